@@ -2,6 +2,8 @@
 
 exact        20 workers call each other, 1,000,000 times in all, some by futures, then end. What `edges()`
              says of each edge must be what was called, to the last call, at both ends.
+killed       The same, with one of the workers killed in between, and started again. Of its edges, which are
+             not `is_exact`, `edges()` must say what their servers have got, and all others must be exact.
 delay        How long a call takes through `lp.edges.Delay`, less how long it takes without, after a pause
              as long as the delay: one that comes after a pause takes longer.
 bandwidth    How many bytes a second go through `lp.edges.Bandwidth`, there and back.
@@ -12,8 +14,11 @@ Exits with 1 if a count is not exact, or a link is off by more than a tenth.
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import statistics
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -26,18 +31,26 @@ import numpy as np
 import launchpad as lp
 
 AT_A_TIME = 50
+KILLED = "killed"
 DELAYS_S = (0.002, 0.01, 0.1)
 RATES = (1e6, 10e6, 100e6)
 
 
 class Caller:
-    """Calls all others, and answers them."""
+    """Calls all others, and answers them until it may end."""
 
     def __init__(self, calls: int, *others: Any) -> None:
         self._calls, self._others = calls, others
+        self._of_killed: list[int] = []
+        self._may_end = threading.Event()
 
-    def run(self) -> Counter[str]:
-        """Worker → how often it was called."""
+    def run(self) -> tuple[Counter[str], int]:
+        """Worker → how often it was called; and how often the one has called that is killed."""
+        made = self.call_all()
+        self._may_end.wait()
+        return made, len(self._of_killed)
+
+    def call_all(self) -> Counter[str]:
         made: Counter[str] = Counter()
         while (number := made.total()) < self._calls:
             other = self._others[number // AT_A_TIME % len(self._others)]
@@ -50,36 +63,60 @@ class Caller:
         return made
 
     def add(self, number: int) -> str:
+        if lp.caller().label == KILLED:
+            self._of_killed.append(number)
         return lp.current().name
 
+    def end(self) -> None:
+        self._may_end.set()
 
-def count(workers: int, calls: int) -> str:
+
+def call_all(calls: int, *others: Any) -> None:
+    Caller(calls, *others).call_all()
+
+
+def count(workers: int, calls: int, *, kill: bool) -> str:
     """Lets them call each other; what the edges say of it."""
     program = lp.Program("edges")
-    nodes = [lp.CourierNode(Caller) for _ in range(workers)]
+    nodes = [lp.CourierNode(Caller) for _ in range(workers - kill)]
     for node in nodes:
         others = [other.create_handle() for other in nodes if other is not node]
         node.configure(calls // workers, *others)
     with program.group("worker", serves_until="group"):
-        for node in nodes:
-            program.add_node(node)
+        handles = [program.add_node(node) for node in nodes]
+    if kill:
+        with program.group(KILLED, restart=lp.RestartPolicy(max_restarts=1, backoff=0)):
+            program.add_node(lp.PyNode(call_all, calls // workers, *handles))
     began = time.monotonic()
     with lp.launch(program, "local_mp", terminal="output_to_files") as running:
-        made = running.results("worker")
-    took_s, edges = time.monotonic() - began, running.edges()
+        if kill:
+            while running.metrics().edges.total(caller=KILLED).calls < calls // workers // 3:
+                time.sleep(0.1)
+            pid = next(row.pid for row in running.status() if row.label == KILLED)
+            if pid is None:
+                sys.exit("FAILED: it had done its calls before it was killed; take more --calls")
+            os.kill(pid, signal.SIGKILL)
+            running.wait(labels=[KILLED])
+        for client in running.clients("worker"):
+            client.end()
+        results = running.results("worker")
+    took_s, edges = time.monotonic() - began, running.edges().of(method="add")
+    # Edge → what has been called, as both ends must say; and whether nothing of it may be missing.
     expected = {
-        (f"worker-{i}", server): (n, n)
-        for i, counts in enumerate(made)
-        for server, n in counts.items()
+        (f"worker-{i}", server): (n, n, True)
+        for i, (made, _) in enumerate(results)
+        for server, n in made.items()
     }
-    found = {(e.caller, e.server): (e.calls, e.served) for e in edges.of(method="add")}
-    total = edges.total(method="add")
-    if found != expected or not total.is_exact or total.calls != calls:
+    for i, (_, of_killed) in enumerate(results):
+        if of_killed:
+            expected[f"{KILLED}-0", f"worker-{i}"] = of_killed, of_killed, False
+    found = {(e.caller, e.server): (e.calls, e.served, e.is_exact) for e in edges}
+    total, made_in_all = edges.total(), sum(n for n, _, _ in expected.values())
+    if found != expected or total.is_exact is kill or total.calls != made_in_all:
         off = {edge: (found.get(edge), n) for edge, n in expected.items() if found.get(edge) != n}
-        sys.exit(f"FAILED: {total}; expected {calls}; off: {off}")
-    return (
-        f"{total.calls:,} calls on {len(found)} edges in {took_s:.0f} s, all counted at both ends"
-    )
+        sys.exit(f"FAILED: {total}; expected {made_in_all}; off: {off}")
+    how = "those of the one that was killed as its servers got them" if kill else "all"
+    return f"{total.calls:,} calls on {len(found)} edges in {took_s:.0f} s, counted at both ends: {how}"
 
 
 class Echo:
@@ -125,7 +162,8 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=1_000_000)
     parser.add_argument("--samples", type=int, default=30, help="calls through each link")
     options = parser.parse_args()
-    print(count(options.workers, options.calls))
+    for kill in (False, True):
+        print(count(options.workers, options.calls, kill=kill), flush=True)
     plain_s = statistics.median(measure((), [0] * 200))
     print(f"{'no link, p50':32} {plain_s * 1e3:10.4g} ms")
     held = True

@@ -78,6 +78,9 @@ from launchpad.launch.registry import is_local_launch as is_local_launch
 from launchpad.launch.registry import is_local_launch_or_test as is_local_launch_or_test
 from launchpad.launch.rundir.record import WorkerStatus as WorkerStatus
 from launchpad.launch.running import Running as Running
+from launchpad.metrics.process_usage import ProcessUsage as ProcessUsage
+from launchpad.metrics.program_metrics import Metrics as Metrics
+from launchpad.metrics.program_metrics import WorkerMetrics as WorkerMetrics
 from launchpad.nodes.base import Node as Node
 from launchpad.nodes.cacher import CacherNode as CacherNode
 from launchpad.nodes.colocation import MultiProcessingColocation as MultiProcessingColocation

@@ -1,7 +1,8 @@
-"""`python -m launchpad`: look at running programs from another terminal. The commands are in `launchpad.cli`.
+# PYTHON_ARGCOMPLETE_OK
+"""`launchpad`, or `python -m launchpad`: run programs, and look at them from another terminal.
 
-Exit codes: 0 it is done · 1 it could not be done, with the reason on stderr · 2 the command line is wrong ·
-130 interrupted by Ctrl-C.
+The commands are in `launchpad.cli`. Exit codes: 0 it is done · 1 it could not be done, with the reason on
+stderr · 2 the command line is wrong · 130 interrupted by Ctrl-C; of `run`, those of the script.
 """
 
 from __future__ import annotations
@@ -12,7 +13,19 @@ import os
 import sys
 from collections.abc import Sequence
 
-from launchpad.cli import logs, plan, ps, stacks, stop
+from launchpad.cli import (
+    completion,
+    doctor,
+    graph,
+    logs,
+    metrics,
+    plan,
+    ps,
+    restart,
+    run,
+    stacks,
+    stop,
+)
 from launchpad.cli.runs import CommandError
 from launchpad.errors import DefinitionError, LaunchError
 
@@ -22,26 +35,36 @@ _RUN = (
 )
 
 
-def main(arguments: Sequence[str]) -> int:
+def console() -> int:
+    """The command `launchpad`; it imports what `python -m launchpad` would."""
+    if not sys.flags.safe_path:
+        with contextlib.suppress(FileNotFoundError):  # the directory that this runs in was removed
+            sys.path[0] = os.getcwd()  # it was where the command is
+    return main(sys.argv[1:], "launchpad")
+
+
+def main(arguments: Sequence[str], prog: str = "python -m launchpad") -> int:
     """Reads the command line, and runs one command; its exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m launchpad",
-        description="Looks at the programs of this user that run on this machine, or on a cluster.",
+        prog=prog,
+        description="Runs programs, and looks at those of this user on this machine or on a cluster.",
         epilog=_RUN,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in (ps, logs, stop, stacks, plan):
+    for module in (ps, logs, stop, restart, stacks, metrics, run, plan, graph, doctor):
         summary = (module.__doc__ or "").split("\n")[0]
-        epilog = "" if module is plan else _RUN
+        epilog = "" if module in (run, plan, doctor) else _RUN
         name = module.__name__.rpartition(".")[2]
         command = commands.add_parser(name, help=summary, description=summary, epilog=epilog)
-        command.usage = plan.USAGE if module is plan else None
+        command.usage = getattr(module, "USAGE", None)
         for flags, argument in module.ARGUMENTS.items():
             command.add_argument(*flags.split(), **argument)
         command.set_defaults(command=module.run)
-    # What follows `--` are the flags of the program, which `plan` passes on.
-    is_plan = arguments[:1] == ["plan"] and "--" in arguments
-    end = arguments.index("--") if is_plan else len(arguments)
+    if "_ARGCOMPLETE" in os.environ:
+        completion.complete(parser)
+    # What follows `--` are the flags of the program.
+    has_flags = arguments[:1] in (["plan"], ["run"], ["graph"]) and "--" in arguments
+    end = arguments.index("--") if has_flags else len(arguments)
     options = parser.parse_args(arguments[:end])
     options.flags = arguments[end + 1 :]
     try:

@@ -216,6 +216,10 @@ class ProgramFailed(LaunchpadError, RuntimeError):
 
         return report(self.program, self.outcome, self.consequences)
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows in the place of a traceback: the report, without frames of the launcher."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class Stopped(BaseException):
     """Raised inside a worker's `run()` when the program stops and that worker does not watch for it.

@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from launchpad.courier.telemetry.registry import Counted
+from launchpad.metrics.process_usage import ProcessUsage
 from launchpad.outcome import Outcome
 
 
@@ -132,6 +133,7 @@ class EdgesCounted:
     Attributes:
         number: Which request it answers; 0 for none.
         is_last: Whether its work has ended, so that there will be no more.
+        usage: What its process uses, in an answer to a request.
     """
 
     worker: str
@@ -139,6 +141,12 @@ class EdgesCounted:
     number: int
     is_last: bool
     counted: Counted
+    usage: ProcessUsage | None = None
+
+    @property
+    def order(self) -> tuple[bool, int]:
+        """Greater for what was counted later."""
+        return self.is_last, self.number
 
 
 @dataclass(frozen=True)

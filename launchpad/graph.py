@@ -1,4 +1,4 @@
-"""The graph of a program as data, as text and as a picture."""
+"""The graph of a program as data and as text; pictures of it are drawn in `graph_picture`."""
 
 from __future__ import annotations
 
@@ -30,12 +30,21 @@ class Edge:
 
 @dataclass(frozen=True)
 class Vertex:
-    """One node."""
+    """One node.
+
+    Attributes:
+        name: The worker, `actor-3`; in a colocation it has a number besides, `trainer-0.1`.
+        label: Its group.
+        kind: The node as a person would write it, `CourierNode(Actor)`.
+        added_at: Where the program adds it, `train.py:12`.
+        colocation: The kind of colocation that it is in; empty: none.
+    """
 
     name: str
     label: str
     kind: str
     added_at: str
+    colocation: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,62 +58,43 @@ class Graph:
     @classmethod
     def of(cls, name: str, groups: Groups) -> Graph:
         """The graph of a program's groups; a handle of a node outside them is an edge to `?`."""
-        nodes: list[tuple[str, str, Node[Any]]] = []  # label, name, node
+        nodes: dict[str, Node[Any]] = {}
+        vertices = []
         for label, of_group in groups.items():
             for index, node in enumerate(of_group):
-                name_of_node = f"{label}-{index}"
-                nodes.append((label, name_of_node, node))
-                members = enumerate(node.members())
-                nodes += [(label, f"{name_of_node}.{i}", member) for i, member in members]
-        names = {id(node): worker for _, worker, node in nodes}
-        vertices = tuple(
-            Vertex(worker, label, repr(node), node.added_at)
-            for label, worker, node in nodes
-            if not node.members()
-        )
+                worker = f"{label}-{index}"
+                members = {f"{worker}.{i}": member for i, member in enumerate(node.members())}
+                nodes |= {worker: node, **members}
+                colocation = type(node).__name__ if members else ""
+                vertices += [
+                    Vertex(name_of_part, label, repr(part), part.added_at, colocation)
+                    for name_of_part, part in (members or {worker: node}).items()
+                ]
+        names = {id(node): worker for worker, node in nodes.items()}
         edges = tuple(
             Edge(worker, names.get(id(found.value.node), "?"), found.path)
-            for _, worker, node in nodes
+            for worker, node in nodes.items()
             for found in handles_in(node, worker)
         )
-        return cls(name, vertices, edges)
+        return cls(name, tuple(vertices), edges)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts and lists, ready for JSON."""
         return asdict(self)
 
-    def to_mermaid(self) -> str:
-        """A Mermaid flowchart with one box per group, and one arrow for all edges between two groups."""
-        titles, edges = self._by_group()
-        lines = ["flowchart LR"]
-        lines += [f'    {_box(label)}["{title}"]' for label, title in titles.items()]
-        lines += [f"    {_box(a)} --> {_box(b)}" for a, b in edges]
-        return "\n".join(lines)
-
     def __str__(self) -> str:
-        titles, edges = self._by_group()
-        lines = [f"program {self.name!r}: {len(self.nodes)} nodes, {len(self.edges)} edges"]
-        for label, title in titles.items():
-            targets = [target for source, target in edges if source == label]
-            lines.append(f"  {title} → {', '.join(targets)}" if targets else f"  {title}")
-        return "\n".join(lines)
-
-    def _by_group(self) -> tuple[dict[str, str], list[tuple[str, str]]]:
-        """Label → what its group is, in a few words; and the pairs of groups with an edge."""
         kinds: dict[str, list[str]] = {}
         for node in self.nodes:
             kinds.setdefault(node.label, []).append(node.kind)
-        titles = {
-            label: f"{label} ×{len(those)}: {', '.join(dict.fromkeys(those))}"
-            for label, those in kinds.items()
-        }
         label_of = {node.name: node.label for node in self.nodes}
-        pairs = (
-            (label_of[e.source], label_of[e.target]) for e in self.edges if e.target in label_of
-        )
-        return titles, list(dict.fromkeys(pairs))
-
-
-def _box(label: str) -> str:
-    """A Mermaid identifier: letters and digits only, so that no label is Mermaid syntax."""
-    return "g_" + "".join(c if c.isalnum() else f"_{ord(c):x}_" for c in label)
+        pairs = [
+            (label_of.get(e.source, ""), label_of[e.target])
+            for e in self.edges
+            if e.target in label_of
+        ]
+        lines = [f"program {self.name!r}: {len(self.nodes)} nodes, {len(self.edges)} edges"]
+        for label, those in kinds.items():
+            title = f"{label} ×{len(those)}: {', '.join(dict.fromkeys(those))}"
+            targets = dict.fromkeys(target for source, target in pairs if source == label)
+            lines.append(f"  {title} → {', '.join(targets)}" if targets else f"  {title}")
+        return "\n".join(lines)

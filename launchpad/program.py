@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from launchpad.errors import DefinitionError
 from launchpad.graph import Edge, Graph
+from launchpad.graph_picture import mermaid
 from launchpad.handle import Handle
 from launchpad.nodes.base import Node
 from launchpad.resources import Resources
@@ -194,18 +195,28 @@ class Program(Opaque):
         return list(self.graph().edges)
 
     def graph(self) -> Graph:
-        """The whole graph as data; `.to_dict()` for JSON, `.to_mermaid()` for a picture."""
+        """The whole graph as data; `.to_dict()` for JSON."""
         return Graph.of(self._name, self.groups)
 
     def to_mermaid(self) -> str:
         """The graph as a Mermaid flowchart, which GitHub and most editors draw."""
-        return self.graph().to_mermaid()
+        return mermaid(self)
 
     def __str__(self) -> str:
         return str(self.graph())
 
     def __repr__(self) -> str:
         return f"Program({self._name!r}, {len(self.get_all_nodes())} nodes)"
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """What a notebook shows: the richest of these that it can draw."""
+        from launchpad.graph_svg import svg
+
+        return {
+            "text/vnd.mermaid": self.to_mermaid(),
+            "image/svg+xml": svg(self),
+            "text/plain": str(self),
+        }
 
     def _add_worker(self, node: Node[HandleT], label: str) -> HandleT:
         """Adds what serves the nodes of a group, while that may be open."""

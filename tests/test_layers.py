@@ -10,7 +10,7 @@ from tests import structure
 PACKAGE = Path(launchpad.__file__).parent
 
 COURIER = [
-    "errors fork buffers promise call_stack caller",
+    "errors extras fork buffers promise call_stack caller",
     "protocol security periodic_checks",
     "codec",
     "transport",
@@ -43,7 +43,7 @@ LAUNCH = [
     "excepthook signals devices logs",
     "plan",
     "rundir",
-    "detached output",
+    "detached output status_table",
     "backends.action_thread backends.backend",
     "planning",
     "backends.launch_origin backends.local_host",
@@ -65,6 +65,7 @@ LAYERS = [
     "courier outcome",
     "errors watermarks",
     "flags state edges",
+    "metrics",
     "resources restart_policy events",
     "interrupt results",
     "context",
@@ -74,6 +75,8 @@ LAYERS = [
     "nodes",
     "collectives queues replay",
     "graph",
+    "graph_picture",
+    "graph_svg",
     "program",
     "compat",
     *below("launch", LAUNCH),

@@ -220,21 +220,6 @@ def test_printing_a_program_shows_the_graph() -> None:
     assert "client ×2: PyClassNode(Client) → server" in text
 
 
-def test_the_picture_has_a_box_per_group_and_an_arrow_per_pair_of_groups() -> None:
-    program = lp.Program("p")
-    server = program.add_node(lp.CourierNode(Server), label="the.server")
-    with program.group("client"):
-        for _ in range(2):
-            program.add_node(lp.PyClassNode(Client, server))
-
-    lines = program.to_mermaid().splitlines()
-
-    assert lines[0] == "flowchart LR"
-    assert len([line for line in lines if "-->" in line]) == 1
-    assert any('["the.server ×1: CourierNode(Server)"]' in line for line in lines)
-    assert program.graph().to_mermaid() == program.to_mermaid()
-
-
 def test_a_program_can_be_pickled_with_its_edges() -> None:
     program = lp.Program("p")
     server = program.add_node(lp.CourierNode(Server), label="server")

@@ -59,7 +59,7 @@ def pyright(files: list[Path], _: Path) -> Errors:
 
 
 def _run(module: str, *arguments: str) -> str:
-    pytest.importorskip(module, reason=f"no {module} here: pip install 'launchpad[dev]'")
+    pytest.importorskip(module, reason=f"no {module} here: pip install '.[dev]'")
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments],
         cwd=ROOT,

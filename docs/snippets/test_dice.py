@@ -27,6 +27,15 @@ def test_every_player_plays(launch_type):
     assert "player 2 of 2" in running.logs("player-1")
 
 
+# part: pytest
+def test_every_player_has_points(lp_launch: lp.testing.Launcher):
+    running = lp_launch(make_program(players=2), timeout_s=30)
+
+    running.wait(labels=["player"])
+
+    assert "player 2 of 2" in running.logs("player-1")
+
+
 # part: handle
 def test_a_program_is_driven_by_hand():
     program = make_program(players=1)

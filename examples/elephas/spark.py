@@ -34,7 +34,7 @@ def session() -> Any:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise ImportError(
-            "--spark needs pyspark: pip install 'launchpad[spark]', and Java"
+            "--spark needs pyspark: pip install 'launchpad-graph[spark]', and Java"
         ) from error
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return SparkSession.builder.config(map=SETTINGS).getOrCreate()

@@ -1,1 +1,1 @@
-"""The command line: `python -m launchpad ps | logs | stop | stacks`, one file for each."""
+"""The command line: `launchpad ps | logs | stop | stacks | plan | run`, one file for each."""

@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from launchpad.cli import runs
+from launchpad.cli import log_filter, runs
+from launchpad.cli.log_filter import LogFilter
 from launchpad.cli.runs import CommandError
 from launchpad.launch.logs.log_files import LogFiles
 from launchpad.launch.logs.tail import Tail
@@ -25,6 +26,16 @@ _ATTEMPTS_S = 1.0
 
 ARGUMENTS = {
     "-f --follow": {"action": "store_true", "help": "go on until the program has ended"},
+    "--since": {
+        "type": log_filter.since,
+        "help": "only lines that are no older: 90s, 10m, 2h, 1d, or a time; by the time with which a line"
+        " begins, or one before it",
+    },
+    "--grep": {
+        "metavar": "REGEX",
+        "type": log_filter.pattern,
+        "help": "only lines in which this is found",
+    },
     "run": {"metavar": "RUN", "nargs": "?", "help": "of this run, also of one that has ended"},
     "label": {"metavar": "LABEL", "help": "a group, or one worker of it"},
 }
@@ -34,8 +45,10 @@ def run(options: argparse.Namespace) -> None:
     """Prints the logs; each line with its worker's name in front if there are several."""
     one = _chosen(options.run)
     workers = runs.workers_of(one, options.label)
+    since = options.since
     follow = _FollowingDetached if runs.is_detached(one) else _Following
-    tails = {worker: follow(one, worker) for worker in workers}
+    tails = {worker: follow(one, worker, since) for worker in workers}
+    filters = {worker: LogFilter(since, options.grep) for worker in workers}
     prefixes = {workers[0]: ""}
     if len(workers) > 1:  # as in the launching script
         prefixes = printer.prefixes_of(sys.stdout, workers)
@@ -44,14 +57,14 @@ def run(options: argparse.Namespace) -> None:
         is_last = not options.follow or runs.has_ended(one)
         for worker, tail in tails.items():
             for lines in tail.new(is_last):
-                _print(prefixes[worker], lines)
+                _print(prefixes[worker], filters[worker].passed(lines))
         sys.stdout.flush()
         if is_last:
             break
         time.sleep(_PAUSE_S)
     for worker, tail in tails.items():
         if rest := tail.rest():  # the last line, if no newline ended it
-            _print(prefixes[worker], [rest])
+            _print(prefixes[worker], filters[worker].passed([rest]))
 
 
 def _chosen(wanted: str | None) -> RunRecord:
@@ -73,7 +86,7 @@ def _chosen(wanted: str | None) -> RunRecord:
 class _FollowingDetached:
     """The same for a worker whose logs are on a cluster: its supervisor sends what is new."""
 
-    def __init__(self, one: RunRecord, worker: str) -> None:
+    def __init__(self, one: RunRecord, worker: str, since: float | None) -> None:
         self._detached, self._worker = runs.detached_runs()[one.run_id], worker
         self._shown = 0
         self._rest = b""
@@ -91,8 +104,8 @@ class _FollowingDetached:
 class _Following:
     """One worker's lines as they come, over all its attempts."""
 
-    def __init__(self, one: RunRecord, worker: str) -> None:
-        self._files, self._worker = LogFiles(Path(one.logs)), worker
+    def __init__(self, one: RunRecord, worker: str, since: float | None) -> None:
+        self._files, self._worker, self._since = LogFiles(Path(one.logs)), worker, since or 0.0
         self._tail: Tail | None = None
         self._checked_at = 0.0
 
@@ -103,6 +116,8 @@ class _Following:
             self._checked_at = now
             for attempt in self._files.attempts(self._worker):
                 log = self._files.path(self._worker, attempt)
+                if self._tail is None and _written_at(log) < self._since:
+                    continue
                 self._tail = self._tail or Tail(log)
                 self._tail.follow(log)
         while self._tail is not None and self._tail.has_more():
@@ -110,6 +125,14 @@ class _Following:
 
     def rest(self) -> bytes:
         return self._tail.remainder() if self._tail is not None else b""
+
+
+def _written_at(log: Path) -> float:
+    """When it was last written to, in seconds since 1970."""
+    try:
+        return log.stat().st_mtime
+    except OSError:  # just being rotated
+        return time.time()
 
 
 def _print(prefix: str, lines: Sequence[bytes]) -> None:

@@ -7,20 +7,9 @@ script whose last line is `lp.launch(program)`.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import importlib.util
-import os
-import sys
-from collections.abc import Iterator
-from types import ModuleType
-from typing import Any, NoReturn
 
-from absl import flags
-
-import launchpad
-from launchpad.cli.runs import CommandError
+from launchpad.cli import programs
 from launchpad.launch.launch import plan
-from launchpad.program import Program
 
 USAGE = "%(prog)s MODULE:NAME|FILE.py:NAME [--launch_type TYPE] [--image IMAGE] [-- FLAG …]"
 ARGUMENTS = {
@@ -34,72 +23,8 @@ ARGUMENTS = {
 }
 
 
-class _LaunchCalled(BaseException):
-    """What is planned calls `lp.launch`."""
-
-
 def run(options: argparse.Namespace) -> None:
     """Imports, makes, plans, prints."""
     given = {"image": options.image} if options.image else {}
-    where, _, name = options.program.rpartition(":")
-    where, name = (where, name) if ":" in options.program else (options.program, "")
-    with _launches_nothing():
-        try:
-            program = getattr(_imported(where), name or "make_program")
-        except (ImportError, AttributeError, ValueError, OSError) as error:
-            raise CommandError(
-                f"there is no {options.program!r} to import from here: {error}"
-            ) from error
-        try:
-            _, *unused = flags.FLAGS([sys.argv[0], *options.flags])
-        except flags.Error as error:
-            raise CommandError(f"flags of the program: {error}") from error
-        if unused:
-            raise CommandError(f"flags of the program: {unused[0]!r} is none")
-        try:
-            if not isinstance(program, Program) and callable(program):
-                program = program()
-            if not isinstance(program, Program):
-                what = f"a {type(program).__name__}, and no lp.Program"
-                raise CommandError(f"{options.program} gives {what}")
-            print(plan(program, options.launch_type, **given).shown())
-        except _LaunchCalled:
-            raise CommandError(
-                f"{options.program} launches a program, where it should return one: name a function"
-                " that makes the program, or the program itself"
-            ) from None
-
-
-def _imported(where: str) -> ModuleType:
-    """A module by its name or its file, read to its end or to its launch."""
-    name = where
-    if where.endswith(".py"):
-        path = os.path.abspath(where)
-        directory, file = os.path.split(path)
-        sys.path.insert(0, directory)  # as `python FILE.py` does
-        name = file.removesuffix(".py")
-        spec = importlib.util.spec_from_file_location(name, path)
-    elif not where:
-        raise ValueError("Empty module name")
-    else:
-        spec = importlib.util.find_spec(where)
-        if where in sys.modules:
-            return sys.modules[where]
-    if spec is None or spec.loader is None:
-        raise ModuleNotFoundError(f"No module named {where!r}")
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    with contextlib.suppress(_LaunchCalled):  # all that it launches is there
-        spec.loader.exec_module(module)
-    return module
-
-
-@contextlib.contextmanager
-def _launches_nothing() -> Iterator[None]:
-    def launch(*_: Any, **__: Any) -> NoReturn:
-        raise _LaunchCalled
-
-    before, launchpad.launch = launchpad.launch, launch
-    try:
-        yield
-    finally:
-        launchpad.launch = before
+    _, program = programs.find(options.program, options.flags, up_to_launch=True)
+    print(plan(program, options.launch_type, **given).shown())

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from launchpad.cli import runs
 from launchpad.cli.runs import CommandError
+from launchpad.courier.telemetry import call_stats
 from launchpad.errors import LaunchError
 from launchpad.launch.devices.device import listed
 from launchpad.launch.plan import aligned
 from launchpad.launch.rundir.record import RunRecord
+from launchpad.metrics.program_metrics import Metrics
 
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60))
 _COLORS = {
@@ -27,50 +31,120 @@ _COLORS = {
 }
 
 
-ARGUMENTS = {"run": {"metavar": "RUN", "nargs": "?", "help": "show the workers of this one"}}
+ARGUMENTS = {
+    "run": {"metavar": "RUN", "nargs": "?", "help": "show the workers of this one"},
+    "--json": {"action": "store_true", "help": "as JSON; with RUN also its edges"},
+}
 
 
 def run(options: argparse.Namespace) -> None:
-    """Prints one table."""
-    rows: list[list[str]]
+    """Prints one table, or JSON."""
     if options.run is not None:
-        with runs.connected(runs.find(options.run)) as client:
-            workers = client.status()
-        header = ["WORKER", "STATE", "ATTEMPT", "PID", "LOG", "CAUSE"]
-        rows = [
-            [
-                w["worker"],
-                ", ".join(filter(None, (w["state"], w["next_start"]))),
-                str(w["attempt"]),
-                str(w["pid"] or "-"),
-                w["log_path"],
-                w["cause"],
-            ]
-            for w in workers
-        ]
-        _show(header, rows, [worker["gpus"] for worker in workers])
+        one = runs.find(options.run)
+        with runs.connected(one) as client:
+            workers, metrics = client.status(), _metrics(client)
+        if options.json:
+            _print_json(_details(one, workers, metrics))
+        else:
+            _show_workers(one, workers, metrics)
         return
-    found = runs.candidates(None)
+    found = [(one, _states(one)) for one in runs.candidates(None)]
+    if options.json:
+        _print_json([_summary(one, states) for one, states in found])
+        return
     if not found:
         print("no program of yours runs on this machine now")
         return
     header = ["RUN", "PROGRAM", "PID", "TYPE", "AGE", "WORKERS"]
     rows = []
-    for one in found:
+    for one, states in found:
+        counts = [f"{count} {state}" for state, count in (states or {}).items()]
         row = [one.run_id, one.program, str(one.pid), one.launch_type]
-        rows.append([*row, age(time.time() - one.began), _count_workers(one)])
-    gpus = [{gpu for of_worker in one.gpus.values() for gpu in of_worker} for one in found]
+        workers_of_it = ", ".join(counts) or f"{len(one.workers)}, does not answer"
+        rows.append([*row, age(time.time() - one.began), workers_of_it])
+    gpus = [{gpu for of_worker in one.gpus.values() for gpu in of_worker} for one, _ in found]
     _show(header, rows, [sorted(each, key=lambda gpu: (len(gpu), gpu)) for each in gpus])
 
 
-def _count_workers(one: RunRecord) -> str:
-    """How many are in which state."""
+def _metrics(client: Any) -> Metrics | None:
+    """The numbers of a program; None: where it was left they cannot be had."""
+    try:
+        metrics: Metrics = client.metrics(runs.LOOK_S)
+    except LaunchError:
+        return None
+    return metrics
+
+
+def _states(one: RunRecord) -> dict[str, int] | None:
+    """How many workers are in which state, the most common first; None: it does not answer."""
     try:
         with runs.connected(one) as client:
-            counts = Counter(row["state"] for row in client.status())
+            return dict(Counter(row["state"] for row in client.status()).most_common())
     except (CommandError, LaunchError):
-        return f"{len(one.workers)}, does not answer"
-    return ", ".join(f"{count} {state}" for state, count in counts.most_common())
+        return None
+
+
+def _show_workers(
+    one: RunRecord, workers: Sequence[Mapping[str, Any]], metrics: Metrics | None
+) -> None:
+    """Prints a table of workers, and below it what is not of a single one."""
+    numbers = {each.worker: each for each in metrics.workers} if metrics is not None else {}
+    shared = None
+    rows = []
+    for worker in workers:
+        known = numbers.get(worker["worker"])
+        process = known.process if known is not None else None
+        if process is not None and process.is_shared:
+            shared, process = process, None
+        rows.append(
+            [
+                worker["worker"],
+                ", ".join(filter(None, (worker["state"], worker["next_start"]))),
+                str(worker["attempt"]),
+                str(worker["pid"] or "-"),
+                f"{process.cpu_percent:.0f}%" if process is not None else "-",
+                _size(process.memory_bytes) if process is not None else "-",
+                worker["log_path"],
+                worker["cause"],
+            ]
+        )
+    header = ["WORKER", "STATE", "ATTEMPT", "PID", "CPU", "MEM", "LOG", "CAUSE"]
+    _show(header, rows, [worker["gpus"] for worker in workers])
+    if shared is not None:
+        used = f"CPU {shared.cpu_percent:.0f}%, MEM {_size(shared.memory_bytes)}"
+        print(f"process {one.pid}, of which workers are threads: {used}")
+    if metrics is not None and metrics.silent:
+        print(f"no answer within {runs.LOOK_S:g} s from {', '.join(metrics.silent)}")
+
+
+def _size(n_bytes: int) -> str:
+    """In one word, so that columns can be counted."""
+    return call_stats.size(n_bytes).replace(" ", "")
+
+
+def _summary(one: RunRecord, states: Mapping[str, int] | None) -> dict[str, Any]:
+    """A program, as plain data."""
+    names = ("run_id", "program", "launch_type", "pid", "host", "began", "logs")
+    fields = {name: getattr(one, name) for name in names}
+    return {**fields, "age_s": time.time() - one.began, "workers": states}
+
+
+def _details(
+    one: RunRecord, workers: Sequence[Mapping[str, Any]], metrics: Metrics | None
+) -> dict[str, Any]:
+    """A program with its workers and edges, as plain data."""
+    found: dict[str, Any] = {"program": one.program, "run_id": one.run_id, "edges": None}
+    if metrics is not None:
+        found = metrics.to_dict()
+    numbers = {each["worker"]: each for each in found.get("workers", ())}
+    rows = [{**worker, **numbers.get(worker["worker"], {})} for worker in workers]
+    for row in rows:
+        del row["started_at"]  # by a clock of the launcher's; `uptime_s` is what it is good for
+    return {**found, "workers": rows}
+
+
+def _print_json(value: object) -> None:
+    print(json.dumps(value, indent=2, allow_nan=False))
 
 
 def _show(

@@ -18,6 +18,9 @@ from launchpad.launch.detached import Detached
 from launchpad.launch.rundir import control_server, record
 from launchpad.launch.rundir.record import RunRecord
 
+LOOK_S = 2.0
+"""How long workers may take to answer a request for their numbers."""
+
 
 class CommandError(Exception):
     """A command failed; the text gives the reason, and what to do."""
@@ -120,6 +123,7 @@ def connected(run: RunRecord) -> Iterator[Any]:
             status=lambda: [asdict(row) for row in detached.status()],
             stop=lambda at_once: detached.stop(at_once=at_once),
             stacks=detached.stacks,
+            metrics=detached.metrics,
         )
         return
     try:

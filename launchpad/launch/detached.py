@@ -8,6 +8,7 @@ from typing import Any
 
 from launchpad.errors import LaunchError
 from launchpad.launch.rundir.record import RunRecord, WorkerStatus
+from launchpad.metrics.program_metrics import Metrics
 
 _POLL_S = 5.0
 
@@ -36,6 +37,11 @@ class Detached:
     def status(self) -> list[WorkerStatus]:
         """A row for each worker."""
         return list(self._ask("status"))
+
+    def metrics(self, timeout_s: float = 5.0) -> Metrics:
+        """The numbers of the program, as `Running.metrics`; not on Kubernetes, where it is a LaunchError."""
+        metrics: Metrics = self._ask("metrics", timeout_s)
+        return metrics
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Blocks until the program has ended.

@@ -13,6 +13,7 @@ from typing import Any
 
 from launchpad.edges.recording import Ordering
 from launchpad.errors import DefinitionError
+from launchpad.graph import Edge, Graph, Vertex
 from launchpad.launch.devices.device import listed
 from launchpad.program import UNTIL_RUN
 from launchpad.resources import Resources
@@ -140,6 +141,15 @@ class LaunchPlan:
             if worker.name == name:
                 return worker
         raise KeyError(f"program {self.program!r} has no worker {name!r}")
+
+    def graph(self) -> Graph:
+        """Its workers and which of them calls which, as `Program.graph()`."""
+        nodes = tuple(
+            Vertex(w.name, w.group, w.kind, w.added_at, "colocation" if w.colocation else "")
+            for w in self.workers
+        )
+        edges = tuple(Edge(w.name, target, "") for w in self.workers for target in w.calls)
+        return Graph(self.program, nodes, edges)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts and lists, ready for JSON."""

@@ -1,7 +1,7 @@
 """Launches a detached program in the place of its script, and serves requests about it from then on.
 
 script ── plan ──▶ RemoteLauncher, in a process of the cluster ── supervises ──▶ workers
-python -m launchpad, Detached ── status, stop, logs, stacks ──▶ RemoteLauncher
+python -m launchpad, Detached ── status, stop, logs, … ──▶ RemoteLauncher
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from launchpad.launch.rundir import record
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.rundir.record import WorkerStatus
 from launchpad.launch.running import Running
+from launchpad.metrics.program_metrics import Metrics
 
 
 class RemoteLauncher:
@@ -49,6 +50,9 @@ class RemoteLauncher:
 
     def status(self) -> list[WorkerStatus]:
         return self._begun().status()
+
+    def metrics(self, timeout_s: float) -> Metrics:
+        return self._begun().metrics(timeout_s)
 
     def stop(self, at_once: bool = False) -> None:
         self._begun().ask_to_stop(at_once)

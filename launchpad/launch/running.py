@@ -18,9 +18,10 @@ from launchpad import context, outcome, results
 from launchpad.context import LaunchedAddress
 from launchpad.courier import Client, keyring
 from launchpad.courier.client.typed import CourierClient
-from launchpad.edges.stats import Edges, gathered
+from launchpad.edges.stats import Edges
 from launchpad.errors import LaunchError, NotRunningError, ProgramFailed
 from launchpad.events import Returned
+from launchpad.launch import status_table
 from launchpad.launch.backends.backend import Backend
 from launchpad.launch.output.printer import Output
 from launchpad.launch.plan import LaunchPlan
@@ -28,9 +29,11 @@ from launchpad.launch.rundir import control_server, record
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.rundir.record import WorkerStatus
 from launchpad.launch.signals import KeyboardInterruptHandler
+from launchpad.launch.supervision import look
 from launchpad.launch.supervision.progress import Progress
 from launchpad.launch.supervision.runner import EndAwaited, Inbox, Runner, StopRequest
 from launchpad.launch.supervision.worker_state import State
+from launchpad.metrics.program_metrics import Metrics
 
 _NOT_ENDED = (State.STARTING, State.RUNNING, State.STOPPING, State.RESTARTING)
 
@@ -120,6 +123,7 @@ class Running:
     def _publish(self, output: Output, undo: contextlib.ExitStack) -> None:
         """Lets `python -m launchpad` find this program; its workers have begun meanwhile."""
         record.write(self._run, self.plan)
+        restarted_by_cli = "restarted by `python -m launchpad restart`"
         by_cli, inbox = "stopped by `python -m launchpad stop`", self._runner.inbox
         try:
             control = control_server.serve(
@@ -127,6 +131,8 @@ class Running:
                 status=self.status,
                 stop=lambda now: inbox.put(StopRequest(by_cli, now, "stopping, as asked")),
                 stacks=self.stacks,
+                restart=lambda worker: self._runner.request_restart(worker, restarted_by_cli),
+                metrics=self.metrics,
             )
             undo.callback(control.stop, 0.1)
         except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
@@ -154,6 +160,7 @@ class Running:
             TimeoutError: the time was up before.
             KeyError: there is no such group.
         """
+        __tracebackhide__ = True  # pytest and IPython show the line that waits
         if isinstance(timeout_s, Collection):
             timeout_s, labels = None, timeout_s
         for label in labels or ():
@@ -231,17 +238,28 @@ class Running:
         Args:
             timeout_s: How long workers may take to answer; those that have not are left as they were known.
         """
+        return look.edges(*self._runner.request_counts(timeout_s), self._runner.uptime_s)
+
+    def metrics(self, timeout_s: float = 5.0) -> Metrics:
+        """The numbers of the program at this moment: its edges, and what each worker uses of its host.
+
+        Nothing is gathered while no one looks. Rates come of two looks, of which the asker keeps the former.
+        See docs/metrics.md.
+
+        Example:
+            before = running.metrics()
+            time.sleep(1.0)
+            print(running.metrics().since(before).edges.total(server="learner").calls_per_s)
+
+        Args:
+            timeout_s: How long workers may take to answer; those that have not are named in `silent`, and
+                their numbers are as they were known.
+        """
         workers, silent = self._runner.request_counts(timeout_s)
-        reports = [report for worker in workers for report in worker.counted.values()]
-        made = [row for report in reports for row in report.counted.made.items()]
-        lacking = silent | {
-            worker.name
-            for worker in workers
-            for attempt in range(1, worker.ended_attempt + 1)
-            if attempt not in worker.counted or not worker.counted[attempt].is_last
-        }
-        served = [row for report in reports for row in report.counted.served.items()]
-        return gathered(made, served, {worker.name for worker in workers}, lacking)
+        rows = (look.of_worker(worker, is_silent=worker.name in silent) for worker in workers)
+        uptime_s = self._runner.uptime_s
+        edges = look.edges(workers, silent, uptime_s)
+        return Metrics(self.plan.program, self.run_id, uptime_s, uptime_s, tuple(rows), edges)
 
     def note_if_endless(self) -> None:
         """Tells the user once all workers are ready, if nothing in the program will ever end it."""
@@ -266,6 +284,26 @@ class Running:
             self._runner.inbox.put(StopRequest(reason, at_once))
             self._runner.wait_for()
 
+    def restart(self, worker: str, reason: str = "restarted by the launching script") -> None:
+        """Ends the running attempt of a worker in good order, and starts the next, whatever its policy says.
+
+        It has its grace period to stop, and saves its state as at every restart. It is no failure, and does
+        not count among the restarts that its policy allows. Where that has a scope of `group` or `program`,
+        all of it is restarted. A worker that has ended is started, too. Returns when the next attempt has
+        begun; it may not be ready yet.
+
+        Example:
+            running.restart("actor-3")
+
+        Args:
+            reason: Why, for the record: the `cause` in `status()`.
+
+        Raises:
+            KeyError: there is no such worker.
+            NotRunningError: the program ends, or has ended.
+        """
+        self._runner.restart(worker, reason)
+
     def ask_to_stop(self, at_once: bool = False) -> None:
         """What Ctrl-C does: asks the program to stop and waits for nothing, not even a lock.
 
@@ -283,6 +321,7 @@ class Running:
 
     def stop_and_wait(self) -> None:
         """Stops the program, then raises ProgramFailed if it had failed and that was not raised before."""
+        __tracebackhide__ = True
         self.stop()
         self.wait(raise_error=not self.is_reported)
 
@@ -324,7 +363,7 @@ class Running:
             WorkerStatus(
                 worker=w.name,
                 label=w.plan.group,
-                state=str(w.outcome.kind if w.state is State.ENDED and w.outcome else w.state),
+                state=w.shown_state,
                 attempt=w.attempt,
                 cause=w.outcome.cause if w.outcome is not None else "",
                 log_path=str(self._run.log(w.name, max(1, w.attempt))),
@@ -445,6 +484,10 @@ class Running:
     def __repr__(self) -> str:
         state = "ended" if self.is_done else "running"
         return f"<Running {self.plan.program!r} on {self.plan.launch_type}, {state}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a table of the workers, as they are now."""
+        return status_table.html(repr(self), self.status())
 
     def _no_group(self, label: str) -> KeyError:
         known = list(self.plan.groups)

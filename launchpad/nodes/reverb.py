@@ -2,8 +2,8 @@
 
     handle ──▶ reverb.Client ──gRPC──▶ reverb.Server (C++)     localhost:port, or wherever its worker is
 
-Reverb is a package of its own, `pip install 'launchpad[reverb]'`, also on the nodes or in the image where its
-workers run. Only they import it.
+Reverb is a package of its own, `pip install 'launchpad-graph[reverb]'`, also on the nodes or in the image
+where its workers run. Only they import it.
 (Cassirer et al., "Reverb: A Framework for Experience Replay", arXiv 2102.04736.)
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 
 from launchpad import context
 from launchpad.address import Address, get_port_from_address
+from launchpad.courier import extras
 from launchpad.errors import DefinitionError
 from launchpad.executable import Code, Executable, Run
 from launchpad.handle import Handle
@@ -139,7 +140,7 @@ def _reverb() -> Any:
         import reverb
     except ImportError as error:
         raise ImportError(
-            f"a ReverbNode needs dm-reverb, which this Python cannot import: {error}. pip install"
-            " 'launchpad[reverb]' (Python 3.11, Linux)"
+            f"a ReverbNode needs dm-reverb, which this Python cannot import: {error}."
+            f" {extras.install_command('reverb')} (Python 3.11, Linux)"
         ) from error
     return reverb

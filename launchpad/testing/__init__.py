@@ -14,6 +14,7 @@ are planned, refused and allocated like real ones, on the local backends (docs/g
 from launchpad.courier.transport.fault_injection import Faults
 from launchpad.testing.call_history import Findings, History
 from launchpad.testing.chaos import Kill, KillWorkers, crash, freeze, throttle
+from launchpad.testing.launcher import Launcher
 from launchpad.testing.leak_check import nothing_left_over
 from launchpad.testing.one_worker import worker
 from launchpad.testing.run_program import run
@@ -21,6 +22,7 @@ from launchpad.testing.run_program import run
 __all__ = [
     # Whole programs, and a class alone.
     "run",
+    "Launcher",
     "worker",
     "nothing_left_over",
     # Faults: of messages, of workers.

@@ -29,6 +29,7 @@ def nothing_left_over(within_s: float = 5.0) -> Iterator[None]:
     Raises:
         AssertionError: lists what is still left after `within_s` seconds.
     """
+    __tracebackhide__ = True  # pytest then shows the error without these lines
     before = _inventory()
     yield
     left = _inventory() - before

@@ -12,9 +12,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 import launchpad as lp
 from launchpad import __main__ as main
@@ -118,6 +120,17 @@ def error_of(*arguments: str) -> str:
 # ps
 
 
+def details_when_all_run() -> dict[str, Any]:
+    """What `ps --json` tells of the program, once its workers run and both talkers have called."""
+
+    def look() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(output_of("ps", "demo", "--json"))
+        are_running = all(worker["state"] == "running" for worker in found["workers"])
+        return found if are_running and len(found["edges"]) == 2 else {}
+
+    return until(look)
+
+
 @both
 def test_ps_lists_the_program_and_how_many_workers_are_in_which_state(
     launch: Launch, launch_type: str
@@ -144,15 +157,71 @@ def test_ps_of_a_run_lists_its_workers_with_process_attempt_and_log(
         return [] if any("starting" in line for line in lines) else lines
 
     header, *rows = until(lines_when_all_are_ready)
+    below = [rows.pop()] if launch_type == "local_mt" else []
 
-    assert header.split() == ["WORKER", "STATE", "ATTEMPT", "PID", "LOG", "CAUSE"]
+    assert header.split() == ["WORKER", "STATE", "ATTEMPT", "PID", "CPU", "MEM", "LOG", "CAUSE"]
     table = {row.split()[0]: row.split()[1:] for row in rows}
     assert list(table) == ["server-0", "talker-0", "talker-1"]
-    for worker, (state, attempt, pid, log) in table.items():
+    used = re.compile(r"\d+% [\d.]+MB")
+    for line in below:
+        assert re.fullmatch(
+            rf"process {process.pid}, of which workers are threads: CPU \d+%, MEM [\d.]+MB", line
+        )
+    for worker, (state, attempt, pid, cpu, memory, log) in table.items():
+        assert (f"{cpu} {memory}" == "- -") if below else used.fullmatch(f"{cpu} {memory}")
         assert (state, attempt) == ("running", "1")
         assert Path(log).name == f"{worker}.log"
         assert (pid == "-") is (launch_type == "local_mt")
         assert pid == "-" or process.pid in [p.pid for p in psutil.Process(int(pid)).parents()]
+
+
+@both
+def test_a_program_is_plain_data_too_and_text_for_prometheus(
+    launch: Launch, launch_type: str
+) -> None:
+    process = launch(launch_type)
+
+    (program,) = json.loads(output_of("ps", "--json"))
+    found = details_when_all_run()
+    families = {f.name: f for f in text_string_to_metric_families(output_of("metrics"))}
+
+    assert (program["program"], program["pid"]) == ("demo", process.pid)
+    assert sum(program["workers"].values()) == 3
+    assert found["run_id"] == program["run_id"]
+    assert (found["is_exact"], found["silent"]) == (True, [])
+    workers = {worker["worker"]: worker for worker in found["workers"]}
+    assert list(workers) == ["server-0", "talker-0", "talker-1"]
+    of_talker = workers["talker-0"]
+    assert (of_talker["state"], of_talker["label"], of_talker["cause"]) == ("running", "talker", "")
+    assert of_talker["process"]["is_shared"] is (launch_type == "local_mt")
+    assert of_talker["process"]["memory_bytes"] > 1e6
+    assert {edge["server"] for edge in found["edges"]} == {"server-0"}
+    calls = [
+        s for s in families["launchpad_edge_calls"].samples if s.labels["caller"] == "talker-0"
+    ]
+    assert calls[0].labels["program"] == "demo"
+    assert calls[0].value >= 1
+    states = {
+        s.labels["worker"]: s.labels["state"] for s in families["launchpad_worker_state"].samples
+    }
+    assert states == dict.fromkeys(workers, "running")
+    assert len(families["launchpad_worker_memory_bytes"].samples) == 3
+
+
+def test_a_worker_that_does_not_answer_is_named_by_ps_and_not_waited_for(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(runs, "LOOK_S", 0.2)
+    launch("local_mp")
+    rows = details_when_all_run()["workers"]
+    pid = next(row["pid"] for row in rows if row["worker"] == "talker-1")
+    os.kill(pid, signal.SIGSTOP)
+
+    code = main.main(["ps", "demo"])
+
+    os.kill(pid, signal.SIGCONT)
+    assert code == 0
+    assert capsys.readouterr().out.endswith("no answer within 0.2 s from talker-1\n")
 
 
 def test_sound_20_ps_says_when_a_worker_is_started_again(launch: Launch) -> None:
@@ -220,6 +289,33 @@ def test_a_launcher_that_does_not_answer_is_listed_as_such(
     assert "3, does not answer" in capsys.readouterr().out
 
 
+# restart
+
+
+@both
+def test_restart_begins_the_next_attempt_of_a_worker_and_ps_says_why(
+    launch: Launch, launch_type: str
+) -> None:
+    launch(launch_type)
+
+    text = output_of("restart", "talker-0")
+
+    assert re.fullmatch(
+        r"restarting talker-0 of demo-\S+ \(attempt 1\) …\nattempt 2 began after [\d.]+ s\n", text
+    )
+    rows = {row.split()[0]: row for row in output_of("ps", "demo").splitlines()}
+    assert re.search(r"ing +2 .* restarted by `python -m launchpad restart`$", rows["talker-0"])
+    assert re.search(r"running +1 ", rows["talker-1"])
+
+
+def test_restart_names_the_workers_if_there_is_none_of_that_name(launch: Launch) -> None:
+    launch("local_mt")
+
+    assert "has no worker 'talker'; it has server-0, talker-0, talker-1" in error_of(
+        "restart", "talker"
+    )
+
+
 # logs
 
 
@@ -273,7 +369,7 @@ def test_a_restarted_worker_is_followed_into_its_next_attempt(launch: Launch) ->
         output_of("stop")
         following.stdout.read()
 
-    attempt, log = re.search(r"talker-0 .*  (\d+)  +\d+  (\S+)", rows).groups()
+    attempt, log = re.search(r"talker-0 .*  (\d+)  +\d+  +\S+  +\S+  +(\S+)", rows).groups()
     assert int(attempt) > 1
     assert log.endswith(f"talker-0.attempt_{attempt}.log")
 
@@ -568,7 +664,7 @@ if {guard}:
 """
 
 
-@pytest.mark.parametrize("guard", ["True", "__name__ == '__main__'"])
+@pytest.mark.parametrize("guard", ["True", "lp.run(program)", "__name__ == '__main__'"])
 @pytest.mark.parametrize("where", ["{}/the script.py", "the script.py", "module"])
 @pytest.mark.parametrize("name", ["make", "program"])
 def test_sound_22_a_script_is_planned_by_its_file_and_launches_nothing(
@@ -681,6 +777,33 @@ def test_a_run_that_cannot_be_asked_hides_no_other(
     finally:
         runs.detached_runs.cache_clear()
     assert capsys.readouterr().err == "launchpad: deaf: nobody answers\n"
+
+
+def test_workers_of_a_run_that_sends_no_numbers_are_listed_without(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    places: None,
+) -> None:
+    def ask(what: str, *_: object) -> Any:
+        if what == "metrics":
+            raise lp.LaunchError("not on Kubernetes")
+        return what == "status" and [lp.WorkerStatus("loop-0", "loop", "running", 1, "", "")]
+
+    monkeypatch.setattr(registry, "detached", lambda _: [Detached(record_of("far", tmp_path), ask)])
+    runs.detached_runs.cache_clear()
+    try:
+        codes = [main.main(["ps", "far", *options]) for options in ([], ["--json"])]
+        table, _, data = capsys.readouterr().out.partition("{")
+        assert main.main(["metrics", "far"]) == 1
+    finally:
+        runs.detached_runs.cache_clear()
+
+    assert codes == [0, 0]
+    assert table.splitlines()[1].split() == ["loop-0", "running", "1", "-", "-", "-"]
+    found = json.loads("{" + data)
+    assert (found["edges"], found["workers"][0]["state"]) == (None, "running")
+    assert capsys.readouterr().err == "launchpad: not on Kubernetes\n"
 
 
 def test_a_cluster_that_answers_no_more_is_an_error_that_says_so(

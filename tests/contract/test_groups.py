@@ -106,37 +106,58 @@ def test_a_worker_that_falls_silent_is_named_with_its_stacks_and_started_again(
 
 
 def test_edges_count_all_calls_exactly_and_hold_messages_up(launch_type: str) -> None:
+    is_shared = launch_type == "test_mt"
     program = lp.Program("edges")
     with program.group("adder"):
         adders = [program.add_node(lp.CourierNode(group_nodes.Adder)) for _ in range(2)]
     with program.group("caller"):
         for adder in adders:
-            program.add_node(lp.PyNode(group_nodes.add_often, adder, 50))
+            program.add_node(lp.PyNode(group_nodes.add_often, adder, 1000))
+    if not is_shared:  # a thread cannot be killed
+        killed = lp.PyNode(group_nodes.add_and_be_killed_once, adders[1], 30)
+        with program.group("killed", restart=AT_ONCE):
+            program.add_node(killed)
     slow = adders[0].through(lp.edges.Delay(0.02))
     program.add_node(lp.PyNode(group_nodes.add_often, slow, 10), label="slow")
     program.add_node(lp.PyNode(lp.wait_for_stop), label="keeps")
 
     with lp.launch(program, launch_type) as running:
-        running.wait(DEADLINE_S, labels=["caller", "slow"])
-        assert len(running.client("adder").names()) == 60
-        now = running.edges(DEADLINE_S)
-        assert now.total(caller="caller", server="adder-1", method="add").calls == 50
+        before = running.metrics(DEADLINE_S)
+        running.wait(DEADLINE_S, labels=program.groups.keys() - {"adder", "keeps"})
+        assert len(running.client("adder").names()) == 1010
+        now = running.metrics(DEADLINE_S)
+        assert now.edges.total(caller="caller", server="adder-1", method="add").calls == 1000
     edges = running.edges()
 
+    workers = {worker.worker: worker for worker in now.since(before).workers}
+    assert {name for name, worker in workers.items() if worker.process} == {
+        "adder-0",
+        "adder-1",
+        "keeps-0",
+    }
+    for worker in workers.values():
+        assert worker.state == ("running" if worker.process else "succeeded")
+        assert worker.process is None or worker.process.memory_bytes > 1e6
+        assert worker.process is None or worker.process.is_shared is is_shared
+    assert workers["adder-0"].process.cpu_percent > 0
+    assert (now.silent, now.is_exact) == ((), is_shared)
     rows = {(row.caller, row.server): row for row in edges.of(method="add")}
-    assert set(rows) == {("caller-0", "adder-0"), ("caller-1", "adder-1"), ("slow-0", "adder-0")}
-    assert [(r.calls, r.served, r.errors, r.in_flight) for r in rows.values()] == [
-        (50, 50, 0, 0),
-        (50, 50, 0, 0),
-        (10, 10, 0, 0),
-    ]
+    counted = {place: (r.calls, r.served, r.errors, r.in_flight) for place, r in rows.items()}
+    of_killed = {} if is_shared else {("killed-0", "adder-1"): (60, 60, 0, 0)}
+    assert counted == {
+        ("caller-0", "adder-0"): (1000, 1000, 0, 0),
+        ("caller-1", "adder-1"): (1000, 1000, 0, 0),
+        ("slow-0", "adder-0"): (10, 10, 0, 0),
+        **of_killed,
+    }
     assert edges.total(method="names").calls == 1  # the script's
-    assert edges.total().is_exact
+    assert edges.total().is_exact is is_shared
+    assert [place for place, row in rows.items() if not row.is_exact] == [*of_killed]
     of_slow = rows["slow-0", "adder-0"]
     assert of_slow.waiting_s >= 10 * 0.02
     assert of_slow.p50_s >= 0.016  # of a bucket from 16 to 33 ms
     assert of_slow.bytes_sent > of_slow.bytes_received > 0
-    assert re.search(r"caller-1 +adder-1 +add +50 ", str(edges))
+    assert re.search(r"caller-1 +adder-1 +add +1,000 ", str(edges))
 
 
 def test_a_recorded_order_of_calls_gives_the_same_bits_again(

@@ -94,6 +94,52 @@ def test_sound_20_the_status_says_for_how_long_a_worker_still_waits_to_be_starte
     assert running.status()[0].next_start == ""
 
 
+def test_a_worker_is_restarted_on_request_whatever_its_policy_says_and_keeps_what_it_saved(
+    launch_type: str,
+) -> None:
+    program = program_of(None, restarting_nodes.Keeper, restarting_nodes.Tally)
+    with lp.launch(program, launch_type) as running:
+        keeper: Any = running.client("tally", 0)
+        assert (keeper.add(), keeper.add()) == (1, 2)
+
+        running.restart("tally-0", "to see what it keeps")
+        until(lambda: states(running) == [("running", 2), ("running", 1)])
+
+        assert call_until_answered(keeper.add) == 3
+        assert running.status()[0].cause == "to see what it keeps"
+
+    assert running.failure() is None
+    with pytest.raises(lp.NotRunningError, match="tally-1 is not started again"):
+        running.restart("tally-1")
+
+
+def test_a_request_restarts_all_of_a_group_whose_policy_restarts_them_together(
+    launch_type: str,
+) -> None:
+    policy = lp.RestartPolicy(scope="group", max_restarts=0)
+    kinds = restarting_nodes.Tally, restarting_nodes.Tally
+    with lp.launch(program_of(policy, *kinds), launch_type) as running:
+        running.restart("tally-1")
+
+        until(lambda: states(running) == [("running", 2), ("running", 2)])
+
+
+def test_a_thread_of_the_script_is_restarted_on_request(launch_type: str) -> None:
+    attempts: list[int] = []
+
+    def work() -> None:
+        attempts.append(lp.current().attempt)
+        lp.wait_for_stop()
+
+    with lp.launch(program_of(None, restarting_nodes.Tally), launch_type) as running:
+        running.thread_worker("mine", work)
+        until(lambda: attempts == [1])
+
+        running.restart("mine")
+
+        until(lambda: attempts == [1, 2])
+
+
 def test_a_worker_that_was_restarted_can_be_stopped_and_ends_well(launch_type: str) -> None:
     with lp.launch(program_of(AT_ONCE, restarting_nodes.Tally), launch_type) as running:
         running.client("tally").fail()

@@ -114,7 +114,7 @@ def test_nothing_is_written_to_a_disk(monkeypatch) -> None:
 def test_without_the_package_it_is_said_what_to_install(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric", None)
 
-    with pytest.raises(ImportError, match=r"pip install 'launchpad\[tls\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'launchpad-graph\[tls\]'"):
         certificates.make_credentials()
 
 

@@ -225,7 +225,7 @@ def test_without_grpc_the_error_says_what_to_install() -> None:
         [sys.executable, "-c", source], check=True, timeout=DEADLINE_S, capture_output=True
     )
 
-    assert b"pip install 'launchpad[grpc]'" in said.stdout
+    assert b"pip install 'launchpad-graph[grpc]'" in said.stdout
 
 
 # Health.

@@ -576,5 +576,5 @@ def test_without_opentelemetry_the_error_says_what_to_install(
     monkeypatch.delitem(sys.modules, "launchpad.courier.opentelemetry")
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
 
-    with pytest.raises(ImportError, match=r"pip install 'launchpad\[otel\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'launchpad-graph\[otel\]'"):
         courier.trace()

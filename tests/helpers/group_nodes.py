@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import threading
@@ -247,6 +248,12 @@ class Adder:
 
     def names(self) -> list[str]:
         return self.order
+
+
+def add_and_be_killed_once(adder: Any, times: int) -> None:
+    add_often(adder, times)
+    if lp.current().attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def add_often(adder: Any, times: int) -> float:

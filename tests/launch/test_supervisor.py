@@ -36,6 +36,7 @@ from launchpad.launch.supervision.worker_state import (
 )
 from launchpad.outcome import FAILED, LOST, STOPPED, SUCCEEDED, Outcome, first_cause
 from launchpad.restart_policy import RestartPolicy
+from launchpad.watermarks import COUNTS
 
 
 def worker(name: str, **options: Any) -> WorkerPlan:
@@ -70,6 +71,45 @@ def test_begin_starts_all_in_order() -> None:
     assert supervisor(worker("a-0"), worker("b-0")).start_all() == [
         StartWorker("a-0", 1),
         StartWorker("b-0", 1),
+    ]
+
+
+def test_a_restart_that_a_user_asks_for_counts_against_no_limit_and_is_no_failure() -> None:
+    watcher = running(worker("a-0", restart=RestartPolicy(max_restarts=1)), worker("b-0"))
+
+    asked = watcher.restart("a-0", "as asked", 1.0)
+    restarted = watcher.on(ended("a-0", FAILED, cause="ValueError: late"), 2.0)
+    noted, *after_a_failure = watcher.on(ended("a-0", FAILED, attempt=2), 3.0)
+
+    assert asked == [PrintNote("a-0: as asked"), StopWorker("a-0", restarts=True)]
+    assert restarted == [StartWorker("a-0", 2)]
+    assert "(1 of 1 within 60 s)" in str(noted)
+    assert after_a_failure == [StartWorker("a-0", 3)]
+
+
+def test_the_cause_of_an_end_says_that_a_user_asked_for_it_and_what_went_wrong_besides() -> None:
+    watcher = running(worker("a-0"), worker("b-0"))
+    watcher.restart("a-0", "as asked", 1.0)
+
+    watcher.on(ended("a-0", FAILED, cause="ValueError: late"), 2.0)
+
+    outcome = watcher.workers["a-0"].outcome
+    assert outcome is not None
+    assert outcome.cause == "as asked; ValueError: late"
+
+
+def test_a_user_restarts_what_waits_for_its_backoff_or_has_ended_at_once() -> None:
+    waits = RestartPolicy(mode="always", backoff=100.0, within_s=1000.0)
+    watcher = running(worker("a-0", restart=waits), worker("b-0"), worker("c-0"))
+    watcher.on(ended("a-0"), 1.0)
+    watcher.on(ended("a-0", attempt=2), 2.0)
+    watcher.on(ended("b-0"), 3.0)
+
+    starts = [c for name in ("a-0", "b-0") for c in watcher.restart(name, "", 4.0)]
+
+    assert [c for c in starts if isinstance(c, StartWorker)] == [
+        StartWorker("a-0", 3),
+        StartWorker("b-0", 2),
     ]
 
 
@@ -647,14 +687,29 @@ def test_no_heartbeat_is_expected_while_one_saves_and_closes_whose_run_has_ended
     assert watcher.overdue(100.0) == []
 
 
-def test_counts_that_come_after_the_last_ones_change_nothing() -> None:
+def test_counts_that_come_after_later_ones_or_the_last_ones_change_nothing() -> None:
     watcher = running(worker("a-0"))
+    later, earlier = (EdgesCounted("a-0", 1, n, False, Counted({}, {})) for n in (8, 7))
     last = EdgesCounted("a-0", 1, 0, True, Counted({}, {}))
 
-    for report in (last, EdgesCounted("a-0", 1, 7, False, Counted({}, {}))):
+    for report in (later, earlier):
         watcher.on(report, 1.0)
-
+    assert watcher.workers["a-0"].counted == {1: later}
+    for report in (last, later):
+        watcher.on(report, 1.0)
     assert watcher.workers["a-0"].counted == {1: last}
+
+
+def test_a_worker_that_was_not_ready_when_numbers_were_asked_for_is_not_waited_for() -> None:
+    watcher = supervisor(worker("a-0"), worker("b-0"))
+    watcher.start_all()
+    watcher.on(ready("a-0"), 0.0)
+
+    commands = watcher.request_counts(7)
+    watcher.on(ready("b-0"), 1.0)
+
+    assert commands == [AnnounceWatermarks("a-0", {COUNTS: 7})]
+    assert [w.has_answered(7) for w in watcher.workers.values()] == [False, True]
 
 
 def test_members_of_a_group_that_is_started_again_need_no_heartbeats_while_they_stop() -> None:

@@ -154,6 +154,26 @@ class Model(RuleBasedStateMachine):
             assert self.supervisor.workers[name].state in (before, "stopping", "starting")
 
     @precondition(lambda self: not self.supervisor.is_stopping)
+    @rule(name=st.sampled_from(NAMES))
+    def the_user_restarts_a_worker(self, name: str) -> None:
+        scope = POLICIES[group_of(name)].scope
+        members = {
+            n
+            for n in NAMES
+            if n == name
+            or scope == "program"
+            or (scope == "group" and group_of(n) == group_of(name))
+        }
+        self.returning |= members
+        self.not_before.clear()  # those that wait with them wait no longer
+
+        self.execute_in_order(self.supervisor.restart(name, "as asked", self.now))
+
+        workers = self.supervisor.workers
+        assert all(workers[n].restart_reason or n in self.live for n in members)
+        assert not any(workers[n].state == "ended" for n in members)
+
+    @precondition(lambda self: not self.supervisor.is_stopping)
     @rule(at_once=st.booleans())
     def the_script_stops_it(self, at_once: bool) -> None:
         self.execute_in_order(self.supervisor.stop("the script", self.now, at_once))

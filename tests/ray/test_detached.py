@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -78,6 +79,11 @@ def test_a_program_that_was_left_is_found_again_read_and_stopped(
     listed = python("-m", "launchpad", "ps", **elsewhere)
     assert left_behind in listed.stdout, listed.stderr
     assert "3 running" in listed.stdout
+
+    shown = python("-m", "launchpad", "ps", left_behind, "--json", **elsewhere)
+    found = json.loads(shown.stdout)
+    assert {edge["server"] for edge in found["edges"]} == {"server-0"}, shown.stderr
+    assert all(worker["process"]["memory_bytes"] > 1e6 for worker in found["workers"])
 
     logs = python("-m", "launchpad", "logs", left_behind, "talker-0", **elsewhere)
     assert re.search(r"\d", logs.stdout), logs.stderr

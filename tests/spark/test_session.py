@@ -30,7 +30,7 @@ def program_of(label: str = "server", count: int = 2, **resources: Any) -> lp.Pr
 def test_without_pyspark_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.core.context", None)
 
-    with pytest.raises(LaunchError, match=r"pip install 'launchpad\[spark\]'"):
+    with pytest.raises(LaunchError, match=r"pip install 'launchpad-graph\[spark\]'"):
         lp.launch(program_of(), "test_spark")
 
 

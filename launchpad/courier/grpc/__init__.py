@@ -5,7 +5,7 @@
                     ├─ HealthService       grpc.health.v1, for Kubernetes and load balancers
                     └─ ReflectionService   what grpcurl asks before it calls
 
-Imported when an address `grpc:…` is used, since it needs `launchpad[grpc]`.
+Imported when an address `grpc:…` is used, since it needs `launchpad-graph[grpc]`.
 """
 
 import os

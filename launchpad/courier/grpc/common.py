@@ -19,7 +19,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from launchpad.courier import caller
+from launchpad.courier import caller, extras
 from launchpad.courier.caller import Peer
 from launchpad.courier.codec import compression
 from launchpad.courier.errors import ProtocolError
@@ -34,7 +34,7 @@ try:
 except ImportError as missing:
     raise ImportError(
         "an address `grpc:…` needs gRPC, which is not (fully) installed here. "
-        f"Run: pip install 'launchpad[grpc]' ({missing})"
+        f"Run: {extras.install_command('grpc')} ({missing})"
     ) from missing
 
 # What can be sent or taken at once, whatever is asked for. gRPC counts the bytes of a message in an int; this

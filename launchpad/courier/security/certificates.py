@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from launchpad.courier import extras
 from launchpad.courier.security.keyring import NAME, Credentials
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def make_credentials() -> Credentials:
     except ImportError as error:
         raise ImportError(
             "making certificates for TLS needs the package cryptography: "
-            "pip install 'launchpad[tls]'. (Only the process that makes them needs it.)"
+            f"{extras.install_command('tls')}. (Only the process that makes them needs it.)"
         ) from error
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization

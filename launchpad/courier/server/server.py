@@ -52,7 +52,7 @@ class Server:
             which `stop` removes.
         port: short for `address="tcp:localhost:PORT"`: for clients of this user on this host.
         also_at: more addresses at which it serves the same. `unix:` for clients on this host and
-            `tcp:` for others; those of gRPC, which need `launchpad[grpc]`, for callers in other
+            `tcp:` for others; those of gRPC, which need `launchpad-graph[grpc]`, for callers in other
             languages, health probes and reflection.
         known_as: addresses by which clients find it, where a name or a gateway leads to one of its own.
             A deadlock of calls that wait for each other is detected only with them.

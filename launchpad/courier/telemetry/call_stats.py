@@ -69,13 +69,7 @@ class MethodStats:
 
         Interpolated within a bucket, so that it is off by a factor of two at the very most.
         """
-        wanted = share * self.ended
-        for bucket, count in enumerate(self.buckets):
-            if count and wanted <= count:
-                low, high = _bounds_us(bucket)
-                return (low + (high - low) * wanted / count) * 1e-6
-            wanted -= count
-        return float("nan")
+        return quantile_s(self.buckets, share)
 
     @property
     def histogram(self) -> dict[float, int]:
@@ -200,13 +194,29 @@ def total(edges: Mapping[str, Mapping[str, MethodStats]]) -> dict[str, MethodSta
 
 def added(stats: Iterable[MethodStats]) -> MethodStats:
     """Those of several together; of none, as of a method that was never called."""
-    found = [vars(each).values() for each in stats]
+    found = list(stats)
     if not found:
-        return MethodStats(0, 0, 0, 0, 0, 0.0, (0,) * N_BUCKETS)
-    *numbers, buckets, items = zip(*found, strict=True)
+        return _NONE
+    if len(found) == 1:
+        return found[0]
+    *numbers, buckets, items = zip(*(vars(each).values() for each in found), strict=True)
     by_bucket = tuple(map(sum, zip(*buckets, strict=True)))
     sums: list[Any] = [*map(sum, numbers), by_bucket, sum(items)]
     return MethodStats(*sums)
+
+
+def quantile_s(buckets: Sequence[int], share: float) -> float:
+    """As `MethodStats.quantile_s`, of these buckets."""
+    wanted = share * sum(buckets)
+    for bucket, count in enumerate(buckets):
+        if count and wanted <= count:
+            low, high = _bounds_us(bucket)
+            return (low + (high - low) * wanted / count) * 1e-6
+        wanted -= count
+    return float("nan")
+
+
+_NONE = MethodStats(0, 0, 0, 0, 0, 0.0, (0,) * N_BUCKETS)
 
 
 def _table(

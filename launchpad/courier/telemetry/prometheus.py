@@ -15,7 +15,7 @@ behind `courier_client_`, with client, server and method.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _FIRST, _LAST = 3, 27  # the limits that are given, 2**i µs: 8 µs to 134 s
 
 Labels = Mapping[str, str]
+Sample = tuple[Labels, float]
 Series = Sequence[tuple[Labels, "MethodStats"]]
 
 _SINGLE = (
@@ -40,19 +41,21 @@ _SINGLE = (
 def text(prefix: str, owner: Labels, stats: ClientStats | ServerStats, series: Series) -> str:
     """What `to_prometheus()` of these stats is. Names begin with `prefix`; `owner` are the labels of all."""
     about = {**owner, "address": stats.address, "incarnation": stats.incarnation}
+    lines = [
+        *family(f"{prefix}_info", "gauge", "Who this is.", [(about, 1)]),
+        *family(f"{prefix}_uptime_seconds", "gauge", "Since it began.", [(owner, stats.uptime_s)]),
+        *family(f"{prefix}_connections", "gauge", "Open now.", [(owner, stats.connections)]),
+        *of_calls(prefix, series),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def of_calls(prefix: str, series: Series) -> list[str]:
+    """The lines about calls: each of the names in the table above, with all its samples."""
     lines = []
-    for name, help_text, labels, number in (
-        ("info", "Who this is.", about, 1),
-        ("uptime_seconds", "Since it began.", owner, stats.uptime_s),
-        ("connections", "Open now.", owner, stats.connections),
-    ):
-        lines += _head(f"{prefix}_{name}", "gauge", help_text)
-        lines.append(_sample(f"{prefix}_{name}", labels, number))
     for name, kind, help_text, field in _SINGLE:
-        lines += _head(f"{prefix}_{name}", kind, help_text)
-        lines += [
-            _sample(f"{prefix}_{name}", labels, getattr(each, field)) for labels, each in series
-        ]
+        samples = [(labels, getattr(each, field)) for labels, each in series]
+        lines += family(f"{prefix}_{name}", kind, help_text, samples)
     took = f"{prefix}_duration_seconds"
     lines += _head(took, "histogram", "What the ended calls took.")
     for labels, each in series:
@@ -63,7 +66,12 @@ def text(prefix: str, owner: Labels, stats: ClientStats | ServerStats, series: S
         lines.append(_sample(f"{took}_bucket", {**labels, "le": "+Inf"}, each.ended))
         lines.append(_sample(f"{took}_sum", labels, each.total_s))
         lines.append(_sample(f"{took}_count", labels, each.ended))
-    return "\n".join(lines) + "\n"
+    return lines
+
+
+def family(name: str, kind: str, help_text: str, samples: Iterable[Sample]) -> list[str]:
+    """The lines of one name: what it is, and its samples."""
+    return [*_head(name, kind, help_text), *(_sample(name, *sample) for sample in samples)]
 
 
 def _head(name: str, kind: str, help_text: str) -> list[str]:

@@ -12,6 +12,8 @@ import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from launchpad.courier import extras
+
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
@@ -40,7 +42,7 @@ spans: Tracer | None = None
 
 
 def trace(tracer_provider: TracerProvider | None = None) -> None:
-    """From now on the calls of this process are spans of OpenTelemetry. Needs `launchpad[otel]`.
+    """From now on the calls of this process are spans of OpenTelemetry. Needs `launchpad-graph[otel]`.
 
     Example:
         provider = TracerProvider(resource=Resource({"service.name": lp.current().name}))
@@ -65,7 +67,7 @@ def trace(tracer_provider: TracerProvider | None = None) -> None:
     except ImportError as error:
         raise ImportError(
             "courier.trace() needs OpenTelemetry, which is not installed here. "
-            "Run: pip install 'launchpad[otel]'"
+            f"Run: {extras.install_command('otel')}"
         ) from error
     spans = module.Spans(tracer_provider)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launchpad.courier import keyring
+from launchpad.courier import extras, keyring
 from launchpad.courier.security import certificates
 from launchpad.courier.security.keyring import Credentials
 from launchpad.errors import LaunchError
@@ -61,8 +61,8 @@ class RunSecrets:
             return cls(keyring.find(scope), certificates.make_credentials())
         except ImportError as error:
             raise LaunchError(
-                f"launch type {launch_type!r} needs certificates: {error}. pip install"
-                f" 'launchpad[{launch_type}]'"
+                f"launch type {launch_type!r} needs certificates: {error}"
+                f" For all that it needs: {extras.install_command(launch_type)}"
             ) from error
 
 

@@ -1,7 +1,7 @@
 """The GPUs of this host. They are looked for only when a worker asks for one.
 
 LP_FAKE_GPUS        GPUs that are not there, for tests: `4`, or `A100:2,H100:2`
-nvidia-ml-py        the driver's own library (`pip install launchpad[gpu]`)
+nvidia-ml-py        the driver's own library (`pip install 'launchpad-graph[gpu]'`)
 nvidia-smi          the driver's own command
 else                none
 """

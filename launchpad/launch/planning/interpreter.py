@@ -46,12 +46,10 @@ class InterpreterSettings:
     def here(cls) -> InterpreterSettings:
         """Those of this process; called once for a run."""
         given = os.environ.get(HASH_SEED, "")
-        # Private, but what multiprocessing uses for the same purpose; -X, -W and -O are nowhere else.
-        flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags", list)()
         root = logging.getLogger()
         return cls(
             hash_seed=given if given.isdigit() else str(int.from_bytes(os.urandom(4), "big")),
-            flags=tuple(flags),
+            flags=tuple(flags_here()),
             recursion_limit=sys.getrecursionlimit(),
             warning_filters=tuple(_filters()),
             # A worker's log is read afterwards, when it is too late to ask for more.
@@ -77,6 +75,13 @@ class InterpreterSettings:
             handler = logging.StreamHandler()
             handler.setFormatter(logging.Formatter(text, dates, style))  # type: ignore[arg-type]
             root.addHandler(handler)
+
+
+def flags_here() -> list[str]:
+    """-O, -X dev, -W and the like, as they were given to this interpreter."""
+    # Private, but what multiprocessing uses for the same purpose; they are nowhere else.
+    flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags", list)()
+    return flags
 
 
 def _filters() -> list[tuple[Any, str, str, str, int]]:

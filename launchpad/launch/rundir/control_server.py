@@ -17,6 +17,7 @@ from typing import Any
 
 from launchpad.courier import Client, Server
 from launchpad.launch.rundir.record import WorkerStatus
+from launchpad.metrics.program_metrics import Metrics
 
 SOCKET = "control.socket"
 _TOKEN = "control.token"
@@ -30,11 +31,15 @@ def serve(
     status: Callable[[], Sequence[WorkerStatus]],
     stop: Callable[[bool], None],
     stacks: Callable[[str], str],
+    restart: Callable[[str], None],
+    metrics: Callable[[float], Metrics],
 ) -> Server:
     """Serves one run to processes that may read its runtime directory.
 
     Args:
         stop: Asks the program to stop, at once or in good order; returns without waiting.
+        restart: Asks for a worker to be restarted; returns without waiting.
+        metrics: Its numbers, after so many seconds at most, whatever workers answer.
 
     Raises:
         OSError: there can be no new file or socket.
@@ -50,6 +55,8 @@ def serve(
     server.bind("status", lambda: [asdict(row) for row in status()])
     server.bind("stop", stop)
     server.bind("stacks", stacks_of)
+    server.bind("restart", restart)
+    server.bind("metrics", metrics)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with open(os.open(runtime / _TOKEN, flags, 0o600), "wb") as file:

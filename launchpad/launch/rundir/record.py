@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launchpad.courier.security import private_directory
+from launchpad.graph_picture import picture_of
 from launchpad.launch.rundir import locations
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class RunRecord:
         workers: Name → group, of all workers in the plan.
         host: Where its launcher is, for a detached run on a cluster; else empty: here.
         gpus: Name → the GPUs of a worker, of those that were given any.
+        picture: What `Picture.from_dict` draws; empty for a detached run, whose cluster keeps
+            only a small record.
     """
 
     run_id: str
@@ -47,6 +50,7 @@ class RunRecord:
     workers: Mapping[str, str]
     host: str = ""
     gpus: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    picture: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_running(self) -> bool:
@@ -102,12 +106,13 @@ def of(run: RunDirectory, plan: LaunchPlan) -> RunRecord:
         logs=str(run.logs),
         workers={worker.name: worker.group for worker in plan.workers},
         gpus={worker.name: worker.gpus for worker in plan.workers if worker.gpus},
+        picture=asdict(picture_of(plan)),
     )
 
 
 def left_behind(run: RunDirectory, plan: LaunchPlan) -> dict[str, Any]:
     """The record as plain data, for other hosts."""
-    return {**asdict(of(run, plan)), "host": socket.gethostname()}
+    return {**asdict(of(run, plan)), "host": socket.gethostname(), "picture": {}}
 
 
 def running() -> list[RunRecord]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from launchpad.courier import WorkerFailed
 from launchpad.errors import NotRunningError
-from launchpad.events import Ended, Event, WorkerNote
+from launchpad.events import EdgesCounted, Ended, Event, WorkerNote
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.logs.log_files import last_lines
 from launchpad.launch.output.printer import Output
@@ -67,6 +67,14 @@ class StopRequest:
 
 
 @dataclasses.dataclass(frozen=True)
+class RestartRequest:
+    """The user wants a worker to begin anew."""
+
+    worker: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
 class EndAwaited:
     """The script waits for the end of the program, for as long as it takes."""
 
@@ -78,7 +86,7 @@ class CountsRequest:
     number: int
 
 
-Message = Event | StopRequest | EndAwaited | CountsRequest | WorkerPlan
+Message = Event | StopRequest | RestartRequest | EndAwaited | CountsRequest | WorkerPlan
 """What is reported or requested; a plan is that of a worker which the script adds."""
 
 Inbox = queue.SimpleQueue[Message]
@@ -121,12 +129,20 @@ class Runner:
         self._plan, self._directory, self._output, self._undo = plan, run, output, undo
         self._changed = threading.Condition()
         self._requests = itertools.count(1)
+        self._asked: dict[int, set[str] | None] = {}
+        """Request for counts, while one waits → workers that have not answered; None: it is not sent yet."""
+        self._began, self._ended = time.monotonic(), 0.0
         self._pid = os.getpid()
 
     @property
     def is_here(self) -> bool:
         """False in a forked child of the launching process, where its thread does not run."""
         return os.getpid() == self._pid
+
+    @property
+    def uptime_s(self) -> float:
+        """How long the program runs, or has run."""
+        return (self._ended or time.monotonic()) - self._began
 
     def states(self) -> list[WorkerState]:
         with self._changed:
@@ -176,12 +192,7 @@ class Runner:
         `done_is_enough`: it does not wait for those that only serve on. False when the time is up.
         NotRunningError: this is a forked child of the launching process.
         """
-        if not self.is_here:
-            raise NotRunningError(
-                f"this process was forked from process {self._pid}, which launched program"
-                f" {self._plan.program!r}: only there it can be waited for or stopped. From here call"
-                f" os.kill({self._pid}, signal.SIGTERM), or `python -m launchpad stop {self._pid}`."
-            )
+        self._refuse_in_fork()
         enough = any if first else all
 
         def is_over() -> bool:
@@ -194,6 +205,48 @@ class Runner:
                 if labels is None or w.plan.group in labels
             )
 
+        return self._wait_until(is_over, timeout_s)
+
+    def restart(self, worker: str, reason: str) -> None:
+        """Restarts a worker, and returns when its next attempt has begun. KeyError: there is none.
+
+        NotRunningError: the program ends meanwhile, or this is a forked child of the launching process.
+        """
+        self._refuse_in_fork()
+        supervisor, known = self.supervisor, self.supervisor.workers.get(worker)
+        before = known.attempt if known is not None else 0
+        self.request_restart(worker, reason)
+
+        def is_over() -> bool:
+            has_begun = supervisor.workers[worker].attempt > before
+            return has_begun or supervisor.is_stopping or self.done.is_set()
+
+        self._wait_until(is_over, None)
+        if supervisor.workers[worker].attempt == before:
+            raise NotRunningError(
+                f"program {self._plan.program!r} ends; {worker} is not started again"
+            )
+
+    def request_restart(self, worker: str, reason: str) -> None:
+        """The same, without waiting."""
+        if worker not in self.supervisor.workers:
+            known = ", ".join(self.supervisor.workers)
+            raise KeyError(
+                f"program {self._plan.program!r} has no worker {worker!r}; it has {known}"
+            )
+        self.inbox.put(RestartRequest(worker, reason))
+
+    def _refuse_in_fork(self) -> None:
+        """NotRunningError in a forked child."""
+        if not self.is_here:
+            raise NotRunningError(
+                f"this process was forked from process {self._pid}, which launched program"
+                f" {self._plan.program!r}: only there it can be waited for or stopped. From here call"
+                f" os.kill({self._pid}, signal.SIGTERM), or `python -m launchpad stop {self._pid}`."
+            )
+
+    def _wait_until(self, is_over: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Waits, and can be interrupted by signals; False when the time is up."""
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left_s = deadline - time.monotonic()
@@ -208,23 +261,28 @@ class Runner:
 
         And the names of those that have not reported it.
         """
-        number = next(self._requests)
-        self.inbox.put(CountsRequest(number))
+        number, workers = next(self._requests), self.supervisor.workers
 
-        def missing() -> set[str]:
-            running = [w for w in self.supervisor.workers.values() if w.state is State.RUNNING]
-            counted = ((w.name, w.counted.get(w.attempt)) for w in running)
-            return {n for n, c in counted if c is None or (c.number < number and not c.is_last)}
+        def silent() -> set[str]:
+            return {w.name for w in workers.values() if not w.has_answered(number)}
+
+        def is_over() -> bool:
+            return self.done.is_set() or (self._asked[number] is not None and not silent())
 
         with self._changed:
-            self._changed.wait_for(lambda: self.done.is_set() or not missing(), timeout_s)
-            return list(self.supervisor.workers.values()), missing()
+            self._asked[number] = None
+            self.inbox.put(CountsRequest(number))
+            try:
+                self._changed.wait_for(is_over, timeout_s)
+            finally:
+                del self._asked[number]
+            return list(workers.values()), silent()
 
     def _run(self) -> None:
         try:
             self._execute(self.supervisor.start_all(time.monotonic()))
             while not self.supervisor.is_over:
-                wake_at = self.supervisor.wake_at()
+                wake_at = self.supervisor.wake_at() if self.inbox.empty() else None
                 timeout_s = None if wake_at is None else max(0.0, wake_at - time.monotonic())
                 try:
                     message = self.inbox.get(timeout=timeout_s)
@@ -233,7 +291,8 @@ class Runner:
                 else:
                     with self._changed:
                         commands = self._decide(message)
-                        self._changed.notify_all()
+                        if self._is_of_interest(message):
+                            self._changed.notify_all()
                 self._execute(commands)
                 if self.inbox.empty():
                     self._execute(self.supervisor.overdue(time.monotonic()))
@@ -247,8 +306,21 @@ class Runner:
             with contextlib.suppress(Exception):
                 self._undo.close()
             with self._changed:
+                self._ended = time.monotonic()
                 self.done.set()
                 self._changed.notify_all()
+
+    def _is_of_interest(self, message: Message) -> bool:
+        """Whether to wake those that wait, with the lock held: of a hundred answers only for the last one."""
+        if not isinstance(message, EdgesCounted):
+            return True
+        workers, is_complete = self.supervisor.workers, False
+        for number, names in self._asked.items():
+            if names is not None and workers[message.worker].has_answered(number):
+                names.discard(message.worker)
+                # Of those that are left some may have ended.
+                is_complete |= all(workers[name].has_answered(number) for name in names)
+        return is_complete
 
     def _decide(self, message: Message) -> list[Command]:
         """What to do about a message, with the lock held."""
@@ -256,7 +328,12 @@ class Runner:
         if isinstance(message, EndAwaited):
             return self.supervisor.await_end()
         if isinstance(message, CountsRequest):
-            return self.supervisor.request_counts(message.number)
+            commands = self.supervisor.request_counts(message.number)
+            if message.number in self._asked:  # else the asker's time is up
+                self._asked[message.number] = {command.worker for command in commands}
+            return [*commands]
+        if isinstance(message, RestartRequest):
+            return self.supervisor.restart(message.worker, message.reason, now)
         if isinstance(message, WorkerPlan):
             return self.supervisor.add(message, now)
         if isinstance(message, StopRequest):

@@ -9,7 +9,7 @@ Constructors that wait for each other are found while they do: that is a failure
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from launchpad import events, outcome
@@ -123,7 +123,7 @@ class Supervisor:
             case events.Returned():
                 worker.result = report
             case events.EdgesCounted(attempt=attempt):
-                if (known := worker.counted.get(attempt)) is None or not known.is_last:
+                if (known := worker.counted.get(attempt)) is None or report.order > known.order:
                     worker.counted[attempt] = report
             case events.EndsWatched():
                 worker.watches_ends = True
@@ -150,7 +150,7 @@ class Supervisor:
             for restarting in self._restarting:
                 for worker in restarting.members:
                     worker.move("give up")
-                    worker.next_start = None
+                    worker.next_start, worker.restart_reason = None, ""
             self._restarting.clear()
             for worker in self.workers.values():
                 worker.beats_by = None
@@ -158,6 +158,25 @@ class Supervisor:
         if at_once:
             self._stop.at_once = True
         return self.tick(now)
+
+    def restart(self, name: str, reason: str, now: float) -> list[Command]:
+        """Begins to restart a worker and all that its policy restarts with it, unless the program stops.
+
+        Those that wait to be started again wait no longer; those that have ended are started, too. It is no
+        failure, and no policy counts it.
+        """
+        if self.is_stopping:
+            return []
+        _, members, _ = self._restarted_with(self.workers[name])
+        over = [m for m in members if m.state is State.ENDED]
+        for member in members:
+            member.move("restart")
+            member.next_start = member.beats_by = None
+            member.restart_reason = reason
+            member.is_done = False  # the program waits for what it does next
+        self._restarting.append(Shutdown(members, self._groups, now, self._grace_s, now))
+        note = PrintNote(f"{named(members)}: {reason}")
+        return [note, *self._announce_ends(_restarted(over)), *self.tick(now)]
 
     def tick(self, now: float) -> list[Command]:
         """What the time alone makes due."""
@@ -231,6 +250,9 @@ class Supervisor:
             )
         if worker.is_cut_off and ended.hung:
             ended = replace(ended, kind=outcome.FAILED)
+        if worker.restart_reason:
+            besides = f"; {ended.cause}" if ended.is_failure or ended.hung else ""
+            ended = replace(ended, cause=f"{worker.restart_reason}{besides}")
         worker.outcome, worker.pid = ended, 0
         if ended.kind == outcome.SUCCEEDED:
             worker.succeeded_attempt = worker.attempt
@@ -331,17 +353,9 @@ class Supervisor:
         history[:] = [(at, failure) for at, failure in history if now - at < longest_s]
         history.append((now, ended))
 
-        policy, group = worker.plan.restart, worker.plan.group
-        what, members = "the program", list(self.workers.values())
-        if policy.scope == WORKER:
-            what, members = "it", [worker]
-        elif policy.scope == GROUP:
-            what, members = f"group {group!r}", [w for w in members if w.plan.group == group]
-        due_at = now + decision.delay_s
-        for other in [r for r in self._restarting if any(m in r.members for m in members)]:
-            self._restarting.remove(other)
-            members = [w for w in self.workers.values() if w in members or w in other.members]
-            due_at = max(due_at, other.restart_at or 0.0)
+        policy = worker.plan.restart
+        what, members, under_way_until = self._restarted_with(worker)
+        due_at = max(now + decision.delay_s, under_way_until)
         next_start = NextStart(due_at, decision.n_before + 1, policy.within_s)
         over = [m for m in members if m.state is State.ENDED and m is not worker]
         for member in members:
@@ -354,7 +368,24 @@ class Supervisor:
         count = f"{decision.n_before + 1} of {policy.max_restarts} within {policy.within_s:g} s"
         headline = ended.headline().rstrip(": ")
         note = PrintNote(f"{headline}; {what} is started again {when} ({count})")
-        return [note, *self._announce_ends({f"{RESTARTED}{m.name}": m.attempt for m in over})]
+        return [note, *self._announce_ends(_restarted(over))]
+
+    def _restarted_with(self, worker: WorkerState) -> tuple[str, list[WorkerState], float]:
+        """What a worker's policy restarts with it: what that is called, the workers, itself included.
+
+        Restarts of them that are under way are taken over; when the last of these was due, else 0.
+        """
+        policy, group = worker.plan.restart, worker.plan.group
+        what, members, due_at = "the program", list(self.workers.values()), 0.0
+        if policy.scope == WORKER:
+            what, members = "it", [worker]
+        elif policy.scope == GROUP:
+            what, members = f"group {group!r}", [w for w in members if w.plan.group == group]
+        for other in [r for r in self._restarting if any(m in r.members for m in members)]:
+            self._restarting.remove(other)
+            members = [w for w in self.workers.values() if w in members or w in other.members]
+            due_at = max(due_at, other.restart_at or 0.0)
+        return what, members, due_at
 
     def _deadlock(self, start: WorkerState, now: float) -> Outcome | None:
         """The failure of a worker whose constructor is in a cycle of those that wait for each other."""
@@ -401,9 +432,11 @@ class Supervisor:
             return self._note_if_endless()
         return self.stop("all work is done", now)
 
-    def request_counts(self, number: int) -> list[Command]:
+    def request_counts(self, number: int) -> list[AnnounceWatermarks]:
         """Asks all workers that run for what they have counted."""
-        running = (w for w in self.workers.values() if w.state is State.RUNNING)
+        running = [w for w in self.workers.values() if w.state is State.RUNNING]
+        for worker in running:
+            worker.asked_counts = number
         return [AnnounceWatermarks(w.name, {COUNTS: number}) for w in running]
 
     def await_end(self) -> list[Command]:
@@ -430,3 +463,8 @@ class Supervisor:
                 " stopped, by Ctrl-C, lp.stop() or running.stop()"
             )
         ]
+
+
+def _restarted(over: Iterable[WorkerState]) -> dict[str, int]:
+    """What those are told that watch ends: these had ended for good, and are started again."""
+    return {f"{RESTARTED}{worker.name}": worker.attempt for worker in over}

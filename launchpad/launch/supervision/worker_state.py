@@ -86,10 +86,12 @@ class WorkerState:
         watches_ends: Whether it wants to be told of the ends of others' attempts.
         waits_for: Worker that its constructor waits for → when that was last reported.
         counted: Attempt → what was counted of its calls, as it was last reported.
+        asked_counts: The last request for these that was sent to this attempt; 0 for none.
         result: What its last attempt has returned, if it has returned anything.
         outcome: How its last attempt ended.
         succeeded_attempt: The last attempt that has ended well; 0 if none has.
-        next_start: When its next attempt begins; None unless it is restarting.
+        next_start: When its next attempt begins; None unless it is restarting by its policy.
+        restart_reason: Why it is restarted, if a user has asked for it.
     """
 
     plan: WorkerPlan
@@ -110,10 +112,12 @@ class WorkerState:
     exit_by: float | None = None
     waits_for: dict[str, float] = field(default_factory=dict)
     counted: dict[int, EdgesCounted] = field(default_factory=dict)
+    asked_counts: int = 0
     result: Returned | None = None
     outcome: Outcome | None = None
     succeeded_attempt: int = 0
     next_start: NextStart | None = None
+    restart_reason: str = ""
 
     @property
     def name(self) -> str:
@@ -123,6 +127,19 @@ class WorkerState:
     def ended_attempt(self) -> int:
         """The number of its last attempt that has ended; 0 if none has."""
         return self.attempt - self.is_alive
+
+    @property
+    def shown_state(self) -> str:
+        """Its state, or how it has ended."""
+        ended = self.outcome if self.state is State.ENDED else None
+        return str(ended.kind if ended is not None else self.state)
+
+    def has_answered(self, number: int) -> bool:
+        """Whether nothing more is to come of what this request asked it for."""
+        if self.state is not State.RUNNING or self.asked_counts < number:
+            return True
+        known = self.counted.get(self.attempt)
+        return known is not None and (known.number >= number or known.is_last)
 
     def end_marks(self) -> dict[str, int]:
         """What those are told that watch the ends of others, see `watermarks.py`."""
@@ -156,11 +173,12 @@ class WorkerState:
 
     def next_attempt(self, now: float) -> None:
         self.move("start")
-        self.next_start = None
+        self.next_start, self.restart_reason = None, ""
         self.attempt += 1
         self.started_at = now
         self.asked = self.killed = self.is_late = self.is_cut_off = self.is_done = False
         self.watches_ends = self.is_silent = False
+        self.asked_counts = 0
         self.exit_by = self.beats_by = self.result = None
         self.waits_for.clear()
         limit = self.plan.restart.start_timeout_s

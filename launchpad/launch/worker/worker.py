@@ -12,12 +12,14 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import MappingProxyType
 
 import launchpad.stopping  # noqa: F401  so that user code which is to stop finds it imported
+from launchpad import context as run_context
 from launchpad import courier, outcome, results
 from launchpad.context import RunContext
 from launchpad.courier.telemetry import registry
@@ -27,10 +29,14 @@ from launchpad.executable import Executable
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.planning import absl_flags, payload
 from launchpad.launch.worker import error_report
+from launchpad.metrics import process_usage
 from launchpad.outcome import Outcome
 from launchpad.program import UNTIL_RUN
 from launchpad.state.places import StatePlaces
 from launchpad.watermarks import COUNTS
+
+_ANSWERS = 4
+"""How many requests for numbers may wait for a driver of GPUs that hangs; further ones get no answer."""
 
 
 class Worker:
@@ -63,7 +69,8 @@ class Worker:
         context.interruption.raise_in_thread = interrupt
         context.crash = self.crash
         self._is_counted = False
-        context.watermarks.on_growth(COUNTS, lambda _, number: self._report_counts(number))
+        self._free_answers = threading.Semaphore(_ANSWERS)
+        context.watermarks.on_growth(COUNTS, lambda _, number: self._answer(number))
 
     def main(self) -> Outcome:
         """The attempt from beginning to end. Raises nothing: whatever happens becomes the outcome."""
@@ -175,13 +182,32 @@ class Worker:
         except Exception as strange:  # the user's exception does something when it is looked at
             return replace(failed, hint=f"it could not be shown in full: {strange!r}")
 
+    def _answer(self, number: int) -> None:
+        """Reports what it has counted and uses; with GPUs in a thread, as their driver may hang."""
+        if not self._context.gpus:
+            self._report_counts(number)
+        elif self._free_answers.acquire(blocking=False):
+
+            def answer() -> None:
+                self._report_counts(number)
+                self._free_answers.release()
+
+            try:
+                threading.Thread(target=answer, name="launchpad-metrics", daemon=True).start()
+            except RuntimeError:  # there can be no thread, and no answer
+                self._free_answers.release()
+
     def _report_counts(self, number: int, *, is_last: bool = False) -> None:
         if self._is_counted:
             return
         self._is_counted = is_last
+        usage = None
+        if not is_last:
+            is_shared = not run_context.is_a_process(self._context)
+            usage = process_usage.of_this_process(self._context.gpus, is_shared=is_shared)
         counted = registry.counted(self._context.peer)
         name, attempt = self._plan.name, self._context.attempt
-        self._report(EdgesCounted(name, attempt, number, is_last, counted))
+        self._report(EdgesCounted(name, attempt, number, is_last, counted, usage))
 
     def _ended(self, kind: str, cause: str) -> Outcome:
         return Outcome(

@@ -163,7 +163,7 @@ class ScriptThreads(WorkerThreads):
         return self._plans[worker]
 
     def start(self, worker: str, attempt: int) -> None:
-        executable = CallFunction(Code(self._functions.pop(worker)), (), {})
+        executable = CallFunction(Code(self._functions[worker]), (), {})
         self._new(worker, attempt, self._run_and_end, executable).thread.start()
 
     def kill(self, worker: str) -> None:

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from launchpad.courier import extras
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.launch_origin import folder_of_script
 
@@ -50,7 +51,7 @@ def load() -> Any:
     except ImportError as error:
         raise LaunchError(
             f"launch type 'ray' needs Ray, which cannot be imported here ({error}):"
-            " pip install 'launchpad[ray]'"
+            f" {extras.install_command('ray')}"
         ) from error
     return ray
 

@@ -19,6 +19,7 @@ import time
 from concurrent.futures import Future
 from typing import Any
 
+from launchpad.courier import extras
 from launchpad.errors import LaunchError
 
 _SETTLED_S = 3.0
@@ -49,7 +50,7 @@ def load() -> Any:
     except ImportError as error:
         raise LaunchError(
             f"launch type 'spark' needs Spark, which cannot be imported here ({error}):"
-            " pip install 'launchpad[spark]'"
+            f" {extras.install_command('spark')}"
         ) from error
     return pyspark
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
+from launchpad.courier import extras
 from launchpad.errors import LaunchError
 
 T = TypeVar("T")
@@ -346,7 +347,7 @@ def _make_client() -> tuple[Any, str]:
     except ImportError as error:
         raise LaunchError(
             f"launch type 'kubernetes' needs the package kubernetes, which cannot be imported here"
-            f" ({error}): pip install 'launchpad[kubernetes]'"
+            f" ({error}): {extras.install_command('kubernetes')}"
         ) from error
     config: Any = untyped
     configuration = client.Configuration()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from launchpad import outcome
 from launchpad.errors import LaunchError, ProgramFailed
@@ -151,6 +151,13 @@ class DetachedRun:
             found = stacks[1] if stacks is not None and stacks[0] >= number else {}
         silence = f"(no answer within {_STACKS_S:g} s)\n"
         return {worker: found.get(worker, silence) for worker in workers}
+
+    def metrics(self, timeout_s: float) -> NoReturn:
+        """They do not fit into an annotation."""
+        raise LaunchError(
+            f"{self._name} was left on Kubernetes, where its supervisor sends no numbers: `kubectl top pod`"
+            " has CPU and memory, and a worker can save what is to be kept of its calls"
+        )
 
     def _has_ended(self) -> bool:
         """Whether the program has ended; deletes a run that was stopped. Looks once, and does not wait."""

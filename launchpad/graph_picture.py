@@ -1,0 +1,218 @@
+"""A program as a picture: one box per group, one arrow for all edges between two of them.
+
+    program, plan ── graph() ──▶ Graph ── Picture.of ──▶ Picture ──▶ mermaid, dot, graph_svg.svg
+                                                           └──▶ the record of a run ──▶ again
+
+A group of colocations is a frame around a box for each node of one of them. A box has the shape of its kind:
+
+    what is called       round          CourierNode, and all that are not listed here
+    what only calls      a rectangle    PyNode, PyClassNode
+    what keeps items     a cylinder     QueueNode, WorkQueueNode, ReplayNode, ReverbNode
+    ranks                a hexagon      CollectiveNode
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from launchpad.graph import Graph
+
+ROUND, RECTANGLE, CYLINDER, HEXAGON = "round", "rectangle", "cylinder", "hexagon"
+_SHAPES = {
+    "PyNode": RECTANGLE,
+    "PyClassNode": RECTANGLE,
+    "QueueNode": CYLINDER,
+    "WorkQueueNode": CYLINDER,
+    "ReplayNode": CYLINDER,
+    "ReverbNode": CYLINDER,
+    "CollectiveNode": HEXAGON,
+}
+_MERMAID = {
+    ROUND: ("(", ")"),
+    RECTANGLE: ("[", "]"),
+    CYLINDER: ("[(", ")]"),
+    HEXAGON: ("{{", "}}"),
+}
+_DOT = {
+    ROUND: "shape=box, style=rounded",
+    RECTANGLE: "shape=box",
+    CYLINDER: "shape=cylinder",
+    HEXAGON: "shape=hexagon",
+}
+_ENTITIES = str.maketrans(
+    {"#": "#35;", "&": "#amp;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "`": "#96;"}
+)
+_KEYWORD = re.compile(r"kwargs\['(\w+)'\]|(?!args\[|kwargs|constructor)(\w+)")
+_NAMED = 3
+
+
+class HasGraph(Protocol):
+    """A Program, or a LaunchPlan."""
+
+    def graph(self) -> Graph: ...
+
+
+@dataclass(frozen=True)
+class Box:
+    """The nodes of a group; of a group of colocations, those with one number in it.
+
+    Attributes:
+        id: Its group, `actor`; in a colocation with a number, `trainer.1`.
+        title: What it is called; empty in a frame, which has the title.
+        kind: What it runs, `CourierNode(Actor)`.
+        frame: The title of the frame around it; empty: none.
+    """
+
+    id: str
+    group: str
+    title: str
+    kind: str
+    frame: str = ""
+
+    @property
+    def shape(self) -> str:
+        return _SHAPES.get(self.kind.partition("(")[0], ROUND)
+
+    @property
+    def lines(self) -> list[str]:
+        """Its text."""
+        return [line for line in (self.title, self.kind) if line]
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """From a box to one of which it holds handles.
+
+    `label` is the keyword by which it was given them, `peers=`; empty if there is none, or it is the
+    name of the group.
+    """
+
+    source: str
+    target: str
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What is drawn: the boxes, and which of them holds handles of which."""
+
+    name: str
+    boxes: tuple[Box, ...]
+    arrows: tuple[Arrow, ...]
+
+    @classmethod
+    def of(cls, graph: Graph) -> Picture:
+        """The picture of a graph."""
+        replicas: dict[str, set[str]] = {}  # group → its workers, a colocation as one
+        kinds: dict[tuple[str, str], dict[str, None]] = {}  # group, number in a colocation
+        colocations: dict[str, str] = {}
+        box_of = {}
+        for node in graph.nodes:
+            index, _, number = node.name.removeprefix(f"{node.label}-").partition(".")
+            replicas.setdefault(node.label, set()).add(index)
+            kinds.setdefault((node.label, number), {})[node.kind] = None
+            colocations.setdefault(node.label, "")
+            colocations[node.label] = colocations[node.label] or node.colocation
+            box_of[node.name] = ".".join(filter(None, (node.label, number)))
+        boxes = []
+        for (group, number), of_box in kinds.items():
+            count = len(replicas[group])
+            title = f"{group} ×{count}" if count > 1 else group
+            shown = _listed(of_box)
+            frame = f"{title}: {colocations[group]}" if colocations[group] else ""
+            id_ = ".".join(filter(None, (group, number)))
+            boxes.append(Box(id_, group, "" if frame else title, shown, frame))
+        labels: dict[tuple[str, str], dict[str, None]] = {}
+        for edge in graph.edges:
+            if edge.source in box_of and edge.target in box_of:
+                source, target = box_of[edge.source], box_of[edge.target]
+                of_arrow = labels.setdefault((source, target), {})
+                keyword = _KEYWORD.match(edge.path.removeprefix(f"{edge.source}."))
+                if keyword and (label := keyword[1] or keyword[2]) != target:
+                    of_arrow[label] = None
+        arrows = tuple(Arrow(*pair, _listed(of_arrow)) for pair, of_arrow in labels.items())
+        return cls(graph.name, tuple(boxes), arrows)
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Picture:
+        """From what `dataclasses.asdict` made of one, also by way of JSON."""
+        boxes = tuple(Box(**box) for box in plain["boxes"])
+        return cls(plain["name"], boxes, tuple(Arrow(**arrow) for arrow in plain["arrows"]))
+
+    @property
+    def frames(self) -> dict[tuple[str, str], list[Box]]:
+        """Group and title of the frame (empty: none) → its boxes."""
+        frames: dict[tuple[str, str], list[Box]] = {}
+        for box in self.boxes:
+            frames.setdefault((box.group, box.frame), []).append(box)
+        return frames
+
+
+def picture_of(drawn: HasGraph | Picture) -> Picture:
+    """What is drawn of a program or of a plan."""
+    return drawn if isinstance(drawn, Picture) else Picture.of(drawn.graph())
+
+
+def mermaid(drawn: HasGraph | Picture) -> str:
+    """A Mermaid flowchart, which GitHub, JupyterLab and most editors draw.
+
+    Example:
+        print(mermaid(program))
+    """
+    picture = picture_of(drawn)
+    lines = ["flowchart LR"]
+    for (group, frame), boxes in picture.frames.items():
+        pad = "        " if frame else "    "
+        if frame:
+            lines.append(f'    subgraph {_identifier(group)}_["{_escaped(frame)}"]')
+        for box in boxes:
+            left, right = _MERMAID[box.shape]
+            text = "<br/>".join(map(_escaped, box.lines))
+            lines.append(f'{pad}{_identifier(box.id)}{left}"{text}"{right}')
+        if frame:
+            lines.append("    end")
+    for arrow in picture.arrows:
+        label = f'|"{_escaped(arrow.label)}"|' if arrow.label else ""
+        lines.append(f"    {_identifier(arrow.source)} -->{label} {_identifier(arrow.target)}")
+    return "\n".join(lines)
+
+
+def dot(drawn: HasGraph | Picture) -> str:
+    """The same for Graphviz: `dot -Tpdf` makes a picture of it."""
+    picture = picture_of(drawn)
+    lines = [f"digraph {_quoted(picture.name)} {{", "    rankdir=LR; node [fontname=Helvetica];"]
+    for (group, frame), boxes in picture.frames.items():
+        pad = "        " if frame else "    "
+        if frame:
+            lines.append(f"    subgraph {_quoted(f'cluster_{group}')} {{ label={_quoted(frame)};")
+        for box in boxes:
+            text = "\\n".join(_quoted(line)[1:-1] for line in box.lines)
+            lines.append(f'{pad}{_quoted(box.id)} [label="{text}", {_DOT[box.shape]}];')
+        if frame:
+            lines.append("    }")
+    for arrow in picture.arrows:
+        label = f" [label={_quoted(arrow.label)}]" if arrow.label else ""
+        lines.append(f"    {_quoted(arrow.source)} -> {_quoted(arrow.target)}{label};")
+    return "\n".join([*lines, "}"])
+
+
+def _identifier(label: str) -> str:
+    """A Mermaid identifier: letters and digits only, so that no label is Mermaid syntax."""
+    return "g_" + "".join(c if c.isalnum() else f"_{ord(c):x}_" for c in label)
+
+
+def _escaped(text: str) -> str:
+    """A text within quotes of Mermaid."""
+    return text.translate(_ENTITIES)
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join([*list(names)[:_NAMED], *["…"] * (len(names) > _NAMED)])
+
+
+def _quoted(text: str) -> str:
+    backslashed = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{backslashed}"'

@@ -1,0 +1,117 @@
+"""`python -m launchpad doctor`: what this host has, and which launch types can run here."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import resource
+import socket
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launchpad.__main__ import main
+from launchpad.cli import host_facts
+from launchpad.cli.host_facts import is_installed
+from launchpad.courier import extras
+
+ROOT = Path(__file__).parents[2]
+CONFIG = """
+current-context: mine
+contexts: [{{name: mine, context: {{cluster: here, user: me}}}}]
+clusters: [{{name: here, cluster: {{server: "https://127.0.0.1:{port}"}}}}]
+"""
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[int]:
+    """A port at which something listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def diagnosed(capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+    """The exit code, and launch type → what is found."""
+    code = main(["doctor", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    return code, {check["launch_type"]: check for check in found["launch_types"]}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LP_LAUNCH_TYPE", "RAY_ADDRESS", "KUBERNETES_SERVICE_HOST", "SPARK_MASTER"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_threads_and_processes_run_a_program(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+
+    text = capsys.readouterr().out
+    assert "local_mt (default)  ok  a program of one worker runs" in text
+    assert "local_mp            ok  a program of one worker runs" in text
+    assert "ulimit -n" in text
+
+
+def test_clusters_that_answer_can_be_used_and_others_are_named_with_the_next_step(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = tmp_path / "config"
+    monkeypatch.setenv("KUBECONFIG", str(config))
+    with listening() as port:
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+        config.write_text(CONFIG.format(port=port))
+
+        code, there = diagnosed(capsys)
+
+    _, gone = diagnosed(capsys)
+
+    assert code == 0
+    for name, step in {"ray": "ray start --head", "kubernetes": "kubectl cluster-info"}.items():
+        if is_installed(name):
+            assert there[name]["can_run"], there[name]
+            assert not gone[name]["can_run"]
+            assert step in gone[name]["next_step"]
+        else:
+            assert there[name]["next_step"] == extras.install_command(name)
+
+
+def test_the_exit_code_is_1_where_the_default_launch_type_cannot_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LP_LAUNCH_TYPE", "spark")
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+
+    assert main(["doctor"]) == 1
+    assert "launch type 'spark', the default, cannot run here: " in capsys.readouterr().err
+
+
+def test_a_default_that_is_no_launch_type_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LP_LAUNCH_TYPE", "local_mq")
+
+    code, found = diagnosed(capsys)
+
+    assert code == 1
+    assert "there is no launch type 'local_mq'" in found["local_mq"]["found"]
+
+
+def test_little_of_a_limit_is_advised_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (256, 256))
+
+    advice = {fact.name: fact.advice for fact in host_facts.facts()}
+
+    assert "ulimit -n 65536" in advice["open files"]
+    assert "ulimit -u 65536" in advice["processes"]
+
+
+def test_the_extras_that_are_looked_for_are_those_that_there_are() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    for extra, package in host_facts.EXTRAS.items():
+        required = project["optional-dependencies"][extra]
+        assert any(re.match(rf"{package}\b", each) for each in required), extra

@@ -1,0 +1,113 @@
+"""`python -m launchpad logs --since … --grep …`: which lines are shown."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import time
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+import launchpad as lp
+from launchpad.__main__ import main
+from launchpad.cli import log_filter
+from launchpad.cli.log_filter import LogFilter
+
+NOON = datetime(2026, 11, 26, 12).timestamp()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2026-11-26 12:00:00,000 INFO step 1",
+        "2026-11-26T12:00:00.000 step 1",
+        "[2026-11-26 12:00:00] step 1",
+        "INFO:2026-11-26 12:00:00 step 1",
+    ],
+)
+def test_a_line_is_as_old_as_the_time_with_which_it_begins(line: str) -> None:
+    assert log_filter.time_of(line) == NOON
+
+
+def test_a_time_of_absl_is_of_the_last_twelve_months() -> None:
+    for days in (0, 1, 300):
+        at = time.time() - days * 86_400
+        line = f"I{datetime.fromtimestamp(at):%m%d %H:%M:%S.%f} 7 train.py:3] step 1"
+
+        assert log_filter.time_of(line) == pytest.approx(at, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    "line", ["step 2026", "9999-99-99 99:99:99 none", "I9999 99:99:99.0 none", ""]
+)
+def test_what_is_no_time_is_none(line: str) -> None:
+    assert log_filter.time_of(line) is None
+
+
+def test_lines_without_a_time_belong_to_the_line_before_them() -> None:
+    lines = [
+        b"no time yet",
+        b"2026-11-26 11:59:59 old",
+        b"  its traceback",
+        b"\x1b[31m2026-11-26 12:00:01 new\x1b[0m",
+        b"  its traceback",
+    ]
+
+    assert LogFilter(NOON, None).passed(lines) == [lines[0], *lines[3:]]
+
+
+def test_a_length_of_time_or_a_time_says_since_when() -> None:
+    assert log_filter.since("1.5h") == pytest.approx(time.time() - 5400, abs=5)
+    assert log_filter.since("2026-11-26T12:00") == NOON
+    with pytest.raises(argparse.ArgumentTypeError, match="neither a length of time"):
+        log_filter.since("soon")
+
+
+@pytest.fixture
+def run_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A run that has ended; the first attempt of its worker an hour ago."""
+    monkeypatch.setenv("LAUNCHPAD_LOGGING_DIR", str(tmp_path))
+    program = lp.Program(f"printing-{time.monotonic_ns()}")
+    with program.group("printer", restart=lp.RestartPolicy(max_restarts=1, backoff=0)):
+        program.add_node(lp.PyNode(print_and_fail_once))
+    running = lp.launch(program, "test_mt")
+    running.wait()
+    first = running.log_directory / "printer-0.log"
+    os.utime(first, (time.time() - 3600,) * 2)
+    return running.log_directory.name
+
+
+def print_and_fail_once() -> None:
+    attempt = lp.current().attempt
+    print(f"attempt {attempt}\nreward {attempt}")
+    if attempt == 1:
+        raise ValueError("once")
+
+
+def test_an_attempt_that_has_printed_nothing_since_is_left_out(
+    run_id: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    codes = [main(["logs", "--since", "10m", run_id, "printer"]), main(["logs", run_id, "printer"])]
+
+    since, everything = capsys.readouterr().out.split("attempt 1")
+    assert codes == [0, 0]
+    assert since == "attempt 2\nreward 2\n"
+    assert "attempt 2" in everything
+
+
+def test_grep_shows_the_lines_that_match(run_id: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["logs", "--grep", r"^reward \d", run_id, "printer"]) == 0
+    assert capsys.readouterr().out == "reward 1\nreward 2\n"
+
+
+def test_an_expression_that_is_none_is_a_wrong_command_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["logs", "--grep", "(", "printer"])
+
+    assert exit_.value.code == 2
+    assert re.search(r"'\(' is no regular expression: ", capsys.readouterr().err)

@@ -1,0 +1,57 @@
+"""The SVG of a program: what it shows, and where."""
+
+from __future__ import annotations
+
+import itertools
+from xml.etree import ElementTree
+
+import launchpad as lp
+from launchpad.graph_svg import svg
+from tests import nodes
+from tests.test_graph_picture import make_program
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def texts(root: ElementTree.Element) -> dict[str, tuple[float, float]]:
+    """Text → where it is."""
+    return {
+        str(t.text): (float(t.attrib["x"]), float(t.attrib["y"])) for t in root.iter(f"{SVG}text")
+    }
+
+
+def test_an_svg_shows_each_box_with_its_replicas_and_callers_are_left_of_what_they_call() -> None:
+    root = ElementTree.fromstring(svg(make_program()))
+
+    at = texts(root)
+    assert {"main ×3", "PyNode(<lambda>)", "trainer ×2: MultiProcessingColocation"} <= set(at)
+    assert at["main ×3"][0] < at["the.counter"][0]
+    assert at["PyNode(print)"][0] < at["queue"][0]
+    arrows = [path for path in root.iter(f"{SVG}path") if "marker-end" in path.attrib]
+    assert len(arrows) == 3
+
+
+def test_boxes_of_one_layer_do_not_overlap() -> None:
+    program = lp.Program("wide")
+    servers = [
+        program.add_node(lp.CourierNode(nodes.Counter), label=f"server_{n}") for n in range(6)
+    ]
+    program.add_node(lp.PyNode(print, *servers), label="main")
+
+    at = texts(ElementTree.fromstring(svg(program)))
+
+    heights = sorted(y for text, (_, y) in at.items() if text.startswith("server_"))
+    assert len({at[f"server_{n}"][0] for n in range(6)}) == 1
+    assert all(below - above > 50 for above, below in itertools.pairwise(heights))
+
+
+def test_groups_that_call_each_other_in_a_circle_are_drawn_side_by_side() -> None:
+    program = lp.Program("circle")
+    nodes_ = [lp.CourierNode(nodes.Relay) for _ in range(3)]
+    for n, node in enumerate(nodes_):
+        node.configure(nodes_[(n + 1) % 3].create_handle())
+        program.add_node(node, label=f"peer_{n}")
+
+    at = texts(ElementTree.fromstring(svg(program)))
+
+    assert at["peer_0"][0] < at["peer_1"][0] < at["peer_2"][0]
