@@ -43,8 +43,8 @@ class EdgeStats:
         serving_s: How long the server took for them.
         buckets: How long the caller waited for those that have ended: `buckets[i]` of them from 2**(i-1) to
             2**i µs.
-        period_s: How long all this took: since the program began, or since an earlier look.
         is_exact: Whether nothing is missing: no worker that has counted them was killed.
+        period_s: How long all this took: since the program began, or since an earlier look.
     """
 
     caller: str
@@ -60,8 +60,8 @@ class EdgeStats:
     waiting_s: float
     serving_s: float
     buckets: tuple[int, ...]
-    period_s: float
     is_exact: bool
+    period_s: float = 0.0
 
     @property
     def p50_s(self) -> float:
@@ -95,7 +95,7 @@ class EdgeStats:
         sums[_SUMS.index("in_flight")] = self.in_flight
         # Not by `replace`, which is slow where there are hundreds of edges.
         place = self.caller, self.server, self.method
-        fields: list[Any] = [*place, *sums, buckets, period_s, self.is_exact]
+        fields: list[Any] = [*place, *sums, buckets, self.is_exact, period_s]
         return EdgeStats(*fields)
 
     def to_dict(self) -> dict[str, Any]:

@@ -219,7 +219,7 @@ def trial(
     shard = Report(list(gets), [3, 3], 0, attempt)
     outcome = Outcome(found, {"dot(w, w)": 1.0, "max(w)": 1.0, "nonzeros": 1.0}, [shard])
     rows = [
-        lp.edges.EdgeStats("worker-0", "shard-0", method, 1, 1, 0, 0, 0, n_bytes, 0, 0, 0, 0, True)
+        lp.edges.EdgeStats("worker-0", "shard-0", method, 1, 1, 0, 0, 0, 0, n_bytes, 0, 0, (), True)
         for method, n_bytes in (received or {}).items()
     ]
     trained = Trained(list(trace), 100, 0.0, outcome)

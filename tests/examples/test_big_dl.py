@@ -153,7 +153,7 @@ def test_checks_refuse_what_is_nearly_right() -> None:
     def result(parameters: list[float], made: int = 16, attempt: int = 1) -> Result:
         trained = Trained(np.array(parameters), [16, made], [1, attempt], 0.1)
         call = lp.edges.EdgeStats(
-            "driver-0", "executor-0", "execute", 2, 2, 0, 0, 100, 10, 0, 0, 0, 0, is_exact=True
+            "driver-0", "executor-0", "execute", 2, 2, 0, 0, 0, 100, 10, 0, 0, (), is_exact=True
         )
         return Result(trained, lp.edges.Edges((call,)))
 

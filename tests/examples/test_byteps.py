@@ -24,7 +24,7 @@ FULL = PARTITION_BYTES // 8
 FIRST, SECOND, THIRD, FOURTH = (Partition(1, 0, i * FULL, (i + 1) * FULL) for i in range(4))
 URGENT = Partition(0, 0, 0, FULL)
 ROW = lp.edges.EdgeStats(
-    "worker-0", "spare-0", "push", 1, 1, 0, 0, 100, 10, 0, 0, 0, 0, is_exact=True
+    "worker-0", "spare-0", "push", 1, 1, 0, 0, 0, 100, 10, 0, 0, (), is_exact=True
 )
 
 

@@ -97,7 +97,7 @@ def test_compressed_gradients_travel_as_float16(run_backward) -> None:
 def star(n_bytes: int) -> lp.edges.Edges:
     """What goes over the edges of 3 ranks where rank 0 adds up for all."""
     row = lp.edges.EdgeStats(
-        "rank-1", "rank-0", "put", 1, 1, 0, 0, n_bytes, n_bytes, 0, 0, 0, 0, is_exact=True
+        "rank-1", "rank-0", "put", 1, 1, 0, 0, 0, n_bytes, n_bytes, 0, 0, (), is_exact=True
     )
     return lp.edges.Edges((row, replace(row, caller="rank-2")))
 

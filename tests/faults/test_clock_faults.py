@@ -20,6 +20,8 @@ MAY_LOOK = {
     "courier/transport/unix.py": "the same, of directories without a socket",
     "launch/rundir/record.py": "when a run began, for people",
     "cli/ps.py": "how long ago that was",
+    "cli/log_filter.py": "what a user means by ten minutes ago",
+    "cli/logs.py": "when a log was written that is just being rotated",
     "launch/backends/spark/session.py": "how long an executor is there: Spark says since when",
 }
 WALL = {"time", "now", "utcnow", "today", "localtime", "gmtime", "ctime"}

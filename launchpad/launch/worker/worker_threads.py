@@ -173,6 +173,7 @@ class ScriptThreads(WorkerThreads):
 
     def close(self) -> None:
         """Waits a moment for the threads, which have all reported their end."""
+        self._functions.clear()  # with the clients in them
         for each in self._threads.values():
             if each.thread is not threading.current_thread():
                 each.thread.join(1.0)
