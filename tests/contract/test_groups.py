@@ -124,6 +124,7 @@ def test_edges_count_all_calls_exactly_and_hold_messages_up(launch_type: str) ->
     with lp.launch(program, launch_type) as running:
         before = running.metrics(DEADLINE_S)
         running.wait(DEADLINE_S, labels=program.groups.keys() - {"adder", "keeps"})
+        until(lambda: {s.worker: s.state for s in running.status()}["keeps-0"] == "running")
         assert len(running.client("adder").names()) == 1010
         now = running.metrics(DEADLINE_S)
         assert now.edges.total(caller="caller", server="adder-1", method="add").calls == 1000
