@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 import launchpad
+from launchpad.courier.telemetry.call_stats import size
 from launchpad.launch.devices import inventory, out_of_memory
 
 _FEW = 4096
@@ -50,7 +51,7 @@ def facts() -> list[Fact]:
     is_tested = platform.system() == "Linux"
     memory = psutil.virtual_memory()
     limit = out_of_memory.limit_bytes()
-    limited = f"; this process's cgroup may use {_size(limit)}" if limit else ""
+    limited = f"; this process's cgroup may use {size(limit)}" if limit else ""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     gpus = ", ".join(f"{device.index}: {device.name}" for device in inventory.installed())
     missing = [extra for extra, package in EXTRAS.items() if not is_installed(package)]
@@ -60,7 +61,7 @@ def facts() -> list[Fact]:
         Fact("python", f"{platform.python_version()}, {sys.executable}"),
         Fact("system", f"{platform.platform()}, {platform.node()}", "" if is_tested else _UNTESTED),
         Fact("CPUs", str(cpus)),
-        Fact("memory", f"{_size(memory.available)} free of {_size(memory.total)}{limited}"),
+        Fact("memory", f"{size(memory.available)} free of {size(memory.total)}{limited}"),
         _shared_memory(),
         _limit("open files", resource.RLIMIT_NOFILE, "ulimit -n"),
         _limit("processes", resource.RLIMIT_NPROC, "ulimit -u"),
@@ -88,19 +89,14 @@ def _shared_memory() -> Fact:
             "large arrays go from process to process through it: docker run --shm-size=2g, or a volume of"
             " medium Memory in a pod"
         )
-    return Fact("/dev/shm", f"{_size(usage.free)} free of {_size(usage.total)}", advice)
+    return Fact("/dev/shm", f"{size(usage.free)} free of {size(usage.total)}", advice)
 
 
 def _limit(name: str, which: int, command: str) -> Fact:
     limits = resource.getrlimit(which)
     soft, hard = ("unlimited" if n == resource.RLIM_INFINITY else f"{n:,}" for n in limits)
-    counts = (
-        limits[1] if which == resource.RLIMIT_NOFILE else limits[0]
-    )  # a launch raises the former
+    # A launch raises what may be open at once as far as it can.
+    counts = limits[1] if which == resource.RLIMIT_NOFILE else limits[0]
     advice = f"hundreds of workers need more: `{command} 65536`, or /etc/security/limits.conf"
     is_little = counts != resource.RLIM_INFINITY and counts < _FEW
     return Fact(name, f"{soft}, at most {hard} ({command})", advice if is_little else "")
-
-
-def _size(n_bytes: int) -> str:
-    return f"{n_bytes / 1e9:,.1f} GB"

@@ -189,8 +189,10 @@ class Worker:
         elif self._free_answers.acquire(blocking=False):
 
             def answer() -> None:
-                self._report_counts(number)
-                self._free_answers.release()
+                try:
+                    self._report_counts(number)
+                finally:
+                    self._free_answers.release()
 
             try:
                 threading.Thread(target=answer, name="launchpad-metrics", daemon=True).start()
