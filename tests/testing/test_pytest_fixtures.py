@@ -7,11 +7,7 @@ import pytest
 pytest_plugins = ["pytester"]
 
 PROGRAMS = """
-import functools
-
 import launchpad as lp
-
-lp.testing.nothing_left_over = functools.partial(lp.testing.nothing_left_over, 0.1)
 
 class Counter:
     def __init__(self):
