@@ -80,7 +80,8 @@ LAYERS = [
     "program",
     "compat",
     *below("launch", LAUNCH),
-    "testing cli",
+    "testing view",
+    "cli",
 ]
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms.split()}
 

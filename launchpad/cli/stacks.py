@@ -6,16 +6,11 @@ Threads that run nothing but launchpad and Python's own library are only counted
 from __future__ import annotations
 
 import argparse
-import re
-from pathlib import Path
 
-import launchpad
 from launchpad.cli import runs
+from launchpad.view.stacks import without_launchpad_frames
 
 _RUNNING = ("starting", "running", "stopping")
-_OURS = str(Path(launchpad.__file__).parent)
-_LIBRARY = re.compile(r"/lib(64)?/python3\.\d+/(?!site-packages|dist-packages)|^<")
-
 
 ARGUMENTS = {
     "run": {"metavar": "RUN", "nargs": "?", "help": "which"},
@@ -44,16 +39,3 @@ def run(options: argparse.Namespace) -> None:
     if not shown:
         which = "no worker" if label is None else f"no worker of {label!r}"
         print(f"{which} of {one.run_id} runs now")
-
-
-def without_launchpad_frames(stacks: str) -> str:
-    """Only the threads that run other code than launchpad's and Python's own library."""
-    blocks = [block for block in re.split(r"\n\n+", stacks) if block.strip()]
-    theirs = []
-    for block in blocks:
-        files = re.findall(r'^  File "([^"]+)"', block, flags=re.M)
-        if not files or any(not f.startswith(_OURS) and not _LIBRARY.search(f) for f in files):
-            theirs.append(block)
-    rest = len(blocks) - len(theirs)
-    count = f"({rest} thread{'s' * (rest != 1)} of launchpad's own; --all shows them)"
-    return "\n\n".join([*theirs, *([count] if rest else [])])

@@ -1,0 +1,1 @@
+"""What is seen of a program that runs, again and again: for a terminal."""

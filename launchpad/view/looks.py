@@ -1,0 +1,131 @@
+"""A look at a running program, as a view shows it: its groups and workers, and what goes between groups.
+
+    control endpoint ── status, metrics ──▶ Observer ── look() ──▶ Look ──▶ terminal.py
+
+Rates are those since the observer's look before. Nothing is gathered between two looks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from launchpad.edges.stats import Edges, EdgeStats
+from launchpad.errors import LaunchError
+from launchpad.metrics.process_usage import ProcessUsage
+from launchpad.metrics.program_metrics import Metrics
+
+
+@dataclass(frozen=True)
+class WorkerRow:
+    """A worker, as it is now.
+
+    Attributes:
+        state: `running`, or `restarting, again in 12 s`.
+        cause: Why its last attempt has ended.
+        usage: What its process uses; None where that is not known, or it is a thread of the launcher's.
+    """
+
+    name: str
+    group: str
+    state: str
+    attempt: int
+    cause: str
+    log_path: str
+    usage: ProcessUsage | None
+
+
+@dataclass(frozen=True)
+class Look:
+    """A program at a moment.
+
+    Attributes:
+        workers: In the order of the program, those of a group beside each other.
+        metrics: Since the look before; None: they cannot be had where the program runs.
+    """
+
+    workers: tuple[WorkerRow, ...]
+    metrics: Metrics | None
+
+    @property
+    def groups(self) -> dict[str, list[WorkerRow]]:
+        """Label → its workers."""
+        groups: dict[str, list[WorkerRow]] = {}
+        for worker in self.workers:
+            groups.setdefault(worker.group, []).append(worker)
+        return groups
+
+    @cached_property
+    def flows(self) -> list[EdgeStats]:
+        """What goes from group to group, by method, the most calls first: callers and servers are labels."""
+        if self.metrics is None:
+            return []
+        labels = {worker.name: worker.group for worker in self.workers}
+        rows: dict[tuple[str, str, str], list[EdgeStats]] = {}
+        for edge in self.metrics.edges:
+            ends = labels.get(edge.caller, edge.caller), labels.get(edge.server, edge.server)
+            rows.setdefault((*ends, edge.method), []).append(edge)
+        flows = [
+            replace(
+                Edges(tuple(each), (), self.metrics.period_s).total(),
+                caller=caller,
+                server=server,
+                method=method,
+            )
+            for (caller, server, method), each in rows.items()
+        ]
+        return sorted(flows, key=lambda flow: (-flow.calls, flow.caller, flow.server, flow.method))
+
+
+class Observer:
+    """Looks at a program, by a client of its control endpoint. For one thread at a time.
+
+    Args:
+        within_s: How long workers may take to answer; one that has not is shown as it was.
+    """
+
+    def __init__(self, client: Any, within_s: float) -> None:
+        self._client, self._within_s = client, within_s
+        self._before: Metrics | None = None
+
+    def look(self) -> Look:
+        """The program now.
+
+        Raises:
+            CourierError: it has ended, or does not answer.
+        """
+        status: Sequence[Mapping[str, Any]] = self._client.status()
+        try:
+            metrics: Metrics | None = self._client.metrics(self._within_s)
+        except LaunchError:  # of a program that was left on Kubernetes
+            metrics = None
+        before, self._before = self._before, metrics
+        numbers = {} if metrics is None else {each.worker: each for each in metrics.workers}
+        if metrics is not None and before is not None and metrics.uptime_s > before.uptime_s:
+            metrics = metrics.since(before)
+            numbers = {each.worker: each for each in metrics.workers}
+        rows = []
+        for worker in status:
+            known = numbers.get(worker["worker"])
+            usage = None if known is None else known.process
+            rows.append(
+                WorkerRow(
+                    name=worker["worker"],
+                    group=worker["label"],
+                    state=", ".join(filter(None, (worker["state"], worker["next_start"]))),
+                    attempt=worker["attempt"],
+                    cause=worker["cause"],
+                    log_path=worker["log_path"],
+                    usage=None if usage is None or usage.is_shared else usage,
+                )
+            )
+        return Look(tuple(rows), metrics)
+
+
+def counted(workers: Sequence[WorkerRow]) -> str:
+    """`33 running, 1 restarting`."""
+    states = Counter(worker.state.partition(",")[0] for worker in workers)
+    return ", ".join(f"{n} {state}" for state, n in states.most_common())

@@ -1,0 +1,231 @@
+"""`launchpad top`, in a real terminal: tmux."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from launchpad.__main__ import main
+from launchpad.edges.stats import Edges, EdgeStats
+from launchpad.metrics.program_metrics import Metrics
+from launchpad.view.looks import Observer, counted
+from tests.waiting import until
+
+ROOT = Path(__file__).parents[2]
+DEADLINE_S = 30.0
+SCRIPT = """
+import launchpad as lp
+
+class Table:
+    def write(self, number):
+        pass
+
+def play(table):
+    number = 0
+    while not lp.wait_for_stop(0.02):
+        table.write(number)
+        number += 1
+        print(f"wrote {number}", flush=True)
+
+program = lp.Program("demo")
+table = program.add_node(lp.CourierNode(Table), label="table")
+for label, n in (("player", 2), ("crowd", 9)):
+    with program.group(label):
+        for _ in range(n):
+            program.add_node(lp.PyNode(play, table))
+if __name__ == "__main__":
+    lp.launch(program, "local_mp")
+"""
+
+
+class Screen:
+    """What a terminal shows in which `top` runs, and its keyboard."""
+
+    def __init__(self, tmux: Callable[..., str]) -> None:
+        self._tmux = tmux
+
+    @property
+    def text(self) -> str:
+        threading.Event().wait(0.1)  # nothing signals what a terminal shows
+        return self._tmux("capture-pane", "-p")
+
+    def waits_for(self, pattern: str) -> str:
+        """What is shown as soon as that is there."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not re.search(pattern, text := self.text, re.MULTILINE):
+            assert time.monotonic() < deadline, f"there is no {pattern!r}:\n{text}"
+        return text
+
+    def press(self, *keys: str) -> None:
+        self._tmux("send-keys", *keys)
+
+    def resize(self, columns: int, rows: int) -> None:
+        self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
+
+    @property
+    def colors(self) -> set[str]:
+        return set(
+            re.findall(r"\x1b\[[0-9;]*(?:38|48);[25][0-9;]*m", self._tmux("capture-pane", "-ep"))
+        )
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[str]]:
+    with tempfile.TemporaryDirectory(
+        prefix="lp-", dir="/tmp"
+    ) as folder:  # short: a screen is narrow
+        monkeypatch.setenv("LAUNCHPAD_RUNTIME_DIR", f"{folder}/runs")
+        monkeypatch.setenv("LAUNCHPAD_LOGGING_DIR", str(tmp_path / "logs"))
+        monkeypatch.setenv("PYTHONPATH", str(ROOT))
+        script = Path(folder, "demo.py")
+        script.write_text(SCRIPT)
+        with (
+            open(tmp_path / "printed", "w+") as printed,
+            subprocess.Popen([sys.executable, script], stdout=printed, text=True) as process,
+        ):
+            until(lambda: "crowd-8" in (tmp_path / "printed").read_text())
+            yield process
+            process.terminate()
+
+
+@pytest.fixture
+def open_top(program: subprocess.Popen[str]) -> Iterator[Callable[..., Screen]]:
+    pytest.importorskip("textual")
+    if shutil.which("tmux") is None:
+        pytest.skip("no tmux here")
+    socket = f"lp-{os.getpid()}"
+    passed = {
+        n: os.environ[n] for n in os.environ if n.startswith("LAUNCHPAD_") or n == "PYTHONPATH"
+    }
+
+    def tmux(*arguments: str) -> str:
+        done = subprocess.run(
+            ["tmux", "-L", socket, *arguments], capture_output=True, text=True, timeout=30
+        )
+        return done.stdout
+
+    def start(**environment: str) -> Screen:
+        variables = [f"{name}={value}" for name, value in (passed | environment).items()]
+        command = [
+            "env",
+            "-u",
+            "NO_COLOR",
+            "-u",
+            "COLUMNS",
+            "-u",
+            "LINES",
+            *variables,
+            sys.executable,
+            "-m",
+            "launchpad",
+            "top",
+        ]
+        tmux("new-session", "-d", "-x", "120", "-y", "40", shlex.join([*command, "--interval=0.2"]))
+        return Screen(tmux)
+
+    yield start
+    tmux("kill-server")
+    until(lambda: not tmux("ls"))
+
+
+@pytest.mark.slow
+def test_top_shows_workers_calls_and_logs_and_does_what_its_keys_say(
+    open_top: Callable[..., Screen], program: subprocess.Popen[str]
+) -> None:
+    top = open_top()
+
+    shown = top.waits_for(r"^ player +table +write +[1-9]")
+    assert "12 running" in shown
+    assert re.search(r"▸ crowd ×9 +9 running", shown)
+    assert "crowd-3" not in shown
+    assert top.colors
+
+    top.press("Down", "Down")
+    top.waits_for(r"^wrote \d+")
+    top.press("t")
+    top.waits_for(r"demo\.py.* in play")
+    top.press("r")
+    top.waits_for("Restart player-0")
+    top.press("y")
+    top.waits_for(r"player-0 +running +2 .*restarted by")
+
+    top.resize(70, 24)
+    top.waits_for(r"^.{60,70}$")
+    assert max(map(len, top.text.splitlines())) <= 70
+    top.press("s")
+    top.waits_for("Stop the program")
+    top.press("y")
+    top.waits_for("it has ended")
+    assert program.wait(30) == 0
+    top.press("q")
+    until(lambda: not top.text.strip())
+
+
+@pytest.mark.slow
+def test_top_has_no_colors_where_none_are_wanted_and_ends_alone(
+    open_top: Callable[..., Screen], program: subprocess.Popen[str]
+) -> None:
+    top = open_top(NO_COLOR="1")
+
+    top.waits_for(r"12 running")
+    assert not {color for color in top.colors if not is_gray(color)}
+    top.press("q")
+    until(lambda: not top.text.strip())
+    assert program.poll() is None
+
+
+def is_gray(color: str) -> bool:
+    """Of 256 colours these are black, white, and what lies between."""
+    numbers = re.findall(r"(?:38|48);5;(\d+)", color)
+    levels = re.findall(r"(?:38|48);2;(\d+);(\d+);(\d+)", color)
+    return all(
+        n in ("0", "7", "8", "15", "16", "231") or 232 <= int(n) <= 255 for n in numbers
+    ) and all(len(set(each)) == 1 for each in levels)
+
+
+def test_top_without_a_terminal_says_what_else_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("textual")
+
+    assert main(["top"]) == 1
+
+    assert (
+        "`top` needs a terminal; without one, see `launchpad ps RUN --json`"
+        in capsys.readouterr().err
+    )
+
+
+def test_what_goes_between_workers_of_two_groups_is_one_row() -> None:
+    def edge(caller: str, calls: int) -> EdgeStats:
+        place = caller, "table-0", "write"
+        return EdgeStats(
+            *place, calls, calls, 1, 0, 0, 10, 20, 0.1, 0.1, (calls, *[0] * 47), 2.0, True
+        )
+
+    class Client:
+        def status(self) -> list[dict[str, object]]:
+            names = ["table-0", "player-0", "player-1", "slow-0"]
+            rest = {"state": "running", "next_start": "", "attempt": 1, "cause": "", "log_path": ""}
+            return [{"worker": name, "label": name[:-2], **rest} for name in names]
+
+        def metrics(self, within_s: float) -> Metrics:
+            edges = Edges((edge("player-0", 6), edge("player-1", 8), edge("slow-0", 20)), (), 2.0)
+            return Metrics("demo", "demo-1", 2.0, 2.0, (), edges)
+
+    look = Observer(Client(), 1.0).look()
+
+    assert [(f.caller, f.server, f.calls, f.calls_per_s, f.errors) for f in look.flows] == [
+        ("slow", "table", 20, 10.0, 1),
+        ("player", "table", 14, 7.0, 2),
+    ]
+    assert counted(look.groups["player"]) == "2 running"
