@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from launchpad.cli import logs, plan, ps, stacks, stop
+from launchpad.cli import logs, plan, ps, stacks, stop, trace
 from launchpad.cli.runs import CommandError
 from launchpad.errors import DefinitionError, LaunchError
 
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
         epilog=_RUN,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in (ps, logs, stop, stacks, plan):
+    for module in (ps, logs, stop, stacks, trace, plan):
         summary = (module.__doc__ or "").split("\n")[0]
         epilog = "" if module is plan else _RUN
         name = module.__name__.rpartition(".")[2]

@@ -17,6 +17,7 @@ from typing import Any
 
 from launchpad.courier import Client, Server
 from launchpad.launch.rundir.record import WorkerStatus
+from launchpad.trace import Trace
 
 SOCKET = "control.socket"
 _TOKEN = "control.token"
@@ -30,6 +31,7 @@ def serve(
     status: Callable[[], Sequence[WorkerStatus]],
     stop: Callable[[bool], None],
     stacks: Callable[[str], str],
+    trace: Callable[[float], Trace],
 ) -> Server:
     """Serves one run to processes that may read its runtime directory.
 
@@ -50,6 +52,7 @@ def serve(
     server.bind("status", lambda: [asdict(row) for row in status()])
     server.bind("stop", stop)
     server.bind("stacks", stacks_of)
+    server.bind("trace", trace)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with open(os.open(runtime / _TOKEN, flags, 0o600), "wb") as file:
