@@ -41,7 +41,6 @@ class Recording:
     """
 
     def __init__(self, number: int, seconds: float) -> None:
-        self.began_ns = time.monotonic_ns()
         self.until_s = time.monotonic() + seconds
         self.reports: dict[tuple[str, int], SpansRecorded] = {}
         self.changes: list[StateChange] = []
@@ -61,18 +60,23 @@ class Recording:
             present = worker.attempt, worker.state
             if self._last.get(worker.name) == present:
                 continue
+            before = self._last.get(worker.name, present)
             self._last[worker.name] = present
-            ended = worker.state in (State.ENDED, State.RESTARTING) and worker.outcome is not None
-            why = worker.outcome.headline() if ended and worker.outcome else ""
-            self.changes.append(
-                StateChange(worker.name, *present, time_ns=time.monotonic_ns(), why=why)
-            )
+            if before[0] < worker.attempt and before[1] is not State.RESTARTING:  # at once
+                self._add_change(worker, before[0], State.RESTARTING)
+            self._add_change(worker, *present)
             if worker.state is State.RUNNING and now < self.until_s:
                 up.append(worker)
         self._asked |= {(worker.name, worker.attempt) for worker in up}
         rate = rate_of(sum(worker.is_alive for worker in workers))
         value = pack_recording(self._number, self.until_s - now, rate)
         return [AnnounceWatermarks(worker.name, {RECORDING: value}) for worker in up]
+
+    def _add_change(self, worker: WorkerState, attempt: int, state: State) -> None:
+        has_ended = state in (State.ENDED, State.RESTARTING)
+        outcome = worker.outcome if has_ended else None
+        why = outcome.headline() if outcome is not None and outcome.attempt == attempt else ""
+        self.changes.append(StateChange(worker.name, attempt, state, time.monotonic_ns(), why))
 
     def missing(self) -> dict[tuple[str, int], str]:
         """Worker and attempt of those that were asked and have not reported → how they have ended, if so."""
