@@ -66,7 +66,7 @@ class Trace:
         program, run_id: What was recorded.
         recorded: By worker and attempt; the launching script is there as `pid 4711`, attempt 0.
         changes: What became of workers meanwhile.
-        missing: Worker and attempt → why nothing is known of it.
+        missing: Worker and attempt of those of which nothing is known → a sentence that says why.
         began_ns, ended_ns: By the launcher's monotonic clock.
         clock_ns, wall_ns: The same moment, by that clock and since 1970.
         boot_id: Of the launcher's host.
@@ -116,9 +116,9 @@ class Trace:
             own = {a: r for (w, a), r in sorted(self.recorded.items()) if w == worker}
             names.append(_meta("process_name", number, name=worker))
             names.append(_meta("process_sort_index", number, sort_index=number))
-            labels = "; ".join(self._label(worker, attempt, own) for attempt in own)
-            labels = "; ".join(filter(None, (labels, *self._missing(worker))))
-            names.append(_meta("process_labels", number, labels=labels))
+            labels = [self._label(attempt, own) for attempt in own]
+            labels += [f"missing: {why}" for (w, _), why in self.missing.items() if w == worker]
+            names.append(_meta("process_labels", number, labels="; ".join(labels)))
             events += self._states(worker, number)
             if worker in {c.worker for c in self.changes}:
                 names.append(_meta("thread_name", number, _STATE_ROW, name="state"))
@@ -153,9 +153,7 @@ class Trace:
             text += f"; {restarts} restart{'s' * (restarts != 1)}"
         if hosts := self._other_hosts():
             text += f"; by the clocks of their hosts, which may differ: {', '.join(hosts)}"
-        for (worker, attempt), why in sorted(self.missing.items()):
-            text += f"\nmissing: {worker} (attempt {attempt}): {why}"
-        return text
+        return text + "".join(f"\nmissing: {why}" for _, why in sorted(self.missing.items()))
 
     def _about(self) -> Json:
         return {
@@ -165,20 +163,15 @@ class Trace:
             "calls": self.calls,
             "recorded_calls": self.recorded_calls,
             "dropped_spans": sum(each.dropped for each in self.recorded.values()),
-            "missing": {f"{w} (attempt {a})": why for (w, a), why in self.missing.items()},
+            "missing": [why for _, why in sorted(self.missing.items())],
             "hosts_whose_clocks_may_differ": self._other_hosts(),
         }
 
-    def _label(self, worker: str, attempt: int, own: Mapping[int, Recorded]) -> str:
+    def _label(self, attempt: int, own: Mapping[int, Recorded]) -> str:
         recorded = own[attempt]
         of_calls = f"{_recorded_calls(recorded):,} of {recorded.calls:,} calls"
         which = f"attempt {attempt}: " if len(own) > 1 else ""
         return f"{which}pid {recorded.pid} on {recorded.host}, {of_calls}"
-
-    def _missing(self, worker: str) -> Iterator[str]:
-        for (name, attempt), why in sorted(self.missing.items()):
-            if name == worker:
-                yield f"attempt {attempt} is missing: {why}"
 
     def _other_hosts(self) -> list[str]:
         return sorted({r.host for r in self.recorded.values() if not self._has_our_clock(r)})

@@ -279,14 +279,17 @@ class Running:
             found = self._runner.record(seconds, _REPORTED_S)
         finally:
             recording.end([session])
-        late = f"it has not reported within {_REPORTED_S:g} s"
         recorded = {worker: report.recorded for worker, report in found.reports.items()}
         return Trace(
             program=self.plan.program,
             run_id=self.run_id,
             recorded=recorded | {(script.name, 0): r for r in of_script if r.threads},  # noqa: B035
             changes=tuple(found.changes),
-            missing={worker: why or late for worker, why in found.missing().items()},
+            missing={
+                (worker, attempt): why
+                or f"{worker} (attempt {attempt}) has not reported within {_REPORTED_S:g} s"
+                for (worker, attempt), why in found.missing().items()
+            },
             began_ns=session.began_ns,
             ended_ns=min(session.until_ns, time.monotonic_ns()),
             clock_ns=time.monotonic_ns(),
