@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
         raise CommandError(f"cannot write {options.output}: {error.strerror}") from error
     print(f"recording {one.run_id} for {options.seconds:g} s …", flush=True)
     with file, runs.connected(one) as client:
-        patient = client.with_options(timeout_s=options.seconds + _MORE_S)
-        trace: Trace = patient.trace(options.seconds)
+        recording = client.with_options(timeout_s=options.seconds + _MORE_S)
+        trace: Trace = recording.trace(options.seconds)
         trace.write(file)
     print(f"{trace}\nwritten to {options.output}: open it at https://ui.perfetto.dev")

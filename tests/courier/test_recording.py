@@ -20,7 +20,7 @@ from launchpad.courier.telemetry.recording import (
     UNFINISHED,
     WAIT,
     Recorded,
-    Session,
+    RecordingSession,
     Span,
 )
 from tests.courier.conftest import DEADLINE_S, Connect, Serve
@@ -36,7 +36,7 @@ def nothing_is_recorded_afterwards() -> Iterator[None]:
     assert tracing.spans is None
 
 
-def start(found: list[Recorded], seconds: float = LONG_S, rate: int = 4000) -> Session:
+def start(found: list[Recorded], seconds: float = LONG_S, rate: int = 4000) -> RecordingSession:
     """A recording of this process, which has begun to take calls."""
     session = recording.record(caller.own_peer(), seconds, rate, found.append)
     until(lambda: tracing.spans is not None, DEADLINE_S)

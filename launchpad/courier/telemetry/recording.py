@@ -1,6 +1,6 @@
-"""Spans of the calls and waits of a worker, kept for some seconds, then given to whoever asked for them.
+"""Spans of the calls and waits of a worker, kept for some seconds, then given to the one who asked.
 
-    record(peer, seconds, rate, done) ──▶ Recorder ── when the time is up, or end(session) ──▶ done(Recorded)
+    record(peer, seconds, rate, done) ──▶ ProcessRecorder ── when the time is up, or end(session) ──▶ done(Recorded)
 
     caller                                         server
     spans.call(…)    ── header RECORDED, number ──▶ recorder.answer(…)     its span has the same number
@@ -96,7 +96,7 @@ class Recorded:
 
 
 @dataclass(frozen=True, eq=False)
-class Session:
+class RecordingSession:
     """One recording of one worker, or process. Times by the monotonic clock."""
 
     peer: Peer
@@ -108,7 +108,9 @@ class Session:
     is_over: threading.Event = field(default_factory=threading.Event)
 
 
-def record(peer: Peer, seconds: float, rate: int, done: Callable[[Recorded], object]) -> Session:
+def record(
+    peer: Peer, seconds: float, rate: int, done: Callable[[Recorded], object]
+) -> RecordingSession:
     """Records what this worker, or this process, does from now on.
 
     Args:
@@ -120,18 +122,18 @@ def record(peer: Peer, seconds: float, rate: int, done: Callable[[Recorded], obj
     """
     began = _now()
     until = began + int(min(seconds, MAX_S) * 1e9)
-    session = Session(peer, rate, done, registry.calls_made(peer), began, until)
+    session = RecordingSession(peer, rate, done, registry.calls_made(peer), began, until)
     with _lock:
         recorder = _recorder()
         if recorder is None:
-            recorder = Recorder()
+            recorder = ProcessRecorder()
             threading.Thread(target=recorder.run, name="courier-recorder", daemon=True).start()
         recorder.sessions.append(session)
         tracing.recorder = recorder
     return session
 
 
-def end(sessions: Collection[Session]) -> None:
+def end(sessions: Collection[RecordingSession]) -> None:
     """Ends those that have not ended, and returns when they are `done`."""
     with _lock:
         recorder, ending = _recorder(), []
@@ -156,11 +158,11 @@ class _Track:
         self.open: dict[tuple[int, int], tuple[str, str, int]] = {}
 
 
-class Recorder:
+class ProcessRecorder:
     """Keeps the spans of this process. Safe from any thread: each adds to a track of its own."""
 
     def __init__(self) -> None:
-        self.sessions: list[Session] = []
+        self.sessions: list[RecordingSession] = []
         self.wake = threading.Event()
         self._tracks: dict[int, _Track] = {}
         # Random, so that no two processes have the same; below 2**62, for readers of JSON.
@@ -300,14 +302,14 @@ class Recorder:
             if tracing.recorder is not self:
                 return
 
-    def finish(self, session: Session) -> None:
-        """Gives what it has kept to whoever has asked for it."""
+    def finish(self, session: RecordingSession) -> None:
+        """Gives what it has kept to the one who asked."""
         try:
             session.done(self._recorded(session))
         finally:
             session.is_over.set()
 
-    def _recorded(self, session: Session) -> Recorded:
+    def _recorded(self, session: RecordingSession) -> Recorded:
         """What it has kept for this one, as it ends."""
         ended = _now()
         threads: dict[int, tuple[str, list[Span]]] = {}
@@ -351,9 +353,9 @@ def _clipped(spans: Sequence[Span], began_ns: int) -> Iterator[Span]:
 _lock = threading.RLock()  # a collection of garbage, in here, may end a call
 
 
-def _recorder() -> Recorder | None:
+def _recorder() -> ProcessRecorder | None:
     recorder = tracing.recorder
-    return recorder if isinstance(recorder, Recorder) else None
+    return recorder if isinstance(recorder, ProcessRecorder) else None
 
 
 def _renew() -> None:

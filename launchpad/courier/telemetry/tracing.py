@@ -48,7 +48,7 @@ class Tracer(CallTracer, Protocol):
 
 
 class SpanRecorder(CallTracer, Protocol):
-    """What keeps spans for a while: `recording.Recorder`."""
+    """What keeps spans for a while: `recording.ProcessRecorder`."""
 
     def answer(
         self,

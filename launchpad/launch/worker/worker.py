@@ -63,7 +63,7 @@ class Worker:
         context.interruption.raise_in_thread = interrupt
         context.crash = self.crash
         self._is_counted = False
-        self._sessions: list[recording.Session] = []
+        self._sessions: list[recording.RecordingSession] = []
         context.watermarks.on_growth(COUNTS, lambda _, number: self._report_counts(number))
         context.watermarks.on_growth(RECORDING, lambda _, value: self._record(value))
 
