@@ -254,8 +254,8 @@ class Running:
     def trace(self, seconds: float = 5.0) -> Trace:
         """Records what the workers do for some seconds: calls, at both ends, waits, restarts.
 
-        A worker records at most a share of 1,000 calls a second, so that a busy program slows down by a few
-        percent while it is recorded, and not at all before and after. See docs/traces.md.
+        Of many calls only some are recorded, so that a busy program slows down by a few percent meanwhile,
+        and not at all before and after. See docs/traces.md.
 
         Example:
             running.trace(5).save("trace.json")    # for https://ui.perfetto.dev

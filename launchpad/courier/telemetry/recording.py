@@ -1,15 +1,16 @@
 """Spans of the calls and waits of a worker, kept for some seconds, then given to the one who asked.
 
-    record(peer, seconds, rate, done) ──▶ ProcessRecorder ── when the time is up, or end(session) ──▶ done(Recorded)
+    record(peer, seconds, rate, done) ──▶ ProcessRecorder ── time is up, or end(sessions) ──▶ done(Recorded)
 
     caller                                         server
     spans.call(…)    ── header RECORDED, number ──▶ recorder.answer(…)     its span has the same number
 
 1. A caller decides whether a call is recorded. Its server records it too, if it records at all: so both spans
    of a call are there, as far as both ends are.
-2. At most `rate` calls a second, of all threads of the process together, and a quarter of that at once, after
-   calls were few. Where there are more, the first ones of each twentieth of a second are recorded. For the
-   rest `tracing.spans` is not the recorder, and they cost nothing; of these only the number is known.
+2. A quarter of `rate` calls a second, of all threads of the process together; more, up to `rate`, only as far
+   as that is 2 % of the calls that are made. Where there are more, the first ones of each twentieth of a
+   second are recorded. For the rest `tracing.spans` is not the recorder, and they cost nothing; only their
+   number is known.
 3. It ends by itself: a thread of its own watches the time, and no message is needed for it.
 
 Here are plain tuples; `launchpad.trace` makes JSON of them, in the process that has asked.
@@ -41,6 +42,7 @@ MOST_SPANS = 200_000
 
 _TICK_S = 0.05
 _FINISH_S = 5.0
+_SHARE = 0.02  # to record a call takes about twice as long as to make it
 _SHORTEST_NS = 20_000  # of a wait: a loop that polls makes any number of shorter ones
 
 CALL, SUBMIT, FUTURE, ANSWER, COROUTINE, WAIT = range(6)
@@ -114,7 +116,7 @@ def record(
     """Records what this worker, or this process, does from now on.
 
     Args:
-        rate: How many of its calls a second, at most.
+        rate: How many of its calls a second, at most; a quarter of that in any case.
         done: Called once, with what it has recorded, in a thread of ours or in that which calls `end`.
 
     Raises:
@@ -282,7 +284,7 @@ class ProcessRecorder:
 
     def run(self) -> None:
         """Until the last recording has ended."""
-        before = _now()
+        before, calls_before = _now(), 0
         while True:
             self.wake.wait(_TICK_S)
             self.wake.clear()
@@ -291,8 +293,11 @@ class ProcessRecorder:
                 due = [each for each in self.sessions if each.until_ns <= now]
                 self.sessions = [each for each in self.sessions if each.until_ns > now]
                 rate = sum(each.rate for each in self.sessions)
-                self._budget = min(self._budget + rate * (now - before) / 1e9, max(1.0, rate / 4))
-                before = now
+                most = rate * (now - before) / 1e9
+                calls = sum(map(registry.calls_made, {each.peer for each in self.sessions}))
+                more = max(most / 4, min(most, _SHARE * (calls - calls_before)))
+                self._budget = min(self._budget + more, max(1.0, rate / 4))
+                before, calls_before = now, calls
                 if not self.sessions:
                     tracing.spans, tracing.recorder = tracing.opentelemetry, None
                 elif self._budget >= 1:

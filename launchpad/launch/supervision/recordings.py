@@ -23,8 +23,7 @@ from launchpad.trace import StateChange
 from launchpad.watermarks import RECORDING, pack_recording
 
 _RATE, _LEAST_RATE = 2000, 20
-"""Calls a second that are recorded: of all workers together, and of one at least. To record one costs both
-ends together about as much as to make one: so a program that only makes calls slows down by a few percent."""
+"""Calls a second that are recorded at most: of all workers together, and of one at least."""
 
 
 def rate_of(n_workers: int) -> int:
