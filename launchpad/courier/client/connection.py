@@ -22,7 +22,6 @@ from launchpad.courier.transport.stream_socket import NO_SIGNAL, Socket
 
 # No single send or receive takes longer, so that a reason for the wait is found.
 CHECK_EVERY_S = 1.0
-_FEW = 1024  # bytes of headers that go with a small call in one piece
 _HANDSHAKE_TIMEOUT_S = 2.0  # then connect anew, and ask whether it has failed in between
 
 _pack, _MAGIC, _CALL = framing.HEADER.pack, framing.MAGIC, framing.CALL
@@ -72,14 +71,14 @@ class ClientConnection:
         the call had been written in full, and may have run.
         """
         self.is_sent = False
-        is_small = not buffers and len(body) <= framing.SMALL
-        if not is_small or (header_data and (self.shares_memory or len(header_data) > _FEW)):
+        if buffers or header_data or len(body) > framing.SMALL:
             chunks = framing.encode(framing.CALL, 0, method, body, buffers, timeout_us, header_data)
-            self._unsent = [memoryview(chunk) for chunk in chunks if len(chunk)]
-            return self.resume()
-        extra = len(header_data) << 16 if header_data else 0
-        frame = _pack(_MAGIC, _CALL, len(method), extra, 0, len(body), timeout_us) + method
-        frame += header_data + body if header_data else body
+            if len(chunks) > 1 or self.shares_memory:
+                self._unsent = [memoryview(chunk) for chunk in chunks if len(chunk)]
+                return self.resume()
+            frame = bytes(chunks[0])
+        else:
+            frame = _pack(_MAGIC, _CALL, len(method), 0, 0, len(body), timeout_us) + method + body
         try:
             n = self._send(frame, NO_SIGNAL)
         except BlockingIOError:
