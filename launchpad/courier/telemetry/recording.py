@@ -8,7 +8,7 @@
 1. A caller decides whether a call is recorded. Its server records it too, if it records at all: so both spans
    of a call are there, as far as both ends are.
 2. A quarter of `rate` calls a second, of all threads of the process together; more, up to `rate`, only as far
-   as that is 2 % of the calls that are made. Where there are more, the first ones of each twentieth of a
+   as that is 1 % of the calls that are made. Where there are more, the first ones of each quarter of a
    second are recorded. For the rest `tracing.spans` is not the recorder, and they cost nothing; only their
    number is known.
 3. It ends by itself: a thread of its own watches the time, and no message is needed for it.
@@ -21,6 +21,7 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -40,9 +41,11 @@ MAX_S = 60.0
 MOST_SPANS = 200_000
 """Of all threads of a process: of those that come then only the number is kept."""
 
-_TICK_S = 0.05
+_TICK_S = (
+    0.25  # rarely: after slower calls both ends no longer stay awake for the next ones, for a while
+)
 _FINISH_S = 5.0
-_SHARE = 0.02  # to record a call takes about twice as long as to make it
+_SHARE = 0.01  # to record a call takes about twice as long as to make it
 _SHORTEST_NS = 20_000  # of a wait: a loop that polls makes any number of shorter ones
 
 CALL, SUBMIT, FUTURE, ANSWER, COROUTINE, WAIT = range(6)
@@ -131,6 +134,7 @@ def record(
             recorder = ProcessRecorder()
             threading.Thread(target=recorder.run, name="courier-recorder", daemon=True).start()
         recorder.sessions.append(session)
+        recorder.wake.set()
         tracing.recorder = recorder
     return session
 
@@ -284,10 +288,8 @@ class ProcessRecorder:
 
     def run(self) -> None:
         """Until the last recording has ended."""
-        before, calls_before = _now(), 0
+        before, calls_before = _now() - int(_TICK_S * 1e9), sys.maxsize
         while True:
-            self.wake.wait(_TICK_S)
-            self.wake.clear()
             with _lock:
                 now = _now()
                 due = [each for each in self.sessions if each.until_ns <= now]
@@ -306,6 +308,9 @@ class ProcessRecorder:
                 self.finish(session)
             if tracing.recorder is not self:
                 return
+            left_s = (min((each.until_ns for each in self.sessions), default=0) - _now()) / 1e9
+            self.wake.wait(max(0.0, min(_TICK_S, left_s)))
+            self.wake.clear()
 
     def finish(self, session: RecordingSession) -> None:
         """Gives what it has kept to the one who asked."""
