@@ -25,6 +25,7 @@ from launchpad.cli import (
     run,
     stacks,
     stop,
+    trace,
 )
 from launchpad.cli.runs import CommandError
 from launchpad.errors import DefinitionError, LaunchError
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str], prog: str = "python -m launchpad") -> int:
         epilog=_RUN,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in (ps, logs, stop, restart, stacks, metrics, run, plan, graph, doctor):
+    for module in (ps, logs, stop, restart, stacks, metrics, trace, run, plan, graph, doctor):
         summary = (module.__doc__ or "").split("\n")[0]
         epilog = "" if module in (run, plan, doctor) else _RUN
         name = module.__name__.rpartition(".")[2]
