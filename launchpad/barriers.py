@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 from launchpad import context
+from launchpad.courier.telemetry import tracing
 from launchpad.errors import BarrierBroken, Stopped
 from launchpad.events import BarrierLeft, BarrierReached
 from launchpad.watermarks import ABSENT, BARRIER, BROKEN, LEFT
@@ -54,7 +55,8 @@ def barrier(name: str = "", timeout_s: float | None = None) -> None:
 
     me.report(BarrierReached(me.name, me.attempt, name, number))
     try:
-        in_time = marks.wait_for(is_over, timeout_s)
+        with tracing.Wait(f"barrier {name!r}"):
+            in_time = marks.wait_for(is_over, timeout_s)
         if not in_time:
             me.report(BarrierLeft(me.name, me.attempt, name, number))
             marks.wait_for(lambda: is_over() or marks.get(left) >= number, _REPLY_S)

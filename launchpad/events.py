@@ -2,7 +2,7 @@
 
     worker's code          context.report(…)   StopRequested · Waiting · Heartbeat ─────┐
                                                EndsWatched · BarrierReached, Left       │
-                                               Done · Bound                             │
+                                               Done · Bound · SpansRecorded             │
     worker, on its way     Worker.main         Ready · Returned · EdgesCounted          │
                                                Heartbeat · WorkerNote · Ended ──────────┤
     what starts it         its backend         ProcessStarted · Exiting · Ended ────────┤
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from launchpad.courier.telemetry.recording import Recorded
 from launchpad.courier.telemetry.registry import Counted
 from launchpad.metrics.process_usage import ProcessUsage
 from launchpad.outcome import Outcome
@@ -150,6 +151,20 @@ class EdgesCounted:
 
 
 @dataclass(frozen=True)
+class SpansRecorded:
+    """What the worker has done while it recorded it, as it was asked to.
+
+    Attributes:
+        number: Which request it answers.
+    """
+
+    worker: str
+    attempt: int
+    number: int
+    recorded: Recorded
+
+
+@dataclass(frozen=True)
 class StopRequested:
     """Code in the worker called `lp.stop()`."""
 
@@ -197,6 +212,7 @@ Event = (
     | BarrierLeft
     | Heartbeat
     | EdgesCounted
+    | SpansRecorded
     | StopRequested
     | Ended
     | WorkerNote

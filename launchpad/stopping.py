@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 from launchpad import context
+from launchpad.courier.telemetry import tracing
 from launchpad.events import StopRequested
 
 
@@ -56,7 +57,8 @@ def stop_event() -> threading.Event:
 
 def wait_for_stop(timeout_secs: float | None = None) -> bool:
     """Blocks until this worker is asked to stop; False when the time is up before that."""
-    return stop_event().wait(timeout_secs)
+    with tracing.Wait("wait_for_stop"):
+        return stop_event().wait(timeout_secs)
 
 
 def register_stop_handler(handler: Callable[[], None]) -> None:

@@ -9,6 +9,8 @@
     absent/epoch/actor-3
     broken/epoch/actor-3     the barrier cannot be passed, since that worker has ended for good
     counts                   how often what it has counted of its calls was asked for
+    recording                which recording of its calls was asked for, for how long, at which rate: see
+                             `launch/supervision/recordings.py`
 
 They can be sent again, merged and arrive late: the larger number is what counts. So a pod may find all of
 them in one file, however many it has missed.
@@ -22,9 +24,23 @@ from collections.abc import Callable, Collection, Mapping
 
 ENDED, SUCCEEDED, OVER, RESTARTED = "ended/", "succeeded/", "over/", "restarted/"
 BARRIER, LEFT, ABSENT, BROKEN = "barrier/", "left/", "absent/", "broken/"
-COUNTS = "counts"
+COUNTS, RECORDING = "counts", "recording"
 
 Values = Mapping[str, int]
+
+_MS_BITS, _RATE_BITS = 20, 12
+
+
+def pack_recording(number: int, seconds: float, rate: int) -> int:
+    """The value of RECORDING, which grows with the number of the request."""
+    ms, rate = int(seconds * 1000), min(rate, (1 << _RATE_BITS) - 1)
+    return (number << _RATE_BITS | rate) << _MS_BITS | min(ms, (1 << _MS_BITS) - 1)
+
+
+def parse_recording(value: int) -> tuple[int, float, int]:
+    """The number of the request, how long to record in seconds, and how many calls a second."""
+    ms, rate = value & ((1 << _MS_BITS) - 1), value >> _MS_BITS & ((1 << _RATE_BITS) - 1)
+    return value >> (_MS_BITS + _RATE_BITS), ms / 1000, rate
 
 
 class Watermarks:

@@ -64,7 +64,7 @@ LAYERS = [
     *below("courier", COURIER),
     "courier outcome",
     "errors watermarks",
-    "flags state edges",
+    "flags state edges trace",
     "metrics",
     "resources restart_policy events",
     "interrupt results",

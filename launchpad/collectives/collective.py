@@ -12,6 +12,7 @@ from launchpad.collectives.freeing import cause_of
 from launchpad.collectives.operations import OPS, Operations
 from launchpad.collectives.trees import leaves_of, rebuilt
 from launchpad.courier.codec import by_value
+from launchpad.courier.telemetry import tracing
 from launchpad.errors import DoNotRestart
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Collective:
                 target /= self.size
             return target
 
-        return self._map(x, reduce, out)  # type: ignore[no-any-return]
+        return self._map("all_reduce", x, reduce, out)  # type: ignore[no-any-return]
 
     def reduce_scatter(self, x: T, op: str = "sum") -> T:
         """This rank's part of what `all_reduce` would return: each array is cut along its first axis.
@@ -107,7 +108,7 @@ class Collective:
 
         leaves = self._leaves(x)
         results = []
-        with self._lock:
+        with self._lock, tracing.quick_wait("reduce_scatter"):
             for leaf in leaves:
                 if op == "mean":
                     _check_mean(leaf.flat)
@@ -132,7 +133,7 @@ class Collective:
         """
         leaves = self._leaves(x)
         columns: list[list[Any]] = [[None] * len(leaves) for _ in range(self.size)]
-        with self._lock:
+        with self._lock, tracing.quick_wait("all_gather"):
             for bucket, flat, bounds in self._buckets(leaves):
                 for rank, gathered in enumerate(self._operations.all_gather(flat)):
                     for number, (begin, end) in zip(bucket, bounds, strict=True):
@@ -156,7 +157,7 @@ class Collective:
             self._operations.broadcast(target, root)
             return target
 
-        return self._map(x, spread, out)  # type: ignore[no-any-return]
+        return self._map("broadcast", x, spread, out)  # type: ignore[no-any-return]
 
     def all_to_all(self, parts: Sequence[T]) -> list[T]:
         """From each rank, by rank, what it has for this one: `parts[r]` goes to rank r. Shapes may differ."""
@@ -165,7 +166,7 @@ class Collective:
                 f"all_to_all takes a part for each of {self.size} ranks, got {len(parts)}"
             )
         leaves = [self._leaves(part)[0] for part in parts]
-        with self._lock:
+        with self._lock, tracing.quick_wait("all_to_all"):
             received = self._operations.all_to_all(
                 [leaf.flat.reshape(leaf.shape) for leaf in leaves]
             )
@@ -180,26 +181,26 @@ class Collective:
         Raises:
             TimeoutError: some did not come in time; it says which.
         """
-        with self._lock:
+        with self._lock, tracing.quick_wait(f"barrier {name!r}"):
             self._operations.barrier(name, self._timeout_s if timeout_s is None else timeout_s)
 
     def broadcast_object(self, x: Any = None, root: int = 0) -> Any:
         """The root's object, anything that can be pickled, in all ranks; the others need give none."""
         self._check_rank(root, "root")
         data = _dumped(x) if self.rank == root else b""
-        with self._lock:
+        with self._lock, tracing.quick_wait("broadcast_object"):
             received = self._operations.broadcast_bytes(data, root)
         return x if self.rank == root else _loaded(received)
 
     def all_gather_object(self, x: Any) -> list[Any]:
         """The objects of all ranks, by rank."""
-        with self._lock:
+        with self._lock, tracing.quick_wait("all_gather_object"):
             return [_loaded(each) for each in self._operations.all_gather_bytes(_dumped(x))]
 
     def gather_object(self, x: Any, root: int = 0) -> list[Any] | None:
         """The objects of all ranks, by rank, in the root; None in the others."""
         self._check_rank(root, "root")
-        with self._lock:
+        with self._lock, tracing.quick_wait("gather_object"):
             gathered = self._operations.gather_bytes(_dumped(x), root)
         return None if gathered is None else [_loaded(each) for each in gathered]
 
@@ -348,13 +349,13 @@ class Collective:
             found.append((bucket, flats[0] if len(flats) == 1 else joined(flats), bounds))
         return found
 
-    def _map(self, x: Any, operate: Callable[[Any, Any], Any], out: Any) -> Any:
+    def _map(self, name: str, x: Any, operate: Callable[[Any, Any], Any], out: Any) -> Any:
         """A tree of what the operation makes of each flat array, given where to put it if that is known."""
         leaves = self._leaves(x)
         if out is not None:
             leaves[0].target = _checked_out(out, leaves)
         results: list[Any] = [None] * len(leaves)
-        with self._lock:
+        with self._lock, tracing.quick_wait(name):
             for bucket, flat, bounds in self._buckets(leaves):
                 target = leaves[bucket[0]].target if len(bucket) == 1 else flat
                 result = operate(flat, target)

@@ -32,10 +32,12 @@ class CallContext:
     Attributes:
         deadline: when the caller gives up, by `time.monotonic()`; None for never.
         trace: the caller's span; empty if it does not trace.
+        recorded: the call's number, if its caller records it; not inherited.
     """
 
     deadline: float | None
     trace: bytes = b""
+    recorded: bytes = b""
 
     def limit(self, deadline: float | None) -> float | None:
         """The earlier of the two deadlines: what comes after ours is of no use."""

@@ -16,8 +16,10 @@ from typing import Any
 
 from launchpad import context, outcome, results
 from launchpad.context import LaunchedAddress
-from launchpad.courier import Client, keyring
+from launchpad.courier import Client, caller, keyring
 from launchpad.courier.client.typed import CourierClient
+from launchpad.courier.protocol import handshake
+from launchpad.courier.telemetry import recording
 from launchpad.edges.stats import Edges
 from launchpad.errors import LaunchError, NotRunningError, ProgramFailed
 from launchpad.events import Returned
@@ -31,9 +33,14 @@ from launchpad.launch.rundir.record import WorkerStatus
 from launchpad.launch.signals import KeyboardInterruptHandler
 from launchpad.launch.supervision import look
 from launchpad.launch.supervision.progress import Progress
+from launchpad.launch.supervision.recordings import rate_of
 from launchpad.launch.supervision.runner import EndAwaited, Inbox, Runner, StopRequest
 from launchpad.launch.supervision.worker_state import State
 from launchpad.metrics.program_metrics import Metrics
+from launchpad.trace import Trace
+
+_REPORTED_S = 10.0
+"""So long workers may take to report what they have recorded."""
 
 _NOT_ENDED = (State.STARTING, State.RUNNING, State.STOPPING, State.RESTARTING)
 
@@ -133,6 +140,7 @@ class Running:
                 stacks=self.stacks,
                 restart=lambda worker: self._runner.request_restart(worker, restarted_by_cli),
                 metrics=self.metrics,
+                trace=self.trace,
             )
             undo.callback(control.stop, 0.1)
         except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
@@ -260,6 +268,52 @@ class Running:
         uptime_s = self._runner.uptime_s
         edges = look.edges(workers, silent, uptime_s)
         return Metrics(self.plan.program, self.run_id, uptime_s, uptime_s, tuple(rows), edges)
+
+    def trace(self, seconds: float = 5.0) -> Trace:
+        """Records what the workers do for some seconds: calls, at both ends, waits, restarts.
+
+        Of many calls only some are recorded, so that a busy program slows down by a few percent meanwhile,
+        and not at all before and after. See docs/traces.md.
+
+        Example:
+            running.trace(5).save("trace.json")    # for https://ui.perfetto.dev
+
+        Args:
+            seconds: For how long, up to 60; less if the program ends meanwhile.
+
+        Raises:
+            ValueError: it is not positive, or longer.
+            NotRunningError: the program has ended.
+        """
+        if not 0 < seconds <= recording.MAX_S:
+            raise ValueError(f"a trace is of up to {recording.MAX_S:g} s, not of {seconds!r}")
+        if self.is_done:
+            raise NotRunningError(f"program {self.plan.program!r} has ended")
+        of_script: list[recording.Recorded] = []
+        script = caller.own_peer()
+        rate = rate_of(len(self.plan.workers))
+        session = recording.record(script, seconds, rate, of_script.append)
+        try:
+            found = self._runner.record(seconds, _REPORTED_S)
+        finally:
+            recording.end([session])
+        recorded = {worker: report.recorded for worker, report in found.reports.items()}
+        return Trace(
+            program=self.plan.program,
+            run_id=self.run_id,
+            recorded=recorded | {(script.name, 0): r for r in of_script if r.threads},  # noqa: B035
+            changes=tuple(found.changes),
+            missing={
+                (worker, attempt): why
+                or f"{worker} (attempt {attempt}) has not reported within {_REPORTED_S:g} s"
+                for (worker, attempt), why in found.missing().items()
+            },
+            began_ns=session.began_ns,
+            ended_ns=min(session.until_ns, time.monotonic_ns()),
+            clock_ns=time.monotonic_ns(),
+            wall_ns=time.time_ns(),
+            boot_id=handshake.boot_id(),
+        )
 
     def note_if_endless(self) -> None:
         """Tells the user once all workers are ready, if nothing in the program will ever end it."""

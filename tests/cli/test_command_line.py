@@ -26,7 +26,7 @@ from launchpad.launch.detached import Detached
 from launchpad.launch.rundir import locations
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.rundir.record import RunRecord
-from tests.helpers import scripts
+from tests.helpers import scripts, trace_events
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -440,6 +440,19 @@ def test_stacks_show_where_each_worker_is(launch: Launch, launch_type: str) -> N
     assert "_watch" not in text
     assert "threads of launchpad's own; --all shows them" in text or launch_type == "local_mt"
     assert "talker-1" not in text
+
+
+@pytest.mark.slow
+@both
+def test_a_trace_of_a_program_is_written(launch: Launch, tmp_path: Path, launch_type: str) -> None:
+    launch(launch_type)
+    path = tmp_path / "trace.json"
+
+    printed = output_of("trace", "demo", "--seconds", "1", "-o", str(path))
+
+    assert re.search(r"demo, 1\.\d s: [\d,]+ of [\d,]+ calls of 3 workers recorded\n", printed)
+    names = trace_events.process_names(trace_events.read(path))
+    assert {"server-0", "talker-0", "talker-1"} <= set(names.values())
 
 
 def test_all_stacks_are_shown_when_asked_and_a_label_alone_is_enough(launch: Launch) -> None:

@@ -23,6 +23,7 @@ import pytest
 
 import launchpad as lp
 from tests import nodes
+from tests.helpers import trace_events, traced_nodes
 from tests.waiting import until
 
 DEADLINE_S = 60
@@ -252,6 +253,34 @@ def test_a_server_counts_the_calls_of_each_worker_under_its_name(launch_type: st
     assert set(of_b) - {script} == {"a-0"}
     assert of_b["a-0"]["relay"].calls == 2
     assert of_b.get(script, {}).keys() <= {"courier/stats"}
+
+
+@pytest.mark.slow
+def test_a_trace_joins_both_ends_of_calls_and_shows_waits(launch_type: str, tmp_path: Path) -> None:
+    program = lp.Program("traced")
+    counter = program.add_node(lp.CourierNode(nodes.Counter), label="counter")
+    with program.group("caller"):
+        for _ in range(2):
+            program.add_node(lp.PyNode(traced_nodes.call, counter))
+
+    with lp.launch(program, launch_type) as running:
+        counter_client = running.client("counter")
+        until(lambda: counter_client.add(0) >= 4, DEADLINE_S)
+        trace = running.trace(1)
+
+    trace.save(tmp_path / "trace.json")
+    events = trace_events.read(tmp_path / "trace.json")
+    names = trace_events.process_names(events)
+    joined = {
+        (names[call["pid"]], call["cat"], names[answer["pid"]])
+        for call, answer in trace_events.flows(events)
+    }
+    assert {
+        (f"caller-{i}", kind, "counter-0") for i in (0, 1) for kind in ("call", "submit")
+    } <= joined
+    waits = {(names[e["pid"]], e["name"]) for e in events if e.get("cat") == "wait"}
+    assert {("caller-0", "barrier 'all have called'"), ("caller-1", "wait_for_stop")} <= waits
+    assert trace.missing == {}
 
 
 # --- who am I ----------------------------------------------------------------------------------

@@ -73,9 +73,12 @@ class ClientConnection:
         self.is_sent = False
         if buffers or header_data or len(body) > framing.SMALL:
             chunks = framing.encode(framing.CALL, 0, method, body, buffers, timeout_us, header_data)
-            self._unsent = [memoryview(chunk) for chunk in chunks if len(chunk)]
-            return self.resume()
-        frame = _pack(_MAGIC, _CALL, len(method), 0, 0, len(body), timeout_us) + method + body
+            if len(chunks) > 1 or self.shares_memory:
+                self._unsent = [memoryview(chunk) for chunk in chunks if len(chunk)]
+                return self.resume()
+            frame = bytes(chunks[0])
+        else:
+            frame = _pack(_MAGIC, _CALL, len(method), 0, 0, len(body), timeout_us) + method + body
         try:
             n = self._send(frame, NO_SIGNAL)
         except BlockingIOError:

@@ -121,7 +121,9 @@ class CourierService:
             return framing.NOT_RUN, framing.LATE, []
         if (header := found.get(framing.COMPRESSED)) is not None:
             body, buffers = compression.unpack(header, body, buffers, self._max_bytes)
-        call_context = CallContext(deadline, found.get(framing.TRACE, b""))
+        call_context = CallContext(
+            deadline, found.get(framing.TRACE, b""), found.get(framing.RECORDED, b"")
+        )
         return self._core.methods.answer_for(call_context, method, body, buffers)
 
 

@@ -106,9 +106,11 @@ class InprocessChannel(Channel):
         return call.enqueue(core, peer, counts[call.method])
 
     def new_context(self, began: float) -> CallContext | None:
-        """The deadline and trace of a call that begins now; None if it has neither."""
+        """The deadline, trace and number of a call that begins now; None if it has none of them."""
         deadline = self.options.find_deadline(began)
-        return CallContext(deadline, self.trace) if deadline is not None or self.trace else None
+        if deadline is None and not self.trace_header:
+            return None
+        return CallContext(deadline, self.trace, self.number)
 
     def decode_reply(self, method: bytes, reply: Reply) -> Any:
         """The value that a reply carries, or raises its error; NotRun if the call may be made again."""
@@ -132,7 +134,9 @@ class InprocessChannel(Channel):
         """The same server and options, for calls with streams."""
         self._run_handshake()  # raises where the server cannot be reached from here
         channel = self._sockets.with_options(self.options)
-        return channel.with_trace(self.trace) if self.trace else channel
+        channel.trace, channel.number = self.trace, self.number
+        channel.trace_header = self.trace_header
+        return channel
 
     def _run_handshake(self) -> ServerCore | None:
         """The server, after a handshake with it; None when none is up. Refused if it has another token."""

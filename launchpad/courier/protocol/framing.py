@@ -66,6 +66,7 @@ TRACE = 1  # the caller's span, as in W3C Trace Context
 SEGMENT = 2  # the buffers are not in the frame, but in shared memory (shm/socket.py)
 COMPRESSED = 3  # body and buffers are compressed; the sizes they had (codec/compression.py)
 ARGUMENT_STREAMS = 4  # how many arguments are streams (server/stream_call.py)
+RECORDED = 5  # the number of a call that its caller records (telemetry/recording.py)
 
 # Courier's own methods, which every server has beside its object's. They have a slash, so none can be
 # written as `client.name`.

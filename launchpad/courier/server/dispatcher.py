@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import CoroutineType
 from typing import Any
 
@@ -123,9 +124,13 @@ class Dispatcher:
         """`answer`, with a context that the calls which the method makes inherit."""
         token = current_call.set(call_context)
         try:
-            if call_context.trace and (spans := tracing.spans) is not None:
-                return spans.answer(self, call_context.trace, method, body, buffers)
-            return self.answer(method, body, buffers)
+            answer = self.answer
+            if call_context.trace and (spans := tracing.opentelemetry) is not None:
+                answer = partial(spans.answer, self, call_context.trace)
+            if call_context.recorded and (recorder := tracing.recorder) is not None:
+                call = self.server, call_context.recorded
+                return recorder.answer(answer, call, method, body, buffers)
+            return answer(method, body, buffers)
         finally:
             current_call.reset(token)
 

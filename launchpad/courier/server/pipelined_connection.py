@@ -262,7 +262,9 @@ class PipelinedConnection(ServerConnection):
         found = framing.decode_headers(headers_in)
         if (header := found.get(framing.COMPRESSED)) is not None:
             body, buffers = compression.unpack(header, body, buffers, self._core.max_bytes)
-        call_context = CallContext(until, found.get(framing.TRACE, b""))
+        call_context = CallContext(
+            until, found.get(framing.TRACE, b""), found.get(framing.RECORDED, b"")
+        )
         return self._core.methods.answer_for(call_context, method, body, buffers)
 
     def _answer(

@@ -200,7 +200,9 @@ class SerialConnection(ServerConnection):
         if (header := found.get(framing.COMPRESSED)) is not None:
             body, buffers = compression.unpack(header, body, buffers, self._core.max_bytes)
             self._compresses = True
-        call_context = CallContext(until, found.get(framing.TRACE, b""))
+        call_context = CallContext(
+            until, found.get(framing.TRACE, b""), found.get(framing.RECORDED, b"")
+        )
         answer = partial(self._core.methods.answer_for, call_context, method, body, buffers)
         if (count := found.get(framing.ARGUMENT_STREAMS)) is None:
             return answer()

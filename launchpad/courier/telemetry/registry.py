@@ -83,6 +83,17 @@ def counted(peer: Peer) -> Counted:
     )
 
 
+def calls_made(peer: Peer) -> int:
+    """How many calls this worker, or process, has begun so far; courier's own are left out."""
+    with _lock:
+        if (own := _all.get(peer)) is None:
+            return 0
+        n = sum(counts.started for counts in own.gone[0].values())
+        for server, log in list(own.clients.values()):
+            n += sum(counts.started for _, counts in _of_client(peer, server, log))
+        return n
+
+
 def forget(peer: Peer) -> None:
     """Drops what a worker has counted that was a thread of this process, and has ended."""
     with _lock:

@@ -18,6 +18,7 @@ from typing import Any
 from launchpad.courier import Client, Server
 from launchpad.launch.rundir.record import WorkerStatus
 from launchpad.metrics.program_metrics import Metrics
+from launchpad.trace import Trace
 
 SOCKET = "control.socket"
 _TOKEN = "control.token"
@@ -33,6 +34,7 @@ def serve(
     stacks: Callable[[str], str],
     restart: Callable[[str], None],
     metrics: Callable[[float], Metrics],
+    trace: Callable[[float], Trace],
 ) -> Server:
     """Serves one run to processes that may read its runtime directory.
 
@@ -57,6 +59,7 @@ def serve(
     server.bind("stacks", stacks_of)
     server.bind("restart", restart)
     server.bind("metrics", metrics)
+    server.bind("trace", trace)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with open(os.open(runtime / _TOKEN, flags, 0o600), "wb") as file:

@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING
 
 from launchpad.courier import WorkerFailed
 from launchpad.errors import NotRunningError
-from launchpad.events import EdgesCounted, Ended, Event, WorkerNote
+from launchpad.events import EdgesCounted, Ended, Event, SpansRecorded, WorkerNote
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.logs.log_files import last_lines
 from launchpad.launch.output.printer import Output
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.rundir.directory import RunDirectory
+from launchpad.launch.supervision.recordings import Recording
 from launchpad.launch.supervision.supervisor import Supervisor
 from launchpad.launch.supervision.worker_state import (
     AnnounceGone,
@@ -86,7 +87,7 @@ class CountsRequest:
     number: int
 
 
-Message = Event | StopRequest | RestartRequest | EndAwaited | CountsRequest | WorkerPlan
+Message = Event | StopRequest | RestartRequest | EndAwaited | CountsRequest | Recording | WorkerPlan
 """What is reported or requested; a plan is that of a worker which the script adds."""
 
 Inbox = queue.SimpleQueue[Message]
@@ -132,6 +133,7 @@ class Runner:
         self._asked: dict[int, set[str] | None] = {}
         """Request for counts, while one waits → workers that have not answered; None: it is not sent yet."""
         self._began, self._ended = time.monotonic(), 0.0
+        self._recordings: list[Recording] = []
         self._pid = os.getpid()
 
     @property
@@ -278,6 +280,28 @@ class Runner:
                 del self._asked[number]
             return list(workers.values()), silent()
 
+    def record(self, seconds: float, timeout_s: float) -> Recording:
+        """Has all workers record what they do for so long, and returns when all have reported it.
+
+        Args:
+            timeout_s: How long they may take to report, when the time is over.
+        """
+        recording = Recording(next(self._requests), seconds)
+        self.inbox.put(recording)
+        deadline = recording.until_s + timeout_s
+        with self._changed:
+            try:
+                # Nothing is reported at the moment when the time is over and there is nothing to report.
+                while not (self.done.is_set() or recording.is_complete()):
+                    now = time.monotonic()
+                    if now >= deadline:
+                        break
+                    end = recording.until_s if now < recording.until_s else deadline
+                    self._changed.wait(end - now)
+            finally:
+                self._recordings = [each for each in self._recordings if each is not recording]
+        return recording
+
     def _run(self) -> None:
         try:
             self._execute(self.supervisor.start_all(time.monotonic()))
@@ -291,6 +315,9 @@ class Runner:
                 else:
                     with self._changed:
                         commands = self._decide(message)
+                        for recording in self._recordings:
+                            workers, now = self.supervisor.workers.values(), time.monotonic()
+                            commands += recording.observe(workers, now)
                         if self._is_of_interest(message):
                             self._changed.notify_all()
                 self._execute(commands)
@@ -327,6 +354,13 @@ class Runner:
         now = time.monotonic()
         if isinstance(message, EndAwaited):
             return self.supervisor.await_end()
+        if isinstance(message, Recording):
+            self._recordings.append(message)
+            return []
+        if isinstance(message, SpansRecorded):
+            for recording in self._recordings:
+                recording.add(message)
+            return []
         if isinstance(message, CountsRequest):
             commands = self.supervisor.request_counts(message.number)
             if message.number in self._asked:  # else the asker's time is up

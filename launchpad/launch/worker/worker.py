@@ -22,9 +22,9 @@ import launchpad.stopping  # noqa: F401  so that user code which is to stop find
 from launchpad import context as run_context
 from launchpad import courier, outcome, results
 from launchpad.context import RunContext
-from launchpad.courier.telemetry import registry
+from launchpad.courier.telemetry import recording, registry
 from launchpad.errors import Stopped
-from launchpad.events import Done, EdgesCounted, Event, Heartbeat, Ready
+from launchpad.events import Done, EdgesCounted, Event, Heartbeat, Ready, SpansRecorded
 from launchpad.executable import Executable
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.planning import absl_flags, payload
@@ -33,7 +33,7 @@ from launchpad.metrics import process_usage
 from launchpad.outcome import Outcome
 from launchpad.program import UNTIL_RUN
 from launchpad.state.places import StatePlaces
-from launchpad.watermarks import COUNTS
+from launchpad.watermarks import COUNTS, RECORDING, parse_recording
 
 _ANSWERS = 4
 """How many requests for numbers may wait for a driver of GPUs that hangs; further ones get no answer."""
@@ -44,7 +44,7 @@ class Worker:
 
     Args:
         context: Its run context, already current in the thread that calls `main`.
-        report: Where Ready, Returned, Done and EdgesCounted go.
+        report: Where Ready, Returned, Done, EdgesCounted and SpansRecorded go.
         interrupt: Makes `Stopped` be raised in the thread that is in `main`.
         on_phase: Called when it enters `init`, or `import` again; Ready reports the rest.
         limited: What the user's code runs in; the outcome is made outside, where there is memory for it.
@@ -71,6 +71,8 @@ class Worker:
         self._is_counted = False
         self._free_answers = threading.Semaphore(_ANSWERS)
         context.watermarks.on_growth(COUNTS, lambda _, number: self._answer(number))
+        self._sessions: list[recording.RecordingSession] = []
+        context.watermarks.on_growth(RECORDING, lambda _, value: self._record(value))
 
     def main(self) -> Outcome:
         """The attempt from beginning to end. Raises nothing: whatever happens becomes the outcome."""
@@ -99,6 +101,7 @@ class Worker:
             ended = ended if ended.is_failure else self._outcome_of(error)
         self._executable = None  # with all that it keeps, as clients: the run may be kept for long
         self._report_counts(0, is_last=True)
+        recording.end(self._sessions)
         registry.forget(self._context.peer)
         return self._ended(outcome.FAILED, self._crash) if self._crash else ended
 
@@ -210,6 +213,17 @@ class Worker:
         counted = registry.counted(self._context.peer)
         name, attempt = self._plan.name, self._context.attempt
         self._report(EdgesCounted(name, attempt, number, is_last, counted, usage))
+
+    def _record(self, value: int) -> None:
+        """Records its calls, and reports them when that is over."""
+        number, seconds, rate = parse_recording(value)
+        name, attempt = self._plan.name, self._context.attempt
+
+        def report(recorded: recording.Recorded) -> None:
+            self._report(SpansRecorded(name, attempt, number, recorded))
+
+        with contextlib.suppress(RuntimeError):  # there can be no new thread: then it is missing
+            self._sessions.append(recording.record(self._context.peer, seconds, rate, report))
 
     def _ended(self, kind: str, cause: str) -> Outcome:
         return Outcome(

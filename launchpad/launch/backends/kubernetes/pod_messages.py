@@ -29,6 +29,7 @@ from launchpad.events import (
     Heartbeat,
     Ready,
     Returned,
+    SpansRecorded,
     StopRequested,
     Waiting,
     WorkerNote,
@@ -101,7 +102,7 @@ class Stacks:
     text: str
 
 
-STATE, RESULT, EDGES = "state", "result", "edges"
+STATE, RESULT, EDGES, SPANS = "state", "result", "edges", "spans"
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Chunk:
     """A part of what is too long for one line, in base64.
 
     Attributes:
-        of: STATE, the worker's packed state directory; RESULT and EDGES, an event that is pickled.
+        of: STATE, the worker's packed state directory; RESULT, EDGES and SPANS, an event that is pickled.
         count: How many parts there are.
     """
 
@@ -169,11 +170,16 @@ def joined(pieces: Sequence[Chunk]) -> bytes:
     return b"".join(base64.b64decode(found[i]) for i in range(len(found)))
 
 
-def event_chunks(event: Returned | EdgesCounted) -> list[Chunk]:
+LargeEvent = Returned | EdgesCounted | SpansRecorded
+
+
+def event_chunks(event: LargeEvent) -> list[Chunk]:
     """The messages with an event that may be large; in place of a result that is too large, with why."""
     content = zlib.compress(pickle.dumps(event, protocol=5), 1)
     if isinstance(event, EdgesCounted):
         return chunks(EDGES, content)
+    if isinstance(event, SpansRecorded):
+        return chunks(SPANS, content)
     result = event
     if len(content) > MOST_RESULT_BYTES:
         why = (
@@ -184,12 +190,12 @@ def event_chunks(event: Returned | EdgesCounted) -> list[Chunk]:
     return chunks(RESULT, content)
 
 
-def event_in(pieces: Sequence[Chunk]) -> Returned | EdgesCounted | None:
-    """What these messages have brought; None for broken numbers of edges, which are only dropped."""
+def event_in(pieces: Sequence[Chunk]) -> LargeEvent | None:
+    """What these messages have brought; None for a broken one that is no result: it is only dropped."""
     try:
-        event: Returned | EdgesCounted = pickle.loads(zlib.decompress(joined(pieces)))
+        event: LargeEvent = pickle.loads(zlib.decompress(joined(pieces)))
     except Exception as error:  # a line has been changed, or is of another event
-        if pieces[0].of == EDGES:
+        if pieces[0].of != RESULT:
             return None
         text = f"what it returned did not arrive whole: {error}. {_LOST_HINT}"
         return Returned("", 0, error=text)

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from launchpad import outcome
-from launchpad.events import EdgesCounted, Ended, ProcessStarted, Ready, Returned, WorkerNote
+from launchpad.events import Ended, ProcessStarted, Ready, WorkerNote
 from launchpad.launch.backends.kubernetes import pod_messages
 from launchpad.launch.backends.kubernetes.manifests.names import (
     MOUNTED,
@@ -212,7 +212,7 @@ class WorkerPod:
                     self._readiness.open()
                 except OSError as error:
                     self._note(f"the cluster will not call it ready: port {READY_PORT}: {error}")
-            is_large = isinstance(report, Returned | EdgesCounted)
+            is_large = isinstance(report, pod_messages.LargeEvent)
             for each in pod_messages.event_chunks(report) if is_large else [report]:
                 _print([pod_messages.written(each)])
 

@@ -1,0 +1,71 @@
+"""`running.trace()`: what workers do for some seconds. On every backend: tests/contract."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import launchpad as lp
+from launchpad.courier.telemetry.recording import ANSWER, CALL, Recorded, RecordedThread
+from launchpad.trace import StateChange, Trace
+from tests import nodes
+from tests.helpers import trace_events, traced_nodes
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_meanwhile_is_named_and_its_next_attempt_is_recorded(
+    tmp_path: Path,
+) -> None:
+    program = lp.Program("killed")
+    counter = program.add_node(lp.CourierNode(nodes.Counter), label="counter")
+    with program.group("caller", restart=lp.RestartPolicy(backoff=0.05)):
+        program.add_node(lp.PyNode(traced_nodes.call_and_die, counter))
+
+    with lp.launch(program, "test_mp") as running:
+        running.client("counter").add()
+        trace = running.trace(3)
+
+    trace.save(tmp_path / "trace.json")
+    events = trace_events.read(tmp_path / "trace.json")
+    assert trace.missing.keys() == {("caller-0", 1)}
+    assert "SIGKILL" in trace.missing["caller-0", 1]
+    assert "missing: caller-0 " in str(trace)
+    assert ("caller-0", 2) in trace.recorded
+    assert any(e["ph"] == "i" and "SIGKILL" in e["name"] for e in events)
+    states = [e["name"] for e in events if e.get("cat") == "state" and e["ph"] == "X"]
+    assert "running (attempt 2)" in states
+
+
+def test_a_trace_is_of_up_to_a_minute_and_of_a_program_that_runs() -> None:
+    program = lp.Program("short")
+    program.add_node(lp.CourierNode(nodes.Counter), label="counter")
+
+    with lp.launch(program, "test_mt") as running, pytest.raises(ValueError, match="up to 60 s"):
+        running.trace(61)
+    with pytest.raises(lp.NotRunningError, match="has ended"):
+        running.trace(1)
+
+
+@pytest.mark.parametrize("behind_ns", [0, 100_000])
+def test_times_of_another_host_are_by_its_wall_clock_and_that_is_written(
+    behind_ns: int,
+) -> None:
+    span = CALL, "learner-0", "step", 1_000, 9_000, 7, ""
+    here = Recorded(
+        "here", 1, b"a", 0, 0, 0, 10_000, 1, 0, [RecordedThread(5, "MainThread", [span])]
+    )
+    answer = ANSWER, "learner-0", "step", 500_003_000, 500_005_000, 7, ""
+    there = replace(here, host="there", boot_id=b"b", clock_ns=500_000_000, wall_ns=-behind_ns)
+    there = replace(there, threads=[RecordedThread(6, "learner-0-1", [answer])])
+    changes = [StateChange("actor-0", 1, "running", 0, "")]
+    recorded = {("actor-0", 1): here, ("learner-0", 1): there}
+
+    trace = Trace("two", "two-1", recorded, changes, {}, 0, 10_000, 0, 0, b"a")
+
+    [(call, answered)] = trace_events.flows(trace.events())
+    assert (call["dur"], answered["dur"]) == (8, 2)
+    assert answered["ts"] - call["ts"] == 2 - behind_ns / 1000
+    assert min(call["ts"], answered["ts"]) >= 0
+    assert "may differ: there" in str(trace)
