@@ -24,7 +24,7 @@ class Caller:
         worker: The worker's name, `actor-3`; `pid 4711` for a process that is no worker, as the script.
         attempt: Which start of that worker; 0 outside of workers.
         incarnation: Another for each start of each worker, in each launch: two calls are of the same start if
-          theirs are equal.
+            theirs are equal.
     """
 
     worker: str

@@ -153,7 +153,7 @@ class RunContext:
 
         Args:
             version: Its number; one more than the last by default. Saved versions above it are deleted: where
-              several workers go back to a step that all have saved, later ones mean nothing any more.
+                several workers go back to a step that all have saved, later ones mean nothing any more.
             keep: How many versions stay, this one included.
 
         Returns:

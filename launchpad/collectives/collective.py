@@ -251,7 +251,7 @@ class Collective:
 
         Args:
             backend: As `dist.init_process_group` takes it. By default gloo for CPUs, and nccl for GPUs if
-              there are any.
+                there are any.
             default_group: False for code that calls `dist.init_process_group()` itself, by `env://`.
 
         Raises:

@@ -76,7 +76,7 @@ class MultiProcessingColocation(Colocation):
     Args:
         nodes: What runs in it.
         num_retries_on_failure: How often each of them is started again after a failure, in place of the
-          group's restart policy.
+            group's restart policy.
     """
 
     def __init__(self, nodes: Sequence[Node[Any]], num_retries_on_failure: int = 0) -> None:

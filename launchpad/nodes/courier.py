@@ -62,8 +62,8 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
 
         Args:
             transforms: `lp.edges.Delay` and `Bandwidth` hold up the messages of each client that this
-              handle turns into. `Record` and `Replay` are the server's: they hold for all
-              of its calls.
+                handle turns into. `Record` and `Replay` are the server's: they hold for all
+                of its calls.
 
         Raises:
             TypeError: something else.
@@ -136,7 +136,7 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
         constructor: A class, or a function that returns an object.
         courier_kwargs: Options of the server: `thread_pool_size`, `max_bytes`, `also_at`.
         courier_client_kwargs: Options of the clients that its handles turn into: `call_timeout` in seconds,
-          `wait_for_ready`, `compress`, `max_bytes`.
+            `wait_for_ready`, `compress`, `max_bytes`.
     """
 
     _may_be_configured = True
