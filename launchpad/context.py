@@ -411,6 +411,10 @@ def current() -> RunContext:
 
     Works in any thread of a worker, and in methods called by other nodes.
 
+    Example:
+        with open(f"{lp.current().name}.csv", "a") as file:      # each worker has its own
+            print("step,loss", file=file)
+
     Raises:
         NotRunningError: outside workers, for instance in the script that launches.
     """

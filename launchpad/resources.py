@@ -30,7 +30,7 @@ class Resources:
 
     Example:
         with program.group("learner", resources=lp.Resources(gpus=2, cpus=8, memory="64GiB")):
-          program.add_node(lp.CourierNode(Learner))
+          learner = program.add_node(lp.CourierNode(Learner))
         with program.group("actor", resources=lp.Resources(gpus=0.25, cpus=1)):
           for seed in range(8):
             program.add_node(lp.PyClassNode(Actor, learner, seed))

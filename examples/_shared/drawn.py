@@ -1,6 +1,6 @@
-"""Runs an example, and draws its graph: python -m examples._shared.drawn NAME FLAG …
+"""Runs an example, and draws the largest program that it launches, as graph.svg in its folder.
 
-That of the largest program that it launches, as graph.svg in its folder.
+python -m examples._shared.drawn NAME FLAG …
 """
 
 import importlib

@@ -24,6 +24,10 @@ from launchpad.restart_policy import NO_RESTARTS, RestartPolicy
 class WorkerPlan:
     """One worker: an executable with its addresses and resources.
 
+    Example:
+        for worker in lp.plan(program, "local_mp").workers:
+            print(worker.name, worker.kind, worker.calls, worker.gpus)
+
     Attributes:
         name: Unique in the program: `actor-3`; `trainer-0.1` for a part of a colocation.
         kind: The node as a person would write it, `CourierNode(Actor)`.

@@ -34,7 +34,14 @@ _CLIENT_OPTIONS = frozenset({"call_timeout", "wait_for_ready", "max_bytes", "com
 
 
 class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
-    """Stands for a CourierNode; in a worker it turns into a `CourierClient`."""
+    """Stands for a CourierNode; in a worker it turns into a `CourierClient`.
+
+    Example:
+        learner = program.add_node(lp.CourierNode(Learner), label="learner")
+        with lp.launch(program):
+            client = learner.dereference()          # in the script; nodes that are given it find a client
+            loss = client.step([1.0, 2.0])
+    """
 
     made_into: ClassVar[type | None] = None
     """What is made of the client, for nodes whose clients have methods of their own; takes the client."""

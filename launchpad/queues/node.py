@@ -29,7 +29,12 @@ _log = logging.getLogger("launchpad.queue")
 
 
 class QueueHandle(CourierHandle[Any], Generic[T]):
-    """Stands for a QueueNode; in a worker it turns into an `lp.Queue`."""
+    """Stands for a QueueNode; in a worker it turns into an `lp.Queue`.
+
+    Example:
+        rows = program.add_node(lp.QueueNode(maxsize=100), label="rows")
+        program.add_node(lp.PyNode(read, rows), label="reader")          # in read: rows.put(row)
+    """
 
     made_into = Queue
 

@@ -36,6 +36,10 @@ Inserts = tuple[bytes, int, Sequence[Any], Sequence[Any], Sequence[Any]]
 class SampleInfo(NamedTuple):
     """What is known of a sampled item; of a batch, each of these is an array with a number for each item.
 
+    Example:
+        info = replay.sample_batch("transitions", batch_size=32).info
+        weights = (info.probability * info.table_size) ** -0.4
+
     Attributes:
         key: Which item it is, for `update_priorities` and `delete`.
         probability: With which it was chosen; for importance weights.
@@ -52,7 +56,12 @@ class SampleInfo(NamedTuple):
 
 
 class ReplaySample(NamedTuple):
-    """An item that was sampled, or a batch of them: the same structure with a new first axis."""
+    """An item that was sampled, or a batch of them: the same structure with a new first axis.
+
+    Example:
+        batch = replay.sample_batch("transitions", batch_size=32)
+        print(batch.data["reward"].mean(), batch.info.probability)
+    """
 
     info: SampleInfo
     data: Any

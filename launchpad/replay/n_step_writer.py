@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 
 class Transition(NamedTuple):
-    """What came of an action; of a batch, each has a new first axis."""
+    """What came of an action; of a batch, each has a new first axis.
+
+    Example:
+        batch = replay.sample_batch("transitions", batch_size=32)
+        targets = batch.data.reward + 0.99 * batch.data.discount * values(batch.data.next_observation)
+    """
 
     observation: Any
     action: Any

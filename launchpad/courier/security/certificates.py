@@ -28,6 +28,10 @@ def make_credentials() -> Credentials:
     """Fresh credentials, which fit no others. Takes some milliseconds.
 
     Raises ImportError, with what to install, where `cryptography` is missing.
+
+    Example:
+        credentials = lp.courier.make_credentials()
+        print(credentials.fingerprint)
     """
     try:
         from cryptography.hazmat.primitives.asymmetric import ec

@@ -134,7 +134,13 @@ def trace(tracer_provider: TracerProvider | None = None) -> None:
 
 
 def stop_tracing() -> None:
-    """Makes no more spans. Those of calls under way still end."""
+    """Makes no more spans. Those of calls under way still end.
+
+    Example:
+        lp.courier.trace()
+        learner.step(batch)                         # a span
+        lp.courier.stop_tracing()
+    """
     global spans, opentelemetry
     stopped, spans, opentelemetry = opentelemetry, None, None
     if stopped is not None:

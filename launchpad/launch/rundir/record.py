@@ -70,6 +70,10 @@ class WorkerStatus:
     while it has none, as always among threads. `started_at` is when its last attempt began, in seconds of
     `time.monotonic()`. `gpus` are the devices that it was given, as they stand in CUDA_VISIBLE_DEVICES.
     `next_start` is when one that restarts is started: `again in 12 s (5th within a minute)`.
+
+    Example:
+        for each in running.status():
+            print(each.worker, each.state, each.attempt, each.cause)
     """
 
     worker: str
