@@ -80,7 +80,11 @@ LAYERS = [
     "program",
     "compat",
     *below("launch", LAUNCH),
-    "testing view",
+    "testing view.looks view.stacks",
+    "view.live_graph view.terminal view.watched_run",
+    "view.run_list view.access",
+    "view.pages",
+    "view.server",
     "cli",
 ]
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms.split()}
