@@ -48,7 +48,7 @@ class BoxStyle:
 
 @dataclass(frozen=True)
 class ArrowStyle:
-    """How an arrow looks that does not look as all others do; `label` is in the place of its own."""
+    """How an arrow looks that does not look as all others do; `label`, of one line or two, is in the place of its own."""
 
     color: str = "#888"
     width: float = 1.0
@@ -105,7 +105,8 @@ def svg(drawn: HasGraph | Picture, styles: Styles | None = None) -> str:
     calls = {(a, b): None for a, b in pairs if a != b}
     layers = _layers(list(of_unit), list(calls))
     heights = [sum(of_unit[unit].height + _GAP_Y for unit in layer) for layer in layers]
-    longest = max((len(style.label) for style in styles.arrows.values()), default=0)
+    labels_ = (line for style in styles.arrows.values() for line in style.label.split("\n"))
+    longest = max(map(len, labels_), default=0)
     gap = max(_GAP_X, min(longest, _LONGEST) * _CHARACTER + 2 * _PAD)
     x, tall, parts = 0.0, max(heights, default=0), []
     for layer, height in zip(layers, heights, strict=True):
@@ -133,10 +134,12 @@ def svg(drawn: HasGraph | Picture, styles: Styles | None = None) -> str:
                     parts.append(_drawn(box, at, styles.boxes.get(box.id, _PLAIN_BOX)))
                 top += max(of_box[box.id].height for box in row) + _PAD
         x += wide + gap
-    arrows = []
+    arrows, labels = [], []
     for arrow in picture.arrows:
         style = styles.arrows.get((arrow.source, arrow.target), ArrowStyle(label=arrow.label))
-        arrows.append(_arrow(of_box[arrow.source], of_box[arrow.target], style))
+        path, label = _arrow(of_box[arrow.source], of_box[arrow.target], style)
+        arrows.append(path)
+        labels += label
     head = (
         '<defs><marker id="head" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8"'
         ' orient="auto" markerUnits="userSpaceOnUse"><path d="M0,0L8,4L0,8z" fill="#888"/></marker>'
@@ -153,6 +156,7 @@ def svg(drawn: HasGraph | Picture, styles: Styles | None = None) -> str:
             f"<title>{html.escape(picture.name)}</title>{head}",
             *arrows,
             *parts,
+            *labels,
             "</svg>",
         ]
     )
@@ -242,8 +246,8 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _arrow(a: _Area, b: _Area, style: ArrowStyle) -> str:
-    """Calls to the right run straight, those back to the left beside them, those within a layer in a bow."""
+def _arrow(a: _Area, b: _Area, style: ArrowStyle) -> tuple[str, list[str]]:
+    """The line, and what is written beside it. Calls to the right run straight, those back to the left beside them, those within a layer in a bow."""
     right, bend = a.x + a.width, _GAP_X / 2
     if right < b.x:
         x1, y1, x2, y2 = right, a.middle - 4, b.x, b.middle - 4
@@ -256,7 +260,8 @@ def _arrow(a: _Area, b: _Area, style: ArrowStyle) -> str:
         bends = max(x1, x2) + bend, max(x1, x2) + bend
     path = f"M{x1:g},{y1:g}C{bends[0]:g},{y1:g} {bends[1]:g},{y2:g} {x2:g},{y2:g}"
     middle = (x1 + x2 + 3 * sum(bends)) / 8, (y1 + y2) / 2 - 3
-    text = _text(*middle, style.label, "#555", halo=True) if style.label else ""
+    lines = enumerate(filter(None, style.label.split("\n")))
+    labels = [_text(middle[0], middle[1] + n * _LINE, line, "#555", halo=True) for n, line in lines]
     head = "head" if style.width == 1 else "thick"
     part = f'<path d="{path}" fill="none" stroke="{style.color}" stroke-width="{style.width:g}"'
-    return _keyed(f'{part} marker-end="url(#{head})"/>{text}', style.key, style.title)
+    return _keyed(f'{part} marker-end="url(#{head})"/>', style.key, style.title), labels

@@ -90,7 +90,7 @@ LAYERS = [
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms.split()}
 
 # `import launchpad` and `python -m launchpad` are doors to all of it; the others are empty.
-DOORS = {"", "__main__", "launch", "launch.backends", "launch.backends.kubernetes"}
+DOORS = {"", "__main__", "view", "launch", "launch.backends", "launch.backends.kubernetes"}
 
 
 def test_every_room_belongs_to_a_layer() -> None:

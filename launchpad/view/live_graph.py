@@ -44,6 +44,7 @@ def live_graph(
     picture: Picture | None,
     look: Look,
     flows: Sequence[EdgeStats],
+    total_flows: Sequence[EdgeStats] = (),
     unfolded: Collection[str] = (),
 ) -> tuple[Picture, Styles]:
     """What is drawn of a look at a program.
@@ -51,6 +52,7 @@ def live_graph(
     Args:
         picture: Of the program, for edges over which no call has gone; None: there is none.
         flows: What goes from group to group.
+        total_flows: The same since the program began.
         unfolded: The groups whose workers are shown.
     """
     kinds: dict[str, list[str]] = {}
@@ -86,6 +88,8 @@ def live_graph(
         ends: _of_edges(by_ends[ends], ends, period_s, has_label=n < _MOST_LABELS)
         for n, ends in enumerate(busiest[:MOST_ARROWS])
     }
+    if not frames:
+        _add_totals(arrow_styles, total_flows)
     planned = _planned(picture, known) if picture is not None else {}
     for ends, label in planned.items():
         arrow_styles.setdefault(ends, ArrowStyle(_IDLE, 1.0, label, "no calls yet"))
@@ -121,6 +125,17 @@ def _of_group(label: str, workers: Sequence[WorkerRow]) -> BoxStyle:
     note = counted(workers) + (f", {restarts} restarts" if restarts else "")
     causes = [f"{worker.name}: {worker.cause}" for worker in workers if worker.cause]
     return BoxStyle(_fill(workers), note, "\n".join(causes[:10]), f"group:{label}")
+
+
+def _add_totals(styles: dict[tuple[str, str], ArrowStyle], total: Sequence[EdgeStats]) -> None:
+    """Writes below the arrows between groups how many calls there have been."""
+    calls: dict[tuple[str, str], int] = {}
+    for flow in total:
+        calls[flow.caller, flow.server] = calls.get((flow.caller, flow.server), 0) + flow.calls
+    for ends, style in styles.items():
+        if ends in calls and style.label:
+            label = f"{style.label}\n{calls[ends]:,} calls"
+            styles[ends] = replace(style, label=label, key=f"edge:{ends[0]} {ends[1]}")
 
 
 def _fill(workers: Sequence[WorkerRow]) -> str:

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from nicegui import ui
 
 from launchpad.view.access import AccessControl
-from launchpad.view.pages import program, runs
+from launchpad.view.pages import failure, program, runs, worker
 from launchpad.view.run_list import RunList
 
 _HOST = "127.0.0.1"
@@ -68,3 +68,5 @@ def _add_pages(run_list: RunList) -> None:
 
     ui.page("/")(lambda: runs.show(run_list))
     add("/run/{run_id}", program.show)
+    add("/run/{run_id}/worker/{name}", worker.show)
+    add("/run/{run_id}/failure", failure.show)

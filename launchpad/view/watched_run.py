@@ -14,7 +14,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Any
 from launchpad.courier import CourierError
 from launchpad.edges.stats import EdgeStats
 from launchpad.errors import LaunchpadError
-from launchpad.launch.logs.log_files import LogFiles
+from launchpad.launch.logs.log_files import LogFiles, last_lines
 from launchpad.launch.rundir import history as run_history
 from launchpad.launch.rundir.history import AttemptRecord, RunHistory
 from launchpad.launch.rundir.record import RunRecord
@@ -36,6 +36,9 @@ _SHARE = 0.1
 
 _KEPT_S = 3600
 _SAMPLES = 360
+_REMOTE_LOG_S = 5.0
+"""So often the log of a worker is fetched from a cluster, while a page shows it."""
+
 _WITHIN_S = 2.0
 """How long workers may take to answer."""
 
@@ -105,6 +108,7 @@ class WatchedRun:
 
     Attributes:
         version: Greater whenever there is something new.
+        states_version: Greater whenever the state of a worker is another one.
         look: What was seen last; None before the first look, and of a run that ended before.
         total: What its edges have counted since it began.
         flows: What goes from group to group, by method, since the look before; the most calls first.
@@ -116,7 +120,8 @@ class WatchedRun:
 
     def __init__(self, record: RunRecord, connect: Connect) -> None:
         self.record = record
-        self.version, self.has_ended, self.why_unseen = 0, False, ""
+        self.version = self.states_version = 0
+        self.has_ended, self.why_unseen = False, ""
         self.look: Look | None = None
         self.total: Metrics | None = None
         self.flows: list[EdgeStats] = []
@@ -162,16 +167,31 @@ class WatchedRun:
         """Where its threads are now. CourierError, LaunchpadError: it cannot be asked."""
         return str(self.client().stacks([worker])[worker])
 
-    def log_lines(self, worker: str, is_wanted: Callable[[str], bool], count: int) -> list[str]:
-        """The last lines that a worker has printed, in all attempts, of those that are wanted."""
-        found: deque[str] = deque(maxlen=count)
+    def log_lines(self, worker: str, text: str, count: int) -> list[str]:
+        """The last lines that a worker has printed, in all attempts, of those in which a text is.
+
+        CourierError, LaunchpadError: they are on a cluster, which does not answer.
+        """
+        files = LogFiles(Path(self.record.logs))
         if self.is_remote:
-            found.extend(filter(is_wanted, self.client().logs(worker, 0).splitlines()))
-            return list(found)
-        for line in LogFiles(Path(self.record.logs)).lines(worker):
-            if is_wanted(line):
-                found.append(line)
-        return list(found)
+            lines: Iterable[str] = self.client().logs(worker, 0).splitlines()
+        elif text:
+            lines = files.lines(worker)
+        else:
+            attempts = (files.path(worker, n) for n in files.attempts(worker))
+            lines = (line for log in attempts for line in last_lines(log, count))
+        return list(deque((line for line in lines if text in line), count))
+
+    def log_version(self, worker: str) -> object:
+        """Another one whenever a worker has printed something."""
+        files = LogFiles(Path(self.record.logs))
+        if self.is_remote:
+            return time.monotonic() // _REMOTE_LOG_S
+        with contextlib.suppress(OSError, IndexError):
+            last = files.attempts(worker)[-1]
+            status = files.path(worker, last).stat()
+            return last, status.st_ino, status.st_size
+        return None
 
     def client(self) -> Any:
         """A client of its control endpoint. LaunchpadError: there is none."""
@@ -200,6 +220,7 @@ class WatchedRun:
                 rows = [self._row(*each, last.get(each[0])) for each in self.record.workers.items()]
                 self.look = Look.of(rows, None)
             self.version += 1
+            self.states_version += 1
 
     def _row(self, worker: str, label: str, last: AttemptRecord | None) -> Mapping[str, Any]:
         """As in `Running.status()`, of a worker that has ended."""
@@ -236,6 +257,7 @@ class WatchedRun:
                 return
             self._rows, self.look = rows, seen
             self.version += 1
+            self.states_version += 1
 
     def _see_numbers(self, observer: Observer) -> None:
         numbers = observer.numbers()

@@ -26,6 +26,7 @@ table.rows td { padding: 2px 12px 2px 0; border-top: 1px solid #eee; vertical-al
 table.rows .n { text-align: right; font-variant-numeric: tabular-nums; }
 .failed { color: #b03a2e; font-weight: 600; }
 .mono { font-family: ui-monospace, monospace; font-size: 12px; white-space: pre-wrap; }
+.log { height: 45vh; width: 100%; border-top: 1px solid #ddd; }
 .graph { overflow: auto; max-width: 100%; max-height: 75vh; }
 .graph [data-key^="group:"], .graph [data-key^="worker:"] { cursor: pointer; }
 """
@@ -105,14 +106,14 @@ def markup(content: str = "") -> ui.html:
     return ui.html(content, sanitize=False)
 
 
-def on_change(run: WatchedRun, show: Callable[[], Awaitable[None]]) -> None:
-    """Shows what is there, now and whenever there is something new."""
-    shown = -1
+def on_change(version: Callable[[], object], show: Callable[[], Awaitable[None]]) -> None:
+    """Shows what is there, now and whenever the version is another one."""
+    shown: object = None
 
     async def look() -> None:
         nonlocal shown
-        if run.version != shown:
-            shown = run.version
+        if (present := version()) != shown:
+            shown = present
             await show()
 
     ui.timer(LOOK_S, look)

@@ -22,7 +22,7 @@ _MOST_ROWS = 60
 _ON_CLICK = (
     "(e) => { const part = e.target.closest('[data-key]'); if (part) emit(part.dataset.key); }"
 )
-_EDGES = "FROM TO METHOD #CALLS #CALLS/S #p50 #p99 #BYTES/S #ERRORS #IN-FLIGHT".split()
+EDGES = "FROM TO METHOD #CALLS #CALLS/S #p50 #p99 #BYTES/S #ERRORS #IN-FLIGHT".split()
 _WORKERS = ["WORKER", "STATE", "#ATTEMPT", "#CPU", "#MEM", "#THREADS", "LAST END"]
 
 
@@ -41,7 +41,7 @@ def show(run: WatchedRun) -> None:
             state.text = run.why_unseen or "looking …"
             return
         state.text = _state(run, look)
-        drawn, styles = live_graph(picture, look, run.flows, unfolded)
+        drawn, styles = live_graph(picture, look, run.flows, run.total_flows, unfolded)
         graph.content = svg(drawn, styles)
         n_edges = len(look.metrics.edges) if look.metrics is not None else 0
         note.text = (
@@ -62,7 +62,7 @@ def show(run: WatchedRun) -> None:
 
     for each in (graph, workers):
         each.on("click", clicked, js_handler=_ON_CLICK)
-    frame.on_change(run, draw)
+    frame.on_change(lambda: run.version, draw)
 
 
 def _state(run: WatchedRun, look: Look) -> str:
@@ -81,7 +81,7 @@ def _edges(run: WatchedRun) -> str:
     """The table of what goes from group to group."""
     now = {(flow.caller, flow.server, flow.method): flow for flow in run.flows}
     return frame.table(
-        _EDGES,
+        EDGES,
         [
             edge_row(total, now.get((total.caller, total.server, total.method), total))
             for total in run.total_flows[:_MOST_ROWS]
