@@ -28,6 +28,7 @@ from launchpad.cli import (
     stop,
     top,
     trace,
+    view,
 )
 from launchpad.cli.runs import CommandError
 from launchpad.errors import DefinitionError, LaunchError
@@ -62,6 +63,7 @@ def main(arguments: Sequence[str], prog: str = "python -m launchpad") -> int:
         stacks,
         attach,
         top,
+        view,
         metrics,
         trace,
         run,
