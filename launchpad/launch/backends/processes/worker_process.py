@@ -230,7 +230,12 @@ def _prepare(plan: WorkerPlan, spec: LaunchSpec, log: ProcessLog, is_fork: bool)
         sys.breakpointhook = _refuse_breakpoint
     log.watch()
     spec.interpreter.apply()
-    faulthandler.enable(log.fd)
+    if sys.version_info >= (3, 14):
+        faulthandler.enable(
+            log.fd, c_stack=False
+        )  # it would hide the lines of Python in the report
+    else:
+        faulthandler.enable(log.fd)
     faulthandler.register(_STACKS, log.fd)
     with contextlib.suppress(OSError):  # a launcher that keeps no such files
         stacks = os.open(spec.stacks[plan.name], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
