@@ -82,7 +82,7 @@ def explained(failed: Outcome, error: BaseException, memory_bytes: int | None = 
 
 
 def _is_of_debugger(error: BaseException) -> bool:
-    """Whether pdb has raised it because there was no more input: a SystemExit since 3.14, a BdbQuit before."""
+    """Whether pdb has raised it as its input had ended: a SystemExit since 3.14, a BdbQuit before."""
     raised_in = [
         frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)
     ]
