@@ -124,6 +124,8 @@ def connected(run: RunRecord) -> Iterator[Any]:
             stop=lambda at_once: detached.stop(at_once=at_once),
             stacks=detached.stacks,
             metrics=detached.metrics,
+            history=detached.history,
+            logs=detached.logs,
         )
         return
     try:

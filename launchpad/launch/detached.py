@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from launchpad.errors import LaunchError
+from launchpad.launch.rundir.history import RunHistory
 from launchpad.launch.rundir.record import RunRecord, WorkerStatus
 from launchpad.metrics.program_metrics import Metrics
 
@@ -42,6 +43,11 @@ class Detached:
         """The numbers of the program, as `Running.metrics`; not on Kubernetes, where it is a LaunchError."""
         metrics: Metrics = self._ask("metrics", timeout_s)
         return metrics
+
+    def history(self) -> RunHistory:
+        """What has become of the run so far; not on Kubernetes, where it is a LaunchError."""
+        history: RunHistory = self._ask("history")
+        return history
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Blocks until the program has ended.

@@ -16,6 +16,7 @@ from launchpad.launch.output.printer import Output
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir import record
 from launchpad.launch.rundir.directory import RunDirectory
+from launchpad.launch.rundir.history import RunHistory
 from launchpad.launch.rundir.record import WorkerStatus
 from launchpad.launch.running import Running
 from launchpad.metrics.program_metrics import Metrics
@@ -53,6 +54,9 @@ class RemoteLauncher:
 
     def metrics(self, timeout_s: float) -> Metrics:
         return self._begun().metrics(timeout_s)
+
+    def history(self) -> RunHistory:
+        return self._begun().history()
 
     def stop(self, at_once: bool = False) -> None:
         self._begun().ask_to_stop(at_once)

@@ -29,6 +29,7 @@ from launchpad.launch.output.printer import Output
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir import control_server, record
 from launchpad.launch.rundir.directory import RunDirectory
+from launchpad.launch.rundir.history import RunHistory
 from launchpad.launch.rundir.record import WorkerStatus
 from launchpad.launch.signals import KeyboardInterruptHandler
 from launchpad.launch.supervision import look
@@ -141,6 +142,7 @@ class Running:
                 restart=lambda worker: self._runner.request_restart(worker, restarted_by_cli),
                 metrics=self.metrics,
                 trace=self.trace,
+                history=self.history,
             )
             undo.callback(control.stop, 0.1)
         except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
@@ -428,6 +430,13 @@ class Running:
             )
             for w in self._runner.states()
         ]
+
+    def history(self) -> RunHistory:
+        """The last attempts of all workers: when they began and ended, and how; and the failures.
+
+        Beside the logs it is also in `history.json`, when the program has ended.
+        """
+        return self._runner.history()
 
     def stacks(self, worker: str) -> str:
         """What the threads of a worker are doing, as text; may take a moment."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from launchpad.courier import Client, Server
+from launchpad.launch.rundir.history import RunHistory
 from launchpad.launch.rundir.record import WorkerStatus
 from launchpad.metrics.program_metrics import Metrics
 from launchpad.trace import Trace
@@ -35,6 +36,7 @@ def serve(
     restart: Callable[[str], None],
     metrics: Callable[[float], Metrics],
     trace: Callable[[float], Trace],
+    history: Callable[[], RunHistory],
 ) -> Server:
     """Serves one run to processes that may read its runtime directory.
 
@@ -60,6 +62,7 @@ def serve(
     server.bind("restart", restart)
     server.bind("metrics", metrics)
     server.bind("trace", trace)
+    server.bind("history", history)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with open(os.open(runtime / _TOKEN, flags, 0o600), "wb") as file:

@@ -27,7 +27,9 @@ from launchpad.launch.backends.backend import Workers
 from launchpad.launch.logs.log_files import last_lines
 from launchpad.launch.output.printer import Output
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
+from launchpad.launch.rundir import history
 from launchpad.launch.rundir.directory import RunDirectory
+from launchpad.launch.rundir.history import RunHistory
 from launchpad.launch.supervision.recordings import Recording
 from launchpad.launch.supervision.supervisor import Supervisor
 from launchpad.launch.supervision.worker_state import (
@@ -149,6 +151,18 @@ class Runner:
     def states(self) -> list[WorkerState]:
         with self._changed:
             return list(self.supervisor.workers.values())
+
+    def history(self) -> RunHistory:
+        """What has become of the run so far."""
+        past_s = time.time() - time.monotonic()
+        with self._changed:
+            workers, failures = (
+                list(self.supervisor.workers.values()),
+                list(self.supervisor.failures),
+            )
+        attempts = (each.moved(past_s) for worker in workers for each in worker.attempts)
+        ended = time.time() if self.supervisor.is_over else None
+        return RunHistory(self._plan.program, tuple(attempts), tuple(failures), ended)
 
     def failure_of(self, worker: str) -> Exception | None:
         """The error of a call to a worker that has ended for good; None: it has not."""
@@ -328,6 +342,8 @@ class Runner:
             traceback.print_exc()
         finally:
             self.is_published.wait()
+            with contextlib.suppress(Exception):
+                history.write(self._directory.logs, self.history())
             if self._own is not None:
                 self._undo.callback(self._own.close)
             with contextlib.suppress(Exception):

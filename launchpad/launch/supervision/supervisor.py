@@ -119,6 +119,7 @@ class Supervisor:
                 worker.runs, worker.ready_by = runs, None
                 worker.beats_by = worker.next_beat(now) if runs else None
                 worker.move("ready")
+                worker.note(ready=now)
                 commands = self._stop_if_done(now)
             case events.Returned():
                 worker.result = report
@@ -254,6 +255,7 @@ class Supervisor:
             besides = f"; {ended.cause}" if ended.is_failure or ended.hung else ""
             ended = replace(ended, cause=f"{worker.restart_reason}{besides}")
         worker.outcome, worker.pid = ended, 0
+        worker.note(ended=now, outcome=ended)
         if ended.kind == outcome.SUCCEEDED:
             worker.succeeded_attempt = worker.attempt
         worker.ready_by = worker.exit_by = worker.beats_by = None

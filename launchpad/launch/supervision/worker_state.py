@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from launchpad.events import EdgesCounted, Returned
 from launchpad.launch.plan import WorkerPlan
+from launchpad.launch.rundir.history import KEPT_ATTEMPTS, AttemptRecord
 from launchpad.outcome import Outcome
 from launchpad.watermarks import ENDED, OVER, SUCCEEDED
 
@@ -89,6 +91,7 @@ class WorkerState:
         asked_counts: The last request for these that was sent to this attempt; 0 for none.
         result: What its last attempt has returned, if it has returned anything.
         outcome: How its last attempt ended.
+        attempts: What is on record of its last attempts, by `time.monotonic()`.
         succeeded_attempt: The last attempt that has ended well; 0 if none has.
         next_start: When its next attempt begins; None unless it is restarting by its policy.
         restart_reason: Why it is restarted, if a user has asked for it.
@@ -115,6 +118,7 @@ class WorkerState:
     asked_counts: int = 0
     result: Returned | None = None
     outcome: Outcome | None = None
+    attempts: tuple[AttemptRecord, ...] = ()
     succeeded_attempt: int = 0
     next_start: NextStart | None = None
     restart_reason: str = ""
@@ -166,6 +170,11 @@ class WorkerState:
         self.state = next_state or self.state
         return next_state is not None
 
+    def note(self, **changes: Any) -> None:
+        """Puts something on record of its last attempt."""
+        if self.attempts:  # a worker may end before it has begun, where there is no room for it
+            self.attempts = (*self.attempts[:-1], replace(self.attempts[-1], **changes).shortened())
+
     def next_beat(self, now: float) -> float | None:
         """When a heartbeat must come at the latest, if one came now."""
         within_s = self.plan.restart.heartbeat_s
@@ -176,6 +185,8 @@ class WorkerState:
         self.next_start, self.restart_reason = None, ""
         self.attempt += 1
         self.started_at = now
+        new = AttemptRecord(self.name, self.attempt, now)
+        self.attempts = (*self.attempts[1 - KEPT_ATTEMPTS :], new)
         self.asked = self.killed = self.is_late = self.is_cut_off = self.is_done = False
         self.watches_ends = self.is_silent = False
         self.asked_counts = 0

@@ -159,6 +159,12 @@ class DetachedRun:
             " has CPU and memory, and a worker can save what is to be kept of its calls"
         )
 
+    def history(self) -> NoReturn:
+        """It is kept in the launcher pod, which sends only how each worker is."""
+        raise LaunchError(
+            f"{self._name} was left on Kubernetes, where earlier attempts are not kept"
+        )
+
     def _has_ended(self) -> bool:
         """Whether the program has ended; deletes a run that was stopped. Looks once, and does not wait."""
         if self._is_deleted:

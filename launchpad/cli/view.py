@@ -1,0 +1,72 @@
+"""Watch programs in the browser: graph, workers, logs, failures; of runs that have ended, too.
+
+The page is on a port of this machine, and opens with the address that is printed, once.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from launchpad.cli import runs
+from launchpad.cli.runs import CommandError
+from launchpad.courier import extras
+from launchpad.launch.rundir import record
+from launchpad.launch.rundir.record import RunRecord
+
+ARGUMENTS = {
+    "run": {
+        "metavar": "RUN",
+        "nargs": "?",
+        "help": "which is shown first, also one that has ended",
+    },
+    "--port": {
+        "type": int,
+        "default": 0,
+        "metavar": "PORT",
+        "help": "on 127.0.0.1; the default is a free one",
+    },
+}
+
+
+def run(options: argparse.Namespace) -> None:
+    """Serves the page until Ctrl-C."""
+    first = _first(options.run)
+    try:
+        from launchpad.view import server
+        from launchpad.view.pages.frame import path_of
+        from launchpad.view.run_list import RunList
+    except ImportError as error:
+        raise CommandError(
+            f"`view` needs NiceGUI, which cannot be imported here ({error}): {extras.install_command('view')}"
+        ) from error
+    run_list = RunList(_all, runs.connected)
+    start = "/"
+    if first is not None:
+        run_list.watch(first)
+        start = path_of(first.run_id)
+    try:
+        server.serve(run_list, start, options.port, _print_address)
+    except OSError as error:
+        raise CommandError(f"port {options.port} of 127.0.0.1 cannot be used: {error}") from error
+
+
+def _first(wanted: str | None) -> RunRecord | None:
+    """The run that is shown first; None: the list of all."""
+    running = runs.matching(runs.candidates(wanted), wanted)
+    if wanted is None:
+        return running[0] if len(running) == 1 else None
+    if not running:
+        running = runs.matching(record.ended(), wanted)[-1:]
+    return runs.only(running, wanted, _all())
+
+
+def _all() -> list[RunRecord]:
+    """All runs of this user, the newest last."""
+    here = [*record.ended(), *record.running()]
+    known = {each.run_id for each in here}
+    detached = [d.record for run_id, d in runs.detached_runs().items() if run_id not in known]
+    return sorted([*here, *detached], key=lambda each: each.began)
+
+
+def _print_address(url: str) -> None:
+    print(f"launchpad view: {url}\n(opens once, in one browser; Ctrl-C ends it)", flush=True)
