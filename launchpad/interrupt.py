@@ -91,7 +91,7 @@ def raise_in(thread: threading.Thread) -> None:
 
     - importing: other threads would see a module that is only half executed
     - starting a thread: CPython gives that the identity of its parent for a moment, and with it the exception
-    - entering a `with lock`: since 3.14 it could be raised when the lock is held and the block not entered yet,
+    - entering a `with lock`: since 3.14 it could be raised when the lock is held and its block not yet begun,
       and nothing would release it
     """
     began = moved = time.monotonic()
