@@ -83,10 +83,9 @@ def explained(failed: Outcome, error: BaseException, memory_bytes: int | None = 
 
 def _is_of_debugger(error: BaseException) -> bool:
     """Whether pdb has raised it as its input had ended: a SystemExit since 3.14, a BdbQuit before."""
-    raised_in = [
-        frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)
-    ]
-    return type(error).__name__ == "BdbQuit" or raised_in[-1:] == ["pdb"]
+    frames = traceback.walk_tb(error.__traceback__)
+    is_in_pdb = any(frame.f_globals.get("__name__") == "pdb" for frame, _ in frames)
+    return type(error).__name__ == "BdbQuit" or (isinstance(error, SystemExit) and is_in_pdb)
 
 
 def describe(error: BaseException) -> str:
