@@ -1,7 +1,7 @@
 """Whether numbers on edges are exact, and links hold what they promise: `python benchmarks/edges.py`.
 
-With `--launch_type=local_mt`, `ray` or `kubernetes`: whether they are exact there (for the last, KUBECONFIG and
-LAUNCHPAD_KUBERNETES say where).
+With `--launch_type=local_mt`, `ray` or `kubernetes`: whether they are exact there (for the last, KUBECONFIG
+and LAUNCHPAD_KUBERNETES say where).
 
 exact        20 workers call each other, 1,000,000 times in all, some by futures, then end. What `edges()`
              says of each edge must be what was called, to the last call, at both ends.
