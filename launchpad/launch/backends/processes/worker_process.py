@@ -231,9 +231,8 @@ def _prepare(plan: WorkerPlan, spec: LaunchSpec, log: ProcessLog, is_fork: bool)
     log.watch()
     spec.interpreter.apply()
     if sys.version_info >= (3, 14):
-        faulthandler.enable(
-            log.fd, c_stack=False
-        )  # it would hide the lines of Python in the report
+        # its lines would take the place of Python's among the last ones, which a report shows
+        faulthandler.enable(log.fd, c_stack=False)
     else:
         faulthandler.enable(log.fd)
     faulthandler.register(_STACKS, log.fd)
