@@ -28,10 +28,7 @@ from launchpad.launch.backends.kubernetes.pod_messages import PodCommands
 from launchpad.launch.rundir.record import WorkerStatus
 
 _POLL_S, _GONE_LOOK_S = 0.5, 0.2
-_ANSWER_S, _ANSWER_POLL_S = 30.0, 0.1
-_AGAIN_S = 2.0
-"""After this a question is asked again that another has taken the place of."""
-
+_ANSWER_S, _ANSWER_POLL_S, _AGAIN_S = 30.0, 0.1, 2.0
 _SHORT_S = 1.0
 """How long a worker may take to stop that is killed."""
 
@@ -180,17 +177,15 @@ class DetachedRun:
             )
         question = {"id": os.urandom(8).hex(), "method": method, "arguments": arguments}
         name = partial(launcher_manifests.answer, self._launcher, question["id"])
-        deadline, sent_at = time.monotonic() + timeout_s, 0.0
+        deadline, send_at = time.monotonic() + timeout_s, 0.0
         while (now := time.monotonic()) < deadline:
             pod = self._launcher_pod()
             if not acts(pod):
                 raise LaunchError(f"{self._name} has ended")
-            is_there = _commands_of(pod).question.get("id") == question["id"]
-            if (
-                not is_there and now - sent_at > _AGAIN_S
-            ):  # the first time, or another has replaced it
+            is_sent = _commands_of(pod).question.get("id") == question["id"]
+            if not is_sent and now >= send_at:  # not yet, or another has taken its place
                 self._send_commands(self._sent_commands, question)
-                sent_at = now
+                send_at = now + _AGAIN_S
             time.sleep(_ANSWER_POLL_S)
             try:
                 files = self._cluster.secret(name(0))
@@ -202,9 +197,9 @@ class DetachedRun:
             parts = [self._cluster.secret(each)[launcher_manifests.PART] for each in names_of_parts]
             for each in names_of_parts:
                 self._cluster.delete("Secret", each)
-            value, error = pickle.loads(zlib.decompress(b"".join(parts)))
-            if error is not None:
-                raise error
+            value, raised = pickle.loads(zlib.decompress(b"".join(parts)))
+            if raised is not None:
+                raise raised
             return value
         raise LaunchError(f"the supervisor of {self._name} has not answered within {timeout_s:g} s")
 
