@@ -155,7 +155,7 @@ class WatchedRun:
         return bool(self.record.host)
 
     def history(self) -> RunHistory:
-        """Its attempts and failures so far; of a detached run on Kubernetes, none."""
+        """Its attempts and failures so far."""
         if not self.has_ended:
             with contextlib.suppress(CourierError, LaunchpadError, OSError):
                 found: RunHistory = self.client().history()

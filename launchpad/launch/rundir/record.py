@@ -37,7 +37,7 @@ class RunRecord:
         host: Where its launcher is, for a detached run on a cluster; else empty: here.
         gpus: Name → the GPUs of a worker, of those that were given any.
         picture: What `Picture.from_dict` draws; empty for a detached run, whose cluster keeps
-            only a small record.
+            only a small record: its launcher is asked.
     """
 
     run_id: str
