@@ -1,6 +1,7 @@
 """Watch programs in the browser: graph, workers, logs, failures; of runs that have ended, too.
 
-The page is on a port of this machine, and opens with the address that is printed, once.
+The page is on a port of this machine, and opens with the address that is printed, once. It only shows, unless
+--control is given: then it has buttons that stop a program and restart a worker.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ ARGUMENTS = {
         "metavar": "PORT",
         "help": "on 127.0.0.1; the default is a free one",
     },
+    "--control": {
+        "action": "store_true",
+        "help": "with buttons that stop a program and restart a worker; else the page only shows",
+    },
 }
 
 
@@ -39,7 +44,7 @@ def run(options: argparse.Namespace) -> None:
         raise CommandError(
             f"`view` needs NiceGUI, which cannot be imported here ({error}): {extras.install_command('view')}"
         ) from error
-    run_list = RunList(_all, runs.connected)
+    run_list = RunList(_all, runs.connected, may_control=options.control)
     start = "/"
     if first is not None:
         run_list.watch(first)

@@ -14,7 +14,7 @@ from launchpad.graph_picture import Picture
 from launchpad.graph_svg import svg
 from launchpad.view.live_graph import MOST_ARROWS, live_graph
 from launchpad.view.looks import Look, WorkerRow, counted
-from launchpad.view.pages import frame
+from launchpad.view.pages import charts, control, frame
 from launchpad.view.pages.frame import Cell, number
 from launchpad.view.watched_run import WatchedRun
 
@@ -29,11 +29,13 @@ _WORKERS = ["WORKER", "STATE", "#ATTEMPT", "#CPU", "#MEM", "#THREADS", "LAST END
 def show(run: WatchedRun) -> None:
     """Builds the page."""
     frame.head(run, run.record.program)
+    control.add_stop(run)
     unfolded: set[str] = set()
     picture = Picture.from_dict(run.record.picture) if run.record.picture else None
     state = ui.label().props("id=state")
     graph = frame.markup().classes("graph").props("id=graph")
     note = ui.label()
+    charts.add(run)
     edges, workers = frame.markup(), frame.markup()
 
     async def draw() -> None:

@@ -12,7 +12,7 @@ from launchpad.courier.telemetry.call_stats import seconds, size
 from launchpad.errors import LaunchpadError
 from launchpad.launch.rundir.history import AttemptRecord
 from launchpad.view.looks import Look
-from launchpad.view.pages import frame, program
+from launchpad.view.pages import charts, control, frame, program
 from launchpad.view.pages.frame import Cell, number
 from launchpad.view.stacks import without_launchpad_frames
 from launchpad.view.watched_run import WatchedRun
@@ -26,7 +26,10 @@ def show(run: WatchedRun, name: str) -> None:
     """Builds the page."""
     frame.head(run, f"{name}: {run.record.program}")
     state = ui.label().props("id=state").classes("program")
-    resources, attempts, edges = frame.markup(), frame.markup(), frame.markup()
+    control.add_restart(run, name)
+    resources = frame.markup()
+    charts.add(run, name)
+    attempts, edges = frame.markup(), frame.markup()
 
     async def draw() -> None:
         if (look := run.look) is None:
