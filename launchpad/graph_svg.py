@@ -48,7 +48,11 @@ class BoxStyle:
 
 @dataclass(frozen=True)
 class ArrowStyle:
-    """How an arrow looks that does not look as all others do; `label`, of one line or two, is in the place of its own."""
+    """How an arrow looks that does not look as all others do.
+
+    Attributes:
+        label: One line or two, in the place of its own.
+    """
 
     color: str = "#888"
     width: float = 1.0
@@ -247,7 +251,10 @@ def _cut(text: str) -> str:
 
 
 def _arrow(a: _Area, b: _Area, style: ArrowStyle) -> tuple[str, list[str]]:
-    """The line, and what is written beside it. Calls to the right run straight, those back to the left beside them, those within a layer in a bow."""
+    """The line, and what is written beside it.
+
+    Calls to the right run straight, those back to the left beside them, those within a layer in a bow.
+    """
     right, bend = a.x + a.width, _GAP_X / 2
     if right < b.x:
         x1, y1, x2, y2 = right, a.middle - 4, b.x, b.middle - 4

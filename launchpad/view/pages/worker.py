@@ -136,7 +136,7 @@ def _add_log(run: WatchedRun, name: str) -> None:
     """The log: its last lines, those with a text in them, and what comes."""
     with ui.element("div").classes("bar"):
         ui.label("log").classes("program")
-        wanted = ui.input(placeholder="search").props("dense id=search")
+        wanted = ui.input(placeholder="search").props("dense")
         follow = ui.checkbox("follow", value=True)
     with ui.scroll_area().classes("log") as area:
         log = frame.shown_text().props("id=log")
