@@ -94,7 +94,7 @@ class TimeLine:
         )
         rows = "".join(
             f'<a href="{html.escape(href(row.worker))}">{html.escape(row.worker)}</a>'
-            f"<div>{''.join(self._lane(lane) for lane in row.lanes)}</div>"
+            f"<div>{''.join(self._lane(lane) for lane in row.lanes if lane)}</div>"
             for row in self.rows
         )
         return (

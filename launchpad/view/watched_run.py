@@ -197,7 +197,7 @@ class WatchedRun:
         return str(self.client().stacks([worker])[worker])
 
     def trace(self, seconds: float) -> Trace:
-        """What the workers do from now on, when it is over. CourierError, LaunchpadError: none is possible."""
+        """What the workers do from now on. CourierError, LaunchpadError: it cannot be asked."""
         client = self.client()
         if self.is_remote:
             raise LaunchpadError("a program that was left on a cluster cannot be recorded yet")

@@ -17,7 +17,7 @@ _POINTS = 150
 
 _AGAIN_S = 1.0
 _WIDTHS_S = (1, 2, 5, 10, 15, 30)
-_BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
+_BYTES = ("B", "kB", "MB", "GB", "TB")
 _Values = list[tuple[float, float]]
 
 
@@ -135,8 +135,8 @@ def _unit(quantity: _Quantity, values: Iterable[float]) -> tuple[str, float]:
     """The unit, and what is divided by for it: of bytes one in which the most is no long number."""
     if quantity.unit != "B":
         return quantity.unit, 1.0
-    power = min(len(_BYTES) - 1, int(math.log(max(1.0, *values), 1024)))
-    return _BYTES[power], 1024.0**power
+    power = min(len(_BYTES) - 1, int(math.log10(max(1.0, *values)) / 3))
+    return _BYTES[power], 1000.0**power
 
 
 def _rounded(value: float) -> float:

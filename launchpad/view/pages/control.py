@@ -28,7 +28,7 @@ def add_stop(run: WatchedRun) -> None:
         )
         with ui.row():
             yes = ui.button("stop", color="negative", on_click=lambda: question.submit(True))
-            yes.props("dense no-caps unelevated id=stop-now").classes("wide")
+            yes.props("dense no-caps unelevated id=stop-now").classes("small")
             no = ui.button("leave it running", on_click=lambda: question.submit(False))
             no.props("dense no-caps flat")
 
@@ -36,7 +36,7 @@ def add_stop(run: WatchedRun) -> None:
         if await question:
             await _send(run.stop, f"stopping {record.program} …")
 
-    _add_button(run, "stop the program", "stop", ask)
+    _add_button(run, "stop the program", "stop", ask, "push")
 
 
 def add_restart(run: WatchedRun, worker: str) -> None:
@@ -50,10 +50,12 @@ def add_restart(run: WatchedRun, worker: str) -> None:
     _add_button(run, "restart", "restart", restart)
 
 
-def _add_button(run: WatchedRun, text: str, name: str, act: Callable[[], object]) -> None:
+def _add_button(
+    run: WatchedRun, text: str, name: str, act: Callable[[], object], css: str = ""
+) -> None:
     """A button, as long as the program runs."""
     button = ui.button(text, on_click=act, color="negative")
-    button.props(f"outline dense no-caps id={name}").classes("wide")
+    button.props(f"outline dense no-caps id={name}").classes(f"small {css}")
 
     async def hide() -> None:
         button.set_visibility(not run.has_ended)

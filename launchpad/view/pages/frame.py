@@ -64,12 +64,12 @@ def path_of(run_id: str, *parts: str) -> str:
     return "/".join(["", "run", *(urllib.parse.quote(each, safe="") for each in (run_id, *parts))])
 
 
-def head(run: WatchedRun | None, title: str) -> None:
+def head(run: WatchedRun | None, title: str) -> ui.element:
     """The head of a page; None: of one that is about no single run."""
     ui.page_title(title)
     ui.add_css(_CSS)
     links = [("all runs", "/")]
-    with ui.element("div").classes("bar head"):
+    with ui.element("div").classes("bar head") as bar:
         if run is not None:
             record = run.record
             ui.label(record.program).classes("program")
@@ -80,6 +80,12 @@ def head(run: WatchedRun | None, title: str) -> None:
             ui.label("launchpad").classes("program")
         for text, target in links:
             ui.link(text, target)
+    return bar
+
+
+def section(title: str) -> ui.label:
+    """The heading of a part of a page."""
+    return ui.label(title).classes("section")
 
 
 def shown_text(content: str = "") -> ui.label:

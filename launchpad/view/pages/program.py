@@ -30,15 +30,18 @@ _WORKERS = ["WORKER", "STATE", "#ATTEMPT", "#CPU", "#MEM", "#THREADS", "LAST END
 
 def show(run: WatchedRun) -> None:
     """Builds the page."""
-    frame.head(run, run.record.program)
-    control.add_stop(run)
+    with frame.head(run, run.record.program):
+        control.add_stop(run)
     unfolded: set[str] = set()
     picture = Picture.from_dict(run.record.picture) if run.record.picture else None
     state = ui.label().props("id=state")
     graph = frame.markup().classes("graph").props("id=graph")
     note = ui.label()
     charts.add(run)
-    edges, workers = frame.markup(), frame.markup()
+    frame.section("calls between groups")
+    edges = frame.markup().classes("scrolled")
+    frame.section("workers")
+    workers = frame.markup().classes("scrolled")
 
     async def draw() -> None:
         if (look := run.look) is None:

@@ -24,10 +24,10 @@ _GROW_S = 5.0
 
 def show(run: WatchedRun) -> None:
     """Builds the page."""
-    frame.head(run, f"{run.record.program}: time lines")
-    control.add_stop(run)
-    ui.label("attempts").classes("section")
-    attempts = frame.markup().classes("wide").props("id=attempts")
+    with frame.head(run, f"{run.record.program}: time lines"):
+        control.add_stop(run)
+    frame.section("attempts")
+    attempts = frame.markup().props("id=attempts")
     _add_calls(run)
 
     async def draw() -> None:
@@ -53,14 +53,16 @@ def _tick(us: float) -> str:
 
 def _add_calls(run: WatchedRun) -> None:
     """A button that records, and what it has recorded: as a picture, and as a file for Perfetto."""
-    ui.label("calls").classes("section")
+    frame.section("calls")
     with ui.element("div").classes("bar"):
-        record = ui.button(f"record {_RECORDED_S:g} s").props("outline dense no-caps id=record")
-        save = ui.button("file for Perfetto").props("outline dense no-caps id=save")
+        style = "outline dense no-caps"
+        record = ui.button(f"record {_RECORDED_S:g} s").props(f"{style} id=record").classes("small")
+        save = ui.button("file for Perfetto").props(f"{style} id=save").classes("small")
         save.set_visibility(False)
-        about = ui.label("records some of the calls; a busy program slows down by a few percent")
+        about = ui.label("some of the calls are recorded; a busy program is a few percent slower")
+        about.classes("quiet")
     told = frame.shown_text().props("id=told")
-    calls = frame.markup().classes("wide").props("id=calls")
+    calls = frame.markup().props("id=calls")
     saved = ""
 
     def trace() -> tuple[str, str, str]:

@@ -25,11 +25,15 @@ _EDGES = 100
 def show(run: WatchedRun, name: str) -> None:
     """Builds the page."""
     frame.head(run, f"{name}: {run.record.program}")
-    state = ui.label().props("id=state").classes("program")
-    control.add_restart(run, name)
-    resources = frame.markup()
+    with ui.element("div").classes("bar"):
+        state = ui.label().props("id=state").classes("program")
+        control.add_restart(run, name)
+    resources = frame.markup().classes("scrolled")
     charts.add(run, name)
-    attempts, edges = frame.markup(), frame.markup()
+    frame.section("attempts")
+    attempts = frame.markup().classes("scrolled")
+    frame.section("calls that it makes and answers")
+    edges = frame.markup().classes("scrolled")
 
     async def draw() -> None:
         if (look := run.look) is None:
@@ -121,7 +125,10 @@ def _add_stacks(run: WatchedRun, name: str) -> None:
         stacks.text = "…"
         stacks.text = await threads.io_bound(_stacks, run, name) or ""
 
-    ui.button("stacks", on_click=ask).props("outline dense no-caps id=ask-stacks")
+    with ui.element("div").classes("bar"):
+        frame.section("where its threads are")
+        look = ui.button("look", on_click=ask).props("outline dense no-caps id=ask-stacks")
+        look.classes("small")
     stacks = frame.shown_text().props("id=stacks")
 
 
@@ -135,7 +142,7 @@ def _stacks(run: WatchedRun, name: str) -> str:
 def _add_log(run: WatchedRun, name: str) -> None:
     """The log: its last lines, those with a text in them, and what comes."""
     with ui.element("div").classes("bar"):
-        ui.label("log").classes("program")
+        frame.section("log")
         wanted = ui.input(placeholder="search").props("dense")
         follow = ui.checkbox("follow", value=True)
     with ui.scroll_area().classes("log") as area:
