@@ -112,19 +112,15 @@ class Samples:
             counted[edge.caller] = made + edge.calls, failed + edge.errors
         before, self._counted = self._counted, counted
         for worker in look.workers:
-            made, failed = (
-                (n - earlier) / period_s if period_s else 0.0
-                for n, earlier in zip(
-                    counted.get(worker.name, (0, 0)), before.get(worker.name, (0, 0)), strict=True
-                )
-            )
+            counts = counted.get(worker.name, (0, 0)), before.get(worker.name, (0, 0))
+            calls, errors = ((n - m) / max(period_s, 1e-3) for n, m in zip(*counts, strict=True))
             use = worker.usage
             known = self.workers.setdefault(worker.name, deque(maxlen=_SAMPLES))
             if use is None:
-                known.append(Sample(now, made, failed, None, None))
+                known.append(Sample(now, calls, errors, None, None))
             else:
                 numbers = use.cpu_percent, use.memory_bytes, use.gpu_percent, use.gpu_memory_bytes
-                known.append(Sample(now, made, failed, *numbers))
+                known.append(Sample(now, calls, errors, *numbers))
 
 
 class WatchedRun:

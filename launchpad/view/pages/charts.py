@@ -10,6 +10,7 @@ from typing import Any
 
 from nicegui import ui
 
+from launchpad.view.pages import frame
 from launchpad.view.watched_run import Sample, WatchedRun
 
 _POINTS = 150
@@ -49,6 +50,9 @@ def add(run: WatchedRun, worker: str = "") -> None:
 
     Only what is known is shown. They come after the rest of the page, and change once a second at most.
     """
+    if run.has_ended and not run.samples.program:
+        return
+    frame.section("the last hour")
     box = ui.element("div").classes("charts").props("id=charts")
     charts: dict[str, ui.echart] = {}
     shown = 0.0

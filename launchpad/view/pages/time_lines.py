@@ -77,9 +77,11 @@ def _add_calls(run: WatchedRun) -> None:
         record.disable()
         about.text = f"recording for {_RECORDED_S:g} s …"
         try:
-            told.text, calls.content, saved = await threads.io_bound(trace)
-            about.text = "the file opens at https://ui.perfetto.dev, which sends it nowhere"
-            save.set_visibility(True)
+            recorded = await threads.io_bound(trace)
+            if recorded is not None:  # the view does not end meanwhile
+                told.text, calls.content, saved = recorded
+                about.text = "the file opens at https://ui.perfetto.dev, which sends it nowhere"
+                save.set_visibility(True)
         except (CourierError, LaunchpadError, OSError) as error:
             about.text = f"{error}"
         record.enable()

@@ -64,19 +64,20 @@ def _resources(look: Look, name: str) -> str:
     known = () if look.metrics is None else look.metrics.workers
     metrics = next((each for each in known if each.worker == name), None)
     use = row.usage
-    cells: dict[str, str] = {"LAST END": row.cause, "LOG": row.log_path}
-    if metrics is not None:
-        cells = {"UP": seconds(metrics.uptime_s), **cells}
+    numbers = {}
     if use is not None:
-        used = {
-            "CPU": f"{use.cpu_percent:.0f} %",
-            "MEM": size(use.memory_bytes),
-            "THREADS": f"{use.threads}",
+        numbers = {
+            "#CPU": f"{use.cpu_percent:.0f} %",
+            "#MEM": size(use.memory_bytes),
+            "#THREADS": f"{use.threads}",
         }
         if use.gpu_memory_bytes is not None:
-            used |= {"GPU": f"{use.gpu_percent or 0:.0f} %", "GPU MEM": size(use.gpu_memory_bytes)}
-        cells = used | cells
-    return frame.table(list(cells), [list(cells.values())], "resources")
+            numbers["#GPU"] = f"{use.gpu_percent or 0:.0f} %"
+            numbers["#GPU MEM"] = size(use.gpu_memory_bytes)
+    if metrics is not None:
+        numbers["#UP"] = seconds(metrics.uptime_s)
+    cells = [*map(number, numbers.values()), Cell(row.cause), Cell(row.log_path)]
+    return frame.table([*numbers, "LAST END", "LOG"], [cells], "resources")
 
 
 def _attempts(attempts: list[AttemptRecord]) -> str:
