@@ -11,19 +11,23 @@ from fastapi import FastAPI
 from nicegui import ui
 
 from launchpad.view.access import AccessControl
-from launchpad.view.pages import failure, program, runs, worker
+from launchpad.view.pages import commands, failure, program, runs, worker
 from launchpad.view.run_list import RunList
+from launchpad.view.watched_run import WatchedRun
 
 _HOST = "127.0.0.1"
 _END_S = 1
 
 
-def serve(run_list: RunList, start: str, port: int, on_ready: Callable[[str], None]) -> None:
+def serve(
+    run_list: RunList, start: str, port: int, *, control: bool, on_ready: Callable[[str], None]
+) -> None:
     """Serves until Ctrl-C.
 
     Args:
         start: The path that is shown first.
         port: On which; 0: on a free one.
+        control: Whether pages have what restarts workers and stops programs.
         on_ready: Called with the address that opens the page, once.
 
     Raises:
@@ -34,7 +38,7 @@ def serve(run_list: RunList, start: str, port: int, on_ready: Callable[[str], No
         listening.bind((_HOST, port))
         listening.listen(128)
         app = FastAPI(openapi_url=None)
-        _add_pages(run_list)
+        _add_pages(run_list, control=control)
         # On localhost to compress takes longer than to send.
         ui.run_with(
             app,
@@ -55,18 +59,32 @@ def serve(run_list: RunList, start: str, port: int, on_ready: Callable[[str], No
         uvicorn.Server(config).run(sockets=[listening])
 
 
-def _add_pages(run_list: RunList) -> None:
-    def add(path: str, show: Callable[..., None]) -> None:
-        def page(run_id: str, name: str = "") -> None:
-            run = run_list.watched(run_id)
-            if run is None:
-                ui.label(f"no run of yours is called {run_id!r}")
-            else:
-                show(run, name) if name else show(run)
+def _add_pages(run_list: RunList, *, control: bool) -> None:
+    def watched(run_id: str) -> WatchedRun | None:
+        run = run_list.watched(run_id)
+        if run is None:
+            ui.label(f"no run of yours is called {run_id!r}")
+        return run
 
-        ui.page(path)(page)
+    @ui.page("/")
+    def show_runs() -> None:
+        runs.show(run_list)
 
-    ui.page("/")(lambda: runs.show(run_list))
-    add("/run/{run_id}", program.show)
-    add("/run/{run_id}/worker/{name}", worker.show)
-    add("/run/{run_id}/failure", failure.show)
+    @ui.page("/run/{run_id}")
+    def show_program(run_id: str) -> None:
+        if (run := watched(run_id)) is not None:
+            program.show(run)
+            if control:
+                commands.add_stop(run)
+
+    @ui.page("/run/{run_id}/worker/{name}")
+    def show_worker(run_id: str, name: str) -> None:
+        if (run := watched(run_id)) is not None:
+            worker.show(run, name)
+            if control:
+                commands.add_restart(run, name)
+
+    @ui.page("/run/{run_id}/failure")
+    def show_failure(run_id: str) -> None:
+        if (run := watched(run_id)) is not None:
+            failure.show(run)

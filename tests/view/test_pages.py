@@ -107,3 +107,41 @@ def test_the_page_of_a_run_that_has_failed_names_the_first_cause_with_its_traceb
         browser.find_element("css selector", "input[placeholder='search']").send_keys("row 1")
         until(lambda: pages.text_of(browser, "#log").strip() == "row 1")
         assert browser.get_log("browser") == []
+
+
+def wait() -> None:
+    lp.wait_for_stop()
+
+
+@pytest.mark.slow
+def test_only_with_control_there_are_buttons_that_restart_a_worker_and_stop_the_program() -> None:
+    program = lp.Program("demo")
+    program.add_node(lp.PyNode(wait), label="waiter")
+    running = lp.launch(program, "local_mp")
+
+    with (
+        running,
+        pages.served("--control") as url,
+        pages.served() as read_only,
+        pages.chromium() as browser,
+    ):
+        browser.get(read_only)
+        until(lambda: "running" in pages.text_of(browser, "#state"))
+        assert pages.text_of(browser, "button") == ""
+
+        browser.get(url)
+        until(lambda: pages.rows_of(browser, "workers"))
+        pages.press(browser, "a[href$='/waiter-0']")
+        until(lambda: "running, attempt 1" in pages.text_of(browser, "#state"))
+        pages.press(browser, "#ask-restart")
+        until(lambda: pages.text_of(browser, "#do-restart"))
+        pages.press(browser, "#do-restart")
+        until(lambda: "running, attempt 2" in pages.text_of(browser, "#state"))
+
+        browser.back()
+        until(lambda: pages.text_of(browser, "#ask-stop"))
+        pages.press(browser, "#ask-stop")
+        until(lambda: pages.text_of(browser, "#do-stop"))
+        pages.press(browser, "#do-stop")
+        running.wait(30)
+        until(lambda: "it has ended" in pages.text_of(browser, "#state"))
