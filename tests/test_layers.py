@@ -56,7 +56,7 @@ LAUNCH = [
     "backends.remote",
     "backends.ray backends.spark",
     *below("backends.kubernetes", KUBERNETES),
-    "registry script_exit",
+    "registry script_exit view_process",
     "exit_hooks",
     "launch",
 ]
