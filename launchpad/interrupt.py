@@ -121,6 +121,7 @@ def raise_in(thread: threading.Thread, error: type[BaseException] = Stopped) -> 
 
 _START = inspect.unwrap(threading.Thread.start).__code__
 _CONDITION = threading.Condition.__enter__.__code__
+_IS_RAISED_AFTER_ENTER = sys.version_info >= (3, 14)
 _TURNS = ("RESUME", "JUMP_BACKWARD")
 _ASKS = (*_TURNS, "CALL", "CALL_KW", "CALL_FUNCTION_EX")
 """At the end of these CPython lets other threads run, and then raises what was set before."""
@@ -139,7 +140,7 @@ def _is_entering(frame: FrameType, is_blocked: bool) -> bool:
     """
     if frame.f_code is _CONDITION:
         return True
-    if sys.version_info < (3, 14):
+    if not _IS_RAISED_AFTER_ENTER:
         return False
     import dis
 

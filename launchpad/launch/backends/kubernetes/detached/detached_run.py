@@ -175,14 +175,15 @@ class DetachedRun:
                 f"{self._name} has no supervisor in the cluster that could be asked: its launcher runs on"
                 " another machine, where this works, or is gone"
             )
-        question = {"id": os.urandom(8).hex(), "method": method, "arguments": arguments}
-        name = partial(launcher_manifests.answer, self._launcher, question["id"])
+        question_id = os.urandom(8).hex()
+        question = {"id": question_id, "method": method, "arguments": arguments}
+        name = partial(launcher_manifests.answer, self._launcher, question_id)
         deadline, send_at = time.monotonic() + timeout_s, 0.0
         while (now := time.monotonic()) < deadline:
             pod = self._launcher_pod()
             if not acts(pod):
                 raise LaunchError(f"{self._name} has ended")
-            is_sent = _commands_of(pod).question.get("id") == question["id"]
+            is_sent = _commands_of(pod).question.get("id") == question_id
             if not is_sent and now >= send_at:  # not yet, or another has taken its place
                 self._send_commands(self._sent_commands, question)
                 send_at = now + _AGAIN_S
