@@ -139,7 +139,7 @@ $(VENV)/.ordeal-is-installed: pyproject.toml | $(BIN)/python
 	@touch $(VENV)/.core-is-installed $@
 
 $(BIN)/python:
-	@for python in $(or $(PYTHON),python3 python3.13 python3.12 python3.11); do \
+	@for python in $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11); do \
 	  if why=$$($$python -c '$(FITS)' 2>&1); then \
 	    echo "Creating $(VENV) with $$($$python --version) …"; \
 	    exec $$python -m venv $(if $(wildcard $(VENV)/pyvenv.cfg),--clear) $(VENV); \

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 
 from launchpad.cli import (
+    attach,
     completion,
     doctor,
     graph,
@@ -27,6 +28,7 @@ from launchpad.cli import (
     stop,
     top,
     trace,
+    view,
 )
 from launchpad.cli.runs import CommandError
 from launchpad.errors import DefinitionError, LaunchError
@@ -53,7 +55,22 @@ def main(arguments: Sequence[str], prog: str = "python -m launchpad") -> int:
         epilog=_RUN,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in (ps, logs, stop, restart, stacks, top, metrics, trace, run, plan, graph, doctor):
+    for module in (
+        ps,
+        logs,
+        stop,
+        restart,
+        stacks,
+        attach,
+        top,
+        view,
+        metrics,
+        trace,
+        run,
+        plan,
+        graph,
+        doctor,
+    ):
         summary = (module.__doc__ or "").split("\n")[0]
         epilog = "" if module in (run, plan, doctor) else _RUN
         name = module.__name__.rpartition(".")[2]

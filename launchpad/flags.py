@@ -31,7 +31,17 @@ TERMINATION_NOTICE_SECS: flags.FlagHolder[int] = flags.DEFINE_integer(
     10,
     "Seconds a worker may take to stop when asked. 0: it is killed at once; negative: never.",
 )
-_ALL: tuple[flags.FlagHolder[Any], ...] = (LAUNCH_TYPE, TERMINATION_NOTICE_SECS)
+PDB: flags.FlagHolder[bool] = flags.DEFINE_bool(
+    "lp_pdb",
+    False,
+    "A worker that fails waits until `launchpad attach` has looked at its exception, and fails then.",
+)
+VIEW: flags.FlagHolder[bool] = flags.DEFINE_bool(
+    "lp_view",
+    False,
+    "Show the program in the browser, as `launchpad view` does, while the script runs.",
+)
+_ALL: tuple[flags.FlagHolder[Any], ...] = (LAUNCH_TYPE, TERMINATION_NOTICE_SECS, PDB, VIEW)
 
 
 def termination_notice_s() -> float:
@@ -89,7 +99,11 @@ def given(holder: flags.FlagHolder[Any]) -> Any:
             break
         flag, equals, value = argument.partition("=")
         if flag in (f"--{holder.name}", f"-{holder.name}"):
-            text = value if equals else (sys.argv[i + 1] if i + 1 < len(sys.argv) else "")
+            following = sys.argv[i + 1] if i + 1 < len(sys.argv) else ""
+            is_switch = flags.FLAGS[holder.name].boolean
+            text = value if equals else ("true" if is_switch else following)
+        elif flag in (f"--no{holder.name}", f"-no{holder.name}"):
+            text = "false"
     if text is None:
         return None
     try:

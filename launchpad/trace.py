@@ -202,7 +202,9 @@ class Trace:
             args["error"] = why
         event = {"name": name, "cat": _CATEGORIES[kind], "pid": pid, "tid": tid, "args": args}
         if kind in _BESIDE:
-            own = {"id": f"{_CATEGORIES[kind]} {number:x}"}
+            own = {
+                "id2": {"local": f"{_CATEGORIES[kind]} {number:x}"}
+            }  # local: beside its worker's rows
             yield {**event, **own, "ph": "b", "ts": self._us(began)}
             yield {**event, **own, "ph": "e", "ts": self._us(ended), "args": {}}
         else:

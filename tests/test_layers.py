@@ -56,7 +56,7 @@ LAUNCH = [
     "backends.remote",
     "backends.ray backends.spark",
     *below("backends.kubernetes", KUBERNETES),
-    "registry script_exit",
+    "registry script_exit view_process",
     "exit_hooks",
     "launch",
 ]
@@ -80,13 +80,17 @@ LAYERS = [
     "program",
     "compat",
     *below("launch", LAUNCH),
-    "testing view",
+    "testing view.looks view.stacks",
+    "view.live_graph view.terminal view.time_line view.watched_run",
+    "view.run_list view.access",
+    "view.pages",
+    "view.server",
     "cli",
 ]
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms.split()}
 
 # `import launchpad` and `python -m launchpad` are doors to all of it; the others are empty.
-DOORS = {"", "__main__", "launch", "launch.backends", "launch.backends.kubernetes"}
+DOORS = {"", "__main__", "view", "launch", "launch.backends", "launch.backends.kubernetes"}
 
 
 def test_every_room_belongs_to_a_layer() -> None:

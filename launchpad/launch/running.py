@@ -29,6 +29,7 @@ from launchpad.launch.output.printer import Output
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir import control_server, record
 from launchpad.launch.rundir.directory import RunDirectory
+from launchpad.launch.rundir.history import RunHistory
 from launchpad.launch.rundir.record import WorkerStatus
 from launchpad.launch.signals import KeyboardInterruptHandler
 from launchpad.launch.supervision import look
@@ -130,7 +131,6 @@ class Running:
     def _publish(self, output: Output, undo: contextlib.ExitStack) -> None:
         """Lets `python -m launchpad` find this program; its workers have begun meanwhile."""
         record.write(self._run, self.plan)
-        restarted_by_cli = "restarted by `python -m launchpad restart`"
         by_cli, inbox = "stopped by `python -m launchpad stop`", self._runner.inbox
         try:
             control = control_server.serve(
@@ -138,9 +138,11 @@ class Running:
                 status=self.status,
                 stop=lambda now: inbox.put(StopRequest(by_cli, now, "stopping, as asked")),
                 stacks=self.stacks,
-                restart=lambda worker: self._runner.request_restart(worker, restarted_by_cli),
+                restart=lambda worker: self.ask_to_restart(worker, control_server.RESTARTED),
+                attach=lambda worker, *to: self._runner.workers_of(worker).attach(worker, *to),
                 metrics=self.metrics,
                 trace=self.trace,
+                history=self.history,
             )
             undo.callback(control.stop, 0.1)
         except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
@@ -358,6 +360,10 @@ class Running:
         """
         self._runner.restart(worker, reason)
 
+    def ask_to_restart(self, worker: str, reason: str) -> None:
+        """As `restart`, and waits for nothing."""
+        self._runner.request_restart(worker, reason)
+
     def ask_to_stop(self, at_once: bool = False) -> None:
         """What Ctrl-C does: asks the program to stop and waits for nothing, not even a lock.
 
@@ -425,9 +431,17 @@ class Running:
                 started_at=w.started_at,
                 gpus=w.plan.gpus,
                 next_start="" if (at := w.next_start) is None else at.shown(now),
+                debugged=w.debugged if w.is_alive else "",
             )
             for w in self._runner.states()
         ]
+
+    def history(self) -> RunHistory:
+        """The last attempts of all workers: when they began and ended, and how; and the failures.
+
+        Beside the logs it is also in `history.json`, when the program has ended.
+        """
+        return self._runner.history()
 
     def stacks(self, worker: str) -> str:
         """What the threads of a worker are doing, as text; may take a moment."""

@@ -1,6 +1,7 @@
 """A look at a running program, as a view shows it: its groups and workers, and what goes between groups.
 
     control endpoint ── status, metrics ──▶ Observer ── look() ──▶ Look ──▶ terminal.py
+                                                                    └─────▶ watched_run.py ──▶ pages
 
 Rates are those since the observer's look before. Nothing is gathered between two looks.
 """
@@ -15,6 +16,7 @@ from typing import Any
 
 from launchpad.edges.stats import Edges, EdgeStats
 from launchpad.errors import LaunchError
+from launchpad.launch.rundir.record import WorkerStatus
 from launchpad.metrics.process_usage import ProcessUsage
 from launchpad.metrics.program_metrics import Metrics
 
@@ -50,6 +52,27 @@ class Look:
     workers: tuple[WorkerRow, ...]
     metrics: Metrics | None
 
+    @classmethod
+    def of(cls, status: Sequence[Mapping[str, Any]], metrics: Metrics | None) -> Look:
+        """What rows of `Running.status()`, as plain data, and numbers show."""
+        numbers = {} if metrics is None else {each.worker: each for each in metrics.workers}
+        rows = []
+        for worker in status:
+            known = numbers.get(worker["worker"])
+            usage = None if known is None else known.process
+            rows.append(
+                WorkerRow(
+                    name=worker["worker"],
+                    group=worker["label"],
+                    state=WorkerStatus(**worker).shown_state,
+                    attempt=worker["attempt"],
+                    cause=worker["cause"],
+                    log_path=worker["log_path"],
+                    usage=None if usage is None or usage.is_shared else usage,
+                )
+            )
+        return cls(tuple(rows), metrics)
+
     @property
     def groups(self) -> dict[str, list[WorkerRow]]:
         """Label → its workers."""
@@ -63,21 +86,7 @@ class Look:
         """What goes from group to group, by method, the most calls first: callers and servers are labels."""
         if self.metrics is None:
             return []
-        labels = {worker.name: worker.group for worker in self.workers}
-        rows: dict[tuple[str, str, str], list[EdgeStats]] = {}
-        for edge in self.metrics.edges:
-            ends = labels.get(edge.caller, edge.caller), labels.get(edge.server, edge.server)
-            rows.setdefault((*ends, edge.method), []).append(edge)
-        flows = [
-            replace(
-                Edges(tuple(each), (), self.metrics.period_s).total(),
-                caller=caller,
-                server=server,
-                method=method,
-            )
-            for (caller, server, method), each in rows.items()
-        ]
-        return sorted(flows, key=lambda flow: (-flow.calls, flow.caller, flow.server, flow.method))
+        return flows_of(self.metrics, {worker.name: worker.group for worker in self.workers})
 
 
 class Observer:
@@ -85,11 +94,14 @@ class Observer:
 
     Args:
         within_s: How long workers may take to answer; one that has not is shown as it was.
+
+    Attributes:
+        total: The numbers since the program began, as they were seen last.
     """
 
     def __init__(self, client: Any, within_s: float) -> None:
         self._client, self._within_s = client, within_s
-        self._before: Metrics | None = None
+        self.total: Metrics | None = None
 
     def look(self) -> Look:
         """The program now.
@@ -97,32 +109,40 @@ class Observer:
         Raises:
             CourierError: it has ended, or does not answer.
         """
-        status: Sequence[Mapping[str, Any]] = self._client.status()
+        return Look.of(self._client.status(), self.numbers())
+
+    def numbers(self) -> Metrics | None:
+        """Those since the look before; None: they cannot be had where the program runs. Raises as `look`."""
         try:
             metrics: Metrics | None = self._client.metrics(self._within_s)
         except LaunchError:  # of a program that was left on Kubernetes
             metrics = None
-        before, self._before = self._before, metrics
-        numbers = {} if metrics is None else {each.worker: each for each in metrics.workers}
+        before, self.total = self.total, metrics
         if metrics is not None and before is not None and metrics.uptime_s > before.uptime_s:
             metrics = metrics.since(before)
-            numbers = {each.worker: each for each in metrics.workers}
-        rows = []
-        for worker in status:
-            known = numbers.get(worker["worker"])
-            usage = None if known is None else known.process
-            rows.append(
-                WorkerRow(
-                    name=worker["worker"],
-                    group=worker["label"],
-                    state=", ".join(filter(None, (worker["state"], worker["next_start"]))),
-                    attempt=worker["attempt"],
-                    cause=worker["cause"],
-                    log_path=worker["log_path"],
-                    usage=None if usage is None or usage.is_shared else usage,
-                )
-            )
-        return Look(tuple(rows), metrics)
+        return metrics
+
+
+def flows_of(metrics: Metrics, labels: Mapping[str, str]) -> list[EdgeStats]:
+    """What goes between those that are called by one label, by method, the most calls first.
+
+    Args:
+        labels: Worker → what it counts as; itself where it is not in there.
+    """
+    rows: dict[tuple[str, str, str], list[EdgeStats]] = {}
+    for edge in metrics.edges:
+        ends = labels.get(edge.caller, edge.caller), labels.get(edge.server, edge.server)
+        rows.setdefault((*ends, edge.method), []).append(edge)
+    flows = [joined(each, *place, metrics.period_s) for place, each in rows.items()]
+    return sorted(flows, key=lambda flow: (-flow.calls, flow.caller, flow.server, flow.method))
+
+
+def joined(
+    edges: Sequence[EdgeStats], caller: str, server: str, method: str, period_s: float
+) -> EdgeStats:
+    """Several edges as one, which is called so."""
+    total = edges[0] if len(edges) == 1 else Edges(tuple(edges), (), period_s).total()
+    return replace(total, caller=caller, server=server, method=method)
 
 
 def counted(workers: Sequence[WorkerRow]) -> str:

@@ -274,7 +274,7 @@ class Top(App[None]):
             log.clear()
             log.write(Text(text), scroll_end=not stacks_of)
             if stacks_of:  # which begin with where it is now
-                log.scroll_home(animate=False)
+                log.scroll_to(y=0, animate=False)
 
     def _show_end(self) -> None:
         self.query_one("#title", Static).update(Text(f"{self._title}\nit has ended · q: quit"))

@@ -3,7 +3,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ from examples.determined.page import page
 from examples.determined.program import Agent, make_program
 from examples.determined.scheduler import Job, Plan, schedule
 from examples.determined.user import Sight, Submission
+from tests.helpers import browsers
 
 CLAIMS = """
 ASHA decides as the rule does, applied by one process in the recorded order
@@ -315,25 +315,14 @@ def test_the_page_is_read_only_and_shows_names_as_they_are(make_master) -> None:
 def test_a_browser_shows_states_and_curves_and_nothing_from_elsewhere(
     make_master, tmp_path
 ) -> None:
-    webdriver = pytest.importorskip("selenium.webdriver")
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not chromium or not driver:
-        pytest.skip("needs chromium and chromedriver: apt-get install chromium chromium-driver")
     master = make_master()
     master.submit(ASHA)
     master.free("slot", "cpu")
     work = master.work("slot")
     for epochs, loss in ((1, 2.0), (3, 1.0)):
         master.report(work.allocation, epochs, loss, WEIGHTS)
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    for flag in FLAGS:
-        options.add_argument(f"--{flag}")
-    options.add_argument(f"--user-data-dir={tmp_path / 'profile'}")
 
-    service = webdriver.ChromeService(driver)
-    with webdriver.Chrome(options, service) as browser:
+    with browsers.chromium(tmp_path / "profile") as browser:
         browser.get(f"http://127.0.0.1:{master._pages.server_port}/")
 
         assert browser.title == "1 of 3 trials are closed"
@@ -351,10 +340,6 @@ def test_a_browser_shows_states_and_curves_and_nothing_from_elsewhere(
         loaded = browser.execute_script("return performance.getEntriesByType('resource').length")
         assert loaded == 0
         assert browser.get_log("browser") == []
-
-
-FLAGS = """headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking
-disable-component-update disable-sync""".split()
 
 
 def test_a_trial_that_needs_more_slots_than_there_are_is_refused_before_anything_starts() -> None:

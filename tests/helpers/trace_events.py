@@ -12,8 +12,8 @@ Event = dict[str, Any]
 REQUIRED = {
     "M": {"name", "args"},
     "X": {"name", "cat", "ts", "dur"},
-    "b": {"name", "cat", "ts", "id"},
-    "e": {"name", "cat", "ts", "id"},
+    "b": {"name", "cat", "ts", "id2"},
+    "e": {"name", "cat", "ts", "id2"},
     "s": {"name", "cat", "ts", "id"},
     "f": {"name", "cat", "ts", "id", "bp"},
     "i": {"name", "ts", "s"},
@@ -74,7 +74,11 @@ def _check_nesting(spans: list[tuple[float, float]]) -> None:
 
 def _check_pairs(events: list[Event], first: str, last: str) -> None:
     begun, ended = (
-        {e["id"]: e["ts"] for e in events if e["ph"] == phase} for phase in (first, last)
+        {_id(e): e["ts"] for e in events if e["ph"] == phase} for phase in (first, last)
     )
-    assert Counter(e["id"] for e in events if e["ph"] in (first, last)) == dict.fromkeys(begun, 2)
+    assert Counter(_id(e) for e in events if e["ph"] in (first, last)) == dict.fromkeys(begun, 2)
     assert all(begun[number] <= ended[number] for number in ended)
+
+
+def _id(event: Event) -> object:
+    return event["id"] if "id" in event else (event["pid"], event["id2"]["local"])

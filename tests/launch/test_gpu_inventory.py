@@ -295,6 +295,7 @@ print("pynvml" in sys.modules)
     assert done.stdout == "False\n"
 
 
+@pytest.mark.leaks_by_nature  # the driver, once asked, keeps pipes
 @pytest.mark.usefixtures("no_fakes")
 def test_a_worker_sees_the_real_gpu_that_it_was_given_and_no_other() -> None:
     found = inventory.installed()

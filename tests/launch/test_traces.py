@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import launchpad as lp
+from examples.mapreduce.program import make_program
+from examples.mapreduce.text import find_texts
 from launchpad.courier.telemetry.recording import ANSWER, CALL, Recorded, RecordedThread
 from launchpad.trace import StateChange, Trace
 from tests import nodes
-from tests.helpers import trace_events, traced_nodes
+from tests.helpers import perfetto, trace_events, traced_nodes
 
 
 @pytest.mark.slow
@@ -36,6 +41,42 @@ def test_a_worker_that_is_killed_meanwhile_is_named_and_its_next_attempt_is_reco
     assert any(e["ph"] == "i" and "SIGKILL" in e["name"] for e in events)
     states = [e["name"] for e in events if e.get("cat") == "state" and e["ph"] == "X"]
     assert "running (attempt 2)" in states
+
+
+@pytest.mark.slow
+def test_perfetto_reads_a_trace_of_mapreduce_and_joins_each_call_to_its_answer(
+    tmp_path: Path,
+) -> None:
+    texts = find_texts(Path(asyncio.__file__).parent, "*.py")
+    with ThreadPoolExecutor(1) as pool:
+        running = lp.launch(make_program(texts, 2, 2), "test_mp")
+        tracing = pool.submit(running.trace, 60)  # it ends with the program
+        running.wait(60)
+    trace = tracing.result()
+    trace.save(tmp_path / "trace.json")
+
+    with perfetto.opened(tmp_path / "trace.json", tmp_path / "profile") as query:
+        complaints = query("select name, value from stats where severity != 'info' and value > 0")
+        joined = query(CALLERS_AND_SERVERS)
+
+    assert complaints == []
+    events = trace_events.read(tmp_path / "trace.json")
+    names = trace_events.process_names(events)
+    arrows = [(names[a["pid"]], names[b["pid"]]) for a, b in trace_events.flows(events)]
+    assert ("coordinator-0", "reducer-0") in arrows
+    assert {(caller, server): n for caller, server, n in joined} == Counter(arrows)
+
+
+CALLERS_AND_SERVERS = """
+include perfetto module slices.with_context;
+select caller.name, server.name, count(*)
+from flow
+join thread_slice as call on call.id = flow.slice_out
+join process as caller using (upid)
+join thread_slice as answer on answer.id = flow.slice_in
+join process as server on server.upid = answer.upid
+group by 1, 2
+"""
 
 
 def test_a_trace_is_of_up_to_a_minute_and_of_a_program_that_runs() -> None:

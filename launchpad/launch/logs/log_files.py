@@ -23,6 +23,7 @@ import contextlib
 import errno
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +65,15 @@ class LogFiles:
         form = re.compile(re.escape(worker) + r"(?:\.attempt_(\d+))?\.log(?:\.\d+)?")
         found = (form.fullmatch(name) for name in _names_in(self.directory))
         return sorted({int(match[1] or 1) for match in found if match})
+
+    def lines(self, worker: str) -> Iterator[str]:
+        """The same as `text`, line by line: there may be gigabytes."""
+        logs = [self.path(worker, attempt) for attempt in self.attempts(worker)]
+        for part in (part for log in logs for part in parts(log)):
+            with contextlib.suppress(OSError), part.open("rb") as file:
+                for number, line in enumerate(file):
+                    if number or not line.startswith(HEADER):
+                        yield line.decode(errors="replace").rstrip("\r\n")
 
     def text(self, worker: str) -> str:
         """All that a worker has printed, in all attempts, as far as it has been kept."""

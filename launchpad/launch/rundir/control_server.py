@@ -16,12 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from launchpad.courier import Client, Server
+from launchpad.launch.rundir.history import RunHistory
 from launchpad.launch.rundir.record import WorkerStatus
 from launchpad.metrics.program_metrics import Metrics
 from launchpad.trace import Trace
 
 SOCKET = "control.socket"
 _TOKEN = "control.token"
+RESTARTED = "restarted by `python -m launchpad restart`"
+"""The reason of a restart that was asked for from elsewhere."""
+
 _AT_ONCE = 16
 _CALL_S = 10.0
 
@@ -33,33 +37,33 @@ def serve(
     stop: Callable[[bool], None],
     stacks: Callable[[str], str],
     restart: Callable[[str], None],
+    attach: Callable[[str, str, bytes, str], None],
     metrics: Callable[[float], Metrics],
     trace: Callable[[float], Trace],
+    history: Callable[[], RunHistory],
 ) -> Server:
     """Serves one run to processes that may read its runtime directory.
 
     Args:
         stop: Asks the program to stop, at once or in good order; returns without waiting.
         restart: Asks for a worker to be restarted; returns without waiting.
+        attach: Has a worker connect its debugger with a terminal: `Workers.attach`.
         metrics: Its numbers, after so many seconds at most, whatever workers answer.
 
     Raises:
         OSError: there can be no new file or socket.
         RuntimeError: there can be no new thread.
     """
-
-    def stacks_of(workers: Sequence[str]) -> dict[str, str]:
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="launchpad-stacks") as pool:
-            return dict(zip(workers, pool.map(stacks, workers), strict=True))
-
     token = os.urandom(32)
     server = Server("control", address=f"unix:{runtime / SOCKET}", token=token)
     server.bind("status", lambda: [asdict(row) for row in status()])
     server.bind("stop", stop)
-    server.bind("stacks", stacks_of)
+    server.bind("stacks", lambda workers: stacks_of(workers, stacks))
     server.bind("restart", restart)
+    server.bind("attach", attach)
     server.bind("metrics", metrics)
     server.bind("trace", trace)
+    server.bind("history", history)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with open(os.open(runtime / _TOKEN, flags, 0o600), "wb") as file:
@@ -69,6 +73,12 @@ def serve(
         server.stop(0.1)
         raise
     return server
+
+
+def stacks_of(workers: Sequence[str], stacks: Callable[[str], str]) -> dict[str, str]:
+    """Worker → its stacks; some at a time, as each may take a while."""
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="launchpad-stacks") as pool:
+        return dict(zip(workers, pool.map(stacks, workers), strict=True))
 
 
 def connected(runtime: Path) -> Client[Any]:

@@ -10,6 +10,7 @@
     <log base>/<run id>/                kept
         learner-0.log
         run.json
+        history.json                    written at the end
 
 What a killed run left is swept at the next launch: a directory whose lock no process holds has no owner.
 
@@ -50,7 +51,7 @@ _SWEEP_PAUSE_S = 3600.0
 """The log base is searched once an hour: there may be a launch each second."""
 
 _LOG_DIRECTORY = re.compile(r"[A-Za-z0-9-]*-\d{4}-\d{6}-[0-9a-f]{4}")
-_LOG_FILE = re.compile(r"[\w.-]+\.log(\.\d+)?|[\w.-]+\.result|run\.json")
+_LOG_FILE = re.compile(r"[\w.-]+\.log(\.\d+)?|[\w.-]+\.result|(run|history)\.json")
 
 
 @dataclass

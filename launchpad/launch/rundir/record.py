@@ -37,7 +37,7 @@ class RunRecord:
         host: Where its launcher is, for a detached run on a cluster; else empty: here.
         gpus: Name → the GPUs of a worker, of those that were given any.
         picture: What `Picture.from_dict` draws; empty for a detached run, whose cluster keeps
-            only a small record.
+            only a small record: its launcher is asked.
     """
 
     run_id: str
@@ -70,6 +70,7 @@ class WorkerStatus:
     while it has none, as always among threads. `started_at` is when its last attempt began, in seconds of
     `time.monotonic()`. `gpus` are the devices that it was given, as they stand in CUDA_VISIBLE_DEVICES.
     `next_start` is when one that restarts is started: `again in 12 s (5th within a minute)`.
+    `debugged` says what a debugger does with it: `in pdb`, or why it has failed, and waits for `attach`.
 
     Example:
         for each in running.status():
@@ -86,6 +87,12 @@ class WorkerStatus:
     started_at: float | None = None
     gpus: tuple[str, ...] = ()
     next_start: str = ""
+    debugged: str = ""
+
+    @property
+    def shown_state(self) -> str:
+        """`running`, `restarting, again in 12 s`, `running, in pdb`."""
+        return ", ".join(filter(None, (self.state, self.next_start, self.debugged)))
 
 
 def write(run: RunDirectory, plan: LaunchPlan) -> None:

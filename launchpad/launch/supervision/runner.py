@@ -22,12 +22,14 @@ from typing import TYPE_CHECKING
 
 from launchpad.courier import WorkerFailed
 from launchpad.errors import NotRunningError
-from launchpad.events import EdgesCounted, Ended, Event, SpansRecorded, WorkerNote
+from launchpad.events import Debugged, EdgesCounted, Ended, Event, SpansRecorded, WorkerNote
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.logs.log_files import last_lines
 from launchpad.launch.output.printer import Output
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
+from launchpad.launch.rundir import history
 from launchpad.launch.rundir.directory import RunDirectory
+from launchpad.launch.rundir.history import RunHistory
 from launchpad.launch.supervision.recordings import Recording
 from launchpad.launch.supervision.supervisor import Supervisor
 from launchpad.launch.supervision.worker_state import (
@@ -149,6 +151,18 @@ class Runner:
     def states(self) -> list[WorkerState]:
         with self._changed:
             return list(self.supervisor.workers.values())
+
+    def history(self) -> RunHistory:
+        """What has become of the run so far."""
+        past_s = time.time() - time.monotonic()
+        with self._changed:
+            workers, failures = (
+                list(self.supervisor.workers.values()),
+                list(self.supervisor.failures),
+            )
+        attempts = (each.moved(past_s) for worker in workers for each in worker.attempts)
+        ended = time.time() if self.supervisor.is_over else None
+        return RunHistory(self._plan.program, tuple(attempts), tuple(failures), ended)
 
     def failure_of(self, worker: str) -> Exception | None:
         """The error of a call to a worker that has ended for good; None: it has not."""
@@ -328,6 +342,8 @@ class Runner:
             traceback.print_exc()
         finally:
             self.is_published.wait()
+            with contextlib.suppress(Exception):
+                history.write(self._directory.logs, self.history())
             if self._own is not None:
                 self._undo.callback(self._own.close)
             with contextlib.suppress(Exception):
@@ -380,6 +396,10 @@ class Runner:
         if isinstance(message, WorkerNote):
             self._output.note(message.text, once=True)
             return []
+        if isinstance(message, Debugged) and message.is_waiting:
+            name, run_id = message.worker, self._directory.run_id
+            command = f"python -m launchpad attach {run_id} {name}"
+            self._output.note(f"{name} {message.what}:\n{command}")
         if isinstance(message, Ended):
             ended = message.outcome
             log = self._directory.log(ended.worker, ended.attempt)

@@ -119,6 +119,7 @@ class Supervisor:
                 worker.runs, worker.ready_by = runs, None
                 worker.beats_by = worker.next_beat(now) if runs else None
                 worker.move("ready")
+                worker.note(ready=now)
                 commands = self._stop_if_done(now)
             case events.Returned():
                 worker.result = report
@@ -136,6 +137,11 @@ class Supervisor:
                 commands = [*self._barriers.left(worker, name, number)]
             case events.Heartbeat(is_last=is_last) if worker.beats_by is not None:
                 worker.beats_by = None if is_last else worker.next_beat(now)
+            case events.Debugged(what=what):
+                worker.debugged = what
+                worker.ready_by = worker.next_ready(now) if worker.state is State.STARTING else None
+                is_running = worker.runs and not worker.is_done and worker.state is State.RUNNING
+                worker.beats_by = worker.next_beat(now) if is_running else None
             case events.Exiting():
                 worker.ready_by = worker.beats_by = None
                 worker.exit_by = self._exit_by(worker, now)
@@ -254,6 +260,7 @@ class Supervisor:
             besides = f"; {ended.cause}" if ended.is_failure or ended.hung else ""
             ended = replace(ended, cause=f"{worker.restart_reason}{besides}")
         worker.outcome, worker.pid = ended, 0
+        worker.note(ended=now, outcome=ended)
         if ended.kind == outcome.SUCCEEDED:
             worker.succeeded_attempt = worker.attempt
         worker.ready_by = worker.exit_by = worker.beats_by = None

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from launchpad.events import EdgesCounted, Returned
 from launchpad.launch.plan import WorkerPlan
+from launchpad.launch.rundir.history import KEPT_ATTEMPTS, AttemptRecord
 from launchpad.outcome import Outcome
 from launchpad.watermarks import ENDED, OVER, SUCCEEDED
 
@@ -82,6 +84,7 @@ class WorkerState:
         started_at: When its last attempt began, monotonic seconds.
         ready_by: When it must be ready, monotonic seconds.
         beats_by: When its next heartbeat must have come, monotonic seconds; None: none is expected.
+        debugged: What a debugger does with it; while this is not empty, no heartbeat is expected.
         exit_by: When its process must have exited, monotonic seconds; None while its work has not ended.
         watches_ends: Whether it wants to be told of the ends of others' attempts.
         waits_for: Worker that its constructor waits for → when that was last reported.
@@ -89,6 +92,7 @@ class WorkerState:
         asked_counts: The last request for these that was sent to this attempt; 0 for none.
         result: What its last attempt has returned, if it has returned anything.
         outcome: How its last attempt ended.
+        attempts: What is on record of its last attempts, by `time.monotonic()`.
         succeeded_attempt: The last attempt that has ended well; 0 if none has.
         next_start: When its next attempt begins; None unless it is restarting by its policy.
         restart_reason: Why it is restarted, if a user has asked for it.
@@ -105,6 +109,7 @@ class WorkerState:
     is_silent: bool = False
     is_cut_off: bool = False
     watches_ends: bool = False
+    debugged: str = ""
     pid: int = 0
     started_at: float | None = None
     ready_by: float | None = None
@@ -115,6 +120,7 @@ class WorkerState:
     asked_counts: int = 0
     result: Returned | None = None
     outcome: Outcome | None = None
+    attempts: tuple[AttemptRecord, ...] = ()
     succeeded_attempt: int = 0
     next_start: NextStart | None = None
     restart_reason: str = ""
@@ -166,23 +172,35 @@ class WorkerState:
         self.state = next_state or self.state
         return next_state is not None
 
+    def note(self, **changes: Any) -> None:
+        """Puts something on record of its last attempt."""
+        if self.attempts:  # a worker may end before it has begun, where there is no room for it
+            self.attempts = (*self.attempts[:-1], replace(self.attempts[-1], **changes).shortened())
+
     def next_beat(self, now: float) -> float | None:
         """When a heartbeat must come at the latest, if one came now."""
         within_s = self.plan.restart.heartbeat_s
-        return None if within_s is None else now + within_s
+        return None if within_s is None or self.debugged else now + within_s
+
+    def next_ready(self, now: float) -> float | None:
+        """When it must be ready, if its constructor began now."""
+        within_s = self.plan.restart.start_timeout_s
+        return None if within_s is None or self.debugged else now + within_s
 
     def next_attempt(self, now: float) -> None:
         self.move("start")
         self.next_start, self.restart_reason = None, ""
         self.attempt += 1
         self.started_at = now
+        new = AttemptRecord(self.name, self.attempt, now)
+        self.attempts = (*self.attempts[1 - KEPT_ATTEMPTS :], new)
         self.asked = self.killed = self.is_late = self.is_cut_off = self.is_done = False
         self.watches_ends = self.is_silent = False
+        self.debugged = ""
         self.asked_counts = 0
         self.exit_by = self.beats_by = self.result = None
         self.waits_for.clear()
-        limit = self.plan.restart.start_timeout_s
-        self.ready_by = None if limit is None else now + limit
+        self.ready_by = self.next_ready(now)
 
 
 @dataclass(frozen=True)

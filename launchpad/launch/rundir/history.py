@@ -1,0 +1,129 @@
+"""What has become of a run: the attempts of its workers, and its failures.
+
+    supervisor ── attempts, failures ──▶ RunHistory ──▶ control endpoint     while it runs
+                                                   └──▶ <log directory>/history.json, at its end
+
+Of a run whose launcher was killed there is no file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launchpad import outcome
+from launchpad.outcome import Outcome
+
+NAME = "history.json"
+KEPT_ATTEMPTS = 50
+"""So many of each worker, the last ones."""
+
+_KEPT_LINES = 40
+
+
+@dataclass(frozen=True)
+class AttemptRecord:
+    """One attempt of a worker.
+
+    Attributes:
+        began, ready, ended: In seconds since 1970; None: not yet, or never. (The supervisor's are those of
+            `time.monotonic()`.)
+        outcome: How it ended.
+    """
+
+    worker: str
+    attempt: int
+    began: float
+    ready: float | None = None
+    ended: float | None = None
+    outcome: Outcome | None = None
+
+    def moved(self, by_s: float) -> AttemptRecord:
+        """The same by another clock."""
+        times = (t if t is None else t + by_s for t in (self.ready, self.ended))
+        ready, ended = times
+        return dataclasses.replace(self, began=self.began + by_s, ready=ready, ended=ended)
+
+    def shortened(self) -> AttemptRecord:
+        """With only the last lines that it has printed."""
+        if self.outcome is None or len(self.outcome.last_lines) <= _KEPT_LINES:
+            return self
+        lines = self.outcome.last_lines[-_KEPT_LINES:]
+        return dataclasses.replace(
+            self, outcome=dataclasses.replace(self.outcome, last_lines=lines)
+        )
+
+
+@dataclass(frozen=True)
+class RunHistory:
+    """A run so far.
+
+    Attributes:
+        attempts: By worker, the earliest first; of each worker the last 50.
+        failures: Those that ended the program, and those that came after them.
+        ended: When it ended, in seconds since 1970; None: it has not.
+    """
+
+    program: str
+    attempts: tuple[AttemptRecord, ...] = ()
+    failures: tuple[Outcome, ...] = ()
+    ended: float | None = None
+
+    @property
+    def first_cause(self) -> Outcome | None:
+        """The failure that explains the others; None where nothing has failed."""
+        return outcome.first_cause(list(self.failures)) if self.failures else None
+
+    @property
+    def consequences(self) -> tuple[Outcome, ...]:
+        """The other failures."""
+        return tuple(each for each in self.failures if each is not self.first_cause)
+
+    def of(self, worker: str) -> list[AttemptRecord]:
+        """The attempts of one worker."""
+        return [each for each in self.attempts if each.worker == worker]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> RunHistory:
+        """From what `to_dict` has made of one, also by way of JSON."""
+        attempts = (
+            AttemptRecord(**{**each, "outcome": _outcome(each["outcome"])})
+            for each in plain["attempts"]
+        )
+        failures = (Outcome(**_with_tuples(each)) for each in plain["failures"])
+        return cls(plain["program"], tuple(attempts), tuple(failures), plain["ended"])
+
+
+def write(logs: Path, history: RunHistory) -> None:
+    """Writes it beside the logs; where the disk is full there is none."""
+    with contextlib.suppress(OSError):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        with open(os.open(logs / NAME, flags, 0o600), "w") as file:
+            json.dump(history.to_dict(), file)
+
+
+def read(logs: Path) -> RunHistory | None:
+    """What was written there; None where there is nothing, or only half of it."""
+    try:
+        return RunHistory.from_dict(json.loads((logs / NAME).read_bytes()))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _outcome(plain: Mapping[str, Any] | None) -> Outcome | None:
+    return None if plain is None else Outcome(**_with_tuples(plain))
+
+
+def _with_tuples(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has lists only."""
+    return {n: tuple(value) if isinstance(value, list) else value for n, value in plain.items()}

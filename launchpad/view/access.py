@@ -1,0 +1,177 @@
+"""Who may see the page: the user whose programs it shows, in one browser, by a token that works once.
+
+    launchpad view ── prints http://127.0.0.1:8123/open?token=… ──▶ browser
+    GET /open?token=…   the token, not used before   ──▶ a cookie, and on to the page
+    all else            the cookie                   ──▶ the page
+
+A port of localhost is open to all users of the machine, and to pages of other sites in the user's own
+browser. So each request, websockets too, is refused unless
+
+    1. it comes from this user, or root: the kernel says whose a local connection is (Linux)
+    2. its Host is this server: another name that leads here (DNS rebinding) is not
+    3. its Origin, if it has one, is this server; a websocket must have one
+    4. it has the cookie, or the token, once
+
+A cookie is sent to all ports of a host; that is why 1 is asked, too. It is kept from scripts (HttpOnly), and
+from requests that other sites begin (SameSite=Strict).
+"""
+
+from __future__ import annotations
+
+import hmac
+import http.cookies
+import ipaddress
+import os
+import secrets
+import struct
+import sys
+from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+OPEN = "/open"
+_ESTABLISHED = "01"
+_CONTENT = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline';"
+    " img-src 'self' data: blob:; font-src 'self' data:; frame-ancestors 'none'; form-action 'none'"
+)
+"""The page loads nothing from elsewhere, and no other page shows it in a frame. Vue compiles templates."""
+_HEADERS = [
+    (b"content-security-policy", _CONTENT.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
+
+
+class AccessControl:
+    """An ASGI application before another one: it answers what is not allowed, and passes on the rest.
+
+    Args:
+        app: What is protected.
+        port: Where it is served, on 127.0.0.1.
+        start: The path to which the token leads.
+    """
+
+    def __init__(self, app: App, port: int, start: str = "/") -> None:
+        self._app, self._port, self._start = app, port, start
+        self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        self._cookie = f"launchpad-view-{port}"
+        self._token, self._session = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+
+    @property
+    def url(self) -> str:
+        """Where the page opens; it works once."""
+        return f"http://127.0.0.1:{self._port}{OPEN}?token={self._token}"
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answers one request, or one websocket."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        if refusal := self._refusal(scope, headers):
+            await _refuse(scope, send, refusal)
+        elif scope["path"] == OPEN and scope["type"] == "http":
+            await self._open(scope, headers, send)
+        elif not self._has_cookie(headers):
+            await _refuse(
+                scope, send, "this page opens with the address that `launchpad view` prints"
+            )
+        else:
+            await self._app(scope, receive, _with_headers(send))
+
+    def _refusal(self, scope: Message, headers: dict[str, str]) -> str:
+        """Why a request is not answered, whatever cookie it has; empty if it may be."""
+        if not is_of_this_user(scope["client"], scope["server"]):
+            return "this page belongs to another user"
+        if headers.get("host") not in self._hosts:
+            return (
+                f"it is reached as 127.0.0.1:{self._port} only. From another machine:"
+                f" ssh -L {self._port}:127.0.0.1:{self._port} …"
+            )
+        origin, may_lack_it = headers.get("origin"), scope.get("method") in ("GET", "HEAD")
+        if origin is None and may_lack_it:
+            return ""
+        is_own = origin is not None and origin.removeprefix("http://") == headers["host"]
+        return "" if is_own else "another site may not use this page"
+
+    def _has_cookie(self, headers: dict[str, str]) -> bool:
+        cookies = http.cookies.SimpleCookie()
+        try:
+            cookies.load(headers.get("cookie", ""))
+        except http.cookies.CookieError:
+            return False
+        known = cookies.get(self._cookie)
+        return known is not None and hmac.compare_digest(
+            known.value.encode(), self._session.encode()
+        )
+
+    async def _open(self, scope: Message, headers: dict[str, str], send: Send) -> None:
+        """Takes the token, for a cookie."""
+        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        is_right = bool(self._token) and hmac.compare_digest(given.encode(), self._token.encode())
+        if not (is_right or self._has_cookie(headers)):
+            why = "the token is not right, or was used before: `launchpad view` prints another one"
+            await _refuse(scope, send, why)
+            return
+        answer = [(b"location", self._start.encode()), (b"cache-control", b"no-store"), *_HEADERS]
+        if is_right:
+            self._token = ""
+            cookie = f"{self._cookie}={self._session}; Path=/; HttpOnly; SameSite=Strict"
+            answer.append((b"set-cookie", cookie.encode()))
+        await send({"type": "http.response.start", "status": 303, "headers": answer})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def is_of_this_user(client: tuple[str, int] | None, server: tuple[str, int] | None) -> bool:
+    """Whether a connection to this host is held by this user, or by root; True where that is not told.
+
+    Args:
+        client, server: The two ends, IPv4.
+    """
+    if not sys.platform.startswith("linux"):
+        return True
+    if client is None or server is None:
+        return False
+    ends = [_as_the_kernel_writes(client), _as_the_kernel_writes(server)]
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, state, _, _, _, uid, *_ = line.split()
+        if [local, remote] == ends and state == _ESTABLISHED:
+            return int(uid) in (os.getuid(), 0)
+    return False
+
+
+def _as_the_kernel_writes(end: tuple[str, int]) -> str:
+    """`0100007F:1F90` for 127.0.0.1:8080: proc(5)."""
+    host, port = end
+    (number,) = struct.unpack("=I", ipaddress.IPv4Address(host).packed)
+    return f"{number:08X}:{port:04X}"
+
+
+def _with_headers(send: Send) -> Send:
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", []), *_HEADERS]
+        await send(message)
+
+    return sent
+
+
+async def _refuse(scope: Message, send: Send, why: str) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008, "reason": ""})
+        return
+    body = f"refused: {why}\n".encode()
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), *_HEADERS]
+    await send({"type": "http.response.start", "status": 403, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,164 @@
+"""The graph of a program that runs: which boxes and arrows there are, and how they look now.
+
+    picture of the program ─┐
+    Look, flows            ─┼─▶ live_graph ──▶ Picture, Styles ──▶ graph_svg.svg
+    groups that are unfolded┘
+
+A group is one box until it is unfolded; then it is a frame with a box for each worker. An arrow is as wide as
+there are calls, red where calls have failed, and else of a colour that says how long half of them take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from launchpad.courier.telemetry.call_stats import seconds
+from launchpad.edges.stats import EdgeStats
+from launchpad.graph_picture import Arrow, Box, Picture
+from launchpad.graph_svg import ArrowStyle, BoxStyle, Styles
+from launchpad.view.looks import Look, WorkerRow, counted, joined
+
+MOST_ARROWS = 600
+_MOST_LABELS = 60
+_FILLS = {
+    "failed": "#f5b7b1",
+    "lost": "#f5b7b1",
+    "restarting": "#fdebd0",
+    "starting": "#fcf3cf",
+    "stopping": "#fcf3cf",
+    "pending": "#f2f3f4",
+    "running": "white",
+    "stopped": "#e5e8e8",
+    "succeeded": "#d5f5e3",
+}
+"""The worst first: a group has the colour of its worst worker."""
+
+_FAILED, _IDLE = "#c0392b", "#bbb"
+_SLOW = ((0.001, "#1e8449"), (0.01, "#2471a3"), (0.1, "#b9770e"), (math.inf, "#a04000"))
+"""Half of the calls take no longer than that: so an arrow looks."""
+
+
+def live_graph(
+    picture: Picture | None,
+    look: Look,
+    flows: Sequence[EdgeStats],
+    total_flows: Sequence[EdgeStats] = (),
+    unfolded: Collection[str] = (),
+) -> tuple[Picture, Styles]:
+    """What is drawn of a look at a program.
+
+    Args:
+        picture: Of the program, for edges over which no call has gone; None: there is none.
+        flows: What goes from group to group.
+        total_flows: The same since the program began.
+        unfolded: The groups whose workers are shown.
+    """
+    kinds: dict[str, list[str]] = {}
+    for box in picture.boxes if picture is not None else ():
+        kinds.setdefault(box.group, []).append(box.kind)
+    boxes: list[Box] = []
+    box_styles: dict[str, BoxStyle] = {}
+    frames: dict[str, str] = {}
+    unit_of: dict[str, str] = {}
+    for label, workers in look.groups.items():
+        kind, title = ", ".join(kinds.get(label, [])), _title(label, workers)
+        if label in unfolded and len(workers) > 1:
+            frames[label] = f"group:{label}"
+            for worker in workers:
+                unit_of[worker.name] = worker.name
+                boxes.append(Box(worker.name, label, worker.name, "", f"▾ {title} {kind}"))
+                box_styles[worker.name] = _of_worker(worker)
+        else:
+            unit_of |= {worker.name: label for worker in workers}
+            boxes.append(Box(label, label, title, kind))
+            box_styles[label] = _of_group(label, workers)
+    edges = flows if look.metrics is None or not frames else look.metrics.edges
+    period_s = look.metrics.period_s if look.metrics is not None else 0.0
+    by_ends: dict[tuple[str, str], list[EdgeStats]] = {}
+    for edge in edges:
+        ends = unit_of.get(edge.caller, edge.caller), unit_of.get(edge.server, edge.server)
+        by_ends.setdefault(ends, []).append(edge)
+    known = {box.id for box in boxes}
+    others = dict.fromkeys(end for ends in by_ends for end in ends if end not in known)
+    boxes += (Box(name, name, name, "not a worker") for name in others)
+    busiest = sorted(by_ends, key=lambda ends: -sum(edge.calls for edge in by_ends[ends]))
+    arrow_styles = {
+        ends: _of_edges(by_ends[ends], ends, period_s, has_label=n < _MOST_LABELS)
+        for n, ends in enumerate(busiest[:MOST_ARROWS])
+    }
+    if not frames:
+        _add_totals(arrow_styles, total_flows)
+    planned = _planned(picture, known) if picture is not None else {}
+    for ends, label in planned.items():
+        arrow_styles.setdefault(ends, ArrowStyle(_IDLE, 1.0, label, "no calls yet"))
+    arrows = tuple(Arrow(*ends) for ends in arrow_styles)
+    name = picture.name if picture is not None else ""
+    return Picture(name, tuple(boxes), arrows), Styles(box_styles, arrow_styles, frames)
+
+
+def _title(label: str, workers: Sequence[WorkerRow]) -> str:
+    return f"{label} ×{len(workers)}" if len(workers) > 1 else label
+
+
+def _planned(picture: Picture, known: Collection[str]) -> dict[tuple[str, str], str]:
+    """The arrows of the program between groups that are folded → their labels."""
+    group_of = {box.id: box.group for box in picture.boxes}
+    ends = {(group_of[a.source], group_of[a.target]): a.label for a in picture.arrows}
+    return {pair: label for pair, label in ends.items() if pair[0] in known and pair[1] in known}
+
+
+def _of_worker(worker: WorkerRow) -> BoxStyle:
+    state = worker.state.partition(",")[0]
+    note = "" if worker.attempt <= 1 else f"attempt {worker.attempt}"
+    if state != "running":
+        note = ", ".join(filter(None, (state, note)))
+    title = "\n".join(filter(None, (f"{worker.name}: {worker.state}", worker.cause)))
+    return BoxStyle(_fill([worker]), note, title, f"worker:{worker.name}")
+
+
+def _of_group(label: str, workers: Sequence[WorkerRow]) -> BoxStyle:
+    if len(workers) == 1:
+        return replace(_of_worker(workers[0]), key=f"worker:{workers[0].name}")
+    restarts = sum(max(0, worker.attempt - 1) for worker in workers)
+    note = counted(workers) + (f", {restarts} restarts" if restarts else "")
+    causes = [f"{worker.name}: {worker.cause}" for worker in workers if worker.cause]
+    return BoxStyle(_fill(workers), note, "\n".join(causes[:10]), f"group:{label}")
+
+
+def _add_totals(styles: dict[tuple[str, str], ArrowStyle], total: Sequence[EdgeStats]) -> None:
+    """Writes below the arrows between groups how many calls there have been."""
+    calls: dict[tuple[str, str], int] = {}
+    for flow in total:
+        calls[flow.caller, flow.server] = calls.get((flow.caller, flow.server), 0) + flow.calls
+    for ends, style in styles.items():
+        if ends in calls and style.label:
+            label = f"{style.label}\n{calls[ends]:,} calls"
+            styles[ends] = replace(style, label=label, key=f"edge:{ends[0]} {ends[1]}")
+
+
+def _fill(workers: Sequence[WorkerRow]) -> str:
+    states = {worker.state.partition(",")[0] for worker in workers}
+    return next((fill for state, fill in _FILLS.items() if state in states), "white")
+
+
+def _of_edges(
+    edges: Sequence[EdgeStats], ends: tuple[str, str], period_s: float, *, has_label: bool
+) -> ArrowStyle:
+    total = joined(edges, *ends, "*", period_s)
+    methods = sorted({edge.method for edge in edges})
+    per_s, p50_s = total.calls_per_s, total.p50_s
+    label = ""
+    if has_label and (per_s or not math.isnan(p50_s)):
+        label = f"{per_s:,.0f}/s" if per_s >= 10 or not per_s else f"{per_s:.2g}/s"
+        label += "" if math.isnan(p50_s) else f" · {seconds(p50_s)}"
+        label += f" · {total.errors:,} errors" if total.errors else ""
+    color = _IDLE if not per_s else next(c for s, c in _SLOW if not p50_s > s)
+    title = (
+        f"{ends[0]} → {ends[1]}: {', '.join(methods[:5])}\n{per_s:,.1f} calls/s,"
+        f" p50 {seconds(p50_s)}, p99 {seconds(total.p99_s)}, {total.errors:,} errors,"
+        f" {total.in_flight:,} in flight"
+    )
+    width = 1 + min(5.0, math.log10(1 + per_s))
+    return ArrowStyle(_FAILED if total.errors else color, round(width, 1), label, title)

@@ -1,0 +1,156 @@
+"""The page of a program: its graph with what goes over it now, its edges, its workers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from nicegui import ui
+from nicegui.events import GenericEventArguments
+
+from launchpad.courier.telemetry.call_stats import seconds, size
+from launchpad.edges.stats import EdgeStats
+from launchpad.graph_picture import Picture
+from launchpad.graph_svg import svg
+from launchpad.view.live_graph import MOST_ARROWS, live_graph
+from launchpad.view.looks import Look, WorkerRow, counted
+from launchpad.view.pages import charts, control, frame
+from launchpad.view.pages.frame import Cell, number
+from launchpad.view.watched_run import WatchedRun
+
+_MOST_ROWS = 60
+_ON_PRESS = (
+    "(e) => { const part = e.target.closest('[data-key]');"
+    " if (part && e.button === 0 && !e.ctrlKey && !e.metaKey) emit(part.dataset.key); }"
+)
+"""For the press of a button: what is drawn anew before it is released gets no click."""
+EDGES = "FROM TO METHOD #CALLS #CALLS/S #p50 #p99 #BYTES/S #ERRORS #IN-FLIGHT".split()
+_WORKERS = ["WORKER", "STATE", "#ATTEMPT", "#CPU", "#MEM", "#THREADS", "LAST END"]
+
+
+def show(run: WatchedRun) -> None:
+    """Builds the page."""
+    with frame.head(run, run.record.program):
+        control.add_stop(run)
+    unfolded: set[str] = set()
+    picture = Picture.from_dict(run.record.picture) if run.record.picture else None
+    state = ui.label().props("id=state")
+    graph = frame.markup().classes("graph").props("id=graph")
+    note = ui.label()
+    charts.add(run)
+    frame.section("calls between groups")
+    edges = frame.markup().classes("scrolled")
+    frame.section("workers")
+    workers = frame.markup().classes("scrolled")
+
+    async def draw() -> None:
+        if (look := run.look) is None:
+            state.text = run.why_unseen or "looking …"
+            return
+        state.text = _state(run, look)
+        drawn, styles = live_graph(picture, look, run.flows, run.total_flows, unfolded)
+        graph.content = svg(drawn, styles)
+        n_edges = len(look.metrics.edges) if look.metrics is not None else 0
+        note.text = (
+            f"of the edges, the {MOST_ARROWS} with the most calls are drawn"
+            if unfolded and n_edges > MOST_ARROWS
+            else ""
+        )
+        edges.content = _edges(run)
+        workers.content = _workers(run, look, unfolded)
+
+    async def pressed(event: GenericEventArguments) -> None:
+        what, _, name = str(event.args).partition(":")
+        if what == "group":
+            unfolded.symmetric_difference_update({name})
+            await draw()
+        elif what == "worker":
+            ui.navigate.to(frame.path_of(run.record.run_id, "worker", name))
+
+    for each in (graph, workers):
+        each.on("mousedown", pressed, js_handler=_ON_PRESS)
+    frame.on_change(lambda: run.version, draw)
+
+
+def _state(run: WatchedRun, look: Look) -> str:
+    line = counted(look.workers)
+    if run.has_ended:
+        return f"it has ended: {line}"
+    if look.metrics is not None:
+        per_s = sum(flow.calls_per_s for flow in run.flows)
+        line += f" · up {seconds(look.metrics.uptime_s)} · {per_s:,.0f} calls/s"
+        if look.metrics.silent:
+            line += f" · no answer from {', '.join(look.metrics.silent[:5])}"
+    return line
+
+
+def _edges(run: WatchedRun) -> str:
+    """The table of what goes from group to group."""
+    now = {(flow.caller, flow.server, flow.method): flow for flow in run.flows}
+    return frame.table(
+        EDGES,
+        [
+            edge_row(total, now.get((total.caller, total.server, total.method), total))
+            for total in run.total_flows[:_MOST_ROWS]
+        ],
+        "edges",
+    )
+
+
+def edge_row(total: EdgeStats, now: EdgeStats) -> list[str | Cell]:
+    """A row of the table: `total` since the program began, `now` since the look before."""
+    errors = number(f"{total.errors:,}", "failed" if total.errors else "")
+    return [
+        total.caller,
+        total.server,
+        total.method,
+        number(f"{'' if total.is_exact else '≥ '}{total.calls:,}"),
+        number(f"{now.calls_per_s:,.1f}"),
+        *(number("–" if math.isnan(s) else seconds(s)) for s in (now.p50_s, now.p99_s)),
+        number(size(round(now.bytes_per_s))),
+        errors,
+        number(f"{now.in_flight:,}"),
+    ]
+
+
+def _workers(run: WatchedRun, look: Look, unfolded: set[str]) -> str:
+    """The table of workers: a row for each group, and for the workers of those that are unfolded."""
+    rows: list[Sequence[str | Cell]] = []
+    for label, workers in look.groups.items():
+        if len(workers) > 1:
+            rows.append(_group_row(label, workers, is_unfolded=label in unfolded))
+        if len(workers) == 1 or label in unfolded:
+            rows += (_worker_row(run, worker, indent=len(workers) > 1) for worker in workers)
+    return frame.table(_WORKERS, rows, "workers")
+
+
+def _group_row(label: str, workers: Sequence[WorkerRow], *, is_unfolded: bool) -> list[str | Cell]:
+    used = [worker.usage for worker in workers if worker.usage is not None]
+    attempts = sum(max(0, worker.attempt - 1) for worker in workers)
+    causes = {worker.cause for worker in workers if worker.cause}
+    return [
+        Cell(f"{'▾' if is_unfolded else '▸'} {label} ×{len(workers)}", key=f"group:{label}"),
+        counted(workers),
+        number(f"+{attempts}" if attempts else ""),
+        number(f"{sum(u.cpu_percent for u in used):.0f} %" if used else "–"),
+        number(size(sum(u.memory_bytes for u in used)) if used else "–"),
+        number(f"{sum(u.threads for u in used)}" if used else "–"),
+        "; ".join(sorted(causes)[:2]),
+    ]
+
+
+def _worker_row(run: WatchedRun, worker: WorkerRow, *, indent: bool) -> list[str | Cell]:
+    used, has_failed = worker.usage, worker.state in ("failed", "lost")
+    return [
+        Cell(
+            f"{'   ' if indent else ''}{worker.name}",
+            frame.path_of(run.record.run_id, "worker", worker.name),
+            key=f"worker:{worker.name}",
+        ),
+        Cell(worker.state, css="failed" if has_failed else ""),
+        number(f"{worker.attempt}"),
+        number(f"{used.cpu_percent:.0f} %" if used else "–"),
+        number(size(used.memory_bytes) if used else "–"),
+        number(f"{used.threads}" if used else "–"),
+        worker.cause,
+    ]

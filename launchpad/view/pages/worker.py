@@ -1,0 +1,169 @@
+"""The page of a worker: how it is, its attempts, its log, its stacks, its edges."""
+
+from __future__ import annotations
+
+import time
+
+from nicegui import run as threads
+from nicegui import ui
+
+from launchpad.courier import CourierError
+from launchpad.courier.telemetry.call_stats import seconds, size
+from launchpad.errors import LaunchpadError
+from launchpad.launch.rundir.history import AttemptRecord
+from launchpad.view.looks import Look
+from launchpad.view.pages import charts, control, frame, program
+from launchpad.view.pages.frame import Cell, number
+from launchpad.view.stacks import without_launchpad_frames
+from launchpad.view.watched_run import WatchedRun
+
+_LINES = 300
+_LOG_S = 0.5
+_EDGES = 100
+
+
+def show(run: WatchedRun, name: str) -> None:
+    """Builds the page."""
+    frame.head(run, f"{name}: {run.record.program}")
+    with ui.element("div").classes("bar"):
+        state = ui.label().props("id=state").classes("program")
+        control.add_restart(run, name)
+    resources = frame.markup().classes("scrolled")
+    charts.add(run, name)
+    frame.section("attempts")
+    attempts = frame.markup().classes("scrolled")
+    frame.section("calls that it makes and answers")
+    edges = frame.markup().classes("scrolled")
+
+    async def draw() -> None:
+        if (look := run.look) is None:
+            state.text = run.why_unseen or "looking …"
+            return
+        row = next((each for each in look.workers if each.name == name), None)
+        if row is None:
+            state.text = f"{run.record.run_id} has no worker {name!r}"
+            return
+        state.text = f"{name}: {row.state}, attempt {row.attempt}"
+        resources.content = _resources(look, name)
+        edges.content = _edges(run, name)
+
+    async def draw_attempts() -> None:
+        history = await threads.io_bound(run.history)
+        if history is not None:
+            attempts.content = _attempts(history.of(name))
+
+    frame.on_change(lambda: run.version, draw)
+    frame.on_change(lambda: run.states_version, draw_attempts)
+    _add_stacks(run, name)
+    _add_log(run, name)
+
+
+def _resources(look: Look, name: str) -> str:
+    """What its process uses now."""
+    row = next(each for each in look.workers if each.name == name)
+    known = () if look.metrics is None else look.metrics.workers
+    metrics = next((each for each in known if each.worker == name), None)
+    use = row.usage
+    numbers = {}
+    if use is not None:
+        numbers = {
+            "#CPU": f"{use.cpu_percent:.0f} %",
+            "#MEM": size(use.memory_bytes),
+            "#THREADS": f"{use.threads}",
+        }
+        if use.gpu_memory_bytes is not None:
+            numbers["#GPU"] = f"{use.gpu_percent or 0:.0f} %"
+            numbers["#GPU MEM"] = size(use.gpu_memory_bytes)
+    if metrics is not None:
+        numbers["#UP"] = seconds(metrics.uptime_s)
+    cells = [*map(number, numbers.values()), Cell(row.cause), Cell(row.log_path)]
+    return frame.table([*numbers, "LAST END", "LOG"], [cells], "resources")
+
+
+def _attempts(attempts: list[AttemptRecord]) -> str:
+    def clock(at: float) -> str:
+        return time.strftime("%H:%M:%S", time.localtime(at))
+
+    rows: list[list[str | Cell]] = []
+    for each in reversed(attempts):
+        end = time.time() if each.ended is None else each.ended
+        outcome = each.outcome
+        has_failed = outcome is not None and outcome.is_failure
+        rows.append(
+            [
+                number(f"{each.attempt}"),
+                clock(each.began),
+                number("–" if each.ready is None else seconds(each.ready - each.began)),
+                number(seconds(end - each.began)),
+                Cell(
+                    outcome.kind if outcome is not None else "", css="failed" if has_failed else ""
+                ),
+                outcome.cause if outcome is not None else "",
+                Cell(outcome.traceback if outcome is not None else "", css="mono"),
+            ]
+        )
+    head = ["#ATTEMPT", "BEGAN", "#READY AFTER", "#LASTED", "END", "CAUSE", "TRACEBACK"]
+    return frame.table(head, rows, "attempts")
+
+
+def _edges(run: WatchedRun, name: str) -> str:
+    """Those that it calls over, and those over which it is called."""
+    look = run.look
+    if run.total is None or look is None or look.metrics is None:
+        return ""
+    now = {(edge.caller, edge.server, edge.method): edge for edge in look.metrics.edges}
+    own = (edge for edge in run.total.edges if name in (edge.caller, edge.server))
+    busiest = sorted(own, key=lambda edge: -edge.calls)[:_EDGES]
+    rows = [
+        program.edge_row(edge, now.get((edge.caller, edge.server, edge.method), edge))
+        for edge in busiest
+    ]
+    return frame.table(program.EDGES, rows, "edges")
+
+
+def _add_stacks(run: WatchedRun, name: str) -> None:
+    async def ask() -> None:
+        stacks.text = "…"
+        stacks.text = await threads.io_bound(_stacks, run, name) or ""
+
+    with ui.element("div").classes("bar"):
+        frame.section("where its threads are")
+        look = ui.button("look", on_click=ask).props("outline dense no-caps id=ask-stacks")
+        look.classes("small")
+    stacks = frame.shown_text().props("id=stacks")
+
+
+def _stacks(run: WatchedRun, name: str) -> str:
+    try:
+        return without_launchpad_frames(run.stacks(name)).replace("; --all shows them", "")
+    except (CourierError, LaunchpadError) as error:
+        return str(error)
+
+
+def _add_log(run: WatchedRun, name: str) -> None:
+    """The log: its last lines, those with a text in them, and what comes."""
+    with ui.element("div").classes("bar"):
+        frame.section("log")
+        wanted = ui.input(placeholder="search").props("dense")
+        follow = ui.checkbox("follow", value=True)
+    with ui.scroll_area().classes("log") as area:
+        log = frame.shown_text().props("id=log")
+    shown: list[object] = []
+
+    async def look() -> None:
+        asked = wanted.value or ""
+        version = await threads.io_bound(run.log_version, name)
+        if shown == [version, asked]:
+            return
+        if shown and shown[1] == asked and not follow.value:
+            return
+        shown[:] = [version, asked]
+        try:
+            lines = await threads.io_bound(run.log_lines, name, asked, _LINES)
+            log.text = "\n".join(lines or ())
+            if follow.value:
+                area.scroll_to(percent=1.0)
+        except (CourierError, LaunchpadError, OSError) as error:
+            log.text = str(error)
+
+    ui.timer(_LOG_S, look)

@@ -1,0 +1,320 @@
+"""A run as the browser's pages know it: looked at while it runs, read from its files when it has ended.
+
+    control endpoint ── status, 4 times a second ──▶ a thread ─┐
+                     ── metrics, once a second   ──▶ a thread ─┴─▶ WatchedRun ◀── pages
+    log directory    ── history.json, logs       ──────────────────────┘
+
+What workers do costs them something when it is asked for: a look takes a tenth of the time at most, and is
+rarer where it takes longer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from launchpad.courier import CourierError
+from launchpad.edges.stats import EdgeStats
+from launchpad.errors import LaunchpadError
+from launchpad.launch.logs.log_files import LogFiles, last_lines
+from launchpad.launch.rundir import history as run_history
+from launchpad.launch.rundir.history import AttemptRecord, RunHistory
+from launchpad.launch.rundir.record import RunRecord
+from launchpad.metrics.program_metrics import Metrics
+from launchpad.trace import Trace
+from launchpad.view.looks import Look, Observer, flows_of
+
+_STATUS_S, _METRICS_S = 0.25, 1.0
+_SHARE = 0.1
+"""The share of the time that looks may take."""
+
+_KEPT_S = 3600
+_SAMPLES = 360
+_REMOTE_LOG_S = 5.0
+"""So often the log of a worker is fetched from a cluster, while a page shows it."""
+
+_WITHIN_S = 2.0
+"""How long workers may take to answer."""
+
+_TRACED_S = 30.0
+"""So much longer than it records a program may take to answer."""
+
+Connect = Callable[[RunRecord], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a chart shows of the time since the sample before: of a program, or of a worker.
+
+    Attributes:
+        at: In seconds since 1970.
+        calls_per_s, errors_per_s: Of a worker, those that it has made.
+        cpu_percent, memory_bytes: None where they are not known, or only those of the whole launcher.
+        gpu_percent: Of all workers that have GPUs, on average; None where none has.
+        gpu_memory_bytes: Of a worker. None for a program, in which several may tell of the same GPU.
+    """
+
+    at: float
+    calls_per_s: float
+    errors_per_s: float
+    cpu_percent: float | None
+    memory_bytes: int | None
+    gpu_percent: float | None = None
+    gpu_memory_bytes: int | None = None
+
+
+@dataclass
+class Samples:
+    """The last hour, of the program each second or so, of each worker every ten."""
+
+    program: deque[Sample] = field(default_factory=lambda: deque(maxlen=_KEPT_S))
+    workers: dict[str, deque[Sample]] = field(default_factory=dict)
+    _workers_at: float = 0.0
+    _counted: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Worker → its calls and errors since the program began, at its last sample."""
+
+    def add(self, look: Look, flows: Sequence[EdgeStats], total: Metrics) -> None:
+        """Adds what is seen now: `flows` between groups, and `total` since the program began."""
+        now, metrics = time.time(), look.metrics
+        if metrics is None:
+            return
+        usages = [worker.usage for worker in look.workers if worker.usage is not None]
+        if not usages:  # threads of one process, which each of them tells of
+            processes = [w.process for w in metrics.workers if w.process is not None]
+            usages = processes[:1]
+        gpus = [usage.gpu_percent for usage in usages if usage.gpu_percent is not None]
+        self.program.append(
+            Sample(
+                now,
+                sum(flow.calls_per_s for flow in flows),
+                sum(flow.errors for flow in flows) / metrics.period_s,
+                sum(usage.cpu_percent for usage in usages),
+                sum(usage.memory_bytes for usage in usages),
+                sum(gpus) / len(gpus) if gpus else None,
+            )
+        )
+        if now - self._workers_at >= _KEPT_S / _SAMPLES:
+            self._add_workers(look, total, now)
+
+    def _add_workers(self, look: Look, total: Metrics, now: float) -> None:
+        period_s = min(now - self._workers_at, total.uptime_s)
+        self._workers_at = now
+        counted: dict[str, tuple[int, int]] = {}
+        for edge in total.edges:
+            made, failed = counted.get(edge.caller, (0, 0))
+            counted[edge.caller] = made + edge.calls, failed + edge.errors
+        before, self._counted = self._counted, counted
+        for worker in look.workers:
+            counts = counted.get(worker.name, (0, 0)), before.get(worker.name, (0, 0))
+            calls, errors = ((n - m) / max(period_s, 1e-3) for n, m in zip(*counts, strict=True))
+            use = worker.usage
+            known = self.workers.setdefault(worker.name, deque(maxlen=_SAMPLES))
+            if use is None:
+                known.append(Sample(now, calls, errors, None, None))
+            else:
+                numbers = use.cpu_percent, use.memory_bytes, use.gpu_percent, use.gpu_memory_bytes
+                known.append(Sample(now, calls, errors, *numbers))
+
+
+class WatchedRun:
+    """One run, for all pages that show it. Methods may be called from any thread; those that ask may wait.
+
+    Args:
+        record: Which.
+        connect: Gives a client of its control endpoint, as `launchpad.cli.runs.connected`.
+        may_control: Whether it may be stopped, and its workers restarted, from here.
+
+    Attributes:
+        version: Greater whenever there is something new.
+        states_version: Greater whenever the state of a worker is another one.
+        look: What was seen last; None before the first look, and of a run that ended before.
+        total: What its edges have counted since it began.
+        flows: What goes from group to group, by method, since the look before; the most calls first.
+        total_flows: The same since it began.
+        has_ended: Whether it runs no more, or cannot be reached any more.
+        why_unseen: Why it could not be looked at, for the user.
+        samples: The last hour.
+    """
+
+    def __init__(self, record: RunRecord, connect: Connect, *, may_control: bool = False) -> None:
+        self.record, self.may_control = record, may_control
+        self.version = self.states_version = 0
+        self.has_ended, self.why_unseen = False, ""
+        self.look: Look | None = None
+        self.total: Metrics | None = None
+        self.flows: list[EdgeStats] = []
+        self.total_flows: list[EdgeStats] = []
+        self.samples = Samples()
+        self._connect = connect
+        self._client: Any = None
+        self._rows: Sequence[Mapping[str, Any]] = ()
+        self._is_closed = threading.Event()
+        self._connected = threading.Event()
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Begins to look, if it has not ended."""
+        if not self.is_remote and not self.record.is_running:
+            self._end("")
+            return
+        for watch in (self._watch_states, self._watch_numbers):
+            thread = threading.Thread(target=watch, name="launchpad-view", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def close(self) -> None:
+        """Looks no more."""
+        self._is_closed.set()
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether its files are not here."""
+        return bool(self.record.host)
+
+    def history(self) -> RunHistory:
+        """Its attempts and failures so far."""
+        if not self.has_ended:
+            with contextlib.suppress(CourierError, LaunchpadError, OSError):
+                found: RunHistory = self.client().history()
+                return found
+        kept = None if self.is_remote else run_history.read(Path(self.record.logs))
+        return kept or RunHistory(self.record.program)
+
+    def stacks(self, worker: str) -> str:
+        """Where its threads are now. CourierError, LaunchpadError: it cannot be asked."""
+        return str(self.client().stacks([worker])[worker])
+
+    def trace(self, seconds: float) -> Trace:
+        """What the workers do from now on. CourierError, LaunchpadError: it cannot be asked."""
+        client = self.client()
+        if self.is_remote:
+            raise LaunchpadError("a program that was left on a cluster cannot be recorded yet")
+        found: Trace = client.with_options(timeout_s=seconds + _TRACED_S).trace(seconds)
+        return found
+
+    def stop(self) -> None:
+        """Asks the program to stop, as one Ctrl-C does. CourierError, LaunchpadError: it cannot be asked."""
+        self._may_control().stop(False)
+
+    def restart(self, worker: str) -> None:
+        """Asks for a worker to be restarted. CourierError, LaunchpadError: it cannot be asked."""
+        self._may_control().restart(worker)
+
+    def log_lines(self, worker: str, text: str, count: int) -> list[str]:
+        """The last lines that a worker has printed, in all attempts, of those in which a text is.
+
+        CourierError, LaunchpadError: they are on a cluster, which does not answer.
+        """
+        files = LogFiles(Path(self.record.logs))
+        if self.is_remote:
+            lines: Iterable[str] = self.client().logs(worker, 0).splitlines()
+        elif text:
+            lines = files.lines(worker)
+        else:
+            attempts = (files.path(worker, n) for n in files.attempts(worker))
+            lines = (line for log in attempts for line in last_lines(log, count))
+        return list(deque((line for line in lines if text in line), count))
+
+    def log_version(self, worker: str) -> object:
+        """Another one whenever a worker has printed something."""
+        files = LogFiles(Path(self.record.logs))
+        if self.is_remote:
+            return time.monotonic() // _REMOTE_LOG_S
+        with contextlib.suppress(OSError, IndexError):
+            last = files.attempts(worker)[-1]
+            status = files.path(worker, last).stat()
+            return last, status.st_ino, status.st_size
+        return None
+
+    def client(self) -> Any:
+        """A client of its control endpoint. LaunchpadError: there is none."""
+        if not self._connected.wait(_WITHIN_S) or self._client is None:
+            raise LaunchpadError(self.why_unseen or f"{self.record.run_id} has ended")
+        return self._client
+
+    def _may_control(self) -> Any:
+        assert self.may_control, "no page has a handler for that without --control"
+        return self.client()
+
+    def _watch_states(self) -> None:
+        """The first thread: connects, and sees what becomes of workers."""
+        try:
+            with self._connect(self.record) as client:
+                self._client = client
+                self._connected.set()
+                self._repeat(self._see_states, _STATUS_S)
+        except Exception as error:  # of whatever cluster it is on
+            self._end(str(error))
+
+    def _end(self, why_unseen: str) -> None:
+        """It has ended, and its files say how."""
+        self.has_ended, self.why_unseen = True, why_unseen
+        self._connected.set()
+        history = self.history()
+        last = {each.worker: each for each in history.attempts}
+        with self._lock:
+            if self.look is None or last:
+                rows = [self._row(*each, last.get(each[0])) for each in self.record.workers.items()]
+                self.look = Look.of(rows, None)
+            self.version += 1
+            self.states_version += 1
+
+    def _row(self, worker: str, label: str, last: AttemptRecord | None) -> Mapping[str, Any]:
+        """As in `Running.status()`, of a worker that has ended."""
+        attempt, outcome = (0, None) if last is None else (last.attempt, last.outcome)
+        return {
+            "worker": worker,
+            "label": label,
+            "state": "ended" if outcome is None else outcome.kind,
+            "next_start": "",
+            "attempt": attempt,
+            "cause": "" if outcome is None else outcome.cause,
+            "log_path": str(LogFiles(Path(self.record.logs)).path(worker, max(1, attempt))),
+        }
+
+    def _watch_numbers(self) -> None:
+        self._connected.wait()
+        observer = Observer(self._client, _WITHIN_S)
+        with contextlib.suppress(CourierError, LaunchpadError, OSError):
+            self._repeat(lambda: self._see_numbers(observer), _METRICS_S)
+
+    def _repeat(self, see: Callable[[], None], every_s: float) -> None:
+        while not self._is_closed.is_set() and not self.has_ended:
+            began = time.thread_time(), time.monotonic()
+            see()
+            cpu_s, took_s = time.thread_time() - began[0], time.monotonic() - began[1]
+            self._is_closed.wait(max(every_s - took_s, cpu_s / _SHARE, 0.05))
+
+    def _see_states(self) -> None:
+        rows = self.client().status()
+        with self._lock:
+            known = self.look
+            seen = Look.of(rows, None if known is None else known.metrics)
+            if known is not None and seen.workers == known.workers:
+                return
+            self._rows, self.look = rows, seen
+            self.version += 1
+            self.states_version += 1
+
+    def _see_numbers(self, observer: Observer) -> None:
+        numbers = observer.numbers()
+        if numbers is None:  # and there never will be any
+            self._is_closed.wait()
+            return
+        labels = {worker.worker: worker.label for worker in numbers.workers}
+        flows = flows_of(numbers, labels)
+        total_flows = flows if observer.total is None else flows_of(observer.total, labels)
+        with self._lock:
+            self.total, self.flows, self.total_flows = observer.total, flows, total_flows
+            if self.look is not None:  # states are seen more often than numbers
+                self.look = Look.of(self._rows, numbers)
+                self.samples.add(self.look, flows, observer.total or numbers)
+            self.version += 1

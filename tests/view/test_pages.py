@@ -1,0 +1,109 @@
+"""The pages of `launchpad view`, in Chromium."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from typing import Any
+
+import pytest
+
+import launchpad as lp
+from examples._shared.problem import Problem
+from examples.ps.program import make_program
+from tests.view import pages
+from tests.waiting import pid_of, until
+
+
+def calls_in(browser: Any) -> dict[tuple[str, ...], int]:
+    """Caller, server and method → how many calls the page shows."""
+    rows = pages.rows_of(browser, "edges")
+    return {tuple(row[:3]): int(row[3].replace(",", "")) for row in rows}
+
+
+@pytest.mark.slow
+@pytest.mark.timing
+def test_edges_have_the_numbers_of_running_edges_and_a_killed_worker_is_at_attempt_2_within_1_s() -> (
+    None
+):
+    program = make_program(Problem(steps=10**7), "async")
+    with (
+        lp.launch(program, "local_mp", restart=lp.RestartPolicy()) as running,
+        pages.served(running.run_id) as url,
+        pages.chromium() as browser,
+    ):
+        browser.get(url)
+        until(lambda: re.search(r"\d calls", pages.text_of(browser, "#graph svg")))
+        pages.press(browser, "#workers [data-key='group:worker']")
+        until(lambda: len(pages.rows_of(browser, "workers")) > 4)
+
+        before = running.edges()
+        first = shown = calls_in(browser)
+        for _ in range(2):  # what is shown then was counted later than `before`
+            until(lambda seen=shown: calls_in(browser) != seen)
+            shown = calls_in(browser)
+        after = running.edges()
+        assert set(first) == {("worker", "shard", "push"), ("worker", "shard", "parameters")}
+        for (caller, server, method), calls in shown.items():
+            edge = {"caller": caller, "server": server, "method": method}
+            assert 0.95 * before.total(**edge).calls <= calls <= 1.05 * after.total(**edge).calls
+
+        pid = pid_of(running, "worker-1")
+        os.kill(pid, signal.SIGKILL)
+        killed_at = time.monotonic()
+        row = until(lambda: next((r for r in pages.rows_of(browser, "workers") if r[2] == "2"), []))
+        assert time.monotonic() - killed_at < 1.0
+        assert row[0] == "worker-1"
+        assert "SIGKILL" in row[-1]
+        assert browser.get_log("browser") == []
+
+
+class Table:
+    """It fails at the third call."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def write(self, row: str) -> None:
+        self.rows += 1
+        if self.rows == 3:
+            raise ValueError(f"<no room> for {row}")
+
+
+def play(table: lp.CourierClient[Table]) -> None:
+    for number in range(10):
+        print(f"row {number}", flush=True)
+        table.write(f"row {number}")
+
+
+@pytest.mark.slow
+def test_the_page_of_a_run_that_has_failed_names_the_first_cause_with_its_traceback() -> None:
+    program = lp.Program("demo")
+    table = program.add_node(lp.CourierNode(Table), label="table")
+    program.add_node(lp.PyNode(play, table), label="player")
+    running = lp.launch(program, "local_mp")
+    with pytest.raises(lp.ProgramFailed):
+        running.wait()
+
+    with pages.served() as url, pages.chromium() as browser:
+        browser.get(url)
+        until(lambda: pages.rows_of(browser, "runs"))
+        pages.press(browser, f"a[href$='{running.run_id}']")
+        until(lambda: "failed" in pages.text_of(browser, "#state"))
+        pages.press(browser, "a[href$='/failure']")
+
+        cause = until(lambda: pages.text_of(browser, "#lines") and pages.text_of(browser, "#cause"))
+        assert "player-0 failed in run (attempt 1): ValueError: <no room> for row 2" in cause
+        traceback = pages.text_of(browser, "#traceback")
+        assert "in write" in traceback
+        assert "in play" in traceback
+
+        pages.press(browser, "a[href$='/player-0']")
+        until(lambda: "row 2" in pages.text_of(browser, "#log"))
+        (attempt,) = pages.rows_of(browser, "attempts")
+        assert attempt[4:6] == ["failed", "ValueError: <no room> for row 2"]
+        browser.find_element("css selector", "input[placeholder='search']").send_keys("row 1")
+        until(lambda: pages.text_of(browser, "#log").strip() == "row 1")
+        assert browser.get_log("browser") == []
