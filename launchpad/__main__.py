@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 
 from launchpad.cli import (
+    attach,
     completion,
     doctor,
     graph,
@@ -60,6 +61,7 @@ def main(arguments: Sequence[str], prog: str = "python -m launchpad") -> int:
         stop,
         restart,
         stacks,
+        attach,
         top,
         view,
         metrics,

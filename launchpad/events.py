@@ -2,6 +2,7 @@
 
     worker's code          context.report(…)   StopRequested · Waiting · Heartbeat ─────┐
                                                EndsWatched · BarrierReached, Left       │
+                                               Debugged                                 │
                                                Done · Bound · SpansRecorded             │
     worker, on its way     Worker.main         Ready · Returned · EdgesCounted          │
                                                Heartbeat · WorkerNote · Ended ──────────┤
@@ -128,6 +129,21 @@ class Heartbeat:
 
 
 @dataclass(frozen=True)
+class Debugged:
+    """The worker is in a debugger, or no longer: until then nothing else is expected of it.
+
+    Attributes:
+        what: What a user reads of it; empty: no longer.
+        is_waiting: Whether it has failed, and waits for somebody to attach.
+    """
+
+    worker: str
+    attempt: int
+    what: str = ""
+    is_waiting: bool = False
+
+
+@dataclass(frozen=True)
 class EdgesCounted:
     """What the worker has counted of its calls, and of those that it has answered.
 
@@ -213,6 +229,7 @@ Event = (
     | Heartbeat
     | EdgesCounted
     | SpansRecorded
+    | Debugged
     | StopRequested
     | Ended
     | WorkerNote

@@ -27,7 +27,12 @@ VIEW: flags.FlagHolder[bool] = flags.DEFINE_bool(
     False,
     "Show the program in the browser, as `launchpad view` does, while the script runs.",
 )
-_ALL: tuple[flags.FlagHolder[Any], ...] = (LAUNCH_TYPE, TERMINATION_NOTICE_SECS, VIEW)
+PDB: flags.FlagHolder[bool] = flags.DEFINE_bool(
+    "lp_pdb",
+    False,
+    "A worker that fails waits until `launchpad attach` has looked at its exception, and fails then.",
+)
+_ALL: tuple[flags.FlagHolder[Any], ...] = (LAUNCH_TYPE, TERMINATION_NOTICE_SECS, VIEW, PDB)
 
 
 def termination_notice_s() -> float:
@@ -85,9 +90,10 @@ def given(holder: flags.FlagHolder[Any]) -> Any:
             break
         flag, equals, value = argument.partition("=")
         if flag in (f"--{holder.name}", f"-{holder.name}"):
-            following = sys.argv[i + 1] if i + 1 < len(sys.argv) else ""
-            is_switch = flags.FLAGS[holder.name].boolean
-            text = value if equals else ("true" if is_switch else following)
+            if equals or flags.FLAGS[holder.name].boolean:
+                text = value if equals else "true"
+            else:
+                text = sys.argv[i + 1] if i + 1 < len(sys.argv) else ""
         elif flag in (f"--no{holder.name}", f"-no{holder.name}"):
             text = "false"
     if text is None:

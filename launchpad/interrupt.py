@@ -4,6 +4,8 @@
     forbidden   launchpad is in the middle of something: starting a server, closing
 
 A request while it is forbidden takes effect when it is allowed again.
+
+Without raising anything, `call_in` has a thread call a function, for the debugger.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
 
 from launchpad.errors import Stopped
 
@@ -83,8 +87,8 @@ class Interruption:
                 self._replacement()
 
 
-def raise_in(thread: threading.Thread) -> None:
-    """Raises Stopped in the thread at its next bytecode. A thread that blocks in C gets it afterwards.
+def raise_in(thread: threading.Thread, error: type[BaseException] = Stopped) -> None:
+    """Raises an error in the thread at its next bytecode. A thread that blocks in C gets it afterwards.
 
     Waits while the thread is importing, or starting a thread: other threads would see a module that is only
     half executed; and CPython gives a new thread the identity of its parent for a moment, and with it the
@@ -102,8 +106,29 @@ def raise_in(thread: threading.Thread) -> None:
             break
         time.sleep(0.001)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Stopped)
+        ctypes.c_ulong(thread.ident or 0), ctypes.py_object(error)
     )
 
 
 _START = inspect.unwrap(threading.Thread.start).__code__
+
+
+def call_in(thread: threading.Thread, function: Callable[[FrameType], object]) -> None:
+    """Has a thread call a function at its next line, with its frame. Only since Python 3.12.
+
+    All threads are traced for a moment: what traces them otherwise, such as coverage, ends.
+    """
+
+    def trace(frame: FrameType, event: str, arg: object) -> None:
+        sys.settrace(None)
+        if threading.get_ident() == thread.ident:
+            function(frame)
+
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame is not None:
+        frame.f_trace = trace
+        frame = frame.f_back
+    of_new_threads = threading.gettrace()
+    trace_all: Any = getattr(threading, "settrace_all_threads")  # noqa: B009 - mypy checks for Python 3.11
+    trace_all(trace)
+    threading.settrace(of_new_threads)

@@ -12,10 +12,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import re
 import types
 import typing
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError
+from pathlib import Path
 from typing import Any
 
 from launchpad import context
@@ -23,6 +25,9 @@ from launchpad.courier.server.event_loop import EventLoop
 from launchpad.errors import DefinitionError, Stopped, did_you_mean
 
 Function = Callable[..., Any]
+
+_OURS = str(Path(__file__).parent)
+_LIBRARY = re.compile(r"/lib(64)?/python3\.\d+/(?!site-packages|dist-packages)|^<")
 
 
 def check_arguments(
@@ -202,3 +207,8 @@ def _shown(signature: inspect.Signature) -> str:
         return str(signature.replace(parameters=parameters, return_annotation=signature.empty))
     except Exception:  # the repr of a default raises
         return f"({', '.join(signature.parameters)})"
+
+
+def is_of_user(filename: str) -> bool:
+    """Whether a file of code is neither launchpad's nor of Python's own library."""
+    return not filename.startswith(_OURS) and not _LIBRARY.search(filename)

@@ -16,7 +16,7 @@ from launchpad.courier.telemetry import call_stats
 from launchpad.errors import LaunchError
 from launchpad.launch.devices.device import listed
 from launchpad.launch.plan import aligned
-from launchpad.launch.rundir.record import RunRecord
+from launchpad.launch.rundir.record import RunRecord, WorkerStatus
 from launchpad.metrics.program_metrics import Metrics
 
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60))
@@ -99,7 +99,7 @@ def _show_workers(
         rows.append(
             [
                 worker["worker"],
-                ", ".join(filter(None, (worker["state"], worker["next_start"]))),
+                WorkerStatus(**worker).shown_state,
                 str(worker["attempt"]),
                 str(worker["pid"] or "-"),
                 f"{process.cpu_percent:.0f}%" if process is not None else "-",

@@ -5,6 +5,7 @@ Imported by `import launchpad`, so it imports late what only a launch needs.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -67,6 +68,7 @@ def launch(
     resources: Mapping[str, Resources] | None = None,
     state: str | os.PathLike[str] | None = None,
     preload: Preload = None,
+    pdb: bool | None = None,
     detach: Literal[True],
     **options: Any,
 ) -> Detached: ...
@@ -85,6 +87,7 @@ def launch(
     resources: Mapping[str, Resources] | None = None,
     state: str | os.PathLike[str] | None = None,
     preload: Preload = None,
+    pdb: bool | None = None,
     detach: Literal[False] = False,
     **options: Any,
 ) -> Running: ...
@@ -102,6 +105,7 @@ def launch(
     resources: Mapping[str, Resources] | None = None,
     state: str | os.PathLike[str] | None = None,
     preload: Preload = None,
+    pdb: bool | None = None,
     detach: bool = False,
     **options: Any,
 ) -> Running | Detached:
@@ -129,6 +133,8 @@ def launch(
         state: A folder, or a URL that fsspec opens, in which workers save. A launch with the same one goes on
             where this one ended; two that run at the same time are refused. See docs/state.md.
         preload: Modules, such as `["torch"]`, that are imported once, before workers are forked; or by label.
+        pdb: A worker that fails waits until `python -m launchpad attach` has looked at its exception, and
+            fails then; the others go on meanwhile. If None, the flag --lp_pdb.
         detach: The program runs on when the script has ended, on a cluster (`ray`, `kubernetes`);
             `python -m launchpad ps`, `logs` and `stop` find it again.
         xm_resources: Belongs to another company's cluster; only None.
@@ -141,7 +147,7 @@ def launch(
             multiprocessing has started imports this script.
     """
     from launchpad import compat, context
-    from launchpad.errors import LaunchError
+    from launchpad.errors import DefinitionError, LaunchError
     from launchpad.launch import registry, signals
     from launchpad.launch.output.printer import Output
     from launchpad.launch.output.stdout_router import ThreadStdout
@@ -162,6 +168,14 @@ def launch(
     planned = planner.plan(
         program, backend, name, local_resources, restart, resources, state, preload
     )
+    if flags.read(flags.PDB) if pdb is None else pdb:
+        if detach or not backend.can_attach:
+            what = "what was left behind" if detach else f"workers of {name!r}"
+            raise DefinitionError(
+                f"pdb=True: `launchpad attach` does not reach {what}. Launch with local_mp to debug it."
+            )
+        workers = tuple(dataclasses.replace(worker, pdb=True) for worker in planned.workers)
+        planned = dataclasses.replace(planned, workers=workers)
     _open_standard_streams()
     grace_s = flags.termination_notice_s()
     if detach:

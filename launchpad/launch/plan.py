@@ -39,6 +39,7 @@ class WorkerPlan:
         stops_last: Whether others are to end before it is asked to stop.
         preload: Modules that are imported before it is forked.
         ordering: How the calls of its server are ordered; None: as they come.
+        pdb: Whether it waits for `launchpad attach` when it has failed.
         serves_until: How long it serves when what it has to run has ended: see `Program.group`.
     """
 
@@ -63,6 +64,7 @@ class WorkerPlan:
     preload: tuple[str, ...] = ()
     ordering: Ordering | None = None
     serves_until: str = UNTIL_RUN
+    pdb: bool = False
     added_at: str = ""
     payload: bytes = field(default=b"", repr=False)
 

@@ -140,6 +140,7 @@ class Running:
                 stop=lambda now: inbox.put(StopRequest(by_cli, now, "stopping, as asked")),
                 stacks=self.stacks,
                 restart=lambda worker: self._runner.request_restart(worker, restarted_by_cli),
+                attach=lambda worker, *to: self._runner.workers_of(worker).attach(worker, *to),
                 metrics=self.metrics,
                 trace=self.trace,
                 history=self.history,
@@ -427,6 +428,7 @@ class Running:
                 started_at=w.started_at,
                 gpus=w.plan.gpus,
                 next_start="" if (at := w.next_start) is None else at.shown(now),
+                debugged=w.debugged if w.is_alive else "",
             )
             for w in self._runner.states()
         ]

@@ -17,8 +17,9 @@ def html(title: str, workers: Sequence[WorkerStatus]) -> str:
     ordered = sorted(workers, key=lambda row: row.state not in (FAILED, LOST))
     lines = [f"<table><caption>{escape(title)}</caption>", _row("th", _HEADER)]
     for row in ordered[:_SHOWN]:
-        state = ", ".join(filter(None, (row.state, row.next_start)))
-        lines.append(_row("td", (row.worker, state, row.attempt, row.pid or "", row.cause)))
+        lines.append(
+            _row("td", (row.worker, row.shown_state, row.attempt, row.pid or "", row.cause))
+        )
     if len(workers) > _SHOWN:
         lines.append(_row("td", (f"… and {len(workers) - _SHOWN} more",)))
     return "\n".join([*lines, "</table>"])

@@ -16,6 +16,7 @@ from typing import Any
 
 from launchpad.edges.stats import Edges, EdgeStats
 from launchpad.errors import LaunchError
+from launchpad.launch.rundir.record import WorkerStatus
 from launchpad.metrics.process_usage import ProcessUsage
 from launchpad.metrics.program_metrics import Metrics
 
@@ -63,7 +64,7 @@ class Look:
                 WorkerRow(
                     name=worker["worker"],
                     group=worker["label"],
-                    state=", ".join(filter(None, (worker["state"], worker["next_start"]))),
+                    state=WorkerStatus(**worker).shown_state,
                     attempt=worker["attempt"],
                     cause=worker["cause"],
                     log_path=worker["log_path"],

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-import launchpad
-
-_OURS = str(Path(launchpad.__file__).parent)
-_LIBRARY = re.compile(r"/lib(64)?/python3\.\d+/(?!site-packages|dist-packages)|^<")
+from launchpad.user_code import is_of_user
 
 
 def without_launchpad_frames(stacks: str) -> str:
@@ -17,7 +13,7 @@ def without_launchpad_frames(stacks: str) -> str:
     theirs = []
     for block in blocks:
         files = re.findall(r'^  File "([^"]+)"', block, flags=re.M)
-        if not files or any(not f.startswith(_OURS) and not _LIBRARY.search(f) for f in files):
+        if not files or any(map(is_of_user, files)):
             theirs.append(block)
     rest = len(blocks) - len(theirs)
     count = f"({rest} thread{'s' * (rest != 1)} of launchpad's own; --all shows them)"

@@ -12,6 +12,7 @@ from launchpad.courier.telemetry.registry import Counted
 from launchpad.events import (
     BarrierLeft,
     BarrierReached,
+    Debugged,
     Done,
     EdgesCounted,
     Ended,
@@ -685,6 +686,23 @@ def test_no_heartbeat_is_expected_while_one_saves_and_closes_whose_run_has_ended
     watcher.on(Heartbeat("a-0", 1, is_last=True), 5.0)
 
     assert watcher.overdue(100.0) == []
+
+
+def test_neither_a_heartbeat_nor_the_end_of_its_constructor_is_expected_of_one_in_a_debugger() -> (
+    None
+):
+    policy = RestartPolicy(heartbeat_s=10, start_timeout_s=20, backoff=0)
+    watcher = supervisor(worker("runs-0", restart=policy), worker("starts-0", restart=policy))
+    watcher.start_all()
+    watcher.on(ready("runs-0"), 0.0)
+    for name in ("runs-0", "starts-0"):
+        watcher.on(Debugged(name, 1, "in pdb"), 1.0)
+    assert watcher.wake_at() is None
+
+    for name in ("runs-0", "starts-0"):
+        watcher.on(Debugged(name, 1), 100.0)
+
+    assert (watcher.workers["runs-0"].beats_by, watcher.workers["starts-0"].ready_by) == (110, 120)
 
 
 def test_counts_that_come_after_later_ones_or_the_last_ones_change_nothing() -> None:

@@ -25,6 +25,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from launchpad.errors import LaunchError
 from launchpad.events import Event
 from launchpad.state.places import is_url
 
@@ -78,6 +79,21 @@ class Workers(abc.ABC):
         """What a worker's threads are doing, as text; may wait a moment. From any thread."""
         return "(this backend cannot show stacks)\n"
 
+    def attach(self, worker: str, path: str, token: bytes, thread: str) -> None:
+        """Has a worker connect its debugger with a terminal; returns at once. From any thread.
+
+        Args:
+            path: A Unix socket at which the terminal listens.
+            token: What the worker says first.
+            thread: The name of the thread to interrupt; empty: the worker's own.
+
+        Raises:
+            LaunchError: it cannot.
+        """
+        raise LaunchError(
+            "its workers run where no terminal of this host reaches them; launch it with local_mp to debug it"
+        )
+
     def crash(self, worker: str, why: str) -> str:
         """For tests: makes a worker fail that has no process here to be killed. Called by any thread.
 
@@ -96,6 +112,9 @@ class Backend(abc.ABC):
 
     max_payload_bytes: int = 1 << 30
     """The largest executable, in bytes, that it carries to a worker."""
+
+    can_attach = False
+    """Whether `launchpad attach` reaches its workers."""
 
     is_test = False
     """Whether its programs belong to a test: they do not keep the interpreter alive, and print nothing."""

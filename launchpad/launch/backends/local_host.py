@@ -36,6 +36,8 @@ _RELEASE_WAIT_S = 5.0
 class LocalBackend(Backend):
     """A backend whose workers run on this host."""
 
+    can_attach = True
+
     binds_cpus = False
     """Whether a worker can be kept to CPUs of its own."""
 

@@ -34,6 +34,7 @@ def serve(
     stop: Callable[[bool], None],
     stacks: Callable[[str], str],
     restart: Callable[[str], None],
+    attach: Callable[[str, str, bytes, str], None],
     metrics: Callable[[float], Metrics],
     trace: Callable[[float], Trace],
     history: Callable[[], RunHistory],
@@ -43,6 +44,7 @@ def serve(
     Args:
         stop: Asks the program to stop, at once or in good order; returns without waiting.
         restart: Asks for a worker to be restarted; returns without waiting.
+        attach: Has a worker connect its debugger with a terminal: `Workers.attach`.
         metrics: Its numbers, after so many seconds at most, whatever workers answer.
 
     Raises:
@@ -60,6 +62,7 @@ def serve(
     server.bind("stop", stop)
     server.bind("stacks", stacks_of)
     server.bind("restart", restart)
+    server.bind("attach", attach)
     server.bind("metrics", metrics)
     server.bind("trace", trace)
     server.bind("history", history)

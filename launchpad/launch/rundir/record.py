@@ -70,6 +70,7 @@ class WorkerStatus:
     while it has none, as always among threads. `started_at` is when its last attempt began, in seconds of
     `time.monotonic()`. `gpus` are the devices that it was given, as they stand in CUDA_VISIBLE_DEVICES.
     `next_start` is when one that restarts is started: `again in 12 s (5th within a minute)`.
+    `debugged` says what a debugger does with it: `in pdb`, or why it has failed, and waits for `attach`.
     """
 
     worker: str
@@ -82,6 +83,12 @@ class WorkerStatus:
     started_at: float | None = None
     gpus: tuple[str, ...] = ()
     next_start: str = ""
+    debugged: str = ""
+
+    @property
+    def shown_state(self) -> str:
+        """`running`, `restarting, again in 12 s`, `running, in pdb`."""
+        return ", ".join(filter(None, (self.state, self.next_start, self.debugged)))
 
 
 def write(run: RunDirectory, plan: LaunchPlan) -> None:

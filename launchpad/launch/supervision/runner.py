@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from launchpad.courier import WorkerFailed
 from launchpad.errors import NotRunningError
-from launchpad.events import EdgesCounted, Ended, Event, SpansRecorded, WorkerNote
+from launchpad.events import Debugged, EdgesCounted, Ended, Event, SpansRecorded, WorkerNote
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.logs.log_files import last_lines
 from launchpad.launch.output.printer import Output
@@ -396,6 +396,10 @@ class Runner:
         if isinstance(message, WorkerNote):
             self._output.note(message.text, once=True)
             return []
+        if isinstance(message, Debugged) and message.is_waiting:
+            name, run_id = message.worker, self._directory.run_id
+            command = f"python -m launchpad attach {run_id} {name}"
+            self._output.note(f"{name} {message.what}:\n{command}")
         if isinstance(message, Ended):
             ended = message.outcome
             log = self._directory.log(ended.worker, ended.attempt)

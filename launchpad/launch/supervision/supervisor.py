@@ -137,6 +137,11 @@ class Supervisor:
                 commands = [*self._barriers.left(worker, name, number)]
             case events.Heartbeat(is_last=is_last) if worker.beats_by is not None:
                 worker.beats_by = None if is_last else worker.next_beat(now)
+            case events.Debugged(what=what):
+                worker.debugged = what
+                worker.ready_by = worker.next_ready(now) if worker.state is State.STARTING else None
+                is_running = worker.runs and not worker.is_done and worker.state is State.RUNNING
+                worker.beats_by = worker.next_beat(now) if is_running else None
             case events.Exiting():
                 worker.ready_by = worker.beats_by = None
                 worker.exit_by = self._exit_by(worker, now)

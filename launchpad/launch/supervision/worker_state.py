@@ -84,6 +84,7 @@ class WorkerState:
         started_at: When its last attempt began, monotonic seconds.
         ready_by: When it must be ready, monotonic seconds.
         beats_by: When its next heartbeat must have come, monotonic seconds; None: none is expected.
+        debugged: What a debugger does with it; while this is not empty, no heartbeat is expected.
         exit_by: When its process must have exited, monotonic seconds; None while its work has not ended.
         watches_ends: Whether it wants to be told of the ends of others' attempts.
         waits_for: Worker that its constructor waits for → when that was last reported.
@@ -108,6 +109,7 @@ class WorkerState:
     is_silent: bool = False
     is_cut_off: bool = False
     watches_ends: bool = False
+    debugged: str = ""
     pid: int = 0
     started_at: float | None = None
     ready_by: float | None = None
@@ -178,7 +180,12 @@ class WorkerState:
     def next_beat(self, now: float) -> float | None:
         """When a heartbeat must come at the latest, if one came now."""
         within_s = self.plan.restart.heartbeat_s
-        return None if within_s is None else now + within_s
+        return None if within_s is None or self.debugged else now + within_s
+
+    def next_ready(self, now: float) -> float | None:
+        """When it must be ready, if its constructor began now."""
+        within_s = self.plan.restart.start_timeout_s
+        return None if within_s is None or self.debugged else now + within_s
 
     def next_attempt(self, now: float) -> None:
         self.move("start")
@@ -189,11 +196,11 @@ class WorkerState:
         self.attempts = (*self.attempts[1 - KEPT_ATTEMPTS :], new)
         self.asked = self.killed = self.is_late = self.is_cut_off = self.is_done = False
         self.watches_ends = self.is_silent = False
+        self.debugged = ""
         self.asked_counts = 0
         self.exit_by = self.beats_by = self.result = None
         self.waits_for.clear()
-        limit = self.plan.restart.start_timeout_s
-        self.ready_by = None if limit is None else now + limit
+        self.ready_by = self.next_ready(now)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from launchpad.executable import Executable
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.planning import absl_flags, payload
 from launchpad.launch.worker import error_report
+from launchpad.launch.worker.debugger import CallInMain, Debugger
 from launchpad.metrics import process_usage
 from launchpad.outcome import Outcome
 from launchpad.program import UNTIL_RUN
@@ -49,6 +50,7 @@ class Worker:
         on_phase: Called when it enters `init`, or `import` again; Ready reports the rest.
         limited: What the user's code runs in; the outcome is made outside, where there is memory for it.
         executable: What to run, where it was never pickled.
+        call_in_main: How the main thread is interrupted, if that is the worker's.
     """
 
     def __init__(
@@ -60,13 +62,15 @@ class Worker:
         on_phase: Callable[[str], None] = lambda phase: None,
         limited: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
         executable: Executable | None = None,
+        call_in_main: CallInMain | None = None,
     ) -> None:
         self._plan, self._context = plan, context
         self._report, self._on_phase, self._limited = report, on_phase, limited
         self._restarts = False
         self._crash = ""
         self._executable = executable
-        context.interruption.raise_in_thread = interrupt
+        self.debugger = Debugger(context, interrupt, call_in_main)
+        context.interruption.raise_in_thread = self.debugger.interrupt
         context.crash = self.crash
         self._is_counted = False
         self._free_answers = threading.Semaphore(_ANSWERS)
@@ -76,15 +80,18 @@ class Worker:
 
     def main(self) -> Outcome:
         """The attempt from beginning to end. Raises nothing: whatever happens becomes the outcome."""
+        self.debugger.thread = threading.current_thread()
         try:
             with self._limited():
                 if self._executable is None:
                     self._executable = payload.load(self._plan.payload, self._building)
                 ended = self._open_and_run(self._executable)
-        except payload.BuildFailed as failed:
-            ended = self._outcome_of(failed.args[0])
-        except BaseException as error:
+        except BaseException as raised:
+            error = raised.args[0] if isinstance(raised, payload.BuildFailed) else raised
             ended = self._outcome_of(error)
+            if ended.is_failure and self._plan.pdb:
+                self.debugger.wait_with(error, ended)
+        self.debugger.close("has ended")
         if self._plan.restart.heartbeat_s is not None:  # to save and to close may take longer
             self._report(Heartbeat(self._plan.name, self._context.attempt, is_last=True))
         self._context.ask_to_stop()  # threads that the worker leaves running can see it
@@ -107,6 +114,7 @@ class Worker:
 
     def abandon(self) -> None:
         """Interrupts it and closes what it serves, from another thread: `main` does not return."""
+        self.debugger.close("is given up")
         self._context.stop_event.set()
         self._context.interruption.request()
         with contextlib.suppress(Exception):
@@ -117,6 +125,7 @@ class Worker:
     def crash(self, why: str) -> None:
         """Interrupts it, from another thread, and makes its end a failure, however it ends."""
         self._crash = why
+        self.debugger.close("fails")
         if (executable := self._executable) is not None:
             executable.abandon()  # first: its callers must see a failure, not a stop
         self._context.ask_to_stop()
@@ -129,6 +138,7 @@ class Worker:
         does at each end where a later launch goes on with its state.
         """
         self._restarts = restarts
+        self.debugger.close("stops")
         self._context.ask_to_stop()
         if not self._context.handles_stop:
             self._context.interruption.request()

@@ -94,6 +94,10 @@ class WorkerThreads(Workers):
         shown = self._threads.get(worker)
         return "" if shown is None else shown.stacks()
 
+    def attach(self, worker: str, path: str, token: bytes, thread: str) -> None:
+        if (attached := self._threads.get(worker)) is not None:
+            attached.worker.debugger.attach(path, token, thread)
+
     def _new(
         self,
         worker: str,

@@ -77,6 +77,9 @@ class ForkedWorkers(Workers):
     def announce_watermarks(self, worker: str, values: Mapping[str, int]) -> None:
         self.send(worker_state.AnnounceWatermarks(worker, values))
 
+    def attach(self, worker: str, path: str, token: bytes, thread: str) -> None:
+        self.send(messages.AttachDebugger(worker, path, token, thread))
+
     def place(self, places: Mapping[str, str]) -> None:
         """Sends to all workers where addresses are now."""
         self.send(messages.AddressesChanged(places))

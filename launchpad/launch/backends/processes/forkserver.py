@@ -160,7 +160,11 @@ class ForkServer:
                 gc.freeze()
             case worker_state.StartWorker():
                 self._start(message)
-            case worker_state.StopWorker(worker) | worker_state.AnnounceWatermarks(worker):
+            case (
+                worker_state.StopWorker(worker)
+                | worker_state.AnnounceWatermarks(worker)
+                | messages.AttachDebugger(worker)
+            ):
                 if worker in processes:
                     processes[worker].pipe.send(message)
             case messages.DumpStacks(worker) if worker in processes:

@@ -1,7 +1,9 @@
 """What launcher, forkserver and workers send to each other, and how.
 
-    launcher ── SpecsReady · commands · DumpStacks · AddressesChanged · EndLaunch ──▶ forkserver
-                forkserver ── StopWorker · AnnounceGone · AnnounceWatermarks · AddressesChanged ──▶ worker
+    launcher ── SpecsReady · commands · DumpStacks ──▶ forkserver
+                AttachDebugger · AddressesChanged · EndLaunch
+                forkserver ── StopWorker · AnnounceGone · AnnounceWatermarks ──▶ worker
+                              AttachDebugger · AddressesChanged
                 forkserver ◀── Phase · Awaits · ReturnedInFile · events ── worker
     launcher ◀── ProcessStarted · FromWorker · ChildExited · Ended ── forkserver
 
@@ -38,6 +40,16 @@ class DumpStacks:
     """Have this worker write its stacks into its file for them."""
 
     worker: str
+
+
+@dataclass(frozen=True)
+class AttachDebugger:
+    """Have this worker connect its debugger with the terminal that listens there."""
+
+    worker: str
+    path: str
+    token: bytes
+    thread: str
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,11 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn, cast
 
 from launchpad import context
@@ -48,7 +50,12 @@ from launchpad.launch.backends.processes import (
     preload,
     worker_specs,
 )
-from launchpad.launch.backends.processes.messages import AddressesChanged, Awaits, Phase
+from launchpad.launch.backends.processes.messages import (
+    AddressesChanged,
+    AttachDebugger,
+    Awaits,
+    Phase,
+)
 from launchpad.launch.backends.processes.worker_specs import LaunchSpec
 from launchpad.launch.devices.device import VISIBLE
 from launchpad.launch.logs.log_files import first_part
@@ -192,13 +199,15 @@ def _run_worker(spawn_args: SpawnArgs, spec: LaunchSpec, is_fork: bool) -> int:
         spec.listens_at,
         spec.known_as,
     )
+    main_thread = _MainThread()
     worker = Worker(
         plan,
         me,
         forkserver.send,
-        _MainThreadInterrupt(),
+        main_thread.raise_stopped,
         lambda phase: forkserver.send(Phase(phase)),
         lambda: _limited_memory(plan),
+        call_in_main=main_thread.call,
     )
     context.enter_process(me)
     threading.Thread(
@@ -242,8 +251,8 @@ def _prepare(plan: WorkerPlan, spec: LaunchSpec, log: ProcessLog, is_fork: bool)
 def _refuse_breakpoint(*args: object, **kwargs: object) -> NoReturn:
     raise RuntimeError(
         "breakpoint() needs a terminal, and a worker that is a process has none. Launch with"
-        " --lp_launch_type=local_mt, where it works, or set PYTHONBREAKPOINT to a debugger that listens on"
-        " a socket."
+        " --lp_launch_type=local_mt, where it works; or with --lp_pdb, which keeps a worker that fails, as"
+        " here, for `launchpad attach`; or set PYTHONBREAKPOINT to a debugger that listens on a socket."
     )
 
 
@@ -306,24 +315,32 @@ class _ForkServerClient:
                 me.mark_gone(message.worker, message.why)
             elif isinstance(message, AnnounceWatermarks):
                 me.watermarks.grow(message.values)
+            elif isinstance(message, AttachDebugger):
+                worker.debugger.attach(message.path, message.token, message.thread)
             elif isinstance(message, AddressesChanged):
                 places.update(message.places)
         os_process.kill_descendants()
         os_process.kill_group(os.getpid())
 
 
-class _MainThreadInterrupt:
-    """Called, it raises `Stopped` in the main thread, also in one that sleeps, waits or reads."""
+class _MainThread:
+    """Interrupts the main thread, also one that sleeps, waits or reads."""
 
     def __init__(self) -> None:
-        self._is_due = False
+        self._due: deque[Callable[[FrameType], object]] = deque()
         signal.signal(_INTERRUPT, self._on_signal)
 
-    def __call__(self) -> None:
-        self._is_due = True
+    def call(self, function: Callable[[FrameType], object]) -> None:
+        """Calls it there, with the frame where that thread is."""
+        self._due.append(function)
         signal.pthread_kill(cast(int, threading.main_thread().ident), _INTERRUPT)
 
-    def _on_signal(self, number: int, frame: object) -> None:
-        if self._is_due:
-            self._is_due = False
+    def raise_stopped(self) -> None:
+        def throw(frame: FrameType) -> NoReturn:
             raise Stopped
+
+        self.call(throw)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        while self._due and frame is not None:
+            self._due.popleft()(frame)

@@ -1,0 +1,189 @@
+"""Open pdb in a worker that runs, or that has failed and waits for it (`--lp_pdb`).
+
+`q` or Ctrl-D leaves it, and it goes on. After `c`, Ctrl-C stops it again; twice, it is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from launchpad.cli import runs
+from launchpad.cli.runs import CommandError
+from launchpad.launch.worker.debug_terminal import ACCEPTED, AWAITS_LINE, CTRL_C
+
+_RUNNING = ("starting", "running", "stopping")
+_CONNECTS_S = 10.0
+_STOPS_S = 3.0
+
+ARGUMENTS = {
+    "run": {"metavar": "RUN", "nargs": "?", "help": "which"},
+    "worker": {"metavar": "WORKER", "help": "one worker, such as actor-3"},
+    "--thread": {
+        "metavar": "NAME",
+        "default": "",
+        "help": "another thread than the one that runs its run()",
+    },
+}
+
+
+def run(options: argparse.Namespace) -> None:
+    """Connects the worker's debugger with this terminal, until one of them is done."""
+    one, worker = runs.find(options.run), options.worker
+    if runs.is_detached(one):
+        raise CommandError(f"{one.run_id} was launched detached: no terminal reaches its workers")
+    token = os.urandom(32)
+    with runs.connected(one) as client, _listening(Path(one.runtime)) as (listener, path):
+        rows = {row["worker"]: row for row in client.status()}
+        if worker not in rows:
+            raise CommandError(f"{one.run_id} has no worker {worker!r}; it has {', '.join(rows)}")
+        row = rows[worker]
+        if row["state"] not in _RUNNING:
+            raise CommandError(
+                f"{worker} of {one.run_id} does not run now: {row['state']}. One that fails waits for this"
+                " command if its program is launched with --lp_pdb"
+            )
+        client.attach(worker, str(path), token, options.thread)
+        connection = _accepted(listener, token, worker)
+    with connection:
+        pid = f", pid {row['pid']}" if row["pid"] else ""
+        print(
+            f"{worker} of {one.run_id} (attempt {row['attempt']}{pid}); `q` leaves it, and it goes on"
+        )
+        _Conversation(connection, worker).hold()
+
+
+@contextlib.contextmanager
+def _listening(runtime: Path) -> Iterator[tuple[socket.socket, Path]]:
+    """A socket for one connection, and its path."""
+    path = runtime / f"a-{os.urandom(4).hex()}.socket"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        try:
+            listener.listen(1)
+            yield listener, path
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _accepted(listener: socket.socket, token: bytes, worker: str) -> socket.socket:
+    """The connection of the worker; CommandError: there is none, or it refuses."""
+    listener.settimeout(_CONNECTS_S)
+    try:
+        connection, _ = listener.accept()
+    except TimeoutError:
+        raise CommandError(
+            f"{worker} has not answered within {_CONNECTS_S:g} s: it has just begun or ended, or its process"
+            " is stuck; see `launchpad stacks`"
+        ) from None
+    connection.settimeout(_CONNECTS_S)
+    said = connection.recv(len(token), socket.MSG_WAITALL)
+    answer = connection.recv(1)
+    if said == token and answer == ACCEPTED:
+        connection.settimeout(None)
+        return connection
+    with connection:
+        why = connection.recv(1 << 16, socket.MSG_WAITALL).decode(errors="replace")
+    raise CommandError(why if said == token else "what has connected is not the worker")
+
+
+class _Conversation:
+    """What the worker shows, in a thread, and what is typed, in the main one.
+
+    Lines are read only when the worker awaits one, so that they can be edited.
+    """
+
+    def __init__(self, connection: socket.socket, worker: str) -> None:
+        self._connection, self._worker = connection, worker
+        self._changed = threading.Condition()
+        self._prompt: str | None = None
+        self._is_over = self._has_interrupted = self._is_typing = False
+
+    def hold(self) -> None:
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401 - input() uses it
+
+        shows = threading.Thread(target=self._show, name="launchpad-attach", daemon=True)
+        shows.start()
+        hint = f"({self._worker} goes on until it runs Python code; Ctrl-C twice gives up)"
+        try:
+            while not self._is_over:
+                try:
+                    if (prompt := self._next_prompt(hint)) is not None:
+                        self._answer(prompt)
+                        hint = ""
+                except KeyboardInterrupt:
+                    if self._is_over or self._has_interrupted:
+                        break
+                    self._has_interrupted = True
+                    self._send(CTRL_C)
+        finally:
+            with contextlib.suppress(OSError):
+                self._connection.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(KeyboardInterrupt):
+                shows.join()
+
+    def _next_prompt(self, hint: str) -> str | None:
+        """What the worker asks with; None: it is over."""
+        with self._changed:
+            if hint and not self._changed.wait_for(self._is_asked, _STOPS_S):
+                print(hint, flush=True)
+            self._changed.wait_for(self._is_asked)
+            prompt, self._prompt = self._prompt, None
+            return prompt
+
+    def _is_asked(self) -> bool:
+        return self._is_over or self._prompt is not None
+
+    def _answer(self, prompt: str) -> None:
+        """Sends a line; Ctrl-C begins it anew."""
+        while not self._is_over:
+            self._is_typing = True
+            try:
+                line = input(prompt)
+            except EOFError:
+                print()
+                line = "q"
+            except KeyboardInterrupt:
+                print()
+                continue
+            finally:
+                self._is_typing = False
+            self._has_interrupted = False
+            self._send(line.encode(errors="replace") + b"\n")
+            return
+
+    def _send(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            self._connection.sendall(data)
+
+    def _show(self) -> None:
+        """Prints what comes; the last line of what is before a prompt is left to `input`."""
+        text = b""
+        while data := self._received():
+            *asked, text = (text + data).split(AWAITS_LINE)
+            for each in asked:
+                shown, newline, prompt = each.rpartition(b"\n")
+                print((shown + newline).decode(errors="replace"), end="", flush=True)
+                with self._changed:
+                    self._prompt = prompt.decode(errors="replace")
+                    self._changed.notify()
+            shown, newline, text = text.rpartition(b"\n")
+            print((shown + newline).decode(errors="replace"), end="", flush=True)
+        with self._changed:
+            self._is_over = True
+            self._changed.notify()
+        if self._is_typing:  # input() waits in C, where nothing but a signal reaches it
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    def _received(self) -> bytes:
+        try:
+            return self._connection.recv(1 << 16)
+        except OSError:
+            return b""

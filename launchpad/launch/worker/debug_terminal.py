@@ -1,0 +1,87 @@
+"""The terminal of `launchpad attach`, as a worker sees it: at the other end of a socket.
+
+worker ── token, then + or -, and why it refuses ──▶ terminal
+       ── text to show ───────────────────────────▶           A NUL in it: a line is awaited, and what the
+       ◀── lines ──────────────────────────────────           last line of the text has is the prompt.
+                                                              ^C among the lines: Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import threading
+from collections.abc import Callable
+
+ACCEPTED, REFUSED = b"+", b"-"
+AWAITS_LINE, CTRL_C = b"\0", b"\3"
+
+
+class DebugTerminal:
+    """The terminal, as the streams that pdb reads and writes.
+
+    Attributes:
+        is_closed: Whether it is gone, or was left: nothing is shown any more, and no line comes.
+        is_reading: Whether a line is awaited.
+    """
+
+    encoding = "utf-8"
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._sending = threading.RLock()  # a signal's handler may write while its thread does
+        self.is_closed = self.is_reading = False
+
+    def listen(self, on_interrupt: Callable[[], None]) -> None:
+        """Takes what is typed, until the terminal is closed."""
+        unfinished = b""
+        while data := self._received():
+            *lines, unfinished = (unfinished + data.replace(CTRL_C, b"")).split(b"\n")
+            for line in lines:
+                self._lines.put(line.decode(errors="replace") + "\n")
+            if CTRL_C in data:
+                on_interrupt()
+        self.close()
+
+    def readline(self) -> str:
+        """The next line; empty when there will be no more."""
+        self.is_reading = True
+        try:
+            self._send(AWAITS_LINE)
+            line = self._lines.get()
+        finally:
+            self.is_reading = False
+        if not line:
+            self._lines.put("")
+        return line
+
+    def write(self, text: str) -> int:
+        self._send(text.replace("\0", "\\0").encode(errors="replace"))
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+    def isatty(self) -> bool:
+        return False
+
+    def close(self, last: str = "") -> None:
+        """From any thread, also while another one writes; `last` is shown if there is room for it."""
+        self.is_closed = True
+        self._lines.put("")
+        with contextlib.suppress(OSError):
+            if last:
+                self._connection.send(last.encode(), socket.MSG_DONTWAIT)
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def _received(self) -> bytes:
+        try:
+            return self._connection.recv(1 << 16)
+        except OSError:
+            return b""
+
+    def _send(self, data: bytes) -> None:
+        with self._sending, contextlib.suppress(OSError):
+            self._connection.sendall(data)

@@ -1,0 +1,208 @@
+"""The debugger of a worker: how `launchpad attach` reaches pdb in it, and what of its life goes on meanwhile.
+
+    launchpad attach  listens at a socket in the runtime directory
+      └─ control endpoint ─▶ launcher ─▶ worker: attach(socket, token) ── connects ──▶ launchpad attach
+
+    runs      its thread is interrupted where it is, also in a sleep or a wait, and stands in pdb; left, or
+              without its terminal, it goes on
+    failed    with `launch(pdb=True)` it waits with its exception until one has attached and has left by
+              `q`; then it fails as it would have done at once
+
+The main thread of a process is interrupted by a signal. Any other thread by the trace functions of all
+threads, since Python 3.12, at its next line: what it waits for must end first. Only one terminal at a time.
+A stop of the worker closes the session first: `Stopped` is raised when it is left, not within pdb.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from launchpad.context import RunContext
+from launchpad.errors import Stopped
+from launchpad.events import Debugged
+from launchpad.interrupt import call_in, raise_in
+from launchpad.launch.worker.debug_terminal import ACCEPTED, REFUSED, DebugTerminal
+from launchpad.outcome import Outcome
+
+if TYPE_CHECKING:  # pdb is imported when it is needed
+    from launchpad.launch.worker.attached_pdb import AttachedPdb
+
+CallInMain = Callable[[Callable[[FrameType], object]], None]
+"""Has the main thread call a function, with the frame where it is, wherever it is."""
+
+
+class Debugger:
+    """Of one attempt.
+
+    Args:
+        raise_stopped: Raises `Stopped` in the worker's thread.
+        call_in_main: None where signals are not the worker's: it is a thread.
+
+    Attributes:
+        thread: The worker's own, in which it runs.
+    """
+
+    def __init__(
+        self,
+        context: RunContext,
+        raise_stopped: Callable[[], None],
+        call_in_main: CallInMain | None,
+    ) -> None:
+        self._context, self._raise_stopped = context, raise_stopped
+        self._call_in_main = call_in_main
+        self.thread: threading.Thread = threading.main_thread()
+        self._lock = threading.RLock()  # the main thread may hold it when a signal interrupts it
+        self._terminal: DebugTerminal | None = None
+        self._stands_in: threading.Thread | None = None
+        self._is_stopped = False
+        self._ends = ""
+        self._failure = ""
+        self._attached: queue.SimpleQueue[AttachedPdb | None] = queue.SimpleQueue()
+
+    def attach(self, path: str, token: bytes, thread: str = "") -> None:
+        """Connects pdb with the terminal that listens there; returns at once.
+
+        Args:
+            thread: The name of the one to interrupt; empty: the worker's own.
+        """
+        threading.Thread(
+            target=self._serve, args=(path, token, thread), name="launchpad-debugger", daemon=True
+        ).start()
+
+    def interrupt(self) -> None:
+        """Raises `Stopped` in the worker's thread; where that stands in pdb, as soon as it goes on."""
+        with self._lock:
+            self._is_stopped = self._stands_in is self.thread
+            if not self._is_stopped:
+                self._raise_stopped()
+
+    def close(self, why: str) -> None:
+        """Ends the session that there is, and refuses others: the worker stops, or has ended."""
+        with self._lock:
+            self._ends = self._ends or why
+            terminal, thread = self._terminal, self._stands_in
+        self._attached.put(None)
+        if terminal is not None:
+            is_busy = not terminal.is_reading
+            terminal.close(f"\n{self._context.name} {why}\n")
+            if is_busy and thread is not None:  # it evaluates something
+                self._raise_in(thread, KeyboardInterrupt)
+
+    def wait_with(self, error: BaseException, ended: Outcome) -> None:
+        """Keeps a failed worker until its exception has been looked at, or it is to stop."""
+        me = self._context
+        with self._lock:
+            if self._ends:
+                return
+            self._failure = f"failed: {ended.cause}"
+        self._report_waiting()
+        while (attached := self._attached.get()) is not None:
+            attached.message(ended.traceback)
+            attached.post_mortem(error)
+            if attached.has_quit:
+                break
+        self.close("goes on to fail")
+        me.report(Debugged(me.name, me.attempt))
+
+    def _serve(self, path: str, token: bytes, thread_name: str) -> None:
+        """One session, from the connection to its end."""
+        from launchpad.launch.worker.attached_pdb import AttachedPdb
+
+        me = self._context
+        with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
+            connection.connect(path)
+            connection.sendall(token)
+            terminal = DebugTerminal(connection)
+            thread, refusal = self._thread_of(thread_name)
+            with self._lock:
+                if self._ends:
+                    refusal = f"{me.name} {self._ends}"
+                elif self._terminal is not None:
+                    refusal = f"{me.name} is in a debugger of another terminal"
+                elif not refusal:
+                    self._terminal = terminal
+                failure = self._failure
+            if thread is None or refusal:
+                connection.sendall(REFUSED + refusal.encode())
+                return
+            connection.sendall(ACCEPTED)
+            me.report(Debugged(me.name, me.attempt, f"{failure}; in pdb" if failure else "in pdb"))
+            attached = AttachedPdb(terminal, lambda: self._standing(thread))
+            try:
+                if failure:
+                    self._attached.put(attached)
+                else:
+                    self._interrupt(thread, attached)
+                terminal.listen(lambda: self._interrupt(thread, attached))
+            finally:
+                with self._lock:
+                    self._terminal = None
+                    is_waiting = bool(failure) and not attached.has_quit and not self._ends
+                if is_waiting:
+                    self._report_waiting()
+                else:
+                    me.report(Debugged(me.name, me.attempt))
+
+    def _report_waiting(self) -> None:
+        me, what = self._context, f"{self._failure}; waits for `attach`"
+        me.report(Debugged(me.name, me.attempt, what, is_waiting=True))
+
+    def _thread_of(self, name: str) -> tuple[threading.Thread | None, str]:
+        """The thread that is meant, or why it cannot be interrupted."""
+        threads = {each.name: each for each in threading.enumerate()}
+        thread = threads.get(name) if name else self.thread
+        if thread is None:
+            return None, f"{self._context.name} has no thread {name!r}; it has {', '.join(threads)}"
+        if sys.version_info < (3, 12) and not self._failure and not self._is_main(thread):
+            return None, (
+                "before Python 3.12 only the main thread of a process can be interrupted: launch with"
+                " local_mp, or call breakpoint() in the code"
+            )
+        return thread, ""
+
+    def _is_main(self, thread: threading.Thread) -> bool:
+        return self._call_in_main is not None and thread is threading.main_thread()
+
+    def _interrupt(self, thread: threading.Thread, attached: AttachedPdb) -> None:
+        """What Ctrl-C does: stops it, or what it evaluates."""
+        if self._stands_in is not None:
+            terminal = self._terminal
+            if terminal is not None and not terminal.is_reading:
+                self._raise_in(thread, KeyboardInterrupt)
+        elif self._is_main(thread):
+            assert self._call_in_main is not None
+            self._call_in_main(attached.interrupt)
+        else:
+            call_in(thread, attached.interrupt)
+
+    def _raise_in(self, thread: threading.Thread, error: type[BaseException]) -> None:
+        def throw(frame: FrameType) -> None:
+            if self._stands_in is thread:  # else it has gone on meanwhile
+                raise error
+
+        if self._is_main(thread):
+            assert self._call_in_main is not None
+            self._call_in_main(throw)
+        else:
+            raise_in(thread, error)
+
+    @contextlib.contextmanager
+    def _standing(self, thread: threading.Thread) -> Iterator[None]:
+        """In this block the thread stands in pdb."""
+        with self._lock:
+            self._stands_in = thread
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._stands_in = None
+                is_stopped, self._is_stopped = self._is_stopped, False
+        if is_stopped:
+            raise Stopped

@@ -1,0 +1,213 @@
+"""`launchpad attach`: pdb in a worker, through a pseudo-terminal."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pexpect
+import pytest
+
+import launchpad as lp
+from launchpad.errors import DefinitionError
+from tests import nodes
+from tests.waiting import until
+
+ROOT = Path(__file__).parents[2]
+PROMPT = r"\(Pdb\) "
+both = pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
+Attach = Callable[..., "pexpect.spawn[str]"]
+
+
+def play(counter: nodes.Counter) -> None:
+    """Adds one, and looks whether it is to stop; nothing else."""
+    number = 0
+    while not lp.wait_for_stop(0.01):
+        number += 1
+        lp.heartbeat()
+        counter.add(1)
+
+
+def fail(counter: nodes.Counter) -> None:
+    broken = counter.add(41)
+    raise ValueError(f"boom {broken}")
+
+
+def launched(launch_type: str, function: Callable[..., None], **options: object) -> lp.Running:
+    program = lp.Program("debugged")
+    counter = program.add_node(lp.CourierNode(nodes.Counter), label="counter")
+    with program.group("player", restart=lp.RestartPolicy(mode="never", heartbeat_s=0.5)):
+        program.add_node(lp.PyNode(function, counter))
+    return lp.launch(program, launch_type, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def attach(monkeypatch: pytest.MonkeyPatch) -> Iterator[Attach]:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("TERM", "dumb")  # readline would send sequences
+    terminals: list[pexpect.spawn[str]] = []
+
+    def start(*arguments: str) -> pexpect.spawn[str]:
+        command = ["-m", "launchpad", "attach", "debugged", *arguments]
+        terminals.append(pexpect.spawn(sys.executable, command, encoding="utf-8", timeout=30))
+        return terminals[-1]
+
+    yield start
+    for terminal in terminals:
+        terminal.close(force=True)
+
+
+def says(terminal: pexpect.spawn[str], line: str) -> str:
+    """What pdb says to a line."""
+    terminal.sendline(line)
+    terminal.expect(PROMPT)
+    return str(terminal.before)
+
+
+def ends(terminal: pexpect.spawn[str]) -> str:
+    """What is shown until the command has ended well."""
+    terminal.expect(pexpect.EOF)
+    shown = str(terminal.before)
+    terminal.close()
+    assert terminal.exitstatus == 0, shown
+    return shown
+
+
+def refusal(terminal: pexpect.spawn[str]) -> str:
+    """What is shown until the command has failed."""
+    terminal.expect(pexpect.EOF)
+    shown = " ".join(str(terminal.before).split())
+    terminal.close()
+    assert terminal.exitstatus == 1, shown
+    return shown
+
+
+def debugged(running: lp.Running) -> str:
+    return next(row.debugged for row in running.status() if row.worker == "player-0")
+
+
+def goes_on(running: lp.Running) -> bool:
+    """Whether the player counts on, out of the debugger, and has never been started again."""
+    until(lambda: not debugged(running))
+    counter = running.client("counter")
+    before = counter.add(0)
+    until(lambda: counter.add(0) > before)
+    return [(row.state, row.attempt) for row in running.status()] == [("running", 1)] * 2
+
+
+@pytest.mark.slow
+def test_a_process_that_runs_stands_in_pdb_is_stepped_and_goes_on_when_it_is_left(
+    attach: Attach,
+) -> None:
+    line_that_calls = f"{__file__}:{play.__code__.co_firstlineno + 6}"
+    with launched("test_mp", play) as running:
+        until(lambda: running.client("counter").add(0))
+        terminal = attach("player-0")
+        terminal.expect(r"test_attach.py\(\d+\)play\(\)")  # at its own line, wherever that waits
+        terminal.expect(PROMPT)
+        assert "'player-0'" in says(terminal, "p lp.current().name")
+        says(terminal, f"tbreak {line_that_calls}")
+        assert "counter.add(1)" in says(terminal, "c")
+        assert "while not" in says(terminal, "n")
+        assert "hello" in says(terminal, "print('hel' + 'lo')")
+        says(terminal, "__import__('time').sleep(1)")  # as long as two heartbeats
+        assert debugged(running) == "in pdb"
+        assert "another terminal" in refusal(attach("player-0"))
+
+        terminal.sendline("c")
+        counted = running.client("counter").add(0)
+        until(lambda: running.client("counter").add(0) > counted)
+        terminal.sendintr()
+        terminal.expect(PROMPT)
+        terminal.sendline("__import__('time').sleep(1000)")
+        terminal.expect("1000")
+        terminal.sendintr()
+        terminal.expect(r"\*\*\* KeyboardInterrupt")
+        terminal.expect(PROMPT)
+        terminal.sendline("q")
+        ends(terminal)
+        assert goes_on(running)
+
+        lost = attach("player-0")
+        lost.expect(PROMPT)
+        says(lost, f"b {line_that_calls}")
+        lost.kill(signal.SIGKILL)
+        assert goes_on(running)
+
+
+@both
+@pytest.mark.slow
+def test_one_that_has_failed_waits_with_its_exception_and_then_fails(
+    launch_type: str, attach: Attach
+) -> None:
+    running = launched(launch_type, fail, pdb=True)
+    until(lambda: debugged(running) == "failed: ValueError: boom 41; waits for `attach`")
+    assert running.client("counter").add(0) == 41  # the others go on
+    lost = attach("player-0")
+    lost.expect(PROMPT)
+    lost.kill(signal.SIGKILL)
+    until(lambda: debugged(running).endswith("waits for `attach`"))
+
+    terminal = attach("player-0")
+    terminal.expect("ValueError: boom 41")
+    terminal.expect(PROMPT)
+    assert "42" in says(terminal, "p broken + 1")
+    terminal.sendeof()
+    ends(terminal)
+
+    with pytest.raises(lp.ProgramFailed, match="ValueError: boom 41"):
+        running.wait()
+
+
+@pytest.mark.slow
+def test_a_stop_ends_the_session_and_what_it_evaluates(attach: Attach) -> None:
+    with launched("test_mp", play) as running:
+        terminal = attach("player-0")
+        terminal.expect(PROMPT)
+        terminal.sendline("__import__('time').sleep(1000)")
+        terminal.expect("1000")
+
+        running.stop()
+
+        assert "player-0 stops" in ends(terminal)
+        assert [row.state for row in running.status()] == ["stopped", "stopped"]
+
+
+@pytest.mark.slow
+def test_a_stop_ends_the_wait_of_one_that_has_failed() -> None:
+    running = launched("test_mp", fail, pdb=True)
+    until(lambda: debugged(running))
+
+    with pytest.raises(lp.ProgramFailed, match="boom 41"):
+        running.stop_and_wait()
+
+
+@pytest.mark.slow
+def test_a_thread_is_interrupted_since_python_3_12_and_before_that_it_is_refused(
+    attach: Attach,
+) -> None:
+    with launched("test_mt", play) as running:
+        terminal = attach("player-0")
+        if sys.version_info < (3, 12):
+            assert "launch with local_mp" in refusal(terminal)
+        else:
+            terminal.expect(r"test_attach.py\(\d+\)play\(\)")
+            terminal.expect(PROMPT)
+            assert "'player-0'" in says(terminal, "p lp.current().name")
+            terminal.sendline("q")
+            ends(terminal)
+        assert goes_on(running)
+
+
+@pytest.mark.slow
+def test_what_cannot_be_attached_to_is_refused(attach: Attach) -> None:
+    with launched("test_mp", play) as running:
+        assert "has no worker 'nobody-0'; it has counter-0" in refusal(attach("nobody-0"))
+        assert "has no thread 'nobody'; it has MainThread" in refusal(
+            attach("player-0", "--thread", "nobody")
+        )
+        assert goes_on(running)
+    with pytest.raises(DefinitionError, match="does not reach what was left behind"):
+        launched("test_mp", play, detach=True, pdb=True)
