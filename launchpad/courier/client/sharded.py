@@ -58,7 +58,7 @@ def sharded(clients: Iterable[C], partition: Partition) -> C:
         partition: `lp.RangePartition(size)` or `lp.HashPartition()`.
 
     Raises:
-        TypeError: the partition is none; in the line of a call, before any shard is asked: keys that are none.
+        TypeError: the partition is none; in the line of a call, before shards are asked: keys that are none.
         IndexError: in the line of a call: a key that no shard has.
         ValueError: in the line of a call: an array or a list that has not an entry for each key.
     """
