@@ -2,6 +2,9 @@
 
 They are absl flags, so that `absl.app.run` accepts them. Where absl has not parsed its flags they are read
 from the command line here: only these, without a change to the others or to absl's state.
+
+Example:
+    print(f"workers may take {lp.flags.termination_notice_s()} s to stop")
 """
 
 from __future__ import annotations
@@ -17,6 +20,12 @@ LAUNCH_TYPE: flags.FlagHolder[str] = flags.DEFINE_string(
     "How to run the program: local_mt, local_mp, ray, spark, kubernetes, or another backend's name;"
     " test_mt and the like in tests.",
 )
+"""How the program is run, by the command line; `lp.launch` reads it where a script says nothing else.
+
+Example:
+    def main(argv):
+        lp.launch(make_program(), lp.LAUNCH_TYPE.value)     # in a script that calls absl's app.run(main)
+"""
 TERMINATION_NOTICE_SECS: flags.FlagHolder[int] = flags.DEFINE_integer(
     "lp_termination_notice_secs",
     10,

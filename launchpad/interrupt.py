@@ -144,7 +144,7 @@ def _is_entering(frame: FrameType, is_blocked: bool) -> bool:
         return False
     import dis
 
-    code = list(dis.get_instructions(frame.f_code))
+    code: list[Any] = list(dis.get_instructions(frame.f_code))  # with jump_target since Python 3.13
     places = {each.offset: i for i, each in enumerate(code)}
     enters = {i + 1 for i, each in enumerate(code) if each.opname == "LOAD_SPECIAL"}
     here = places.get(frame.f_lasti, 0)

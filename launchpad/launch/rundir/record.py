@@ -71,6 +71,10 @@ class WorkerStatus:
     `time.monotonic()`. `gpus` are the devices that it was given, as they stand in CUDA_VISIBLE_DEVICES.
     `next_start` is when one that restarts is started: `again in 12 s (5th within a minute)`.
     `debugged` says what a debugger does with it: `in pdb`, or why it has failed, and waits for `attach`.
+
+    Example:
+        for each in running.status():
+            print(each.worker, each.state, each.attempt, each.cause)
     """
 
     worker: str
