@@ -7,7 +7,8 @@
 #   make test-cluster   those on a Kubernetes cluster, which is started on this machine
 #   make test-carry-over  programs written for dm-launchpad, with the real Reverb (an environment of 1.8 GB)
 #   make check          format, lint, types and the fast tests: what to run before a commit
-#   make gallery        the examples that are systems of papers: runs them, and writes examples/README.md from what they print
+#   make docs           the documentation as a site, in site/: pages, reference, examples; a warning fails it
+#   make gallery        the examples that are systems of papers: runs them, draws their graphs, and writes examples/README.md
 #   make bench          our speed beside that of others, measured on this machine now (6 minutes)
 #   make ordeal         what must never happen: a million odd inputs, strangers, kills at random moments, mixed traffic (two hours)
 #
@@ -24,7 +25,7 @@ HERE := not ray and not spark and not kubernetes
 # With PYTEST_ARGS, which select some tests, there may be none of a kind (exit status 5).
 OR_NONE := $(if $(PYTEST_ARGS),|| [ $$? = 5 ])
 
-.PHONY: demo test test-ray test-spark test-cluster test-carry-over check gallery bench ordeal format lint types fast-tests compiled clean
+.PHONY: demo test test-ray test-spark test-cluster test-carry-over check docs gallery bench ordeal format lint types fast-tests compiled clean
 .NOTPARALLEL: # two pips in one environment would trip over each other
 
 demo: $(VENV)/.core-is-installed
@@ -66,6 +67,10 @@ fast-tests: $(VENV)/.dev-is-installed compiled
 compiled: $(VENV)/.dev-is-installed
 	@$(BIN)/python -m compileall -q launchpad tests examples
 
+docs: $(VENV)/.docs-is-installed
+	$(BIN)/python -m mkdocs build --quiet
+	@echo "The first page is site/index.html; to read: $(BIN)/python -m http.server --directory site"
+
 gallery: $(VENV)/.dev-is-installed compiled
 	$(BIN)/python -m examples.gallery --run
 
@@ -86,7 +91,7 @@ ordeal: $(VENV)/.ordeal-is-installed
 	undergo queues.py; undergo pool.py --chaos; undergo scale.py; undergo cycles.py; undergo mixed.py --minutes=60; exit $$failed
 
 clean:
-	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 # --- the environment ---------------------------------------------------------------------------
@@ -106,6 +111,11 @@ $(VENV)/.spark-is-installed: $(VENV)/.dev-is-installed
 	@echo "Installing Spark in $(VENV) (once; half a gigabyte) …"
 	@$(PIP) --editable '.[dev,spark]'
 	@touch $@
+
+$(VENV)/.docs-is-installed: pyproject.toml | $(BIN)/python
+	@echo "Installing launchpad and what makes its documentation in $(VENV) (once) …"
+	@$(PIP) --editable '.[docs]'
+	@touch $(VENV)/.core-is-installed $@
 
 $(VENV)/.bench-is-installed: pyproject.toml | $(BIN)/python
 	@echo "Installing launchpad and those that it is measured against in $(VENV) (once) …"
@@ -129,7 +139,7 @@ $(VENV)/.ordeal-is-installed: pyproject.toml | $(BIN)/python
 	@touch $(VENV)/.core-is-installed $@
 
 $(BIN)/python:
-	@for python in $(or $(PYTHON),python3 python3.13 python3.12 python3.11); do \
+	@for python in $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11); do \
 	  if why=$$($$python -c '$(FITS)' 2>&1); then \
 	    echo "Creating $(VENV) with $$($$python --version) …"; \
 	    exec $$python -m venv $(if $(wildcard $(VENV)/pyvenv.cfg),--clear) $(VENV); \

@@ -1,7 +1,7 @@
 """Writes README.md of this folder: python -m examples.gallery [--run].
 
 Figures come from what an example writes for `--json`, kept beside it as checked.json, lines from its files.
-`--run` runs those examples first, all their kills included.
+`--run` runs the examples first, all their kills included, and draws the graph of each, kept as graph.svg.
 """
 
 import argparse
@@ -257,8 +257,17 @@ def page() -> str:
         f" | {each.killed} | {backends(each)} |"
         for each in EXAMPLES
     ]
+    graphs = [
+        f"### [{each.name}]({each.name})\n{each.idea}\n\n![The graph of {each.name}]({each.name}/graph.svg)\n"
+        for each in EXAMPLES
+    ]
     on_digits = table(json.loads((HERE / ON_DIGITS).read_text()))
-    return PAGE.format(subgraphs="\n".join(subgraphs), rows="\n".join(rows), on_digits=on_digits)
+    return PAGE.format(
+        subgraphs="\n".join(subgraphs),
+        rows="\n".join(rows),
+        on_digits=on_digits,
+        graphs="\n".join(graphs).rstrip(),
+    )
 
 
 def lines(example: Example) -> str:
@@ -299,10 +308,9 @@ def backends(example: Example) -> str:
     return ", ".join(names)
 
 
-def run(module: str, results: str, *flags: str) -> None:
-    """Run it as processes, and keep what it has checked or found."""
-    command = [sys.executable, "-m", f"examples.{module}", "--lp_launch_type=local_mp", *flags]
-    subprocess.run([*command, f"--json={HERE / results}"], check=True)
+def run(*command: str) -> None:
+    """Run a module of these as processes."""
+    subprocess.run([sys.executable, "-m", *command, "--lp_launch_type=local_mp"], check=True)
 
 
 PAGE = """\
@@ -344,6 +352,11 @@ and not how good: by the rules of dist_keras, and where elephas adds changes, th
 those of a mean.
 
 {on_digits}
+
+## Their graphs
+Of the largest program that each launches, as `launchpad graph` draws it.
+
+{graphs}
 """
 
 
@@ -352,7 +365,7 @@ if __name__ == "__main__":
     parser.add_argument("--run", action="store_true", help="run the examples first")
     if parser.parse_args().run:
         for each in EXAMPLES:
-            if each.shown:
-                run(each.name, f"{each.name}/{CHECKED}", "--quick", *each.flags)
-        run("on_digits", ON_DIGITS)
+            checks = [f"--json={HERE / each.name / CHECKED}", "--quick", *each.flags]
+            run("examples._shared.drawn", each.name, *(checks if each.shown else ()))
+        run("examples.on_digits", f"--json={HERE / ON_DIGITS}")
     (HERE / "README.md").write_text(page())

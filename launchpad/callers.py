@@ -20,11 +20,16 @@ _NAME = re.compile(r"(?P<label>.+)-(?P<index>\d+)(\.\d+)?")
 class Caller:
     """Who calls, as `lp.caller()` gives it. It can be kept, pickled, compared, and used as a key.
 
+    Example:
+        class Votes:
+            def vote(self, choice: str) -> None:
+                self.of[lp.caller()] = choice       # one for each start of each worker
+
     Attributes:
         worker: The worker's name, `actor-3`; `pid 4711` for a process that is no worker, as the script.
         attempt: Which start of that worker; 0 outside of workers.
         incarnation: Another for each start of each worker, in each launch: two calls are of the same start if
-          theirs are equal.
+            theirs are equal.
     """
 
     worker: str

@@ -57,6 +57,10 @@ def make_program_stopper(launch_type: object = None) -> Callable[..., None]:
     """A function that stops the program; `launch_type` is accepted and makes no difference.
 
     In dm-launchpad a stopper depends on the launch type.
+
+    Example:
+        stopper = lp.make_program_stopper()
+        stopper(mark_as_completed=True)         # as lp.stop()
     """
 
     def stopper(mark_as_completed: bool = False) -> None:
@@ -66,7 +70,13 @@ def make_program_stopper(launch_type: object = None) -> Callable[..., None]:
 
 
 class AbstractAddressBuilder(abc.ABC):
-    """Chooses an endpoint; for programs that assign addresses by themselves."""
+    """Chooses an endpoint; for programs that assign addresses by themselves.
+
+    Example:
+        class FixedPort(lp.AbstractAddressBuilder):
+            def build(self) -> str:
+                return "localhost:8080"
+    """
 
     @abc.abstractmethod
     def build(self) -> str:
@@ -74,7 +84,11 @@ class AbstractAddressBuilder(abc.ABC):
 
 
 class SimpleLocalAddressBuilder(AbstractAddressBuilder):
-    """A free TCP port of this host."""
+    """A free TCP port of this host.
+
+    Example:
+        port = lp.get_port_from_address(lp.SimpleLocalAddressBuilder().build())
+    """
 
     def build(self) -> str:
         """`localhost:port`, with a port that was free a moment ago."""

@@ -153,7 +153,7 @@ class RunContext:
 
         Args:
             version: Its number; one more than the last by default. Saved versions above it are deleted: where
-              several workers go back to a step that all have saved, later ones mean nothing any more.
+                several workers go back to a step that all have saved, later ones mean nothing any more.
             keep: How many versions stay, this one included.
 
         Returns:
@@ -288,6 +288,9 @@ class RunContext:
         """The endpoint of the address with this name, `unix:/run/…/learner-0.sock`.
 
         Where servers move it waits until that is known; a minute at most.
+
+        Raises:
+            NotRunningError: there is no such address, its worker has ended, or the minute is over.
         """
         worker = address.partition("/")[0]
         deadline = time.monotonic() + _RESOLVE_S
@@ -410,6 +413,10 @@ def current() -> RunContext:
     """The context of the worker that the calling thread belongs to.
 
     Works in any thread of a worker, and in methods called by other nodes.
+
+    Example:
+        with open(f"{lp.current().name}.csv", "a") as file:      # each worker has its own
+            print("step,loss", file=file)
 
     Raises:
         NotRunningError: outside workers, for instance in the script that launches.

@@ -36,11 +36,26 @@ if TYPE_CHECKING:
 
 
 class LaunchpadError(Exception):
-    """The root of all that launchpad itself raises, but for `Stopped`."""
+    """The root of all that launchpad itself raises, but for `Stopped`.
+
+    Example:
+        try:
+            lp.run(program, "local_mp")
+        except lp.LaunchpadError as error:
+            print(error)
+    """
 
 
 class DefinitionError(LaunchpadError, ValueError):
-    """The program's description has a mistake; it is found before anything starts."""
+    """The program's description has a mistake; it is found before anything starts.
+
+    Example:
+        program = lp.Program("hello")
+        try:
+            program.add_node(lp.PyNode(print), label="no spaces")
+        except lp.DefinitionError as error:
+            print(error)                            # and this line is the one that is wrong
+    """
 
 
 def did_you_mean(
@@ -64,6 +79,14 @@ def refuse_unless(of: object, rules: Iterable[tuple[str, bool, str]]) -> None:
 class PayloadError(DefinitionError):
     """A value that belongs to a node cannot be sent to its worker.
 
+    Example:
+        program = lp.Program("locks")
+        program.add_node(lp.PyNode(print, threading.Lock()), label="main")
+        try:
+            lp.launch(program)
+        except lp.PayloadError as error:
+            print(error.node, error.path)           # main-0 main-0.args[0]
+
     Attributes:
         node: The worker's name, `learner-0`.
         path: Where the value sits, `learner-0.args[1].cfg.lock`.
@@ -76,27 +99,68 @@ class PayloadError(DefinitionError):
 
 
 class NotRunningError(LaunchpadError, RuntimeError):
-    """Something that works only in a running program was used outside one."""
+    """Something that works only in a running program was used outside one.
+
+    Example:
+        try:
+            lp.current()
+        except lp.NotRunningError as error:
+            print(error)                            # the script is no worker
+    """
 
 
 class LaunchError(LaunchpadError):
-    """The backend could not start the plan; what had been started was stopped."""
+    """The backend could not start the plan; what had been started was stopped.
+
+    Example:
+        try:
+            lp.launch(program, "local_mp", state="runs/a")
+        except lp.LaunchError as error:
+            print(error)                            # another program saves there
+    """
 
 
 class ResultError(LaunchpadError):
-    """What a worker returned cannot be pickled, sent or unpickled; the text says why."""
+    """What a worker returned cannot be pickled, sent or unpickled; the text says why.
+
+    Example:
+        try:
+            lp.run(program, "local_mp")
+        except lp.ResultError as error:
+            print(error)                            # which worker has returned what
+    """
 
 
 class ReplayError(LaunchpadError):
-    """A call does not fit the recorded order of calls; the text says which one is expected."""
+    """A call does not fit the recorded order of calls; the text says which one is expected.
+
+    Example:
+        try:
+            parameters.push([0.5])
+        except lp.ReplayError as error:
+            print(error)                            # which call comes next in the recording
+    """
 
 
 class BarrierBroken(LaunchpadError):
-    """A worker of the group has ended for good, and will never come to the barrier."""
+    """A worker of the group has ended for good, and will never come to the barrier.
+
+    Example:
+        try:
+            lp.barrier("loaded")
+        except lp.BarrierBroken as error:
+            print(error)                            # which worker does not come any more
+    """
 
 
 class QueueFull(LaunchpadError, queue.Full, TimeoutError):
     """A queue had no room within the time.
+
+    Example:
+        try:
+            queue.put_many(rows, timeout_s=0.1)
+        except lp.QueueFull as error:
+            rows = rows[error.accepted :]
 
     Attributes:
         accepted: How many of the items of `put_many` were taken: the first of them.
@@ -108,17 +172,38 @@ class QueueFull(LaunchpadError, queue.Full, TimeoutError):
 
 
 class QueueEmpty(LaunchpadError, queue.Empty, TimeoutError):
-    """A queue had no item within the time."""
+    """A queue had no item within the time.
+
+    Example:
+        try:
+            row = queue.get(timeout_s=0.1)
+        except lp.QueueEmpty:
+            print("nothing yet")
+    """
 
 
 class QueueClosed(LaunchpadError, EOFError):
-    """Nothing comes out of a queue any more, or this worker has said that it puts nothing more in."""
+    """Nothing comes out of a queue any more, or this worker has said that it puts nothing more in.
+
+    Example:
+        try:
+            row = queue.get()
+        except lp.QueueClosed:
+            print("all producers have closed, and nothing waits")
+    """
 
 
 class QueueLost(LaunchpadError):
     """A queue's worker has ended and was started again: what waited in it is lost, the text names it.
 
     Raised once in each thread that used the queue before; then the new one can be used.
+
+    Example:
+        try:
+            row = queue.get()
+        except lp.QueueLost as error:
+            print(error)
+            row = queue.get()
     """
 
 
@@ -126,6 +211,14 @@ class PeerFailed(LaunchpadError):
     """Another rank of a collective has died or left, so that this generation of it is over.
 
     Every operation of that generation raises it from then on.
+
+    Example:
+        def train(group: lp.Collective, numbers: list[float]) -> float:
+            try:
+                return group.all_reduce(sum(numbers))
+            except lp.PeerFailed as error:
+                print(f"{error.worker} is lost, rank {error.rank}")
+                raise
 
     Attributes:
         worker: The worker of that rank, `trainer-2`; the failure report takes it for the cause.
@@ -154,19 +247,49 @@ class MembersChanged(PeerFailed):
     """A worker has come to an elastic collective: the next generation begins, with it.
 
     A PeerFailed, so that one `except` serves both.
+
+    Example:
+        def train(group: lp.Collective) -> None:
+            try:
+                train_together(group)
+            except lp.MembersChanged:
+                print("nothing is lost: one more takes part from now on")
+                raise                               # and train is called again, with the next generation
     """
 
 
 class CollectiveMismatch(LaunchpadError, ValueError):
-    """Ranks of a collective did different things at the same point; the text names two of them, and both."""
+    """Ranks of a collective did different things at the same point; the text names two of them, and both.
+
+    Example:
+        def train(group: lp.Collective) -> None:
+            try:
+                group.barrier() if group.rank == 0 else group.all_reduce(1.0)
+            except lp.CollectiveMismatch as error:
+                print(error)
+    """
 
 
 class StateError(LaunchpadError):
-    """What a worker saves cannot be written or read; the text names worker, place and reason."""
+    """What a worker saves cannot be written or read; the text names worker, place and reason.
+
+    Example:
+        try:
+            lp.current().save(weights)
+        except lp.StateError as error:
+            print(error)                            # what was saved before is still there
+    """
 
 
 class StaleError(LaunchpadError):
-    """The cached answer is older than `stale_after_ms`."""
+    """The cached answer is older than `stale_after_ms`.
+
+    Example:
+        try:
+            weights = cached.get_variables()
+        except lp.StaleError:
+            weights = learner.get_variables()       # slower, and of this moment
+    """
 
 
 class DoNotRestart(LaunchpadError):
@@ -182,6 +305,12 @@ class ProgramFailed(LaunchpadError, RuntimeError):
 
     Its text is the whole report: the first cause with its remote traceback, the worker's last lines,
     the path of its log, and what else failed after it.
+
+    Example:
+        try:
+            lp.run(program, "local_mp")
+        except lp.ProgramFailed as error:
+            print(error.worker, error.outcome.cause)        # trainer-0 ValueError: no data
 
     Attributes:
         outcome: The first cause.
@@ -227,4 +356,13 @@ class Stopped(BaseException):
     Like KeyboardInterrupt it is no Exception, so that `except Exception` lets it pass; `finally` blocks run.
     A worker that has called `lp.stop_event()`, `lp.wait_for_stop()` or `lp.register_stop_handler()`
     ends by itself, and is not interrupted until the grace period is over.
+
+    Example:
+        class Actor:
+            def run(self) -> None:
+                try:
+                    while True:
+                        self.environment.step()
+                finally:                            # runs when lp.Stopped passes
+                    self.environment.close()
     """

@@ -22,7 +22,19 @@ Run = Callable[[], Any]
 
 
 class Executable(abc.ABC):
-    """What a worker does. Pickled in the launcher, opened, run and closed in the worker."""
+    """What a worker does. Pickled in the launcher, opened, run and closed in the worker.
+
+    Example:
+        class BoardExecutable(lp.Executable):
+            def __init__(self, log_directory: str, address: lp.Address):
+                self.log_directory, self.address = log_directory, address
+
+            def open(self) -> None:
+                self.board = serve(self.log_directory, self.address.resolve())
+
+            def close(self) -> None:
+                self.board.shutdown()
+    """
 
     @abc.abstractmethod
     def open(self) -> Run | None:

@@ -2,6 +2,9 @@
 
 They are absl flags, so that `absl.app.run` accepts them. Where absl has not parsed its flags they are read
 from the command line here: only these, without a change to the others or to absl's state.
+
+Example:
+    print(f"workers may take {lp.flags.termination_notice_s()} s to stop")
 """
 
 from __future__ import annotations
@@ -17,6 +20,12 @@ LAUNCH_TYPE: flags.FlagHolder[str] = flags.DEFINE_string(
     "How to run the program: local_mt, local_mp, ray, spark, kubernetes, or another backend's name;"
     " test_mt and the like in tests.",
 )
+"""How the program is run, by the command line; `lp.launch` reads it where a script says nothing else.
+
+Example:
+    def main(argv):
+        lp.launch(make_program(), lp.LAUNCH_TYPE.value)     # in a script that calls absl's app.run(main)
+"""
 TERMINATION_NOTICE_SECS: flags.FlagHolder[int] = flags.DEFINE_integer(
     "lp_termination_notice_secs",
     10,
@@ -27,7 +36,12 @@ PDB: flags.FlagHolder[bool] = flags.DEFINE_bool(
     False,
     "A worker that fails waits until `launchpad attach` has looked at its exception, and fails then.",
 )
-_ALL: tuple[flags.FlagHolder[Any], ...] = (LAUNCH_TYPE, TERMINATION_NOTICE_SECS, PDB)
+VIEW: flags.FlagHolder[bool] = flags.DEFINE_bool(
+    "lp_view",
+    False,
+    "Show the program in the browser, as `launchpad view` does, while the script runs.",
+)
+_ALL: tuple[flags.FlagHolder[Any], ...] = (LAUNCH_TYPE, TERMINATION_NOTICE_SECS, PDB, VIEW)
 
 
 def termination_notice_s() -> float:
@@ -85,10 +99,9 @@ def given(holder: flags.FlagHolder[Any]) -> Any:
             break
         flag, equals, value = argument.partition("=")
         if flag in (f"--{holder.name}", f"-{holder.name}"):
-            if equals or flags.FLAGS[holder.name].boolean:
-                text = value if equals else "true"
-            else:
-                text = sys.argv[i + 1] if i + 1 < len(sys.argv) else ""
+            following = sys.argv[i + 1] if i + 1 < len(sys.argv) else ""
+            is_switch = flags.FLAGS[holder.name].boolean
+            text = value if equals else ("true" if is_switch else following)
         elif flag in (f"--no{holder.name}", f"-no{holder.name}"):
             text = "false"
     if text is None:

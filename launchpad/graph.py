@@ -17,6 +17,10 @@ Groups = Mapping[str, Sequence[Node[Any]]]
 class Edge:
     """One node holds the handle of another and can call it.
 
+    Example:
+        for edge in program.graph().edges:
+            print(f"{edge.source} can call {edge.target}, by {edge.path}")
+
     Attributes:
         source: The worker that holds the handle, `actor-3`.
         target: The worker it is a handle of, `learner-0`.
@@ -49,7 +53,13 @@ class Vertex:
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes and edges by name."""
+    """Nodes and edges by name.
+
+    Example:
+        graph = program.graph()
+        print(graph)
+        text = json.dumps(graph.to_dict())
+    """
 
     name: str
     nodes: tuple[Vertex, ...]

@@ -26,7 +26,18 @@ class GraphNode(Protocol):
 
 
 class Dereferenceable(abc.ABC, Generic[ClientT]):
-    """A value that is replaced by what it stands for when a worker starts."""
+    """A value that is replaced by what it stands for when a worker starts.
+
+    Example:
+        class Secret(lp.Dereferenceable[str]):
+            def __init__(self, path: str):
+                self.path = path
+
+            def dereference(self) -> str:           # read where the worker is
+                return pathlib.Path(self.path).read_text()
+
+        token = lp.maybe_dereference(Secret("token.txt"))
+    """
 
     @abc.abstractmethod
     def dereference(self) -> ClientT:
@@ -87,7 +98,8 @@ class Deferred(Dereferenceable[T]):
     Handles among its arguments arrive in `fn` as clients.
 
     Example:
-        program.add_node(lp.PyClassNode(Actor, lp.Deferred(make_environment, "CartPole-v1"), learner))
+        environment = lp.Deferred(make_environment, "CartPole-v1")
+        program.add_node(lp.PyClassNode(Actor, environment, learner), label="actor")
 
     Raises:
         DefinitionError: `fn` does not take these arguments, or is an async function.
@@ -115,7 +127,11 @@ def handles_in(node: GraphNode, name: str) -> Iterator[Found]:
 
 
 def maybe_dereference(value: Any) -> Any:
-    """What a handle or Deferred stands for; anything else as it is."""
+    """What a handle or Deferred stands for; anything else as it is.
+
+    Example:
+        learner = lp.maybe_dereference(given)       # of a handle the client; a learner itself stays one
+    """
     return value.dereference() if isinstance(value, Dereferenceable) else value
 
 

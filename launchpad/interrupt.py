@@ -22,7 +22,7 @@ from typing import Any
 
 from launchpad.errors import Stopped
 
-_MAX_WAIT_S = 1.0
+_MAX_WAIT_S, _BLOCKED_S = 1.0, 0.2
 
 
 class Interruption:
@@ -90,13 +90,23 @@ class Interruption:
 def raise_in(thread: threading.Thread, error: type[BaseException] = Stopped) -> None:
     """Raises an error in the thread at its next bytecode. A thread that blocks in C gets it afterwards.
 
-    Waits while the thread is importing, or starting a thread: other threads would see a module that is only
-    half executed; and CPython gives a new thread the identity of its parent for a moment, and with it the
-    exception.
+    Waits, for a second at most, while the thread is
+
+    - importing: other threads would see a module that is only half executed
+    - starting a thread: CPython gives that the identity of its parent for a moment, and with it the exception
+    - entering a `with lock`: since 3.14 it could be raised when the lock is held and its block not yet begun,
+      and nothing would release it
     """
-    deadline = time.monotonic() + _MAX_WAIT_S
-    while time.monotonic() < deadline:
+    began = moved = time.monotonic()
+    place = None
+    while (now := time.monotonic()) - began < _MAX_WAIT_S:
+        time.sleep(0.0005)  # so that no other thread gets its turn before the exception is set
         frame = sys._current_frames().get(thread.ident or 0)
+        if frame is not None:
+            if place != (place := (frame, frame.f_lasti)):
+                moved = now
+            if _is_entering(frame, is_blocked=now - moved > _BLOCKED_S):
+                continue
         while frame is not None:
             code = frame.f_code
             if code.co_filename.startswith("<frozen importlib") or code is _START:
@@ -104,13 +114,52 @@ def raise_in(thread: threading.Thread, error: type[BaseException] = Stopped) -> 
             frame = frame.f_back
         else:
             break
-        time.sleep(0.001)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(
         ctypes.c_ulong(thread.ident or 0), ctypes.py_object(error)
     )
 
 
 _START = inspect.unwrap(threading.Thread.start).__code__
+_CONDITION = threading.Condition.__enter__.__code__
+_IS_RAISED_AFTER_ENTER = sys.version_info >= (3, 14)
+_TURNS = ("RESUME", "JUMP_BACKWARD")
+_ASKS = (*_TURNS, "CALL", "CALL_KW", "CALL_FUNCTION_EX")
+"""At the end of these CPython lets other threads run, and then raises what was set before."""
+
+_LEAVES = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "RETURN_VALUE", "RERAISE")
+
+
+def _is_entering(frame: FrameType, is_blocked: bool) -> bool:
+    """Whether what is set now may be raised when `__enter__` of a lock has returned, and before its block.
+
+    True for a thread that waits for the lock; and for one that waits for its turn to run, when the next
+    instruction that asks is the call of `__enter__`.
+
+    Args:
+        is_blocked: It has been there for so long that it does not wait for its turn, if it is in a call.
+    """
+    if frame.f_code is _CONDITION:
+        return True
+    if not _IS_RAISED_AFTER_ENTER:
+        return False
+    import dis
+
+    code: list[Any] = list(dis.get_instructions(frame.f_code))  # with jump_target since Python 3.13
+    places = {each.offset: i for i, each in enumerate(code)}
+    enters = {i + 1 for i, each in enumerate(code) if each.opname == "LOAD_SPECIAL"}
+    here = places.get(frame.f_lasti, 0)
+    if is_blocked and here not in enters and code[here].opname not in _TURNS:
+        return False
+    reached, todo = set[int](), [here]
+    while todo:
+        i = todo.pop()
+        if i in enters and code[i].opname == "CALL":
+            return True
+        if i not in reached and (i == here or code[i].opname not in _ASKS):
+            todo += [places[target] for target in (code[i].jump_target,) if target is not None]
+            todo += [i + 1] if i + 1 < len(code) and code[i].opname not in _LEAVES else []
+        reached.add(i)
+    return False
 
 
 def call_in(thread: threading.Thread, function: Callable[[FrameType], object]) -> None:

@@ -32,6 +32,13 @@ class Outcome:
     `log_path` and `last_lines` are of its log, or of another file in which the reason stands; empty if there
     is none. `hung`: it was killed, or given up, because it made no progress; `peak_bytes` is 0 where it is
     not known.
+
+    Example:
+        try:
+            lp.run(program)
+        except lp.ProgramFailed as error:
+            for outcome in (error.outcome, *error.consequences):
+                print(outcome.worker, outcome.kind, outcome.phase, outcome.cause)
     """
 
     worker: str

@@ -52,6 +52,9 @@ class Program(Opaque):
     A mistake is a DefinitionError (a ValueError) at the line that makes it. A Program may be launched
     more than once, also at the same time, and pickled if its nodes' arguments can be. One that a node holds,
     as its builder's attribute say, travels to the worker without its nodes.
+
+    Raises:
+        DefinitionError: the name is empty, or no text.
     """
 
     def __init__(self, name: str) -> None:
@@ -107,14 +110,14 @@ class Program(Opaque):
 
         Args:
             label: Letters, digits, dots, dashes and underscores, 63 at most; begins and ends with a letter
-              or digit. Workers are called `label-0`, `label-1`, …
+                or digit. Workers are called `label-0`, `label-1`, …
             resources: What each replica gets.
             restart: What happens when one of them ends; None: a failure ends the program.
             main: The program ends, well, when all main groups have ended.
             preload: Modules, such as `"torch"`, that are imported once, before the workers are forked: these
-              start, and start again, without importing them, and share their memory.
+                start, and start again, without importing them, and share their memory.
             serves_until: How long one whose `run()` has returned answers calls: no longer (`run`), until that
-              of all in this `group` has, for those that call each other, or until the `program` stops.
+                of all in this `group` has, for those that call each other, or until the `program` stops.
 
         Raises:
             DefinitionError: a bad label, a group inside a group, or other options than at its first opening.

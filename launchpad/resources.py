@@ -30,7 +30,7 @@ class Resources:
 
     Example:
         with program.group("learner", resources=lp.Resources(gpus=2, cpus=8, memory="64GiB")):
-          program.add_node(lp.CourierNode(Learner))
+          learner = program.add_node(lp.CourierNode(Learner))
         with program.group("actor", resources=lp.Resources(gpus=0.25, cpus=1)):
           for seed in range(8):
             program.add_node(lp.PyClassNode(Actor, learner, seed))
@@ -42,15 +42,15 @@ class Resources:
     Attributes:
         cpus: How many, also fractions. None: as many as there are, shared with all other workers.
         gpus: 0, a share of one that is below 1, or a whole number, for this worker alone. A worker sees
-          the GPUs that it was given, and no others: `lp.current().gpus`.
+            the GPUs that it was given, and no others: `lp.current().gpus`.
         memory: The limit, in bytes, or as text with a unit: `"4GiB"` is 4 × 2**30, `"500MB"` is
-          500 × 10**6. None: no limit.
+            500 × 10**6. None: no limit.
         accelerator: A part of the GPUs' name, such as `"A100"`; the case makes no difference. None: any.
         env: Environment variables, set before the worker imports anything of yours.
         python: Another interpreter to run the worker with; it must have launchpad and your code.
         labels: Labels that a host must have; without effect where there is one host.
         placement: How the workers of the group are spread over several hosts: `pack` (few) or `spread`
-          (many) if possible, `strict_pack` (one) or `strict_spread` (each its own) or else it is an error.
+            (many) if possible, `strict_pack` (one) or `strict_spread` (each its own) or else it is an error.
     """
 
     cpus: float | None = None
@@ -132,7 +132,7 @@ class PythonProcess:
         args: Command-line flags that the worker sees in `sys.argv`, `{"seed": 1}` as `--seed=1`.
         env: Environment variables; a variable may be set here or in the group's Resources, not in both.
         python: Another interpreter to run the worker with; it must have launchpad and your code. It may be
-          set here or in the group's Resources, not in both.
+            set here or in the group's Resources, not in both.
     """
 
     args: Mapping[str, Any] = field(default_factory=dict)

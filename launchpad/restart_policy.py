@@ -37,21 +37,24 @@ class RestartPolicy:
         max_restarts: How many within `within_s` seconds; one more ends the program.
         within_s: The length of that window.
         backoff: Seconds. The first restart within the window is immediate; the next waits this long, and
-          each further one twice as long as the one before, 30 s at most.
+            each further one twice as long as the one before, 30 s at most.
         scope: What is started again: the `worker`, all of its `group`, or all of the `program`. Workers of
-          the scope that still run are stopped first, as at the end of a program.
+            the scope that still run are stopped first, as at the end of a program.
         start_timeout_s: How long a start may take until the worker is ready; then its stacks go to its log,
-          and it is killed, which counts as a failure. No limit if None.
+            and it is killed, which counts as a failure. No limit if None.
         stop_grace_s: How long a worker of this group may take to stop, in place of
-          --lp_termination_notice_secs; negative: as long as it takes.
+            --lp_termination_notice_secs; negative: as long as it takes.
         save_every_s: How often `save()` of an object is called beside its other methods, by another thread.
-          Without it, it is called where a worker is stopped to be started again; with `launch(state=…)` at
-          each end that is no failure.
+            Without it, it is called where a worker is stopped to be started again; with `launch(state=…)` at
+            each end that is no failure.
         heartbeat_s: How long a `run()` may go without a call of `lp.heartbeat()`. Past it the worker's stacks
-          are written to its log, and it is killed, which counts as a failure. One that only serves is not
-          watched.
+            are written to its log, and it is killed, which counts as a failure. One that only serves is not
+            watched.
         min_replicas: For a group of `lp.CollectiveNode`, with scope `worker`: so many go on. When one is lost
-          the others begin the next generation without it; when it is back, another one with it.
+            the others begin the next generation without it; when it is back, another one with it.
+
+    Raises:
+        DefinitionError: a value that makes no sense; the text says what is expected.
     """
 
     mode: str = ON_FAILURE

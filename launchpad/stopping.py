@@ -56,13 +56,22 @@ def stop_event() -> threading.Event:
 
 
 def wait_for_stop(timeout_secs: float | None = None) -> bool:
-    """Blocks until this worker is asked to stop; False when the time is up before that."""
+    """Blocks until this worker is asked to stop; False when the time is up before that.
+
+    Example:
+        while not lp.wait_for_stop(timeout_secs=60.0):
+            write_report()                          # each minute
+    """
     with tracing.Wait("wait_for_stop"):
         return stop_event().wait(timeout_secs)
 
 
 def register_stop_handler(handler: Callable[[], None]) -> None:
     """Calls `handler` (no arguments, in a thread of launchpad's) when this worker is asked to stop.
+
+    Example:
+        lp.register_stop_handler(server.shutdown)
+        server.serve_forever()                      # returns when the program stops
 
     Raises:
         TypeError: it is an async function, whose call would do nothing.
@@ -76,5 +85,11 @@ def register_stop_handler(handler: Callable[[], None]) -> None:
 
 
 def unregister_stop_handler(handler: Callable[[], None]) -> None:
-    """Removes a handler that was given to `register_stop_handler`."""
+    """Removes a handler that was given to `register_stop_handler`.
+
+    Example:
+        lp.register_stop_handler(download.cancel)
+        download.wait()
+        lp.unregister_stop_handler(download.cancel)
+    """
     context.current().remove_stop_handler(handler)

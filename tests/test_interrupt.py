@@ -75,3 +75,23 @@ def test_an_interruption_that_is_forbidden_comes_when_it_is_allowed_again() -> N
 
     assert went_on == [True]
     assert isinstance(worker.error, Stopped)
+
+
+def test_no_lock_stays_locked_that_a_worker_was_about_to_enter() -> None:
+    for _ in range(5):
+        lock = threading.Lock()
+        workers = [Worker(lambda _, lock=lock: contend_for(lock)) for _ in range(2)]
+
+        for worker in workers:
+            worker.interruption.request()
+        for worker in workers:
+            worker.thread.join(DEADLINE_S)
+
+        assert not lock.locked()
+        assert all(isinstance(worker.error, Stopped) for worker in workers)
+
+
+def contend_for(lock: threading.Lock) -> None:
+    while True:
+        with lock:
+            sum(range(50))

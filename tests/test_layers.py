@@ -56,7 +56,7 @@ LAUNCH = [
     "backends.remote",
     "backends.ray backends.spark",
     *below("backends.kubernetes", KUBERNETES),
-    "registry script_exit",
+    "registry script_exit view_process",
     "exit_hooks",
     "launch",
 ]
@@ -81,7 +81,7 @@ LAYERS = [
     "compat",
     *below("launch", LAUNCH),
     "testing view.looks view.stacks",
-    "view.live_graph view.terminal view.watched_run",
+    "view.live_graph view.terminal view.time_line view.watched_run",
     "view.run_list view.access",
     "view.pages",
     "view.server",

@@ -40,12 +40,11 @@ def run(options: argparse.Namespace) -> None:
         picture = picture_of(program)
     else:
         one = runs.find(options.drawn)
-        if not one.picture:
-            raise CommandError(
-                f"there is no picture of {one.run_id}, as of no detached run: draw its program instead,"
-                " with `graph FILE.py:NAME`"
-            )
-        picture = Picture.from_dict(one.picture)
+        plain = one.picture
+        if not plain:  # on a cluster the record of a run has to be small
+            with runs.connected(one) as client:
+                plain = client.picture()
+        picture = Picture.from_dict(plain)
     text = draw(picture)
     if options.output is None:
         print(text)

@@ -22,10 +22,6 @@ ARGUMENTS = {
 def run(options: argparse.Namespace) -> None:
     """Sends the request, and returns when the next attempt has begun."""
     one, worker = runs.find(options.run), options.worker
-    if runs.is_detached(one):
-        raise CommandError(
-            f"{one.run_id} was launched detached: its workers cannot be restarted from here"
-        )
     with runs.connected(one) as client:
         rows = {row["worker"]: row for row in client.status()}
         if worker not in rows:

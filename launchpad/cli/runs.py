@@ -119,14 +119,19 @@ def connected(run: RunRecord) -> Iterator[Any]:
     """
     if is_detached(run):
         detached = detached_runs()[run.run_id]
-        yield SimpleNamespace(
+        client = SimpleNamespace(
             status=lambda: [asdict(row) for row in detached.status()],
             stop=lambda at_once: detached.stop(at_once=at_once),
             stacks=detached.stacks,
             metrics=detached.metrics,
             history=detached.history,
             logs=detached.logs,
+            restart=detached.ask_to_restart,
+            trace=detached.trace,
+            picture=detached.picture,
         )
+        client.with_options = lambda timeout_s: client  # it knows how long a trace takes
+        yield client
         return
     try:
         with control_server.connected(Path(run.runtime)) as client:

@@ -25,10 +25,6 @@ def run(options: argparse.Namespace) -> None:
     if not 0 < options.seconds <= MAX_S:
         raise CommandError(f"--seconds is a number up to {MAX_S:g}, not {options.seconds:g}")
     one = runs.find(options.run)
-    if runs.is_detached(one):
-        raise CommandError(
-            f"{one.run_id} is detached, and such a program is not traced yet; launch it without detach=True"
-        )
     try:
         file = open(options.output, "w", encoding="utf-8")  # noqa: SIM115  before, not after, the seconds
     except OSError as error:

@@ -1,11 +1,14 @@
 """Watch programs in the browser: graph, workers, logs, failures; of runs that have ended, too.
 
-The page is on a port of this machine, and opens with the address that is printed, once.
+The page is on a port of this machine, and opens with the address that is printed, once. It only shows, unless
+--control is given: then it has buttons that stop a program and restart a worker.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import threading
 
 from launchpad.cli import runs
 from launchpad.cli.runs import CommandError
@@ -25,12 +28,34 @@ ARGUMENTS = {
         "metavar": "PORT",
         "help": "on 127.0.0.1; the default is a free one",
     },
+    "--control": {
+        "action": "store_true",
+        "help": "with buttons that stop a program and restart a worker; else the page only shows",
+    },
 }
 
 
 def run(options: argparse.Namespace) -> None:
-    """Serves the page until Ctrl-C."""
-    first = _first(options.run)
+    """Serves the pages until Ctrl-C."""
+    _serve(_first(options.run), options.port, control=options.control)
+
+
+def beside_a_script(run_id: str) -> None:
+    """Serves the pages until stdin is closed, as it is when the script ends that has this as its child."""
+
+    def end() -> None:
+        while os.read(0, 1):
+            continue
+        os._exit(0)
+
+    threading.Thread(target=end, daemon=True).start()
+    try:
+        _serve(_first(run_id), 0, control=False)
+    except CommandError as error:
+        raise SystemExit(f"launchpad: {error}") from error
+
+
+def _serve(first: RunRecord | None, port: int, *, control: bool) -> None:
     try:
         from launchpad.view import server
         from launchpad.view.pages.frame import path_of
@@ -39,15 +64,15 @@ def run(options: argparse.Namespace) -> None:
         raise CommandError(
             f"`view` needs NiceGUI, which cannot be imported here ({error}): {extras.install_command('view')}"
         ) from error
-    run_list = RunList(_all, runs.connected)
+    run_list = RunList(_all, runs.connected, may_control=control)
     start = "/"
     if first is not None:
         run_list.watch(first)
         start = path_of(first.run_id)
     try:
-        server.serve(run_list, start, options.port, _print_address)
+        server.serve(run_list, start, port, _print_address)
     except OSError as error:
-        raise CommandError(f"port {options.port} of 127.0.0.1 cannot be used: {error}") from error
+        raise CommandError(f"port {port} of 127.0.0.1 cannot be used: {error}") from error
 
 
 def _first(wanted: str | None) -> RunRecord | None:

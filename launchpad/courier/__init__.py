@@ -1,11 +1,12 @@
 """Courier: calls between the parts of a program, over sockets of its own.
 
-server = courier.Server("counter", address="unix:/run/user/1000/counter.sock")
-server.bind("add", counter.add)
-server.start()
+Example:
+    server = lp.courier.Server("counter", address="unix:/run/user/1000/counter.sock")
+    server.bind("add", counter.add)
+    server.start()
 
-client = courier.Client("unix:/run/user/1000/counter.sock")
-client.add(1)
+    client = lp.courier.Client("unix:/run/user/1000/counter.sock")
+    client.add(1)
 
 Its parts, each a package:
 

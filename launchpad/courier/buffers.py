@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-import sys
 import weakref
 from collections.abc import Sequence
 
@@ -19,8 +18,6 @@ _MAPPED_FROM = 256 << 10  # malloc does as well below that
 _HUGE_PAGE, _PAGE = 2 << 20, 64 << 10
 _MAX_IDLE = 256 << 20  # bytes
 _MAX_BLOCKS = 16
-# References to an idle block, in `allocate`: the list, a copy of it, a name, an argument.
-_UNUSED = 4
 
 _HUGE = getattr(mmap, "MADV_HUGEPAGE", None)
 
@@ -47,14 +44,15 @@ def allocate(n: int) -> memoryview:
     size = -(-n // _PAGE) * _PAGE
     # The smallest idle block that is not much too large: what is used of it may be kept for long.
     for block in sorted(_idle, key=len):
-        # A finalizer may have brought its array back to life after we were told of its death.
-        is_unused = sys.getrefcount(block) <= _UNUSED
-        if is_unused and size <= len(block) <= size + size // 4:
+        if size <= len(block) <= size + size // 4:
             try:
                 _idle.remove(block)
+                # A finalizer may have brought its array back to life after we were told of its death: this
+                # changes nothing, and is refused while there is an array in the block.
+                block.resize(len(block))
                 break
-            except ValueError:  # another thread was faster
-                continue
+            except (ValueError, BufferError, SystemError):
+                continue  # another thread was faster; there is one; or this platform cannot tell
     else:
         try:
             block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

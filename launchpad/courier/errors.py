@@ -53,17 +53,37 @@ class CourierError(Exception):
 
 
 class NotSent(CourierError):
-    """The call did not run, for certain: it is safe to make it again."""
+    """The call did not run, for certain: it is safe to make it again.
+
+    Example:
+        try:
+            lp.with_options(learner, wait_for_ready=False).step(batch)
+        except lp.courier.NotSent:
+            print("the learner is not up yet")
+    """
 
 
 class Refused(NotSent):
-    """The server refused the handshake: a wrong token, or another version of courier."""
+    """The server refused the handshake: a wrong token, or another version of courier.
+
+    Example:
+        try:
+            lp.courier.Client(address, token=b"of another run").step()
+        except lp.courier.Refused as error:
+            print(error)
+    """
 
 
 class OutcomeUnknown(CourierError):
     """The connection ended while the call was in flight: it may have run, fully or in part.
 
     Courier never repeats such a call. Make it again only if the method may run twice.
+
+    Example:
+        try:
+            account.deposit(10)
+        except lp.courier.OutcomeUnknown:
+            print(f"now there are {account.balance()}")     # it may have run
     """
 
 
@@ -71,26 +91,61 @@ class StreamBroken(OutcomeUnknown):
     """The connection ended in the middle of a stream: what came before it is all that there will be.
 
     Courier never resumes a stream. Call the method again if it may run twice.
+
+    Example:
+        rows = []
+        try:
+            for row in table.rows():
+                rows.append(row)
+        except lp.courier.StreamBroken:
+            print(f"the first {len(rows)} rows, and there are more")
     """
 
 
 class WorkerFailed(CourierError):
-    """The supervisor knows that the worker behind this address has failed."""
+    """The supervisor knows that the worker behind this address has failed.
+
+    Example:
+        try:
+            learner.step(batch)
+        except lp.courier.WorkerFailed as error:
+            print(f"{error.server} does not come back")
+    """
 
 
 class DeadlineExceeded(CourierError, TimeoutError):
-    """No answer arrived in time. The method may have run, or be running still."""
+    """No answer arrived in time. The method may have run, or be running still.
+
+    Example:
+        try:
+            loss = lp.with_options(learner, timeout_s=0.1).step(batch)
+        except lp.courier.DeadlineExceeded:
+            print("no loss within 0.1 s")
+    """
 
 
 class MessageTooLarge(CourierError, ValueError):
     """Arguments or a result are larger than the other side takes at once; nothing was sent.
 
     If it is the result, the method has run.
+
+    Example:
+        try:
+            learner.step(batch)
+        except lp.courier.MessageTooLarge as error:
+            print(error)                            # how large it is, and how large it may be
     """
 
 
 class ProtocolError(CourierError):
-    """The peer sent bytes that no courier sends, or more than the limit allows."""
+    """The peer sent bytes that no courier sends, or more than the limit allows.
+
+    Example:
+        try:
+            client.step()
+        except lp.courier.ProtocolError as error:
+            print(f"no courier server at {error.address}")
+    """
 
 
 class RemoteError(CourierError):
@@ -98,6 +153,12 @@ class RemoteError(CourierError):
 
     Where the type at least can be imported here, the error is an instance of both, so that
     `except ThatType` still catches it.
+
+    Example:
+        try:
+            learner.step(batch)
+        except lp.courier.RemoteError as error:
+            print(error.type_name, error.traceback)
 
     Attributes:
         type_name: the exception's (or result's) type over there, `module.Name`.
@@ -123,7 +184,14 @@ class RemoteError(CourierError):
 
 
 class MethodNotFound(RemoteError, AttributeError):
-    """The server serves no method of this name. `available` lists those that it does serve."""
+    """The server serves no method of this name. `available` lists those that it does serve.
+
+    Example:
+        try:
+            learner.stepp(batch)
+        except lp.courier.MethodNotFound as error:
+            print(error.available)
+    """
 
     def __init__(self, message: str = "", *, available: Iterable[str] = (), **where: Any) -> None:
         RemoteError.__init__(self, message, **where)
@@ -134,6 +202,12 @@ class RemoteTraceback(Exception):
     """The traceback of the other side, as the `__cause__` of an exception that came from there.
 
     `origin` is the server in which it was first raised, however many calls it came through.
+
+    Example:
+        try:
+            learner.step(batch)
+        except ValueError as error:
+            print(error.__cause__)                  # the lines over there
     """
 
     def __init__(self, text: str, origin: str = "") -> None:

@@ -68,6 +68,10 @@ class Replay:
     has calls of that caller left, fails with ReplayError. So does a server that was not started so often, or
     not at all, when it was recorded.
 
+    Example:
+        parameters = program.add_node(lp.CourierNode(Parameters), label="parameters")
+        replayed = parameters.through(lp.edges.Replay("runs/a"))   # for the workers, in its place
+
     Raises:
         DefinitionError: there is no recording.
     """

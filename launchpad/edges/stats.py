@@ -30,6 +30,10 @@ Row = tuple[Place, MethodStats]
 class EdgeStats:
     """The calls of one method, by one caller, to one server.
 
+    Example:
+        for edge in running.edges():
+            print(f"{edge.caller} has called {edge.server}.{edge.method} {edge.calls} times")
+
     Attributes:
         caller: A worker's name; `pid 4711` for the script, or another process.
         calls: How many it has made, those in flight included.

@@ -10,8 +10,11 @@ from launchpad.errors import LaunchError
 from launchpad.launch.rundir.history import RunHistory
 from launchpad.launch.rundir.record import RunRecord, WorkerStatus
 from launchpad.metrics.program_metrics import Metrics
+from launchpad.trace import Trace
 
 _POLL_S = 5.0
+_TRACED_S = 60.0
+"""How long after the recording there may be no trace yet."""
 
 
 class Detached:
@@ -40,12 +43,12 @@ class Detached:
         return list(self._ask("status"))
 
     def metrics(self, timeout_s: float = 5.0) -> Metrics:
-        """The numbers of the program, as `Running.metrics`; not on Kubernetes, where it is a LaunchError."""
+        """The numbers of the program, as `Running.metrics`."""
         metrics: Metrics = self._ask("metrics", timeout_s)
         return metrics
 
     def history(self) -> RunHistory:
-        """What has become of the run so far; not on Kubernetes, where it is a LaunchError."""
+        """What has become of the run so far."""
         history: RunHistory = self._ask("history")
         return history
 
@@ -77,6 +80,24 @@ class Detached:
         self.ask_to_stop(at_once)
         while not self._ask("wait", _POLL_S):
             continue
+
+    def ask_to_restart(self, worker: str) -> None:
+        """Asks for the next attempt of a worker, as `Running.restart`, and waits for nothing.
+
+        Raises:
+            KeyError: there is no such worker.
+            NotRunningError: the program ends, or has ended.
+        """
+        self._ask("ask_to_restart", worker)
+
+    def trace(self, seconds: float = 5.0) -> Trace:
+        """What the workers do for some seconds, as `Running.trace`."""
+        trace: Trace = self._ask("trace", seconds, timeout_s=seconds + _TRACED_S)
+        return trace
+
+    def picture(self) -> dict[str, Any]:
+        """The program as plain data, for `python -m launchpad graph`."""
+        return dict(self._ask("picture"))
 
     def logs(self, worker: str, offset: int = 0) -> str:
         """What a worker has printed so far, in all attempts, from a character on."""

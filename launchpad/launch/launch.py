@@ -181,7 +181,7 @@ def launch(
     if detach:
         return backend.detach(planned, grace_s)
 
-    from launchpad.launch import script_exit
+    from launchpad.launch import script_exit, view_process
     from launchpad.launch.running import Running
 
     launcher = context.try_current()
@@ -196,6 +196,8 @@ def launch(
     with signals.KeyboardInterruptHandler(lambda at_once: None) as ctrl_c:
         running = Running.start(planned, backend, run, output, grace_s)
         script_exit.watch(running)
+        if launcher is None and not backend.is_test and flags.read(flags.VIEW):
+            view_process.start(running.run_id)
         if test_case is not None:
             test_case.addCleanup(running.stop_and_wait)
         if launcher is not None:

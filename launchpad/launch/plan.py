@@ -24,6 +24,10 @@ from launchpad.restart_policy import NO_RESTARTS, RestartPolicy
 class WorkerPlan:
     """One worker: an executable with its addresses and resources.
 
+    Example:
+        for worker in lp.plan(program, "local_mp").workers:
+            print(worker.name, worker.kind, worker.calls, worker.gpus)
+
     Attributes:
         name: Unique in the program: `actor-3`; `trainer-0.1` for a part of a colocation.
         kind: The node as a person would write it, `CourierNode(Actor)`.
@@ -138,7 +142,11 @@ class LaunchPlan:
         return {name: at for worker in self.workers for name, at in worker.endpoints.items()}
 
     def worker(self, name: str) -> WorkerPlan:
-        """The worker with this name; KeyError if there is none."""
+        """The worker with this name.
+
+        Raises:
+            KeyError: there is none.
+        """
         for worker in self.workers:
             if worker.name == name:
                 return worker

@@ -40,7 +40,11 @@ _LOCAL = ("local_mt", "local_mp", "test_mt", "test_mp")
 
 
 class LaunchType(enum.Enum):
-    """How a program runs. Backends of other packages are given by name, as a string."""
+    """How a program runs. Backends of other packages are given by name, as a string.
+
+    Example:
+        lp.launch(program, lp.LaunchType.LOCAL_MULTI_PROCESSING)        # "local_mp"
+    """
 
     LOCAL_MULTI_THREADING = "local_mt"
     LOCAL_MULTI_PROCESSING = "local_mp"
@@ -111,12 +115,20 @@ def detached(warn: Callable[[str], object] = lambda why: None) -> list[Detached]
 
 
 def is_local_launch(launch_type: LaunchType | str) -> bool:
-    """Whether it is local_mt or local_mp."""
+    """Whether it is local_mt or local_mp.
+
+    Example:
+        folder = "/tmp/logs" if lp.is_local_launch("local_mp") else "/shared/logs"
+    """
     return launch_type_name(launch_type) in ("local_mt", "local_mp")
 
 
 def is_local_launch_or_test(launch_type: LaunchType | str) -> bool:
-    """Whether it runs on this host, tests included."""
+    """Whether it runs on this host, tests included.
+
+    Example:
+        assert lp.is_local_launch_or_test("test_mp")
+    """
     return launch_type_name(launch_type) in _LOCAL
 
 

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, TextIO
 
 from launchpad.errors import LaunchError, ProgramFailed
+from launchpad.graph_picture import picture_of
 from launchpad.launch.backends.backend import Backend
 from launchpad.launch.output.printer import Output
 from launchpad.launch.plan import LaunchPlan
-from launchpad.launch.rundir import record
+from launchpad.launch.rundir import control_server, record
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.rundir.history import RunHistory
 from launchpad.launch.rundir.record import WorkerStatus
 from launchpad.launch.running import Running
 from launchpad.metrics.program_metrics import Metrics
+from launchpad.trace import Trace
 
 
 class RemoteLauncher:
@@ -62,8 +65,17 @@ class RemoteLauncher:
         self._begun().ask_to_stop(at_once)
 
     def stacks(self, workers: Sequence[str]) -> dict[str, str]:
-        running = self._begun()
-        return {worker: running.stacks(worker) for worker in workers}
+        return control_server.stacks_of(workers, self._begun().stacks)
+
+    def ask_to_restart(self, worker: str) -> None:
+        self._begun().ask_to_restart(worker, control_server.RESTARTED)
+
+    def trace(self, seconds: float) -> Trace:
+        return self._begun().trace(seconds)
+
+    def picture(self) -> dict[str, Any]:
+        """What `Picture.from_dict` draws; the record that others have of the run is without it."""
+        return asdict(picture_of(self._begun().plan))
 
     def logs(self, worker: str, offset: int = 0) -> str:
         return self._begun().logs(worker)[offset:]

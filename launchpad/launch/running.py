@@ -79,8 +79,10 @@ class Running:
     ) -> Running:
         """Starts a planned program, for `lp.launch`. When that fails, nothing of it is left.
 
-        The plan's devices and endpoints become final here. LaunchError: the backend could not start, or there
-        is no room for another thread or socket.
+        The plan's devices and endpoints become final here.
+
+        Raises:
+            LaunchError: the backend could not start, or there is no room for another thread or socket.
         """
         inbox: Inbox = Inbox()
         undo = contextlib.ExitStack()
@@ -131,7 +133,6 @@ class Running:
     def _publish(self, output: Output, undo: contextlib.ExitStack) -> None:
         """Lets `python -m launchpad` find this program; its workers have begun meanwhile."""
         record.write(self._run, self.plan)
-        restarted_by_cli = "restarted by `python -m launchpad restart`"
         by_cli, inbox = "stopped by `python -m launchpad stop`", self._runner.inbox
         try:
             control = control_server.serve(
@@ -139,7 +140,7 @@ class Running:
                 status=self.status,
                 stop=lambda now: inbox.put(StopRequest(by_cli, now, "stopping, as asked")),
                 stacks=self.stacks,
-                restart=lambda worker: self._runner.request_restart(worker, restarted_by_cli),
+                restart=lambda worker: self.ask_to_restart(worker, control_server.RESTARTED),
                 attach=lambda worker, *to: self._runner.workers_of(worker).attach(worker, *to),
                 metrics=self.metrics,
                 trace=self.trace,
@@ -360,6 +361,10 @@ class Running:
             NotRunningError: the program ends, or has ended.
         """
         self._runner.restart(worker, reason)
+
+    def ask_to_restart(self, worker: str, reason: str) -> None:
+        """As `restart`, and waits for nothing."""
+        self._runner.request_restart(worker, reason)
 
     def ask_to_stop(self, at_once: bool = False) -> None:
         """What Ctrl-C does: asks the program to stop and waits for nothing, not even a lock.

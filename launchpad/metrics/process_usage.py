@@ -20,6 +20,11 @@ _TICKS_PER_S, _PAGE_BYTES = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 class ProcessUsage:
     """What a worker's process uses. Processes that it has started are not in it.
 
+    Example:
+        for worker in running.metrics().workers:
+            if usage := worker.process:
+                print(f"{worker.worker} {usage.memory_bytes >> 20} MiB, {usage.cpu_percent:.0f}% of a CPU")
+
     Attributes:
         cpu_s: The CPU time of all its threads.
         period_s: How long that took: since the process began, or since an earlier look.

@@ -22,6 +22,9 @@ from launchpad.metrics.process_usage import ProcessUsage
 class WorkerMetrics:
     """A worker at a moment.
 
+    Example:
+        silent = [each.worker for each in running.metrics().workers if each.is_silent]
+
     Attributes:
         worker: Its name: `actor-3`.
         label: Its group: `actor`.

@@ -34,7 +34,14 @@ _CLIENT_OPTIONS = frozenset({"call_timeout", "wait_for_ready", "max_bytes", "com
 
 
 class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
-    """Stands for a CourierNode; in a worker it turns into a `CourierClient`."""
+    """Stands for a CourierNode; in a worker it turns into a `CourierClient`.
+
+    Example:
+        learner = program.add_node(lp.CourierNode(Learner), label="learner")
+        with lp.launch(program):
+            client = learner.dereference()          # in the script; nodes that are given it find a client
+            loss = client.step([1.0, 2.0])
+    """
 
     made_into: ClassVar[type | None] = None
     """What is made of the client, for nodes whose clients have methods of their own; takes the client."""
@@ -62,8 +69,8 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
 
         Args:
             transforms: `lp.edges.Delay` and `Bandwidth` hold up the messages of each client that this
-              handle turns into. `Record` and `Replay` are the server's: they hold for all
-              of its calls.
+                handle turns into. `Record` and `Replay` are the server's: they hold for all
+                of its calls.
 
         Raises:
             TypeError: something else.
@@ -136,7 +143,7 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
         constructor: A class, or a function that returns an object.
         courier_kwargs: Options of the server: `thread_pool_size`, `max_bytes`, `also_at`.
         courier_client_kwargs: Options of the clients that its handles turn into: `call_timeout` in seconds,
-          `wait_for_ready`, `compress`, `max_bytes`.
+            `wait_for_ready`, `compress`, `max_bytes`.
     """
 
     _may_be_configured = True

@@ -24,7 +24,12 @@ from launchpad.nodes.base import Node
 
 
 class ReverbHandle(Handle[Any]):
-    """Stands for a ReverbNode; in a worker it turns into a `reverb.Client`."""
+    """Stands for a ReverbNode; in a worker it turns into a `reverb.Client`.
+
+    Example:
+        replay = program.add_node(lp.ReverbNode(make_tables), label="replay")
+        program.add_node(lp.PyNode(sample, replay), label="learner")     # in sample: a reverb.Client
+    """
 
     def __init__(self, node: Node[Any], address: Address) -> None:
         super().__init__(node)
@@ -40,7 +45,7 @@ class ReverbNode(Node[ReverbHandle]):
 
     Example:
         def make_tables():
-          return [reverb.Table("replay", sampler=…, remover=…, max_size=10_000, rate_limiter=…)]
+          return [reverb.Table.queue("replay", max_size=10_000)]
 
         replay = program.add_node(lp.ReverbNode(make_tables), label="replay")
         program.add_node(lp.CourierNode(Actor, replay), label="actor")   # in Actor: replay.insert(…)
@@ -53,6 +58,10 @@ class ReverbNode(Node[ReverbHandle]):
             the stop. None: only when a client asks for it.
 
     It stops last: what samples from a server that has gone is not told, and waits for it for ever.
+
+    Raises:
+        DefinitionError: a time that is not more than 0.
+        TypeError: what makes the tables cannot be called.
     """
 
     stops_last = True

@@ -65,6 +65,10 @@ class QueueSession:
 class QueueReport:
     """A consumer ended with items in its hands, which it may have handled.
 
+    Example:
+        for report in queue.reports():
+            print(report.consumer, report.numbers, report.items)
+
     Attributes:
         consumer, attempt: Which worker, and which start of it.
         numbers: The items' numbers in the order in which they were put, from 1.
@@ -101,6 +105,10 @@ class QueueStats:
 
         put                              waiting + in_hand + handled + lost + dropped
         taken                            in_hand + handled + lost + returned + redelivered
+
+    Example:
+        stats = queue.stats()
+        print(f"{stats.waiting} wait, {stats.handled} of {stats.put} are handled")
 
     Attributes:
         put: Items accepted.

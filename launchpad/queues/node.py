@@ -29,7 +29,12 @@ _log = logging.getLogger("launchpad.queue")
 
 
 class QueueHandle(CourierHandle[Any], Generic[T]):
-    """Stands for a QueueNode; in a worker it turns into an `lp.Queue`."""
+    """Stands for a QueueNode; in a worker it turns into an `lp.Queue`.
+
+    Example:
+        rows = program.add_node(lp.QueueNode(maxsize=100), label="rows")
+        program.add_node(lp.PyNode(read, rows), label="reader")          # in read: rows.put(row)
+    """
 
     made_into = Queue
 
@@ -51,10 +56,10 @@ class QueueNode(Node["QueueHandle[T]"], Generic[T]):
     Args:
         maxsize: How many items wait at most; `put` waits for room.
         producers: How many workers put into it: when so many have closed, iteration ends. None: it ends only
-          when it is cancelled, or with the program. A worker that is started again counts once, and has not
-          closed.
+            when it is cancelled, or with the program. A worker that is started again counts once, and has not
+            closed.
         redeliver: Whether what a consumer had in hand when it died is delivered again. It may have been
-          handled: without, such items are counted and listed as lost, and consumers fetch none ahead.
+            handled: without, such items are counted and listed as lost, and consumers fetch none ahead.
 
     It is asked to stop last, so that what others put at their end arrives. What it holds is in memory. If its
     worker fails the program does, unless its group has a restart policy: then all others get QueueLost.

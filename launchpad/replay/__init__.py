@@ -1,10 +1,14 @@
 """Experience replay: what a `lp.ReplayNode` has, and what its clients do with it.
 
-Table(name, sampler, remover, max_size, max_times_sampled, rate_limiter)
-    sampler, remover    Uniform, Prioritized, Fifo, Lifo, MaxHeap, MinHeap
-    rate_limiter        MinSize, SampleToInsertRatio, QueueLimiter, StackLimiter
-ReplayClient            insert, sample, batches, update_priorities; and makes writers
-    writers             TrajectoryWriter, NStepWriter, SequenceWriter
+    Table(name, sampler, remover, max_size, max_times_sampled, rate_limiter)
+        sampler, remover    Uniform, Prioritized, Fifo, Lifo, MaxHeap, MinHeap
+        rate_limiter        MinSize, SampleToInsertRatio, QueueLimiter, StackLimiter
+    ReplayClient            insert, sample, batches, update_priorities; and makes writers
+        writers             TrajectoryWriter, NStepWriter, SequenceWriter
+
+Example:
+    table = lp.replay.Table("all", lp.replay.Uniform(), lp.replay.Fifo(), max_size=1000)
+    replay = program.add_node(lp.ReplayNode([table]), label="replay")
 """
 
 from launchpad.replay.batches import Batches

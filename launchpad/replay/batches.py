@@ -20,6 +20,15 @@ class Batches:
     What the sampling raises, `next` raises, and then StopIteration. It ends with `close()`, with its `with`
     block, or when it is dropped; the thread within half a second of that, also where it waits for items: it
     takes none any more.
+
+    Example:
+        with replay.batches("transitions", batch_size=32) as batches:
+            for batch in batches:
+                if train_on(batch.data) < 0.1:
+                    break
+
+    Raises:
+        ValueError: `batch_size` or `prefetch` is less than 1.
     """
 
     def __init__(

@@ -36,6 +36,10 @@ Inserts = tuple[bytes, int, Sequence[Any], Sequence[Any], Sequence[Any]]
 class SampleInfo(NamedTuple):
     """What is known of a sampled item; of a batch, each of these is an array with a number for each item.
 
+    Example:
+        info = replay.sample_batch("transitions", batch_size=32).info
+        weights = (info.probability * info.table_size) ** -0.4
+
     Attributes:
         key: Which item it is, for `update_priorities` and `delete`.
         probability: With which it was chosen; for importance weights.
@@ -52,7 +56,12 @@ class SampleInfo(NamedTuple):
 
 
 class ReplaySample(NamedTuple):
-    """An item that was sampled, or a batch of them: the same structure with a new first axis."""
+    """An item that was sampled, or a batch of them: the same structure with a new first axis.
+
+    Example:
+        batch = replay.sample_batch("transitions", batch_size=32)
+        print(batch.data["reward"].mean(), batch.info.probability)
+    """
 
     info: SampleInfo
     data: Any
@@ -201,7 +210,11 @@ class ReplayClient:
     def update_priorities(
         self, table: str, keys: Iterable[int], priorities: Iterable[float]
     ) -> int:
-        """Sets the priorities of items; returns of how many. Those that have gone are passed over."""
+        """Sets the priorities of items; returns of how many. Those that have gone are passed over.
+
+        Raises:
+            ValueError: there is not a priority for each key.
+        """
         updates = [*map(int, keys)], [*map(float, priorities)]
         if len(updates[0]) != len(updates[1]):
             raise ValueError(f"{len(updates[0])} keys and {len(updates[1])} priorities")

@@ -24,7 +24,12 @@ from launchpad.replay.table import Table
 
 
 class ReplayHandle(CourierHandle[ReplayServer]):
-    """Stands for a ReplayNode; in a worker it turns into a `lp.replay.ReplayClient`."""
+    """Stands for a ReplayNode; in a worker it turns into a `lp.replay.ReplayClient`.
+
+    Example:
+        replay = program.add_node(lp.ReplayNode([lp.replay.Table.queue("rows", 100)]), label="replay")
+        program.add_node(lp.PyNode(act, replay), label="actor")          # in act: replay.insert(…)
+    """
 
     made_into = ReplayClient
 

@@ -19,6 +19,9 @@ from launchpad.errors import DefinitionError
 class RateLimiter:
     """Decides by these bounds; one usually wants MinSize, SampleToInsertRatio, or a `Table.queue`.
 
+    Example:
+        lp.replay.RateLimiter(samples_per_insert=4, min_size_to_sample=100, min_diff=300, max_diff=500)
+
     Args:
         samples_per_insert: How often an item is sampled on average.
         min_size_to_sample: How many items must be there to be sampled from.
@@ -93,7 +96,13 @@ class RateLimiter:
 
 
 class MinSize(RateLimiter):
-    """Samples wait until there are so many items; inserts never wait."""
+    """Samples wait until there are so many items; inserts never wait.
+
+    Example:
+        lp.replay.Table(
+            "warm", lp.replay.Uniform(), lp.replay.Fifo(), 1000, rate_limiter=lp.replay.MinSize(100)
+        )
+    """
 
     def __init__(self, min_size_to_sample: int) -> None:
         super().__init__(1.0, min_size_to_sample, -math.inf, math.inf)
@@ -153,7 +162,14 @@ class SampleToInsertRatio(RateLimiter):
 
 
 class QueueLimiter(RateLimiter):
-    """Each item is sampled once, and inserts wait while `size` of them have not been: `Table.queue`."""
+    """Each item is sampled once, and inserts wait while `size` of them have not been: `Table.queue`.
+
+    Example:
+        lp.replay.Table.queue("rows", max_size=100)     # has one
+
+    Raises:
+        DefinitionError: the size is less than 1.
+    """
 
     def __init__(self, size: int) -> None:
         if size < 1:
@@ -165,4 +181,8 @@ class QueueLimiter(RateLimiter):
 
 
 class StackLimiter(QueueLimiter):
-    """The same for a table of which the newest is taken first: `Table.stack`."""
+    """The same for a table of which the newest is taken first: `Table.stack`.
+
+    Example:
+        lp.replay.Table.stack("newest", max_size=100)   # has one
+    """

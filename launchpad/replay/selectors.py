@@ -24,6 +24,12 @@ class Selector(abc.ABC):
     """Chooses among the keys of a table. Used by one thread at a time.
 
     `insert` takes a new key, `update`, `delete` and `sample` need one that is there: KeyError, or IndexError.
+
+    Example:
+        selector = lp.replay.Prioritized(1.0)       # a table has two of them, and calls them so
+        selector.insert(1, priority=3.0)
+        selector.insert(2, priority=1.0)
+        key, probability = selector.sample()        # 1 0.75, or 2 0.25
     """
 
     @abc.abstractmethod
@@ -40,7 +46,11 @@ class Selector(abc.ABC):
 
     @abc.abstractmethod
     def sample(self) -> tuple[int, float]:
-        """A key, and the probability with which it was chosen."""
+        """A key, and the probability with which it was chosen.
+
+        Raises:
+            IndexError: there is none.
+        """
 
     @abc.abstractmethod
     def clear(self) -> None:
@@ -50,7 +60,11 @@ class Selector(abc.ABC):
     def __len__(self) -> int: ...
 
     def check(self, priority: float) -> None:
-        """Raises ValueError for a priority that it cannot take."""
+        """Looks at a priority before anything is changed.
+
+        Raises:
+            ValueError: it cannot take this priority.
+        """
         if math.isnan(priority):
             raise ValueError(f"{self!r} takes a number as a priority, not {priority!r}")
 
@@ -63,7 +77,11 @@ class Selector(abc.ABC):
 
 
 class Uniform(Selector):
-    """Any item, all with the same probability."""
+    """Any item, all with the same probability.
+
+    Example:
+        lp.replay.Table("all", sampler=lp.replay.Uniform(), remover=lp.replay.Fifo(), max_size=1000)
+    """
 
     def __init__(self) -> None:
         self._random = random.Random()
@@ -109,6 +127,12 @@ class Prioritized(Selector):
 
     A sum tree: leaf i is the weight of the i-th key, every other node the sum of the two below it. Sums are
     computed anew on the way up, so that no rounding errors add up.
+
+    Example:
+        lp.replay.Table("errors", lp.replay.Prioritized(0.6), remover=lp.replay.Fifo(), max_size=1000)
+
+    Raises:
+        ValueError: the exponent is less than 0, or not finite.
     """
 
     def __init__(self, priority_exponent: float) -> None:
@@ -120,7 +144,11 @@ class Prioritized(Selector):
         self.clear()
 
     def check(self, priority: float) -> None:
-        """Besides, it is not negative, and the weight that it gives is finite."""
+        """Besides, it is not negative, and the weight that it gives is finite.
+
+        Raises:
+            ValueError: it cannot take this priority.
+        """
         try:
             weight = self._weight(priority) if priority >= 0 else math.nan
         except OverflowError:
@@ -199,7 +227,11 @@ class Prioritized(Selector):
 
 
 class Fifo(Selector):
-    """The item that was inserted first."""
+    """The item that was inserted first.
+
+    Example:
+        lp.replay.Table("recent", sampler=lp.replay.Uniform(), remover=lp.replay.Fifo(), max_size=1000)
+    """
 
     _is_last = False
 
@@ -228,7 +260,11 @@ class Fifo(Selector):
 
 
 class Lifo(Fifo):
-    """The item that was inserted last."""
+    """The item that was inserted last.
+
+    Example:
+        lp.replay.Table("newest", sampler=lp.replay.Lifo(), remover=lp.replay.Fifo(), max_size=1000)
+    """
 
     _is_last = True
 
@@ -237,6 +273,9 @@ class MinHeap(Selector):
     """The item of the lowest priority; of those with equal ones, that whose priority was set first.
 
     A table that was restored does not know that order any more: of equals, the one inserted first then.
+
+    Example:
+        lp.replay.Table("best", sampler=lp.replay.Uniform(), remover=lp.replay.MinHeap(), max_size=1000)
     """
 
     _sign = 1.0
@@ -282,6 +321,10 @@ class MinHeap(Selector):
 
 
 class MaxHeap(MinHeap):
-    """The item of the highest priority; of those with equal ones, that whose priority was set first."""
+    """The item of the highest priority; of those with equal ones, that whose priority was set first.
+
+    Example:
+        lp.replay.Table("best", sampler=lp.replay.MaxHeap(), remover=lp.replay.MinHeap(), max_size=1000)
+    """
 
     _sign = -1.0

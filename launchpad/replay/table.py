@@ -44,6 +44,10 @@ class Sampled(NamedTuple):
 class TableInfo:
     """How a table is, and what has happened to it since it was made or reset.
 
+    Example:
+        info = replay.info()["transitions"]
+        print(f"{info.size} of {info.max_size} items; {info.samples / info.inserts:.1f} samples each")
+
     Attributes:
         diff: `inserts · samples_per_insert - samples`, which the limiter keeps between min_diff and max_diff.
         lowest_diff, highest_diff: What it was at least and at most, since there were enough items to sample.

@@ -26,7 +26,7 @@ class Fence:
 
     Attributes:
         lock: Held during each change. It is taken by `with` itself: a thread may be interrupted anywhere in a
-          method that takes it.
+            method that takes it.
     """
 
     def __init__(self) -> None:

@@ -30,6 +30,10 @@ CallId = int | str
 class Findings:
     """What a history shows. Each list is of calls, by their ids.
 
+    Example:
+        found = history.read()
+        assert not found.lost and not found.repeated
+
     Attributes:
         acknowledged: How often each result was seen by callers: `ok`, `OutcomeUnknown`, …
         lost: `ok`, but never run.

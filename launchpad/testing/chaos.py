@@ -41,6 +41,12 @@ class Kill:
     """A kill: of which worker, which attempt, in which state, and when since the block began.
 
     `how` is the signal; where workers are threads, `Stopped`, the exception that was raised instead.
+
+    Example:
+        with lp.testing.KillWorkers(running, ["mapper"], seed=7, at_most=1) as kills:
+            running.wait(60)
+        for kill in kills.done:
+            print(kill.worker, kill.attempt, kill.how)
     """
 
     worker: str

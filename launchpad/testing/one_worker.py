@@ -41,8 +41,9 @@ def worker(
 
     Args:
         state: The folder of a launch with `state=…`, or its URL, with which there is no `state_dir`. Without
-          one nothing can be saved, and nothing has been.
-        rank, of: Its `replica_index`, and how many replicas its group has.
+            one nothing can be saved, and nothing has been.
+        rank: Its `replica_index`.
+        of: How many replicas its group has.
         attempt: The number of its attempt.
 
     Raises:

@@ -33,7 +33,7 @@ def run(
         program: What to run.
         timeout_s: The time limit.
         launch_type: `test_mt` for threads, `test_mp` for processes.
-        local_resources, restart, resources, options: As for `lp.launch`.
+        options: As for `lp.launch`, like those before it.
 
     Returns:
         The Running that has ended, for its logs and status.

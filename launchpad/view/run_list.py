@@ -14,11 +14,17 @@ class RunList:
 
     Args:
         find_all: The runs, the newest last.
-        connect: As for `WatchedRun`.
+        connect, may_control: As for `WatchedRun`.
     """
 
-    def __init__(self, find_all: Callable[[], Sequence[RunRecord]], connect: Connect) -> None:
-        self._find_all, self._connect = find_all, connect
+    def __init__(
+        self,
+        find_all: Callable[[], Sequence[RunRecord]],
+        connect: Connect,
+        *,
+        may_control: bool = False,
+    ) -> None:
+        self._find_all, self._connect, self._may_control = find_all, connect, may_control
         self._watched: dict[str, WatchedRun] = {}
         self._lock = threading.Lock()
 
@@ -40,6 +46,7 @@ class RunList:
             self._watch(record)
 
     def _watch(self, record: RunRecord) -> WatchedRun:
-        run = self._watched[record.run_id] = WatchedRun(record, self._connect)
+        run = WatchedRun(record, self._connect, may_control=self._may_control)
+        self._watched[record.run_id] = run
         run.start()
         return run

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from nicegui import ui
 
 from launchpad.view.access import AccessControl
-from launchpad.view.pages import failure, program, runs, worker
+from launchpad.view.pages import failure, program, runs, time_lines, worker
 from launchpad.view.run_list import RunList
 
 _HOST = "127.0.0.1"
@@ -70,3 +70,4 @@ def _add_pages(run_list: RunList) -> None:
     add("/run/{run_id}", program.show)
     add("/run/{run_id}/worker/{name}", worker.show)
     add("/run/{run_id}/failure", failure.show)
+    add("/run/{run_id}/time-lines", time_lines.show)

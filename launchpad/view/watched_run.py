@@ -28,6 +28,7 @@ from launchpad.launch.rundir import history as run_history
 from launchpad.launch.rundir.history import AttemptRecord, RunHistory
 from launchpad.launch.rundir.record import RunRecord
 from launchpad.metrics.program_metrics import Metrics
+from launchpad.trace import Trace
 from launchpad.view.looks import Look, Observer, flows_of
 
 _STATUS_S, _METRICS_S = 0.25, 1.0
@@ -42,23 +43,31 @@ _REMOTE_LOG_S = 5.0
 _WITHIN_S = 2.0
 """How long workers may take to answer."""
 
+_TRACED_S = 30.0
+"""So much longer than it records a program may take to answer."""
+
 Connect = Callable[[RunRecord], AbstractContextManager[Any]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sample:
-    """What a chart shows of a moment: of a program, or of a worker.
+    """What a chart shows of the time since the sample before: of a program, or of a worker.
 
     Attributes:
         at: In seconds since 1970.
         calls_per_s, errors_per_s: Of a worker, those that it has made.
+        cpu_percent, memory_bytes: None where they are not known, or only those of the whole launcher.
+        gpu_percent: Of all workers that have GPUs, on average; None where none has.
+        gpu_memory_bytes: Of a worker. None for a program, in which several may tell of the same GPU.
     """
 
     at: float
     calls_per_s: float
     errors_per_s: float
-    cpu_percent: float
-    memory_bytes: int
+    cpu_percent: float | None
+    memory_bytes: int | None
+    gpu_percent: float | None = None
+    gpu_memory_bytes: int | None = None
 
 
 @dataclass
@@ -67,9 +76,12 @@ class Samples:
 
     program: deque[Sample] = field(default_factory=lambda: deque(maxlen=_KEPT_S))
     workers: dict[str, deque[Sample]] = field(default_factory=dict)
+    _workers_at: float = 0.0
+    _counted: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Worker → its calls and errors since the program began, at its last sample."""
 
-    def add(self, look: Look, flows: Sequence[EdgeStats]) -> None:
-        """Adds what is seen now, `flows` between groups."""
+    def add(self, look: Look, flows: Sequence[EdgeStats], total: Metrics) -> None:
+        """Adds what is seen now: `flows` between groups, and `total` since the program began."""
         now, metrics = time.time(), look.metrics
         if metrics is None:
             return
@@ -77,6 +89,7 @@ class Samples:
         if not usages:  # threads of one process, which each of them tells of
             processes = [w.process for w in metrics.workers if w.process is not None]
             usages = processes[:1]
+        gpus = [usage.gpu_percent for usage in usages if usage.gpu_percent is not None]
         self.program.append(
             Sample(
                 now,
@@ -84,19 +97,30 @@ class Samples:
                 sum(flow.errors for flow in flows) / metrics.period_s,
                 sum(usage.cpu_percent for usage in usages),
                 sum(usage.memory_bytes for usage in usages),
+                sum(gpus) / len(gpus) if gpus else None,
             )
         )
-        every_s = _KEPT_S / _SAMPLES
-        calls: dict[str, tuple[float, float]] = {}
-        for edge in metrics.edges:
-            made, failed = calls.get(edge.caller, (0.0, 0.0))
-            calls[edge.caller] = (made + edge.calls, failed + edge.errors)
+        if now - self._workers_at >= _KEPT_S / _SAMPLES:
+            self._add_workers(look, total, now)
+
+    def _add_workers(self, look: Look, total: Metrics, now: float) -> None:
+        period_s = min(now - self._workers_at, total.uptime_s)
+        self._workers_at = now
+        counted: dict[str, tuple[int, int]] = {}
+        for edge in total.edges:
+            made, failed = counted.get(edge.caller, (0, 0))
+            counted[edge.caller] = made + edge.calls, failed + edge.errors
+        before, self._counted = self._counted, counted
         for worker in look.workers:
+            counts = counted.get(worker.name, (0, 0)), before.get(worker.name, (0, 0))
+            calls, errors = ((n - m) / max(period_s, 1e-3) for n, m in zip(*counts, strict=True))
+            use = worker.usage
             known = self.workers.setdefault(worker.name, deque(maxlen=_SAMPLES))
-            if worker.usage is not None and (not known or now - known[-1].at >= every_s):
-                made, failed = (n / metrics.period_s for n in calls.get(worker.name, (0.0, 0.0)))
-                use = worker.usage
-                known.append(Sample(now, made, failed, use.cpu_percent, use.memory_bytes))
+            if use is None:
+                known.append(Sample(now, calls, errors, None, None))
+            else:
+                numbers = use.cpu_percent, use.memory_bytes, use.gpu_percent, use.gpu_memory_bytes
+                known.append(Sample(now, calls, errors, *numbers))
 
 
 class WatchedRun:
@@ -105,6 +129,7 @@ class WatchedRun:
     Args:
         record: Which.
         connect: Gives a client of its control endpoint, as `launchpad.cli.runs.connected`.
+        may_control: Whether it may be stopped, and its workers restarted, from here.
 
     Attributes:
         version: Greater whenever there is something new.
@@ -118,8 +143,8 @@ class WatchedRun:
         samples: The last hour.
     """
 
-    def __init__(self, record: RunRecord, connect: Connect) -> None:
-        self.record = record
+    def __init__(self, record: RunRecord, connect: Connect, *, may_control: bool = False) -> None:
+        self.record, self.may_control = record, may_control
         self.version = self.states_version = 0
         self.has_ended, self.why_unseen = False, ""
         self.look: Look | None = None
@@ -155,7 +180,7 @@ class WatchedRun:
         return bool(self.record.host)
 
     def history(self) -> RunHistory:
-        """Its attempts and failures so far; of a detached run on Kubernetes, none."""
+        """Its attempts and failures so far."""
         if not self.has_ended:
             with contextlib.suppress(CourierError, LaunchpadError, OSError):
                 found: RunHistory = self.client().history()
@@ -166,6 +191,22 @@ class WatchedRun:
     def stacks(self, worker: str) -> str:
         """Where its threads are now. CourierError, LaunchpadError: it cannot be asked."""
         return str(self.client().stacks([worker])[worker])
+
+    def trace(self, seconds: float) -> Trace:
+        """What the workers do from now on. CourierError, LaunchpadError: it cannot be asked."""
+        client = self.client()
+        if self.is_remote:
+            raise LaunchpadError("a program that was left on a cluster cannot be recorded yet")
+        found: Trace = client.with_options(timeout_s=seconds + _TRACED_S).trace(seconds)
+        return found
+
+    def stop(self) -> None:
+        """Asks the program to stop, as one Ctrl-C does. CourierError, LaunchpadError: it cannot be asked."""
+        self._may_control().stop(False)
+
+    def restart(self, worker: str) -> None:
+        """Asks for a worker to be restarted. CourierError, LaunchpadError: it cannot be asked."""
+        self._may_control().restart(worker)
 
     def log_lines(self, worker: str, text: str, count: int) -> list[str]:
         """The last lines that a worker has printed, in all attempts, of those in which a text is.
@@ -198,6 +239,10 @@ class WatchedRun:
         if not self._connected.wait(_WITHIN_S) or self._client is None:
             raise LaunchpadError(self.why_unseen or f"{self.record.run_id} has ended")
         return self._client
+
+    def _may_control(self) -> Any:
+        assert self.may_control, "no page has a handler for that without --control"
+        return self.client()
 
     def _watch_states(self) -> None:
         """The first thread: connects, and sees what becomes of workers."""
@@ -271,5 +316,5 @@ class WatchedRun:
             self.total, self.flows, self.total_flows = observer.total, flows, total_flows
             if self.look is not None:  # states are seen more often than numbers
                 self.look = Look.of(self._rows, numbers)
-                self.samples.add(self.look, flows)
+                self.samples.add(self.look, flows, observer.total or numbers)
             self.version += 1

@@ -147,6 +147,13 @@ class WorkQueue:
 class Lease:
     """A job that this worker has until it is done, or the worker ends.
 
+    Example:
+        for lease in queue:
+            try:
+                lease.done(render(lease.job))
+            except ValueError as error:
+                lease.fail(error)                   # it is tried again
+
     Attributes:
         key: Of the job.
         job: What was added.

@@ -36,6 +36,10 @@ FAILED = "failed"
 class FinishedJob:
     """A job of a work queue that has come to its end.
 
+    Example:
+        for job in queue.results():
+            print(job.key, job.reasons or job.result)
+
     Attributes:
         key: As it was added; a number if that was without one.
         result: What its worker gave; None if it failed.
@@ -55,6 +59,10 @@ class FinishedJob:
 @dataclass(frozen=True)
 class JobCounts:
     """How many jobs of a work queue are in which state.
+
+    Example:
+        counts = queue.counts()
+        print(f"{counts.done} done, {counts.failed} failed, {counts.pending + counts.leased} to do")
 
     Attributes:
         pending: They wait for a worker.

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,13 @@ from prometheus_client.parser import text_string_to_metric_families
 import launchpad as lp
 from launchpad import __main__ as main
 from launchpad.cli import logs, ps, runs, stacks
+from launchpad.graph_picture import picture_of
 from launchpad.launch import registry
 from launchpad.launch.detached import Detached
 from launchpad.launch.rundir import locations
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.rundir.record import RunRecord
+from launchpad.trace import Trace
 from tests.helpers import scripts, trace_events
 from tests.waiting import until
 
@@ -817,6 +820,46 @@ def test_workers_of_a_run_that_sends_no_numbers_are_listed_without(
     found = json.loads("{" + data)
     assert (found["edges"], found["workers"][0]["state"]) == (None, "running")
     assert capsys.readouterr().err == "launchpad: not on Kubernetes\n"
+
+
+def test_a_detached_run_is_drawn_traced_and_its_worker_restarted(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    places: None,
+) -> None:
+    attempt = 1
+
+    def ask(what: str, *_: object, **options: float) -> Any:
+        nonlocal attempt
+        if what == "ask_to_restart":
+            attempt += 1
+        if what == "status":
+            return [lp.WorkerStatus("loop-0", "loop", "running", attempt, "", "")]
+        if what == "picture":
+            program = lp.Program("far")
+            program.add_node(lp.PyNode(print), label="loop")
+            return asdict(picture_of(program))
+        if what == "trace":
+            assert options["timeout_s"] > 0.5
+            return Trace("far", "far", {}, (), {}, 0, 1, 0, 0, b"")
+        return False
+
+    monkeypatch.setattr(registry, "detached", lambda _: [Detached(record_of("far", tmp_path), ask)])
+    runs.detached_runs.cache_clear()
+    try:
+        file = tmp_path / "trace.json"
+        commands = ["graph far", f"trace far --seconds=0.5 -o {file}", "restart far loop-0"]
+        codes = [main.main(command.split()) for command in commands]
+    finally:
+        runs.detached_runs.cache_clear()
+
+    assert codes == [0, 0, 0]
+    printed = capsys.readouterr().out
+    assert "graph LR" in printed
+    assert "loop-0" in printed
+    assert "attempt 2 began" in printed
+    assert json.loads(file.read_text())
 
 
 def test_a_cluster_that_answers_no_more_is_an_error_that_says_so(

@@ -216,7 +216,7 @@ def test_sound_32_an_argument_that_cannot_be_pickled_is_named(serve, connect, ad
     with pytest.raises(TypeError, match="cannot pickle") as caught:
         connect(address).m([1], held=Holder(threading.Lock()))
 
-    [note] = caught.value.__notes__
+    note = caught.value.__notes__[-1]  # Python 3.14 adds some of its own
     assert "argument 'held' of the call" in note
     assert "because of .part, a _thread.lock" in note
 

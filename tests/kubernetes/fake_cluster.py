@@ -6,6 +6,7 @@ supervisor ── create, delete, annotate ──▶ FakeCluster ◀── run, 
 
 from __future__ import annotations
 
+import base64
 import copy
 import itertools
 import threading
@@ -81,6 +82,11 @@ class FakeCluster:
             if (kind, name) not in self.objects:
                 raise ApiError(404, f'{kind.lower()}s "{name}" not found')
             return copy.deepcopy(self.objects[kind, name])
+
+    def secret(self, name: str) -> dict[str, bytes]:
+        """The files of a Secret."""
+        data = self.read("Secret", name)["data"]
+        return {file: base64.b64decode(content) for file, content in data.items()}
 
     def delete(
         self,

@@ -21,13 +21,17 @@ from launchpad.launch.backends.kubernetes import pod_messages
 from launchpad.launch.backends.kubernetes.api import client, permissions
 from launchpad.launch.backends.kubernetes.api.client import Manifest
 from launchpad.launch.backends.kubernetes.backend import TestKubernetes
+from launchpad.launch.backends.kubernetes.create_run import Submitter
 from launchpad.launch.backends.kubernetes.detached import (
     detached_run,
     launcher_manifests,
     launcher_state,
     runs,
 )
+from launchpad.launch.backends.kubernetes.detached.launcher_manifests import LauncherSpec
 from launchpad.launch.backends.kubernetes.detached.launcher_state import ProgramEnded
+from launchpad.launch.backends.kubernetes.launcher_pod import LauncherPod
+from launchpad.launch.backends.kubernetes.manifests.names import Owner
 from launchpad.launch.backends.kubernetes.pod_messages import PodCommands
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.detached import Detached
@@ -261,17 +265,61 @@ def test_its_output_is_told_apart_by_worker(cluster: FakeCluster, pod: str, left
     assert left.logs("loop-1", offset=3) == "er\n"
 
 
-def test_its_supervisor_is_asked_for_stacks(cluster: FakeCluster, pod: str, left: Detached) -> None:
+class Launcher:
+    """In the place of the one in the launcher pod."""
+
+    def stacks(self, workers: list[str]) -> dict[str, str]:
+        return {worker: random.Random(0).randbytes(1_500_000).hex() for worker in workers}
+
+    def ask_to_restart(self, worker: str) -> None:
+        raise KeyError(f"there is no worker {worker!r}")
+
+
+@pytest.fixture
+def answered(cluster: FakeCluster, pod: str) -> Iterator[None]:
+    """The next question is answered as the launcher pod does."""
+    job = only(cluster, "Job")["metadata"]["name"]
+    submitter = replace(Submitter.here(SETTINGS), run=job.removesuffix("-supervisor"))
+    launcher_pod = LauncherPod(cluster, pod, LauncherSpec(plan_of_two(), SETTINGS, submitter))  # type: ignore[arg-type]
+    launcher_pod.launcher = Launcher()  # type: ignore[assignment]
+    launcher_pod._owner = Owner(job, cluster.objects["Secret", job]["metadata"]["uid"])
+
     def answer() -> None:
-        cluster.when(lambda: requests(cluster, pod).stacks == 1)
-        tell(cluster, pod, launcher_state.STACKS, (1, {"loop-0": "in run\n"}))
+        question = cluster.when(lambda: requests(cluster, pod).question)
+        launcher_pod._answer(**question)
 
     thread = threading.Thread(target=answer)
     thread.start()
-    found = left.stacks(["loop-0"])
+    yield
     thread.join()
 
-    assert found == {"loop-0": "in run\n"}
+
+def test_its_supervisor_answers_with_more_than_one_secret_holds_and_none_is_left(
+    cluster: FakeCluster, left: Detached, answered: None
+) -> None:
+    before = kinds(cluster)
+
+    found = left.stacks(["loop-0", "loop-1"])
+
+    assert [len(text) for text in found.values()] == [3_000_000] * 2
+    assert kinds(cluster) == before
+
+
+def test_what_its_supervisor_raises_is_raised_where_it_was_asked(
+    cluster: FakeCluster, left: Detached, answered: None
+) -> None:
+    with pytest.raises(KeyError, match="no worker 'other-0'"):
+        left.ask_to_restart("other-0")
+
+
+def test_a_supervisor_that_does_not_answer_is_named(
+    cluster: FakeCluster, pod: str, left: Detached
+) -> None:
+    with pytest.raises(lp.LaunchError, match="has not answered within"):
+        left._ask("trace", 1.0, timeout_s=0.1)
+    cluster.end(pod)
+    with pytest.raises(lp.LaunchError, match="has ended"):
+        left.metrics()
 
 
 def test_a_failure_is_raised_as_it_would_be_by_a_launch(
@@ -394,15 +442,14 @@ def test_a_script_that_waits_learns_that_another_has_stopped_it_and_nothing_wors
     left.wait(DEADLINE_S)
 
 
-def test_a_stop_is_not_undone_by_who_asks_for_stacks(
-    cluster: FakeCluster, pod: str, left: Detached, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(detached_run, "_STACKS_S", 0.1)
-    annotate(cluster, pod, PodCommands(stop=True, kill=True, stacks=4))
+def test_a_stop_is_not_undone_by_who_asks(cluster: FakeCluster, pod: str, left: Detached) -> None:
+    annotate(cluster, pod, PodCommands(stop=True, kill=True))
 
-    left.stacks(["loop-0"])
+    with pytest.raises(lp.LaunchError, match="has not answered"):
+        left._ask("trace", 1.0, timeout_s=0.1)
 
-    assert requests(cluster, pod) == PodCommands(stop=True, kill=True, stacks=5)
+    sent = requests(cluster, pod)
+    assert (sent.stop, sent.kill, sent.question["method"]) == (True, True, "trace")
 
 
 def test_a_supervisor_that_does_not_stop_is_ended_by_force(

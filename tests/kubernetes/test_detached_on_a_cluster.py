@@ -64,6 +64,9 @@ def test_a_run_whose_supervisor_was_killed_is_stopped_all_the_same(api: Cluster)
     left = lp.launch(program(pod_nodes.waits), "kubernetes", detach=True)
     until(lambda: "waiting" in left.logs("one-0"))
     assert "in waits" in left.stacks(["one-0"])["one-0"]
+    assert [worker.state for worker in left.metrics().workers] == ["running"]
+    left.ask_to_restart("one-0")
+    until(lambda: [row.attempt for row in left.status()] == [2])
 
     kubectl(api, "exec", f"job/{_job(api)}", "--", "python3", "-c", KILL)
     with pytest.raises(lp.LaunchError, match="supervisor was lost"):

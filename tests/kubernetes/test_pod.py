@@ -154,9 +154,12 @@ def test_a_pod_that_is_sent_no_code_finds_what_is_there(mounted: Mounted, begin:
 def test_sound_06_what_the_script_defines_can_be_pickled_in_a_pod_and_its_source_is_there(
     mounted: Mounted, begin: Begin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    line = vars(pod_nodes.Net).get("__firstlineno__")
     for each in (pod_nodes.Net, pod_nodes.pickle_a_net):  # as if this were a script
         monkeypatch.setattr(each, "__module__", "__main__")
         monkeypatch.setattr(sys.modules["__main__"], each.__name__, each, raising=False)
+    if line is not None:  # from 3.13 on, and forgotten when `__module__` is set
+        monkeypatch.setattr(pod_nodes.Net, "__firstlineno__", line, raising=False)
     monkeypatch.setattr(sys.modules["__main__"], "__file__", pod_nodes.__file__, raising=False)
     monkeypatch.setitem(pod_nodes.pickle_a_net.__globals__, "__name__", "__main__")
     mounted.mount(single(pod_nodes.pickle_a_net))

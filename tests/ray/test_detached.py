@@ -91,6 +91,18 @@ def test_a_program_that_was_left_is_found_again_read_and_stopped(
     stacks = python("-m", "launchpad", "stacks", left_behind, "talker-1", **elsewhere)
     assert "talk" in stacks.stdout, stacks.stderr
 
+    drawn = python("-m", "launchpad", "graph", left_behind, **elsewhere)
+    assert "talker" in drawn.stdout, drawn.stderr
+
+    trace = elsewhere["LAUNCHPAD_LOGGING_DIR"] + "/trace.json"
+    traced = python(
+        "-m", "launchpad", "trace", left_behind, "--seconds=1", "-o", trace, **elsewhere
+    )
+    assert "written to" in traced.stdout, traced.stderr
+
+    restarted = python("-m", "launchpad", "restart", left_behind, "talker-0", **elsewhere)
+    assert "attempt 2 began" in restarted.stdout, restarted.stderr
+
     stopped = python("-m", "launchpad", "stop", left_behind, **elsewhere)
     assert stopped.returncode == 0, stopped.stderr
     assert "stopped after" in stopped.stdout

@@ -71,6 +71,16 @@ def rows_of(browser: Any, table: str) -> list[list[str]]:
     return rows
 
 
+def press(browser: Any, selector: str) -> None:
+    """A press of the mouse on an element, and a click; both at once, as it may be drawn anew between two."""
+    script = """
+    const e = document.querySelector(arguments[0]);
+    e.dispatchEvent(new MouseEvent('mousedown', {bubbles: true}));
+    e.click();
+    """
+    browser.execute_script(script, selector)
+
+
 def screenshot(browser: Any, path: Path) -> None:
     """For those that look at it."""
     threading.Event().wait(1.0)  # nothing signals that it is drawn

@@ -36,7 +36,7 @@ def test_edges_have_the_numbers_of_running_edges_and_a_killed_worker_is_at_attem
     ):
         browser.get(url)
         until(lambda: re.search(r"\d calls", pages.text_of(browser, "#graph svg")))
-        browser.find_element("css selector", "#workers [data-key='group:worker']").click()
+        pages.press(browser, "#workers [data-key='group:worker']")
         until(lambda: len(pages.rows_of(browser, "workers")) > 4)
 
         before = running.edges()
@@ -90,9 +90,9 @@ def test_the_page_of_a_run_that_has_failed_names_the_first_cause_with_its_traceb
     with pages.served() as url, pages.chromium() as browser:
         browser.get(url)
         until(lambda: pages.rows_of(browser, "runs"))
-        browser.find_element("link text", running.run_id).click()
+        pages.press(browser, f"a[href$='{running.run_id}']")
         until(lambda: "failed" in pages.text_of(browser, "#state"))
-        browser.find_element("link text", "failure").click()
+        pages.press(browser, "a[href$='/failure']")
 
         cause = until(lambda: pages.text_of(browser, "#lines") and pages.text_of(browser, "#cause"))
         assert "player-0 failed in run (attempt 1): ValueError: <no room> for row 2" in cause
@@ -100,7 +100,7 @@ def test_the_page_of_a_run_that_has_failed_names_the_first_cause_with_its_traceb
         assert "in write" in traceback
         assert "in play" in traceback
 
-        browser.find_element("link text", "player-0").click()
+        pages.press(browser, "a[href$='/player-0']")
         until(lambda: "row 2" in pages.text_of(browser, "#log"))
         (attempt,) = pages.rows_of(browser, "attempts")
         assert attempt[4:6] == ["failed", "ValueError: <no room> for row 2"]

@@ -116,6 +116,9 @@ class Client(Methods[Any], Generic[T]):
         max_bytes: the largest result that it takes; a larger one raises MessageTooLarge.
         idempotent: methods that may run twice, so that courier may repeat calls of them.
         link: what its messages go through, so that they arrive later: for tests. See `link.py`.
+
+    Raises:
+        ValueError: a token that is too long, or an address that is none.
     """
 
     _futures: Methods[Future[Any]] | None = None
@@ -255,18 +258,29 @@ def close(client: Any) -> None:
     """Closes a client's connections; leaving `with client:` does the same. A later call opens them again.
 
     Futures in flight end with an error. No method of the client, since a server may have one of that name.
+
+    Example:
+        lp.courier.close(learner)
     """
     client._channel.close()
 
 
 def list_methods(client: Any) -> list[str]:
-    """The names that the client's server serves, sorted. A call like any other."""
+    """The names that the client's server serves, sorted. A call like any other.
+
+    Example:
+        print(lp.courier.list_methods(learner))     # ['get_variables', 'step']
+    """
     names: list[str] = client._channel.call(framing.LIST_METHODS)
     return names
 
 
 def health(client: Any) -> str:
-    """`serving`, `not serving` or `draining`. A call like any other, which a draining server answers."""
+    """`serving`, `not serving` or `draining`. A call like any other, which a draining server answers.
+
+    Example:
+        assert lp.courier.health(learner) == "serving"
+    """
     state: str = client._channel.call(framing.HEALTH)
     return state
 
@@ -275,6 +289,9 @@ def incarnation(client: Any) -> str:
     """Which of the servers that ever had this address answers: another after each restart.
 
     Asks the server, if the client has not talked to it yet.
+
+    Example:
+        print(lp.courier.incarnation(table))
     """
     channel: Channel = client._channel
     if channel.peer.server_hello is None:
@@ -296,13 +313,23 @@ def on_restart(client: Any, callback: Callable[[], object]) -> None:
 
 
 def server_stats(client: Any) -> ServerStats:
-    """What the client's server has counted of its calls, from all its clients. A call like any other."""
+    """What the client's server has counted of its calls, from all its clients. A call like any other.
+
+    Example:
+        stats = lp.courier.server_stats(learner)
+        print(stats.uptime_s, stats.methods["step"].p99_s)
+    """
     found: ServerStats = client._channel.call(framing.STATS)
     return found
 
 
 def stats(client: Any) -> ClientStats:
-    """What the client has counted of its calls: `client.stats()`, for one typed as what it calls."""
+    """What the client has counted of its calls: `client.stats()`, for one typed as what it calls.
+
+    Example:
+        stats = lp.courier.stats(learner)
+        print(stats.methods["step"].calls)
+    """
     from launchpad.courier.telemetry import call_stats
 
     channel: Channel = client._channel

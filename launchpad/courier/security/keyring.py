@@ -4,8 +4,9 @@ A program hands its secrets to this process once; clients and servers look them 
 address. That is why a client can be pickled into an argument, a log or a manifest: no secret is
 ever inside it.
 
-    keyring.add("unix:/run/user/1000/launchpad/", token)    # before the first client is used
-    keyring.add("tcp:", token, credentials)                 # TLS for every address `tcp:…`
+Example:
+    lp.courier.keyring.add("unix:/run/user/1000/launchpad/", token)     # before the first client is used
+    lp.courier.keyring.add("tcp:", token, credentials)                  # TLS for every address `tcp:…`
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ class Credentials:
     """What TLS shows and checks at both ends: a certificate, its key, and the authority that both believe.
 
     Example:
-        credentials = certificates.make_credentials()   # in the launcher, once for a run
-        keyring.add("tcp:", token, credentials)         # in every process of the run
+        credentials = lp.courier.make_credentials()         # in the launcher, once for a run
+        lp.courier.keyring.add("tcp:", token, credentials)  # in every process of the run
 
     It pickles, key included: send it only where secrets may go. Its repr hides the key.
     All three are PEM. To use them, Python's own `ssl` is enough.

@@ -44,7 +44,10 @@ def serves(*, only: Iterable[str] | None = None, also: Iterable[str] = ()) -> Ca
 
     Example:
         @lp.serves(only=["get", "put"])
-        class Table: ...
+        class Table:
+            def get(self, key): ...
+            def put(self, key, value): ...
+            def check(self): ...                    # not served
 
     Args:
         only: these and no others.
@@ -71,13 +74,26 @@ def idempotent(method: F) -> F:
     Courier then repeats a call of it whose outcome is unknown, because the connection ended while it
     was under way. The same as `client.with_options(idempotent=True)`, once for all callers that have
     the client from a handle.
+
+    Example:
+        class Table:
+            @lp.idempotent
+            def put(self, key: str, value: float) -> None:
+                self.rows[key] = value
     """
     setattr(method, IDEMPOTENT, True)
     return method
 
 
 def priority(method: F) -> F:
-    """Makes calls of a method overtake those that wait for a thread of the server."""
+    """Makes calls of a method overtake those that wait for a thread of the server.
+
+    Example:
+        class Learner:
+            @lp.priority
+            def progress(self) -> int:              # does not wait until a hundred calls of step() are done
+                return self.steps
+    """
     setattr(method, PRIORITY, True)
     return method
 

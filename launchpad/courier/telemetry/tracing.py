@@ -120,7 +120,8 @@ def trace(tracer_provider: TracerProvider | None = None) -> None:
     Args:
         tracer_provider: None is OpenTelemetry's global one.
 
-    Raises ImportError where OpenTelemetry is not installed.
+    Raises:
+        ImportError: OpenTelemetry is not installed.
     """
     global spans, opentelemetry
     try:
@@ -134,7 +135,13 @@ def trace(tracer_provider: TracerProvider | None = None) -> None:
 
 
 def stop_tracing() -> None:
-    """Makes no more spans. Those of calls under way still end."""
+    """Makes no more spans. Those of calls under way still end.
+
+    Example:
+        lp.courier.trace()
+        learner.step(batch)                         # a span
+        lp.courier.stop_tracing()
+    """
     global spans, opentelemetry
     stopped, spans, opentelemetry = opentelemetry, None, None
     if stopped is not None:

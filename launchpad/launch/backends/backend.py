@@ -36,7 +36,17 @@ if TYPE_CHECKING:
 
 
 class Workers(abc.ABC):
-    """The workers of one launch. Called by one thread, the supervisor's; no method waits for a worker."""
+    """The workers of one launch. Called by one thread, the supervisor's; no method waits for a worker.
+
+    Example:
+        class MyWorkers(lp.Workers):
+            def start(self, worker, attempt): ...
+            def request_stop(self, worker, *, restarts=False): ...
+            def kill(self, worker): ...
+            def announce_gone(self, worker, why): ...
+            def announce_watermarks(self, worker, values): ...
+            def close(self): ...
+    """
 
     @abc.abstractmethod
     def start(self, worker: str, attempt: int) -> None:
@@ -108,7 +118,16 @@ class Workers(abc.ABC):
 
 
 class Backend(abc.ABC):
-    """What can start a plan. Stateless: one instance may serve several launches at once."""
+    """What can start a plan. Stateless: one instance may serve several launches at once.
+
+    Example:
+        class MyCluster(lp.Backend):
+            def endpoint(self, address: str, kind: str) -> str:
+                return "unix:{run}/" + address.replace("/", ".") if kind == "courier" else "localhost:{port}"
+
+            def create_workers(self, plan, run, report) -> lp.Workers:
+                return MyWorkers(plan, run, report)
+    """
 
     max_payload_bytes: int = 1 << 30
     """The largest executable, in bytes, that it carries to a worker."""

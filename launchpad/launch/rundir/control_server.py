@@ -23,6 +23,9 @@ from launchpad.trace import Trace
 
 SOCKET = "control.socket"
 _TOKEN = "control.token"
+RESTARTED = "restarted by `python -m launchpad restart`"
+"""The reason of a restart that was asked for from elsewhere."""
+
 _AT_ONCE = 16
 _CALL_S = 10.0
 
@@ -51,16 +54,11 @@ def serve(
         OSError: there can be no new file or socket.
         RuntimeError: there can be no new thread.
     """
-
-    def stacks_of(workers: Sequence[str]) -> dict[str, str]:
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="launchpad-stacks") as pool:
-            return dict(zip(workers, pool.map(stacks, workers), strict=True))
-
     token = os.urandom(32)
     server = Server("control", address=f"unix:{runtime / SOCKET}", token=token)
     server.bind("status", lambda: [asdict(row) for row in status()])
     server.bind("stop", stop)
-    server.bind("stacks", stacks_of)
+    server.bind("stacks", lambda workers: stacks_of(workers, stacks))
     server.bind("restart", restart)
     server.bind("attach", attach)
     server.bind("metrics", metrics)
@@ -75,6 +73,12 @@ def serve(
         server.stop(0.1)
         raise
     return server
+
+
+def stacks_of(workers: Sequence[str], stacks: Callable[[str], str]) -> dict[str, str]:
+    """Worker → its stacks; some at a time, as each may take a while."""
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="launchpad-stacks") as pool:
+        return dict(zip(workers, pool.map(stacks, workers), strict=True))
 
 
 def connected(runtime: Path) -> Client[Any]:

@@ -37,7 +37,7 @@ class RunRecord:
         host: Where its launcher is, for a detached run on a cluster; else empty: here.
         gpus: Name → the GPUs of a worker, of those that were given any.
         picture: What `Picture.from_dict` draws; empty for a detached run, whose cluster keeps
-            only a small record.
+            only a small record: its launcher is asked.
     """
 
     run_id: str
@@ -71,6 +71,10 @@ class WorkerStatus:
     `time.monotonic()`. `gpus` are the devices that it was given, as they stand in CUDA_VISIBLE_DEVICES.
     `next_start` is when one that restarts is started: `again in 12 s (5th within a minute)`.
     `debugged` says what a debugger does with it: `in pdb`, or why it has failed, and waits for `attach`.
+
+    Example:
+        for each in running.status():
+            print(each.worker, each.state, each.attempt, each.cause)
     """
 
     worker: str

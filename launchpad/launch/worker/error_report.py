@@ -53,7 +53,7 @@ def explained(failed: Outcome, error: BaseException, memory_bytes: int | None = 
             )
         else:
             hint += "; see also `ulimit -v`"
-    elif any(type(cause).__name__ == "BdbQuit" for cause in _causes(error)):
+    elif any(map(_is_of_debugger, _causes(error))):
         hint = (
             "a debugger had no terminal to read from: run the script in one, with"
             " --lp_launch_type=local_mt, where workers are its threads"
@@ -79,6 +79,13 @@ def explained(failed: Outcome, error: BaseException, memory_bytes: int | None = 
         raised_in=raised_in,
         out_of_memory=is_of_memory,
     )
+
+
+def _is_of_debugger(error: BaseException) -> bool:
+    """Whether pdb has raised it as its input had ended: a SystemExit since 3.14, a BdbQuit before."""
+    frames = traceback.walk_tb(error.__traceback__)
+    is_in_pdb = any(frame.f_globals.get("__name__") == "pdb" for frame, _ in frames)
+    return type(error).__name__ == "BdbQuit" or (isinstance(error, SystemExit) and is_in_pdb)
 
 
 def describe(error: BaseException) -> str:

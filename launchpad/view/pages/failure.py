@@ -17,9 +17,9 @@ def show(run: WatchedRun) -> None:
     frame.head(run, f"{run.record.program}: failure")
     title = ui.label("looking …").props("id=cause").classes("program")
     hint, where = ui.label(), frame.markup()
-    traceback_title = ui.label("traceback")
+    traceback_title = frame.section("traceback")
     traceback = frame.shown_text().props("id=traceback")
-    lines_title = ui.label("last lines of its output")
+    lines_title = frame.section("last lines of its output")
     lines = frame.shown_text().props("id=lines")
     others = frame.markup()
 

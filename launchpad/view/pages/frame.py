@@ -6,6 +6,7 @@ import html
 import urllib.parse
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from nicegui import ui
 
@@ -14,22 +15,7 @@ from launchpad.view.watched_run import WatchedRun
 LOOK_S = 0.25
 """So often a page looks for what is new."""
 
-_CSS = """
-body { font-family: system-ui, sans-serif; font-size: 14px; }
-.nicegui-content { gap: 10px; padding: 12px 18px; }
-.bar { display: flex; gap: 18px; align-items: baseline; flex-wrap: wrap; }
-.bar a, td a { color: #1a5276; }
-.program { font-size: 18px; font-weight: 600; }
-table.rows { border-collapse: collapse; }
-table.rows th { text-align: left; color: #666; font-weight: 500; padding: 2px 12px 2px 0; }
-table.rows td { padding: 2px 12px 2px 0; border-top: 1px solid #eee; vertical-align: top; }
-table.rows .n { text-align: right; font-variant-numeric: tabular-nums; }
-.failed { color: #b03a2e; font-weight: 600; }
-.mono { font-family: ui-monospace, monospace; font-size: 12px; white-space: pre-wrap; }
-.log { height: 45vh; width: 100%; border-top: 1px solid #ddd; }
-.graph { overflow: auto; max-width: 100%; max-height: 75vh; }
-.graph [data-key^="group:"], .graph [data-key^="worker:"] { cursor: pointer; }
-"""
+_CSS = Path(__file__).with_name("style.css").read_text()
 
 
 @dataclass(frozen=True)
@@ -78,22 +64,28 @@ def path_of(run_id: str, *parts: str) -> str:
     return "/".join(["", "run", *(urllib.parse.quote(each, safe="") for each in (run_id, *parts))])
 
 
-def head(run: WatchedRun | None, title: str) -> None:
+def head(run: WatchedRun | None, title: str) -> ui.element:
     """The head of a page; None: of one that is about no single run."""
     ui.page_title(title)
     ui.add_css(_CSS)
     links = [("all runs", "/")]
-    with ui.element("div").classes("bar"):
+    with ui.element("div").classes("bar head") as bar:
         if run is not None:
             record = run.record
             ui.label(record.program).classes("program")
-            ui.label(f"{record.run_id} · {record.launch_type}")
-            pages = [("graph", ()), ("failure", ("failure",))]
+            ui.label(f"{record.run_id} · {record.launch_type}").classes("quiet")
+            pages = [("graph", ()), ("time lines", ("time-lines",)), ("failure", ("failure",))]
             links = [(name, path_of(record.run_id, *parts)) for name, parts in pages] + links
         else:
             ui.label("launchpad").classes("program")
         for text, target in links:
             ui.link(text, target)
+    return bar
+
+
+def section(title: str) -> ui.label:
+    """The heading of a part of a page."""
+    return ui.label(title).classes("section")
 
 
 def shown_text(content: str = "") -> ui.label:

@@ -14,27 +14,34 @@ from launchpad.graph_picture import Picture
 from launchpad.graph_svg import svg
 from launchpad.view.live_graph import MOST_ARROWS, live_graph
 from launchpad.view.looks import Look, WorkerRow, counted
-from launchpad.view.pages import frame
+from launchpad.view.pages import charts, control, frame
 from launchpad.view.pages.frame import Cell, number
 from launchpad.view.watched_run import WatchedRun
 
 _MOST_ROWS = 60
-_ON_CLICK = (
-    "(e) => { const part = e.target.closest('[data-key]'); if (part) emit(part.dataset.key); }"
+_ON_PRESS = (
+    "(e) => { const part = e.target.closest('[data-key]');"
+    " if (part && e.button === 0 && !e.ctrlKey && !e.metaKey) emit(part.dataset.key); }"
 )
+"""For the press of a button: what is drawn anew before it is released gets no click."""
 EDGES = "FROM TO METHOD #CALLS #CALLS/S #p50 #p99 #BYTES/S #ERRORS #IN-FLIGHT".split()
 _WORKERS = ["WORKER", "STATE", "#ATTEMPT", "#CPU", "#MEM", "#THREADS", "LAST END"]
 
 
 def show(run: WatchedRun) -> None:
     """Builds the page."""
-    frame.head(run, run.record.program)
+    with frame.head(run, run.record.program):
+        control.add_stop(run)
     unfolded: set[str] = set()
     picture = Picture.from_dict(run.record.picture) if run.record.picture else None
     state = ui.label().props("id=state")
     graph = frame.markup().classes("graph").props("id=graph")
     note = ui.label()
-    edges, workers = frame.markup(), frame.markup()
+    charts.add(run)
+    frame.section("calls between groups")
+    edges = frame.markup().classes("scrolled")
+    frame.section("workers")
+    workers = frame.markup().classes("scrolled")
 
     async def draw() -> None:
         if (look := run.look) is None:
@@ -52,7 +59,7 @@ def show(run: WatchedRun) -> None:
         edges.content = _edges(run)
         workers.content = _workers(run, look, unfolded)
 
-    async def clicked(event: GenericEventArguments) -> None:
+    async def pressed(event: GenericEventArguments) -> None:
         what, _, name = str(event.args).partition(":")
         if what == "group":
             unfolded.symmetric_difference_update({name})
@@ -61,7 +68,7 @@ def show(run: WatchedRun) -> None:
             ui.navigate.to(frame.path_of(run.record.run_id, "worker", name))
 
     for each in (graph, workers):
-        each.on("click", clicked, js_handler=_ON_CLICK)
+        each.on("mousedown", pressed, js_handler=_ON_PRESS)
     frame.on_change(lambda: run.version, draw)
 
 
@@ -138,6 +145,7 @@ def _worker_row(run: WatchedRun, worker: WorkerRow, *, indent: bool) -> list[str
         Cell(
             f"{'   ' if indent else ''}{worker.name}",
             frame.path_of(run.record.run_id, "worker", worker.name),
+            key=f"worker:{worker.name}",
         ),
         Cell(worker.state, css="failed" if has_failed else ""),
         number(f"{worker.attempt}"),

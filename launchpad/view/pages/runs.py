@@ -17,7 +17,7 @@ _AGAIN_S = 5.0
 def show(run_list: RunList) -> None:
     """Builds the page."""
     frame.head(None, "launchpad: runs")
-    listed = frame.markup()
+    listed = frame.markup("looking …").classes("scrolled")
 
     async def look() -> None:
         records = await threads.io_bound(run_list.records)

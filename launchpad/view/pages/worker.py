@@ -12,7 +12,7 @@ from launchpad.courier.telemetry.call_stats import seconds, size
 from launchpad.errors import LaunchpadError
 from launchpad.launch.rundir.history import AttemptRecord
 from launchpad.view.looks import Look
-from launchpad.view.pages import frame, program
+from launchpad.view.pages import charts, control, frame, program
 from launchpad.view.pages.frame import Cell, number
 from launchpad.view.stacks import without_launchpad_frames
 from launchpad.view.watched_run import WatchedRun
@@ -25,8 +25,15 @@ _EDGES = 100
 def show(run: WatchedRun, name: str) -> None:
     """Builds the page."""
     frame.head(run, f"{name}: {run.record.program}")
-    state = ui.label().props("id=state").classes("program")
-    resources, attempts, edges = frame.markup(), frame.markup(), frame.markup()
+    with ui.element("div").classes("bar"):
+        state = ui.label().props("id=state").classes("program")
+        control.add_restart(run, name)
+    resources = frame.markup().classes("scrolled")
+    charts.add(run, name)
+    frame.section("attempts")
+    attempts = frame.markup().classes("scrolled")
+    frame.section("calls that it makes and answers")
+    edges = frame.markup().classes("scrolled")
 
     async def draw() -> None:
         if (look := run.look) is None:
@@ -57,19 +64,20 @@ def _resources(look: Look, name: str) -> str:
     known = () if look.metrics is None else look.metrics.workers
     metrics = next((each for each in known if each.worker == name), None)
     use = row.usage
-    cells: dict[str, str] = {"LAST END": row.cause, "LOG": row.log_path}
-    if metrics is not None:
-        cells = {"UP": seconds(metrics.uptime_s), **cells}
+    numbers = {}
     if use is not None:
-        used = {
-            "CPU": f"{use.cpu_percent:.0f} %",
-            "MEM": size(use.memory_bytes),
-            "THREADS": f"{use.threads}",
+        numbers = {
+            "#CPU": f"{use.cpu_percent:.0f} %",
+            "#MEM": size(use.memory_bytes),
+            "#THREADS": f"{use.threads}",
         }
         if use.gpu_memory_bytes is not None:
-            used |= {"GPU": f"{use.gpu_percent or 0:.0f} %", "GPU MEM": size(use.gpu_memory_bytes)}
-        cells = used | cells
-    return frame.table(list(cells), [list(cells.values())], "resources")
+            numbers["#GPU"] = f"{use.gpu_percent or 0:.0f} %"
+            numbers["#GPU MEM"] = size(use.gpu_memory_bytes)
+    if metrics is not None:
+        numbers["#UP"] = seconds(metrics.uptime_s)
+    cells = [*map(number, numbers.values()), Cell(row.cause), Cell(row.log_path)]
+    return frame.table([*numbers, "LAST END", "LOG"], [cells], "resources")
 
 
 def _attempts(attempts: list[AttemptRecord]) -> str:
@@ -118,7 +126,10 @@ def _add_stacks(run: WatchedRun, name: str) -> None:
         stacks.text = "…"
         stacks.text = await threads.io_bound(_stacks, run, name) or ""
 
-    ui.button("stacks", on_click=ask).props("outline dense no-caps id=ask-stacks")
+    with ui.element("div").classes("bar"):
+        frame.section("where its threads are")
+        look = ui.button("look", on_click=ask).props("outline dense no-caps id=ask-stacks")
+        look.classes("small")
     stacks = frame.shown_text().props("id=stacks")
 
 
@@ -132,7 +143,7 @@ def _stacks(run: WatchedRun, name: str) -> str:
 def _add_log(run: WatchedRun, name: str) -> None:
     """The log: its last lines, those with a text in them, and what comes."""
     with ui.element("div").classes("bar"):
-        ui.label("log").classes("program")
+        frame.section("log")
         wanted = ui.input(placeholder="search").props("dense")
         follow = ui.checkbox("follow", value=True)
     with ui.scroll_area().classes("log") as area:

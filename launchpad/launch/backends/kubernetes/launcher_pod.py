@@ -1,7 +1,8 @@
 """What runs in a launcher pod: launches, supervises, and prints what a script would.
 
-DetachedRun ◀── annotations: launched, stacks, ended ── launcher pod ── the cluster's API ──▶ pods of the run
-            ─── annotation: stop, stacks ─────────────▶
+DetachedRun ◀── annotations: launched, ended ── launcher pod ── the cluster's API ──▶ pods of the run
+            ─── annotation: stop, question ───▶
+            ◀── Secret: answer ────────────────
 
 A launcher pod that cannot launch, or cannot write its annotations, says why in its termination message.
 """
@@ -15,7 +16,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
@@ -54,6 +55,7 @@ class LauncherPod:
         self._cluster, self._name, self._spec = cluster, name, spec
         self._object_name = launcher_manifests.name(spec.submitter.run)
         self.launcher = RemoteLauncher(sys.stdout)
+        self._owner: Owner
         self._readiness = ReadinessPort()
         self._is_terminated = threading.Event()
         self._executor = ThreadPoolExecutor(_AT_ONCE)
@@ -68,7 +70,8 @@ class LauncherPod:
         signal.signal(signal.SIGTERM, lambda *_: self._is_terminated.set())
         spec = self._spec
         backend = Kubernetes(**vars(spec.settings))
-        backend.submitter = replace(spec.submitter, owner=self._owner())
+        self._owner = self._own()
+        backend.submitter = replace(spec.submitter, owner=self._owner)
         record = self.launcher.begin(spec.plan, backend, spec.submitter.notice_s)
         try:
             self._annotate(launcher_state.LAUNCHED, {**record, "workers": {}})
@@ -94,7 +97,7 @@ class LauncherPod:
             self._annotate(launcher_state.ENDED, asdict(ended))
         return ended.failure()
 
-    def _owner(self) -> Owner:
+    def _own(self) -> Owner:
         """The owner of the run; there is one run only, though a cluster may start its pod twice.
 
         Raises:
@@ -116,10 +119,9 @@ class LauncherPod:
         return owner
 
     def _supervise(self) -> None:
-        """Applies commands and publishes stacks until the program has ended."""
+        """Applies commands, and answers, until the program has ended."""
         commands = done = PodCommands()
-        stacks: dict[str, str] = {}
-        published: tuple[int, dict[str, str]] = (0, {})
+        asked = {""}
 
         def on_pod(kind: str, found: Mapping[str, Any]) -> None:
             """In the informer's thread; also for a pod that replaces this one."""
@@ -128,6 +130,10 @@ class LauncherPod:
                 with contextlib.suppress(ValueError, TypeError):
                     text = found["metadata"]["annotations"].get(names.COMMANDS, "")
                     commands = pod_messages.parse_commands(text)
+                    question = commands.question
+                    if question.get("id", "") not in asked:
+                        asked.add(question["id"])
+                        self._executor.submit(self._answer, **question)
 
         # another process may have the port; readiness of this pod is not waited for
         with contextlib.suppress(OSError):
@@ -141,20 +147,28 @@ class LauncherPod:
                 self._is_terminated.clear()
                 if not before.stop or (done.kill and not before.kill):
                     self.launcher.stop(done.kill)
-            if done.stacks > before.stacks:
-                stacks = {}
-                for worker in self._spec.plan.workers:
-                    self._executor.submit(
-                        lambda name, found: found.update(self.launcher.stacks([name])),
-                        worker.name,
-                        stacks,
-                    )
-            current = (done.stacks, dict(stacks))
-            if current != published:
-                published = current
-                texts = {launcher_state.STACKS: launcher_state.written(published)}
-                with contextlib.suppress(ClusterError):
-                    self._cluster.patch("Pod", self._name, {"annotations": texts})
+
+    def _answer(self, id: str, method: str, arguments: Sequence[Any]) -> None:
+        """Calls a method of the launcher, and makes a Secret of what it returns or raises."""
+        try:
+            if method not in launcher_manifests.ASKED:
+                raise LaunchError(f"a supervisor is not asked for {method!r}")
+            answer = pickle.dumps((getattr(self.launcher, method)(*arguments), None), protocol=5)
+        except Exception as error:
+            try:
+                answer = pickle.dumps((None, error), protocol=5)
+            except Exception:
+                answer = pickle.dumps((None, LaunchError(repr(error))), protocol=5)
+        parts = packed_secrets.packed(answer)
+        run = replace(launcher_manifests.run_of(self._spec, {}), owner=self._owner)
+        for i in reversed(range(len(parts))):  # who asks looks for the first
+            files = {
+                launcher_manifests.PART: parts[i],
+                launcher_manifests.COUNT: b"%d" % len(parts),
+            }
+            with contextlib.suppress(ClusterError):  # then there is no answer, which is noticed
+                name = launcher_manifests.answer(run.name, id, i)
+                self._cluster.create(manifest.secret(run, name, files))
 
     def _annotate(self, annotation: str, content: Any) -> None:
         """Writes an annotation of this pod; again, for a minute, if there is no answer; then ClusterError."""

@@ -64,6 +64,7 @@ class PodCommands:
         stacks: How often its stacks were requested.
         crash: Its process is to be killed, to inject a fault.
         stop: For a launcher pod: the program is to stop; with `kill` at once.
+        question: For a launcher pod: `id`, `method`, `arguments`; it answers by a Secret.
         repeats: How often they were resent, with nothing new.
     """
 
@@ -75,6 +76,7 @@ class PodCommands:
     stacks: int = 0
     crash: bool = False
     stop: bool = False
+    question: Mapping[str, Any] = field(default_factory=dict)
     repeats: int = 0
 
     def text(self) -> str:

@@ -26,12 +26,12 @@ class Settings:
         namespace: Where everything is made; empty: that of the kubeconfig's context.
         gpu_resource: What the cluster's device plugin calls a GPU.
         pod_patch: Merged into each pod's template, for what is not modelled here: tolerations, volumes, a
-          scheduler's name. Dicts are merged, and lists whose members have names; all else is replaced.
+            scheduler's name. Dicts are merged, and lists whose members have names; all else is replaced.
         state_volume: The volume in which `state="exp1"` is a folder, as a pod's spec has it:
-          `{"persistentVolumeClaim": {"claimName": "runs"}}`. All workers mount it.
+            `{"persistentVolumeClaim": {"claimName": "runs"}}`. All workers mount it.
         pending_timeout_s: How long a pod may wait until it is placed and its image is there.
         send_code: Whether the modules beside the script are sent to the pods: not where the image or a volume
-          has them, on the pods' `PYTHONPATH`.
+            has them, on the pods' `PYTHONPATH`.
     """
 
     image: str = ""

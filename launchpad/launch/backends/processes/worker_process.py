@@ -239,7 +239,11 @@ def _prepare(plan: WorkerPlan, spec: LaunchSpec, log: ProcessLog, is_fork: bool)
         sys.breakpointhook = _refuse_breakpoint
     log.watch()
     spec.interpreter.apply()
-    faulthandler.enable(log.fd)
+    if sys.version_info >= (3, 14):
+        # its lines would take the place of Python's among the last ones, which a report shows
+        faulthandler.enable(log.fd, c_stack=False)
+    else:
+        faulthandler.enable(log.fd)
     faulthandler.register(_STACKS, log.fd)
     with contextlib.suppress(OSError):  # a launcher that keeps no such files
         stacks = os.open(spec.stacks[plan.name], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

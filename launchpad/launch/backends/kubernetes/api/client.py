@@ -6,6 +6,7 @@ authenticates; its models are not used.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import socket
@@ -130,6 +131,11 @@ class Cluster:
         assert name, "without a name it would be all of them"
         accept = _METADATA.format("") if kind == "Secret" else _JSON
         return self._call("GET", kind, name, accept=accept)
+
+    def secret(self, name: str) -> dict[str, bytes]:
+        """The files of a Secret; ApiError with 404 if there is none."""
+        data = self._call("GET", "Secret", name).get("data") or {}
+        return {file: base64.b64decode(content) for file, content in data.items()}
 
     def delete(
         self,

@@ -1,16 +1,20 @@
 """A run in the cluster: what `Detached` needs of it, wherever its launcher is.
 
-in a launcher pod     requests (stop, stacks) and the state of the program are annotations of that pod; what
-                      workers have printed is in its log
+in a launcher pod     requests (stop, a question) and the state of the program are annotations of that pod, an
+                      answer is a Secret; what workers have printed is in its log
 elsewhere, or gone    the state is that of the run's pods, and a stop deletes the run
 """
 
 from __future__ import annotations
 
+import os
+import pickle
 import time
+import zlib
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any
 
 from launchpad import outcome
 from launchpad.errors import LaunchError, ProgramFailed
@@ -24,7 +28,7 @@ from launchpad.launch.backends.kubernetes.pod_messages import PodCommands
 from launchpad.launch.rundir.record import WorkerStatus
 
 _POLL_S, _GONE_LOOK_S = 0.5, 0.2
-_STACKS_S = 15.0
+_ANSWER_S, _ANSWER_POLL_S, _AGAIN_S = 30.0, 0.1, 2.0
 _SHORT_S = 1.0
 """How long a worker may take to stop that is killed."""
 
@@ -34,7 +38,8 @@ _ESCALATE_S = 15.0
 _LAUNCHER_KILL_S = 30.0
 """How long a launcher pod may take to kill its program."""
 
-_NO_LOG = (400, 404)
+_NOT_FOUND = 404
+_NO_LOG = (400, _NOT_FOUND)
 """Statuses of requests for the log of a container that does not exist, yet or any more."""
 
 _GRACE_S = "terminationGracePeriodSeconds"
@@ -141,29 +146,63 @@ class DetachedRun:
         """The stacks of workers, as far as the launcher pod gets them."""
         if not self._is_asked:
             return dict.fromkeys(workers, "(only its launcher can ask for stacks)\n")
-        number = _commands_of(self._launcher_pod()).stacks + 1
-        self._send_commands(replace(self._sent_commands, stacks=number))
-        deadline = time.monotonic() + _STACKS_S
-        found: dict[str, str] = {}
-        while not found.keys() >= set(workers) and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-            stacks = launcher_state.read(self._launcher_pod(), launcher_state.STACKS)
-            found = stacks[1] if stacks is not None and stacks[0] >= number else {}
-        silence = f"(no answer within {_STACKS_S:g} s)\n"
-        return {worker: found.get(worker, silence) for worker in workers}
+        return dict(self._answer("stacks", workers))
 
-    def metrics(self, timeout_s: float) -> NoReturn:
-        """They do not fit into an annotation."""
-        raise LaunchError(
-            f"{self._name} was left on Kubernetes, where its supervisor sends no numbers: `kubectl top pod`"
-            " has CPU and memory, and a worker can save what is to be kept of its calls"
-        )
+    def metrics(self, timeout_s: float) -> Any:
+        """The numbers of the program."""
+        return self._answer("metrics", timeout_s)
 
-    def history(self) -> NoReturn:
-        """It is kept in the launcher pod, which sends only how each worker is."""
-        raise LaunchError(
-            f"{self._name} was left on Kubernetes, where earlier attempts are not kept"
-        )
+    def history(self) -> Any:
+        """What has become of the run."""
+        return self._answer("history")
+
+    def picture(self) -> Any:
+        """The program, as plain data for a picture."""
+        return self._answer("picture")
+
+    def ask_to_restart(self, worker: str) -> None:
+        """Asks for the next attempt of a worker."""
+        self._answer("ask_to_restart", worker)
+
+    def trace(self, seconds: float, timeout_s: float) -> Any:
+        """What the workers do for some seconds."""
+        return self._answer("trace", seconds, timeout_s=timeout_s)
+
+    def _answer(self, method: str, *arguments: Any, timeout_s: float = _ANSWER_S) -> Any:
+        """What the launcher pod answers to a question. LaunchError: there is none, or it does not."""
+        if not self._is_asked:
+            raise LaunchError(
+                f"{self._name} has no supervisor in the cluster that could be asked: its launcher runs on"
+                " another machine, where this works, or is gone"
+            )
+        question_id = os.urandom(8).hex()
+        question = {"id": question_id, "method": method, "arguments": arguments}
+        name = partial(launcher_manifests.answer, self._launcher, question_id)
+        deadline, send_at = time.monotonic() + timeout_s, 0.0
+        while (now := time.monotonic()) < deadline:
+            pod = self._launcher_pod()
+            if not acts(pod):
+                raise LaunchError(f"{self._name} has ended")
+            is_sent = _commands_of(pod).question.get("id") == question_id
+            if not is_sent and now >= send_at:  # not yet, or another has taken its place
+                self._send_commands(self._sent_commands, question)
+                send_at = now + _AGAIN_S
+            time.sleep(_ANSWER_POLL_S)
+            try:
+                files = self._cluster.secret(name(0))
+            except ApiError as error:
+                if error.status != _NOT_FOUND:
+                    raise
+                continue
+            names_of_parts = [name(i) for i in range(int(files[launcher_manifests.COUNT]))]
+            parts = [self._cluster.secret(each)[launcher_manifests.PART] for each in names_of_parts]
+            for each in names_of_parts:
+                self._cluster.delete("Secret", each)
+            value, raised = pickle.loads(zlib.decompress(b"".join(parts)))
+            if raised is not None:
+                raise raised
+            return value
+        raise LaunchError(f"the supervisor of {self._name} has not answered within {timeout_s:g} s")
 
     def _has_ended(self) -> bool:
         """Whether the program has ended; deletes a run that was stopped. Looks once, and does not wait."""
@@ -223,7 +262,9 @@ class DetachedRun:
         runs = filter(None, (self._name, self._launcher))
         return all(termination.is_gone(self._cluster, run, is_late=is_late) for run in runs)
 
-    def _send_commands(self, commands: PodCommands) -> None:
+    def _send_commands(
+        self, commands: PodCommands, question: Mapping[str, Any] | None = None
+    ) -> None:
         """Adds commands to those that other scripts have sent to the launcher pod."""
         self._sent_commands = commands
         if pod := self._launcher_pod():
@@ -232,7 +273,7 @@ class DetachedRun:
                 theirs,
                 stop=theirs.stop or commands.stop,
                 kill=theirs.kill or commands.kill,
-                stacks=max(theirs.stacks, commands.stacks),
+                question=question or theirs.question,
             )
             annotations = {names.COMMANDS: both.text()}
             self._cluster.patch("Pod", pod["metadata"]["name"], {"annotations": annotations})

@@ -4,6 +4,7 @@
     └── Secret <run>-supervisor     what it is to launch; owns what follows, and the root of the run
         ├── Secret          <run>-supervisor-001 …      what does not fit into one MiB
         ├── Secret          <run>-supervisor-begun      marks that it has launched
+        ├── Secret          <run>-supervisor-answer-…   an answer, until it is read
         ├── ServiceAccount  <run>-supervisor            the only pod of a run that has one
         ├── Role, RoleBinding                           what it may do
         └── Secret <run> …                              the run, as it is without a supervisor
@@ -42,6 +43,12 @@ POD_NAME, NAMESPACE = "LAUNCHPAD_POD", "LAUNCHPAD_NAMESPACE"
 SPEC = "worker"
 """The content with the LauncherSpec; of pods of a run it is the WorkerPlan."""
 
+ASKED = ("metrics", "history", "stacks", "ask_to_restart", "trace", "picture")
+"""The methods of a RemoteLauncher that a launcher pod is asked for."""
+
+PART, COUNT = "part", "count"
+"""The files of a Secret with a part of an answer, and how many parts that has."""
+
 _POD = WorkerPlan(NAME, NAME, 0, 1, "supervisor", 0)
 """The launcher pod as the worker of a run of its own."""
 
@@ -65,6 +72,11 @@ class LauncherSpec:
 def name(run: str) -> str:
     """The name of a launcher pod's objects, or its beginning."""
     return f"{run}-{NAME}"
+
+
+def answer(launcher: str, question: str, part: int) -> str:
+    """The name of the Secret with a part of an answer."""
+    return f"{launcher}-answer-{question}-{part}"
 
 
 def create(cluster: Cluster, spec: LauncherSpec) -> None:

@@ -1,7 +1,6 @@
 """What a launcher pod reports of its program: annotations of itself, which only it writes. Pure.
 
     launchpad/launched   the record of the run, without its workers: it has launched
-    launchpad/stacks     the number of the request for stacks, and the stacks of workers
     launchpad/ended      how the program has ended: its last report
 
 Each is JSON, compressed: a cluster takes 256 KiB of annotations for an object.
@@ -21,7 +20,7 @@ from launchpad.launch.backends.kubernetes import pod_messages
 from launchpad.launch.backends.kubernetes.api.client import Manifest
 from launchpad.outcome import Outcome
 
-LAUNCHED, STACKS, ENDED = (f"launchpad/{name}" for name in ("launched", "stacks", "ended"))
+LAUNCHED, ENDED = "launchpad/launched", "launchpad/ended"
 
 MOST_BYTES = 80_000
 """The limit of one annotation."""

@@ -116,7 +116,10 @@ def find(cluster: Cluster) -> list[Detached]:
 def _detached(cluster: Cluster, record: RunRecord, run: DetachedRun) -> Detached:
     failure = "the cluster does not tell of this run"
     return Detached(
-        record, lambda name, *args: _explained(cluster, failure, getattr(run, name), *args)
+        record,
+        lambda name, *args, **options: _explained(
+            cluster, failure, partial(getattr(run, name), *args, **options)
+        ),
     )
 
 

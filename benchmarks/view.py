@@ -1,0 +1,217 @@
+"""How quickly the page of a large program is there, and what it costs: `python benchmarks/view.py`.
+
+    python benchmarks/view.py --workers=500 --edges=5000 --seconds=20
+
+A control endpoint answers as a program of so many workers and edges would, whose counts grow all the time;
+`launchpad view` shows it in Chromium, first with all groups folded, then with all unfolded. Printed is the
+time to the first paint, from the request of the page on, in a browser that has shown none before; and the CPU
+time of `launchpad view`, in percent of one core, from the first paint on.
+
+Exits with 1 if the first paint takes more than 2 s, or the view more than 20 % of a core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import psutil
+from selenium import webdriver
+
+import launchpad as lp
+from launchpad.courier.telemetry.call_stats import MethodStats
+from launchpad.edges import stats
+from launchpad.launch.rundir import control_server, record
+from launchpad.launch.rundir.directory import RunDirectory
+from launchpad.launch.rundir.history import RunHistory
+from launchpad.launch.rundir.record import WorkerStatus
+from launchpad.metrics.process_usage import ProcessUsage
+from launchpad.metrics.program_metrics import Metrics, WorkerMetrics
+from tests.view.pages import FLAGS, press
+
+PAINT_S, CORE_PERCENT = 2.0, 20.0
+GROUPS = 10
+
+
+class Server:
+    def step(self) -> None:
+        pass
+
+
+def call(servers: list[Any]) -> None:
+    pass
+
+
+class Program:
+    """What a large program would answer.
+
+    Args:
+        workers: How many; a tenth of them serve.
+        edges: How many.
+    """
+
+    def __init__(self, workers: int, edges: int) -> None:
+        self._began = time.monotonic()
+        program = lp.Program("large")
+        with program.group("server"):
+            nodes = [lp.CourierNode(Server) for _ in range(workers // GROUPS)]
+            servers = [program.add_node(node) for node in nodes]
+        for group in range(1, GROUPS):
+            with program.group(f"caller_{group}"):
+                for _ in range(workers // GROUPS):
+                    program.add_node(lp.PyNode(call, servers))
+        self.plan = lp.plan(program, "local_mt")
+        callers = [w.name for w in self.plan.workers if w.group != "server"]
+        serving = [w.name for w in self.plan.workers if w.group == "server"]
+        self._places = [
+            (callers[n % len(callers)], serving[n // len(callers) % len(serving)], "step")
+            for n in range(edges)
+        ]
+
+    def status(self) -> list[WorkerStatus]:
+        return [
+            WorkerStatus(w.name, w.group, "running", 1, "", f"/tmp/{w.name}.log", 1, 0.0)
+            for w in self.plan.workers
+        ]
+
+    def metrics(self, within_s: float) -> Metrics:
+        uptime_s = time.monotonic() - self._began
+        n = round(uptime_s * 100)
+        buckets = (0, 0, 0, 0, 0, 0, 0, n // 2, n // 3, n - n // 2 - n // 3, *[0] * 38)
+        counted = MethodStats(
+            calls=n,
+            errors=0,
+            in_flight=1,
+            bytes_in=80 * n,
+            bytes_out=8 * n,
+            total_s=n / 1e4,
+            buckets=buckets,
+        )
+        rows = [(place, counted) for place in self._places]
+        names = {w.name for w in self.plan.workers}
+        usage = ProcessUsage(uptime_s / 10, uptime_s, 30_000_000, 5, False)
+        workers = (
+            WorkerMetrics(w.name, w.group, "running", 1, uptime_s, False, usage)
+            for w in self.plan.workers
+        )
+        edges = stats.gathered(rows, rows, names, (), uptime_s)
+        return Metrics("large", "large", uptime_s, uptime_s, tuple(workers), edges)
+
+    @contextlib.contextmanager
+    def served(self) -> Iterator[str]:
+        """The id of its run, while its control endpoint answers."""
+        run = RunDirectory.create(self.plan.program)
+        run.make_runtime()
+        try:
+            record.write(run, self.plan)
+            server = control_server.serve(
+                run.runtime,
+                status=self.status,
+                stop=lambda at_once: None,
+                stacks=lambda worker: "",
+                restart=lambda worker: None,
+                metrics=lambda within_s: dataclasses.replace(
+                    self.metrics(within_s), run_id=run.run_id
+                ),
+                trace=lambda seconds: NotImplemented,
+                history=lambda: RunHistory("large"),
+            )
+            try:
+                yield run.run_id
+            finally:
+                server.stop(0.1)
+        finally:
+            run.remove()
+
+
+@contextlib.contextmanager
+def shown(run_id: str) -> Iterator[tuple[psutil.Process, Any]]:
+    """The process of `launchpad view`, and the browser that shows the page of the run."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or "chromium"
+    service = webdriver.ChromeService(shutil.which("chromedriver") or "chromedriver")
+    command = [sys.executable, "-m", "launchpad", "view", run_id]
+    with (
+        tempfile.TemporaryDirectory() as profile,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as view,
+    ):
+        assert view.stdout is not None
+        try:
+            address = re.search(r"http://\S+", view.stdout.readline())
+            assert address is not None
+            for flag in (*FLAGS, f"user-data-dir={profile}"):
+                options.add_argument(f"--{flag}")
+            with webdriver.Chrome(options, service) as browser:
+                browser.get("about:blank")
+                browser.get(address[0])
+                yield psutil.Process(view.pid), browser
+        finally:
+            view.send_signal(signal.SIGINT)
+
+
+def percent_of_a_core(process: psutil.Process, seconds: float) -> float:
+    """The CPU time of a process and its threads over the next seconds."""
+    before, began = process.cpu_times(), time.monotonic()
+    time.sleep(seconds)
+    now, took_s = process.cpu_times(), time.monotonic() - began
+    return 100 * (now.user + now.system - before.user - before.system) / took_s
+
+
+def first_paint_s(browser: Any) -> float:
+    script = (
+        "const [paint] = performance.getEntriesByName('first-contentful-paint');"
+        " return paint ? paint.startTime : null"
+    )
+    while (paint_ms := browser.execute_script(script)) is None:
+        time.sleep(0.05)
+    return float(paint_ms) / 1000
+
+
+def graph_s(browser: Any) -> float:
+    """When the graph was there, so long after the page was requested."""
+    script = "return document.querySelector('#graph svg path') ? performance.now() : null"
+    while (now_ms := browser.execute_script(script)) is None:
+        time.sleep(0.05)
+    return float(now_ms) / 1000
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--workers", type=int, default=500)
+    parser.add_argument("--edges", type=int, default=5000)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    options = parser.parse_args()
+    program = Program(options.workers, options.edges)
+    print(f"{options.workers:,} workers, {options.edges:,} edges, {os.cpu_count()} cores")
+    with program.served() as run_id, shown(run_id) as (view, browser):
+        paint_s, with_graph_s = first_paint_s(browser), graph_s(browser)
+        print(f"first paint {paint_s:.2f} s; with the graph {with_graph_s:.2f} s")
+        time.sleep(2.0)  # what is done once, such as imports, is over
+        folded = percent_of_a_core(view, options.seconds)
+        print(f"folded    {folded:.1f} % of a core")
+        for group in ["server", *(f"caller_{n}" for n in range(1, GROUPS))]:
+            press(browser, f"#workers [data-key='group:{group}']")
+        unfolded = percent_of_a_core(view, options.seconds)
+        boxes = browser.execute_script("return document.querySelectorAll('#graph g').length")
+        print(f"unfolded  {unfolded:.1f} % of a core, {boxes:,} boxes and arrows")
+    return int(paint_s > PAINT_S or max(folded, unfolded) > CORE_PERCENT)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""Runs an example, and draws the largest program that it launches, as graph.svg in its folder.
+
+python -m examples._shared.drawn NAME FLAG …
+"""
+
+import importlib
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import launchpad as lp
+from launchpad.graph_svg import svg
+
+EXAMPLES = Path(__file__).parents[1]
+
+
+def main(name: str) -> None:
+    """Run it as `python -m examples.NAME` would."""
+    launched: list[lp.Program] = []
+    real = lp.launch
+
+    def launch(programs: Any, *args: Any, **kwargs: Any) -> Any:
+        launched.append(programs)
+        return real(programs, *args, **kwargs)
+
+    for module in ("launchpad", real.__module__):  # lp.run calls the latter's
+        importlib.import_module(module).launch = launch  # type: ignore[attr-defined]
+    try:
+        runpy.run_module(f"examples.{name}", run_name="__main__", alter_sys=True)
+    finally:
+        largest = max(launched, key=lambda program: len(program.graph().nodes))
+        (EXAMPLES / name / "graph.svg").write_text(f"{svg(largest)}\n")
+
+
+if __name__ == "__main__":
+    del sys.argv[0]
+    main(sys.argv[0])

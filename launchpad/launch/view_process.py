@@ -1,0 +1,35 @@
+"""The process that shows a program in the browser beside its script, for `--lp_view`.
+
+It is `launchpad view`, and ends with this process, however that ends: then the pipe is closed that it reads.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import launchpad
+
+_PROGRAM = "import sys; from launchpad.cli import view; view.beside_a_script(sys.argv[1])"
+
+
+def start(run_id: str) -> None:
+    """Starts it; what it prints goes to the terminal of the script. The program runs as well without it."""
+    paths = [str(Path(launchpad.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    view = subprocess.Popen(
+        [sys.executable, "-P", "-c", _PROGRAM, run_id],
+        stdin=subprocess.PIPE,
+        stdout=2,  # what a script prints may be for another program
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        start_new_session=True,  # the first Ctrl-C is for the program
+    )
+    atexit.register(_end, view)
+
+
+def _end(view: subprocess.Popen[bytes]) -> None:
+    assert view.stdin is not None
+    view.stdin.close()
+    view.wait()

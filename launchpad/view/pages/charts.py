@@ -1,0 +1,148 @@
+"""Charts of the last hour: of the program, or of a worker."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from nicegui import ui
+
+from launchpad.view.pages import frame
+from launchpad.view.watched_run import Sample, WatchedRun
+
+_POINTS = 150
+"""So many in a chart at most: of a whole hour one for each 30 s."""
+
+_AGAIN_S = 1.0
+_WIDTHS_S = (1, 2, 5, 10, 15, 30)
+_BYTES = ("B", "kB", "MB", "GB", "TB")
+_Values = list[tuple[float, float]]
+
+
+_BLUE, _VERMILION = "#0072b2", "#d55e00"  # the colour-blind tell them apart (Okabe and Ito, 2008)
+
+
+@dataclass(frozen=True)
+class _Quantity:
+    """What a chart shows."""
+
+    title: str
+    unit: str
+    color: str
+    of: Callable[[Sample], float | None]
+
+
+_QUANTITIES = (
+    _Quantity("calls", "/s", _BLUE, lambda sample: sample.calls_per_s),
+    _Quantity("errors", "/s", _VERMILION, lambda sample: sample.errors_per_s),
+    _Quantity("CPU", "%", _BLUE, lambda sample: sample.cpu_percent),
+    _Quantity("memory", "B", _BLUE, lambda sample: sample.memory_bytes),
+    _Quantity("GPU", "%", _BLUE, lambda sample: sample.gpu_percent),
+    _Quantity("GPU memory", "B", _BLUE, lambda sample: sample.gpu_memory_bytes),
+)
+
+
+def add(run: WatchedRun, worker: str = "") -> None:
+    """The charts of a program, or of one of its workers, as soon as there is something in them.
+
+    Only what is known is shown. They come after the rest of the page, and change once a second at most.
+    """
+    if run.has_ended and not run.samples.program:
+        return
+    frame.section("the last hour")
+    box = ui.element("div").classes("charts").props("id=charts")
+    charts: dict[str, ui.echart] = {}
+    shown = 0.0
+
+    async def draw() -> None:
+        nonlocal shown
+        samples = list(run.samples.workers.get(worker, ()) if worker else run.samples.program)
+        if not samples or samples[-1].at == shown:
+            return
+        shown = samples[-1].at
+        for quantity in _QUANTITIES:
+            if not (values := points(samples, quantity.of)):
+                continue
+            options = _options(quantity, values)
+            if (chart := charts.get(quantity.title)) is None:
+                with box:
+                    charts[quantity.title] = ui.echart(options, renderer="svg").classes("chart")
+            else:
+                chart.options.update(options)
+                chart.update()
+
+    ui.timer(_AGAIN_S, draw, immediate=False)
+
+
+def points(samples: Sequence[Sample], of: Callable[[Sample], float | None]) -> _Values:
+    """When and how much; where there are too many, the mean of each few seconds.
+
+    These begin at whole multiples of their width, so that a point stays what it is when others come.
+    """
+    width_s = next((w for w in _WIDTHS_S if _span(samples) / w <= _POINTS), _WIDTHS_S[-1])
+    found: _Values = []
+    for number, each in groupby(samples, lambda sample: sample.at // width_s):
+        values = [value for sample in each if (value := of(sample)) is not None]
+        if values:
+            found.append((number * width_s, sum(values) / len(values)))
+    return found
+
+
+def _span(samples: Sequence[Sample]) -> float:
+    return samples[-1].at - samples[0].at
+
+
+def _options(quantity: _Quantity, values: _Values) -> dict[str, Any]:
+    unit, by = _unit(quantity, [value for _, value in values])
+    data = [[round(at * 1000), _rounded(value / by)] for at, value in values]
+    now = f"{data[-1][1]:,.10g}"
+    return {
+        "animation": False,
+        "title": {
+            "text": f"{quantity.title}  {now} {unit}".replace(" /s", "/s"),
+            "left": 0,
+            "top": 0,
+            "textStyle": {"fontSize": 13, "fontWeight": 500, "fontFamily": "system-ui, sans-serif"},
+        },
+        "grid": {"left": 44, "right": 12, "top": 28, "bottom": 22},
+        "tooltip": {"trigger": "axis", "confine": True},
+        "xAxis": {
+            "type": "time",
+            "axisLabel": {"hideOverlap": True, "fontSize": 10},
+            "splitNumber": 3,
+        },
+        "yAxis": {
+            "type": "value",
+            "min": 0,
+            "minInterval": 0 if max(value for _, value in data) else 1,
+            "splitNumber": 2,
+            "axisLabel": {"fontSize": 10},
+        },
+        "series": [
+            {
+                "name": f"{quantity.title}, {unit}",
+                "type": "line",
+                "showSymbol": len(data) == 1,
+                "color": quantity.color,
+                "lineStyle": {"width": 1.5},
+                "areaStyle": {"opacity": 0.12},
+                "data": data,
+            }
+        ],
+    }
+
+
+def _unit(quantity: _Quantity, values: Iterable[float]) -> tuple[str, float]:
+    """The unit, and what is divided by for it: of bytes one in which the most is no long number."""
+    if quantity.unit != "B":
+        return quantity.unit, 1.0
+    power = min(len(_BYTES) - 1, int(math.log10(max(1.0, *values)) / 3))
+    return _BYTES[power], 1000.0**power
+
+
+def _rounded(value: float) -> float:
+    """To three digits, or whole."""
+    return round(value) if value >= 100 else float(f"{value:.3g}")

@@ -1,0 +1,259 @@
+"""Time lines: what the workers of a program have done when, a row for each.
+
+RunHistory ── of_attempts ─┐
+Trace      ── of_calls    ─┴─▶ TimeLine ── markup() ──▶ HTML
+"""
+
+from __future__ import annotations
+
+import html
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from launchpad.courier.telemetry.call_stats import seconds
+from launchpad.launch.rundir.history import AttemptRecord, RunHistory
+from launchpad.trace import Trace
+
+MOST_ROWS = 40
+_MOST_BARS = 4_000
+_PIXELS = 800
+"""Bars that are closer to each other than a pixel of so wide a picture are drawn as one."""
+
+_TICKS = 4
+_DAY_S = 86_400
+_LANES = {
+    "call": (0, "call"),
+    "submit": (0, "call"),
+    "future": (0, "call"),
+    "wait": (0, "wait"),
+    "answer": (1, "answer"),
+    "coroutine": (1, "answer"),
+}
+"""The category of an event of a trace → its lane, and how it looks."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """From when to when, by the clock of its time line.
+
+    Attributes:
+        look: Its style's class.
+        text: Stands in it, as far as it has room.
+        title: Is shown when the mouse is over it.
+    """
+
+    began: float
+    ended: float
+    look: str
+    title: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A worker, and what it has done; a lane for each kind."""
+
+    worker: str
+    lanes: Sequence[Sequence[Bar]]
+
+
+@dataclass(frozen=True)
+class TimeLine:
+    """Rows on one clock.
+
+    Attributes:
+        tick: How a time is written.
+        looks: Class → what it means, for the legend.
+        note: What is not shown; empty if there is nothing.
+    """
+
+    rows: Sequence[Row]
+    began: float
+    ended: float
+    tick: Callable[[float], str]
+    looks: Mapping[str, str]
+    note: str = ""
+
+    def markup(self, name: str, href: Callable[[str], str]) -> str:
+        """As HTML.
+
+        Args:
+            name: The id of its element.
+            href: Worker → its page.
+        """
+        length = self.ended - self.began
+        times = [self.began + length * number / _TICKS for number in range(_TICKS + 1)]
+        ticks = "".join(
+            f'<span style="left:{100 * n / _TICKS:g}%">{html.escape(self.tick(at))}</span>'
+            for n, at in enumerate(times)
+        )
+        legend = "".join(
+            f'<span><i class="{look}"></i>{html.escape(meaning)}</span>'
+            for look, meaning in self.looks.items()
+        )
+        rows = "".join(
+            f'<a href="{html.escape(href(row.worker))}">{html.escape(row.worker)}</a>'
+            f"<div>{''.join(self._lane(lane) for lane in row.lanes if lane)}</div>"
+            for row in self.rows
+        )
+        return (
+            f'<div class="legend">{legend}</div>'
+            f'<div class="time-line" id="{name}"><b></b><div class="ticks">{ticks}</div>{rows}</div>'
+            f"<p>{html.escape(self.note)}</p>"
+        )
+
+    def _lane(self, bars: Sequence[Bar]) -> str:
+        length = max(self.ended - self.began, 1e-9)
+        return (
+            '<div class="lane">'
+            + "".join(
+                f'<i class="{bar.look}" title="{html.escape(bar.title)}" style="left:'
+                f"{100 * (bar.began - self.began) / length:.3f}%;"
+                f'width:{100 * (bar.ended - bar.began) / length:.3f}%">{html.escape(bar.text)}</i>'
+                for bar in bars
+            )
+            + "</div>"
+        )
+
+
+def of_attempts(history: RunHistory, now: float, *, has_ended: bool) -> TimeLine:
+    """The attempts of workers, by the wall clock: those with failures first, then those with restarts.
+
+    Args:
+        now: In seconds since 1970.
+        has_ended: Whether the run has ended; then it is no longer than what is known of it.
+    """
+    by_worker: dict[str, list[AttemptRecord]] = {}
+    for each in history.attempts:
+        by_worker.setdefault(each.worker, []).append(each)
+    known = [t for each in history.attempts for t in (each.began, each.ended) if t is not None]
+    began = min(known, default=now)
+    end = max([*known, history.ended or 0.0], default=now) if has_ended else now
+    order = sorted(by_worker, key=lambda worker: _unrest(by_worker[worker]))
+    rows = []
+    for worker in order[:MOST_ROWS]:
+        bars = [bar for each in by_worker[worker] for bar in _of_attempt(each, end)]
+        rows.append(Row(worker, [bars]))
+    rest = len(order) - len(rows)
+    looks = {
+        "starting": "starting",
+        "running": "running",
+        "succeeded": "succeeded",
+        "stopped": "stopped, or restarted on request",
+        "failed": "failed",
+        "lost": "lost",
+    }
+    note = (
+        f"{rest} more workers are not shown: those with failures and restarts are" if rest else ""
+    )
+    form = "%H:%M:%S" if end - began < _DAY_S else "%m-%d %H:%M"
+    return TimeLine(
+        rows, began, end, lambda at: time.strftime(form, time.localtime(at)), looks, note
+    )
+
+
+def _unrest(attempts: Sequence[AttemptRecord]) -> tuple[int, int]:
+    """Less for those that are to be looked at first."""
+    failed = sum(each.outcome is not None and each.outcome.is_failure for each in attempts)
+    return -failed, -attempts[-1].attempt
+
+
+def _of_attempt(attempt: AttemptRecord, end: float) -> list[Bar]:
+    outcome = attempt.outcome
+    ended = end if attempt.ended is None else attempt.ended
+    look = "running" if outcome is None else outcome.kind
+    title = f"attempt {attempt.attempt}: {look}, {seconds(ended - attempt.began)}"
+    if outcome is not None and outcome.cause:
+        title += f"\n{outcome.cause}"
+    ready = ended if attempt.ready is None else min(attempt.ready, ended)
+    bars = [Bar(attempt.began, ready, "starting", f"attempt {attempt.attempt}: starting")]
+    if attempt.ready is not None or outcome is not None:
+        text = f"{attempt.attempt}" if look == "running" else f"{attempt.attempt} {look}"
+        # One that never was ready is all of the colour of its end.
+        bars = bars if attempt.ready is not None else []
+        began = attempt.began if attempt.ready is None else ready
+        bars.append(Bar(began, ended, look, title, text))
+    return bars
+
+
+def of_calls(trace: Trace) -> TimeLine:
+    """The calls that workers have made, and those that they have answered; in microseconds."""
+    names: dict[int, str] = {}
+    lanes: dict[int, list[list[Bar]]] = {}
+    beside: dict[tuple[int, str], dict[str, Any]] = {}
+    for event in trace.events():
+        process = event["pid"]
+        if event["name"] == "process_name":
+            names[process] = event["args"]["name"]
+        if event.get("cat") not in _LANES:
+            continue
+        if event["ph"] == "b":
+            beside[process, event["id"]] = event
+        elif event["ph"] == "e" and (first := beside.pop((process, event["id"]), None)):
+            _add(lanes, first, first["ts"], event["ts"])
+        elif event["ph"] == "X":
+            _add(lanes, event, event["ts"], event["ts"] + event["dur"])
+    length = (trace.ended_ns - trace.began_ns) / 1e3
+    busiest = sorted(lanes, key=lambda process: -sum(map(len, lanes[process])))[:MOST_ROWS]
+    rows = [
+        Row(names[process], [_joined(lane, length / _PIXELS) for lane in lanes[process]])
+        for process in sorted(busiest)
+    ]
+    rest = len(lanes) - len(rows)
+    note = f"the {MOST_ROWS} workers with the most calls; the file has {rest} more" if rest else ""
+    n_bars = sum(len(lane) for row in rows for lane in row.lanes)
+    if n_bars > _MOST_BARS:
+        each = _MOST_BARS // (2 * len(rows))
+        rows = [Row(row.worker, [_longest(lane, each) for lane in row.lanes]) for row in rows]
+        note = "; ".join(filter(None, (note, "of the calls, the longest are drawn")))
+    looks = {
+        "call": "calls that it makes, until the answer is there",
+        "answer": "calls that it answers",
+        "wait": "waits for others: a barrier, the stop",
+    }
+    return TimeLine(rows, 0.0, max(length, 1.0), lambda us: seconds(us / 1e6), looks, note)
+
+
+def _add(
+    lanes: dict[int, list[list[Bar]]], event: Mapping[str, Any], began: float, ended: float
+) -> None:
+    number, look = _LANES[event["cat"]]
+    error = event["args"].get("error", "")
+    look += " error" if error and error != "(not finished)" else ""
+    title = f"{event['name']}  {seconds((ended - began) / 1e6)}" + (f"\n{error}" if error else "")
+    lanes.setdefault(event["pid"], [[], []])[number].append(Bar(began, ended, look, title))
+
+
+def _joined(bars: Sequence[Bar], pixel: float) -> list[Bar]:
+    """Short ones that are too close to each other to be told apart, as one."""
+    joined: list[list[Bar]] = []
+    ends: dict[str, tuple[float, list[Bar]]] = {}
+    for bar in sorted(bars, key=attrgetter("began")):
+        last_end, last = ends.get(bar.look, (0.0, []))
+        is_short = bar.ended - bar.began < 3 * pixel
+        if last and is_short and bar.began - last_end < pixel:
+            last.append(bar)
+            ends[bar.look] = max(last_end, bar.ended), last
+        else:
+            joined.append([bar])
+            if is_short:
+                ends[bar.look] = bar.ended, joined[-1]
+    return [
+        each[0]
+        if len(each) == 1
+        else Bar(
+            each[0].began,
+            max(bar.ended for bar in each),
+            each[0].look,
+            f"{len(each)} short ones, such as\n{each[0].title}",
+        )
+        for each in joined
+    ]
+
+
+def _longest(bars: Sequence[Bar], count: int) -> list[Bar]:
+    kept = sorted(bars, key=lambda bar: bar.began - bar.ended)[:count]
+    return sorted(kept, key=attrgetter("began"))

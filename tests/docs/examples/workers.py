@@ -1,0 +1,210 @@
+"""Examples of what a worker does: where it is, whom it waits for, when it stops; and of collectives."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import types
+from typing import Any
+
+import pytest
+
+import launchpad as lp
+from tests.docs.examples.programs import train
+from tests.docs.examples.runner import DEADLINE_S, Example, example_of, run
+
+
+def in_worker(example: Example, **given: Any) -> dict[str, Any]:
+    """Runs it in a worker that is alone."""
+    with lp.testing.worker("actor", state=example.folder / "state"):
+        return example.run(**given)
+
+
+@example_of("current", "make_program_stopper", "barrier")
+def is_asked_by_a_worker(example: Example) -> None:
+    in_worker(example, train=use_epoch)
+
+
+def use_epoch(epoch: int) -> None:
+    assert 0 <= epoch < 10
+
+
+@example_of("RunContext")
+def worker_knows_itself(example: Example) -> None:
+    with lp.testing.worker("actor"):
+        example.run(random=random)["run"](None)
+
+
+@example_of("StateError")
+def state_has_no_folder(example: Example) -> None:
+    (example.folder / "state").write_text("not a folder")
+
+    in_worker(example, weights=[0.5])
+
+
+@example_of("caller", "Caller")
+def server_knows_the_caller(example: Example) -> None:
+    class Votes:
+        def __init__(self) -> None:
+            names = run(example.code, {})
+            self.votes = (names.get("Votes") or names["Barrier"])()
+            self.votes.of, self.votes.arrived = {}, set()
+
+        def call(self, method: str, *args: str) -> str:
+            getattr(self.votes, method)(*args)
+            return str(self.votes.of or self.votes.arrived)
+
+    method = ["vote", "yes"] if "Votes" in example.code else ["arrive"]
+    assert "pid " in example.client(Votes).call(*method)
+
+
+@example_of("BarrierBroken")
+def one_of_the_group_has_left(example: Example) -> None:
+    program = lp.Program("loading")
+    with program.group("loader"):
+        program.add_node(lp.PyNode(run_code, example.code))
+        program.add_node(lp.PyNode(run_code, ""))
+    running = example.launch(program)
+    running.wait(DEADLINE_S)
+
+    assert "loader-1" in running.logs("loader-0")
+
+
+def run_code(code: str, **given: Any) -> None:
+    run(code, given)
+
+
+@example_of("Inbox")
+def stage_takes_what_arrives(example: Example) -> None:
+    example.code = example.code.replace("1000", "2")
+    program = lp.Program("pipeline")
+    stage = program.add_node(lp.CourierNode(run(example.code, {})["Stage"]), label="stage")
+    program.add_node(lp.PyNode(send_two, stage), label="before")
+
+    example.launch(program).wait(DEADLINE_S)
+
+
+def send_two(stage: Any) -> None:
+    for step in range(2):
+        stage.forward(step, [0.5])
+
+
+# --- stopping ------------------------------------------------------------------------------------
+
+
+@example_of("stop")
+def program_is_stopped_by_a_worker(example: Example) -> None:
+    worker = run(example.code, {"train": train})["run"]
+    program = lp.Program("training")
+    program.add_node(lp.PyNode(worker, None), label="trainer")
+
+    example.launch(program).wait(DEADLINE_S)
+
+
+@example_of("stop_event", "wait_for_stop")
+def loop_ends_at_the_stop(example: Example) -> None:
+    example.code = example.code.replace("60.0", "0.01")
+
+    example.run_in_worker(step=lp.stop, write_report=lp.stop)
+
+
+class Waiter:
+    """Stands for what is ended by a stop handler."""
+
+    def __init__(self) -> None:
+        self.is_done = threading.Event()
+        self.shutdown = self.cancel = self.is_done.set
+
+    def serve_forever(self) -> None:
+        lp.stop()
+        assert self.is_done.wait(DEADLINE_S)
+
+    wait = serve_forever
+
+
+@example_of("register_stop_handler", "unregister_stop_handler")
+def handler_is_called(example: Example) -> None:
+    example.run_in_worker(server=lp.Deferred(Waiter), download=lp.Deferred(Waiter))
+
+
+@example_of("Stopped")
+def environment_is_closed(example: Example) -> None:
+    environment = types.SimpleNamespace(step=stop_at_once, close=lambda: print("closed"))
+
+    class Actor(run(example.code, {})["Actor"]):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.environment = environment
+
+    program = lp.Program("acting")
+    program.add_node(lp.PyClassNode(Actor), label="actor")
+    running = example.launch(program)
+    running.wait(DEADLINE_S)
+
+    assert "closed" in running.logs("actor")
+
+
+def stop_at_once() -> None:
+    lp.stop()
+    threading.Event().wait(0.01)
+
+
+# --- collectives ---------------------------------------------------------------------------------
+
+
+def ranks(example: Example, *arguments: tuple[Any, ...], **given: Any) -> lp.Running:
+    """A rank for each of these arguments, which runs the `train` of the example."""
+    names = run(example.code, {"program": lp.Program("ranks"), **given})
+    program = lp.Program("ranks")
+    with program.group("trainer"):
+        for each in arguments:
+            program.add_node(lp.CollectiveNode(names["train"], *each))
+    running: lp.Running = example.launch(program)
+    return running
+
+
+@example_of("Collective")
+def ranks_train(example: Example) -> None:
+    given = {
+        "initial_weights": lambda: 1.0,
+        "gradients_of": lambda weights, batch: weights * batch,
+        "update": lambda weights, gradients: weights - gradients,
+    }
+
+    ranks(example, ([0.5, 0.5],), ([0.5, 0.5],), **given).wait(DEADLINE_S)
+
+
+@example_of("CollectiveNode")
+def node_is_one_of_four(example: Example) -> None:
+    example.code = example.code.replace("1000", "2")
+
+    program = lp.Program("ranks")
+    example.run_to_end(
+        program=program, gradient_of=lambda batch: batch, batch=lambda step, rank: float(rank)
+    )
+
+
+@example_of("CollectiveMismatch")
+def ranks_differ(example: Example) -> None:
+    running = ranks(example, (), ())
+    running.wait(DEADLINE_S)
+
+    assert "trainer-1" in running.logs("trainer-0")
+
+
+@example_of("PeerFailed")
+def rank_fails(example: Example) -> None:
+    running = ranks(example, ([1.0],), ([None],))
+
+    with pytest.raises(lp.ProgramFailed, match="trainer-1"):
+        running.wait(DEADLINE_S)
+    assert "trainer-1 is lost, rank 1" in running.logs("trainer-0")
+
+
+@example_of("MembersChanged")
+def another_rank_comes(example: Example) -> None:
+    def train_together(group: object) -> None:
+        raise lp.MembersChanged("worker 3 has come", "trainer-3", 3, 1)
+
+    with pytest.raises(lp.MembersChanged), contextlib.nullcontext():
+        example.run(train_together=train_together)["train"](None)

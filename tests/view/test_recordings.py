@@ -1,0 +1,62 @@
+"""Charts, and two seconds of calls, in Chromium."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import launchpad as lp
+from tests.helpers.browsers import chromium
+from tests.view import pages
+from tests.waiting import until
+
+
+class Table:
+    def write(self) -> None:
+        pass
+
+
+def play(table: lp.CourierClient[Table]) -> None:
+    while not lp.wait_for_stop(0.02):
+        table.write()
+
+
+@pytest.mark.slow
+def test_two_seconds_of_calls_are_drawn_and_saved_for_perfetto_and_charts_show_their_number(
+    tmp_path: Path,
+) -> None:
+    program = lp.Program("demo")
+    table = program.add_node(lp.CourierNode(Table), label="table")
+    program.add_node(lp.PyNode(play, table), label="player")
+    with (
+        lp.launch(program, "local_mp") as running,
+        pages.served(running.run_id) as url,
+        chromium(tmp_path / "profile") as browser,
+    ):
+        browser.execute_cdp_cmd(
+            "Browser.setDownloadBehavior",
+            {"behavior": "allow", "downloadPath": str(tmp_path)},
+        )
+        browser.get(url)
+        until(lambda: "memory" in pages.text_of(browser, "#charts"))
+        shown = pages.text_of(browser, "#charts")
+        assert all(title in shown for title in ("calls", "errors  0/s", "CPU", "MB"))
+
+        browser.find_element("link text", "time lines").click()
+        until(lambda: "table-0" in pages.text_of(browser, "#attempts-line"))
+        browser.find_element("css selector", "#record").click()
+        until(lambda: pages.text_of(browser, "#calls-line"))
+        titles = "return [...document.querySelectorAll('#calls-line i')].map(i => [i.className, i.title])"
+        bars = browser.execute_script(titles)
+        for look, title in (("call", "table-0/write"), ("answer", "write")):
+            assert any(look == found and title in text for found, text in bars)
+        assert "2 workers recorded" in pages.text_of(browser, "#told")
+
+        browser.find_element("css selector", "#save").click()
+        file = tmp_path / f"trace-{running.run_id}.json"
+        until(file.exists)
+        events = json.loads(file.read_text())["traceEvents"]
+        assert sum(event["name"] == "table-0/write" for event in events) > 10
+        assert browser.get_log("browser") == []
