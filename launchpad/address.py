@@ -119,7 +119,11 @@ class Address:
         return place.where if place.can_move else place.where()
 
     def place(self) -> LaunchedAddress:
-        """Where it is, as the calling thread sees it; raises as `lookup` does."""
+        """Where it is, as the calling thread sees it.
+
+        Raises:
+            NotRunningError: outside a running program.
+        """
         me = context.try_current()
         if me is not None and self.name:
             worker = self.name.partition("/")[0]
@@ -171,6 +175,9 @@ def get_port_from_address(address: str) -> int:
 
     Example:
         server.listen(lp.get_port_from_address(address.resolve()))
+
+    Raises:
+        ValueError: there is no port in it.
     """
     _, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():

@@ -288,6 +288,9 @@ class RunContext:
         """The endpoint of the address with this name, `unix:/run/…/learner-0.sock`.
 
         Where servers move it waits until that is known; a minute at most.
+
+        Raises:
+            NotRunningError: there is no such address, its worker has ended, or the minute is over.
         """
         worker = address.partition("/")[0]
         deadline = time.monotonic() + _RESOLVE_S

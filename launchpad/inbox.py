@@ -47,6 +47,9 @@ class Inbox(Generic[K, V]):
 
     Args:
         maxsize: How many values it holds, of all keys together; a `put` waits for room. 0: any number.
+
+    Raises:
+        ValueError: `maxsize` is less than 0.
     """
 
     def __init__(self, maxsize: int = 0) -> None:
@@ -119,7 +122,11 @@ class Inbox(Generic[K, V]):
         return waiter.item[1]
 
     def take_any(self, timeout_s: float | None = None) -> tuple[K, V]:
-        """The oldest value of all, with its key; raises as `take` does."""
+        """The oldest value of all, with its key; raises as `take` does.
+
+        Raises:
+            TimeoutError: nothing came within the time.
+        """
         with self._lock:
             if self._values:
                 return self._remove(next(iter(self._values)))

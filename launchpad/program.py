@@ -52,6 +52,9 @@ class Program(Opaque):
     A mistake is a DefinitionError (a ValueError) at the line that makes it. A Program may be launched
     more than once, also at the same time, and pickled if its nodes' arguments can be. One that a node holds,
     as its builder's attribute say, travels to the worker without its nodes.
+
+    Raises:
+        DefinitionError: the name is empty, or no text.
     """
 
     def __init__(self, name: str) -> None:

@@ -52,6 +52,9 @@ class RestartPolicy:
             watched.
         min_replicas: For a group of `lp.CollectiveNode`, with scope `worker`: so many go on. When one is lost
             the others begin the next generation without it; when it is back, another one with it.
+
+    Raises:
+        DefinitionError: a value that makes no sense; the text says what is expected.
     """
 
     mode: str = ON_FAILURE

@@ -102,6 +102,9 @@ class Collective:
 
         As `np.array_split` does: where it cannot be cut evenly, the first parts are longer by one. New
         arrays.
+
+        Raises:
+            ValueError: a number, or an array that has no axis.
         """
         _check_op(op)
         from launchpad.collectives.courier_operations import even_bounds
@@ -160,7 +163,11 @@ class Collective:
         return self._map("broadcast", x, spread, out)  # type: ignore[no-any-return]
 
     def all_to_all(self, parts: Sequence[T]) -> list[T]:
-        """From each rank, by rank, what it has for this one: `parts[r]` goes to rank r. Shapes may differ."""
+        """From each rank, by rank, what it has for this one: `parts[r]` goes to rank r. Shapes may differ.
+
+        Raises:
+            ValueError: there is not a part for each rank.
+        """
         if len(parts) != self.size:
             raise ValueError(
                 f"all_to_all takes a part for each of {self.size} ranks, got {len(parts)}"

@@ -51,6 +51,9 @@ class CollectiveNode(RunnableNode["Handle[Any]"], Generic[T]):
         function: A function, or a class.
         backend: `courier`: over the edges of the graph; `gloo` and `nccl`: by torch.distributed.
         timeout_s: How long an operation may wait for the other ranks, and a generation for all to come.
+
+    Raises:
+        DefinitionError: there is no such backend, or a time that is not more than 0.
     """
 
     def __init__(
@@ -83,7 +86,11 @@ class CollectiveNode(RunnableNode["Handle[Any]"], Generic[T]):
         siblings: Sequence[Node[Any]],
         add_worker: Callable[[Node[Any], str], Handle[Any]],
     ) -> None:
-        """Adds itself to the ranks of its group; the first one adds the rendezvous."""
+        """Adds itself to the ranks of its group; the first one adds the rendezvous.
+
+        Raises:
+            DefinitionError: the others of the group have another backend.
+        """
         self._label = label
         first = next((node for node in siblings if isinstance(node, CollectiveNode)), None)
         if first is None:

@@ -142,7 +142,11 @@ class LaunchPlan:
         return {name: at for worker in self.workers for name, at in worker.endpoints.items()}
 
     def worker(self, name: str) -> WorkerPlan:
-        """The worker with this name; KeyError if there is none."""
+        """The worker with this name.
+
+        Raises:
+            KeyError: there is none.
+        """
         for worker in self.workers:
             if worker.name == name:
                 return worker

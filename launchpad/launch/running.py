@@ -79,8 +79,10 @@ class Running:
     ) -> Running:
         """Starts a planned program, for `lp.launch`. When that fails, nothing of it is left.
 
-        The plan's devices and endpoints become final here. LaunchError: the backend could not start, or there
-        is no room for another thread or socket.
+        The plan's devices and endpoints become final here.
+
+        Raises:
+            LaunchError: the backend could not start, or there is no room for another thread or socket.
         """
         inbox: Inbox = Inbox()
         undo = contextlib.ExitStack()

@@ -57,7 +57,12 @@ class Node(abc.ABC, Generic[HandleT]):
         return
 
     def allocate_address(self, address: Address) -> Address:
-        """Makes `address` this node's own: the backend gives it an endpoint when the program runs."""
+        """Makes `address` this node's own: the backend gives it an endpoint when the program runs.
+
+        Raises:
+            DefinitionError: it has another address of the same role.
+            TypeError: it is no Address.
+        """
         if not isinstance(address, Address):
             raise TypeError(f"expected an lp.Address, got {address!r}")
         if address in self.addresses:

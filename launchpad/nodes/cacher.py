@@ -48,6 +48,9 @@ class CacherNode(Node["CourierHandle[T]"], Generic[T]):
         target: The handle of the node whose answers are cached.
         refresh_interval_ms: How often answers are refreshed.
         stale_after_ms: The greatest age of an answer; an older one is a StaleError. At least the interval.
+
+    Raises:
+        ValueError: `stale_after_ms` is less than the interval, or that is not more than 0.
     """
 
     def __init__(

@@ -55,6 +55,11 @@ class MultiThreadingColocation(Colocation):
     Args:
         nodes: What runs in it.
         return_on_first_completed: Ends when the first `run()` ends, not the last.
+
+    Raises:
+        DefinitionError: a node is in it twice.
+        TypeError: something in it is no node.
+        ValueError: it has no nodes, or holds a colocation.
     """
 
     def __init__(self, nodes: Sequence[Node[Any]], return_on_first_completed: bool = False) -> None:
@@ -77,6 +82,11 @@ class MultiProcessingColocation(Colocation):
         nodes: What runs in it.
         num_retries_on_failure: How often each of them is started again after a failure, in place of the
             group's restart policy.
+
+    Raises:
+        DefinitionError: a node is in it twice.
+        TypeError: something in it is no node.
+        ValueError: it has no nodes, holds a colocation, or has fewer than 0 retries.
     """
 
     def __init__(self, nodes: Sequence[Node[Any]], num_retries_on_failure: int = 0) -> None:

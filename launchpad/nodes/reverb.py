@@ -58,6 +58,10 @@ class ReverbNode(Node[ReverbHandle]):
             the stop. None: only when a client asks for it.
 
     It stops last: what samples from a server that has gone is not told, and waits for it for ever.
+
+    Raises:
+        DefinitionError: a time that is not more than 0.
+        TypeError: what makes the tables cannot be called.
     """
 
     stops_last = True

@@ -200,6 +200,11 @@ class Queue(Generic[T]):
         Args:
             at_least: Fewer come only when all producers have closed, or the queue was cancelled. When the
                 time is up, none come; the next call gives them.
+
+        Raises:
+            QueueEmpty: the time was up.
+            QueueClosed: nothing comes out of it any more.
+            ValueError: `at_least` is not from 1 to `n`.
         """
         if not 1 <= at_least <= n:
             raise ValueError(

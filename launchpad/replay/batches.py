@@ -26,6 +26,9 @@ class Batches:
             for batch in batches:
                 if train_on(batch.data) < 0.1:
                     break
+
+    Raises:
+        ValueError: `batch_size` or `prefetch` is less than 1.
     """
 
     def __init__(

@@ -210,7 +210,11 @@ class ReplayClient:
     def update_priorities(
         self, table: str, keys: Iterable[int], priorities: Iterable[float]
     ) -> int:
-        """Sets the priorities of items; returns of how many. Those that have gone are passed over."""
+        """Sets the priorities of items; returns of how many. Those that have gone are passed over.
+
+        Raises:
+            ValueError: there is not a priority for each key.
+        """
         updates = [*map(int, keys)], [*map(float, priorities)]
         if len(updates[0]) != len(updates[1]):
             raise ValueError(f"{len(updates[0])} keys and {len(updates[1])} priorities")

@@ -58,6 +58,9 @@ class NStepWriter(EpisodeWriter):
         discount: The agent's, g.
         priority: Of each new one; or a function of a Transition of arrays.
         items_per_call: So many items wait for each other before they are sent.
+
+    Raises:
+        ValueError: `n` is less than 1.
     """
 
     def __init__(
@@ -78,7 +81,11 @@ class NStepWriter(EpisodeWriter):
         self._is_in_episode = False
 
     def add_first(self, observation: Any) -> None:
-        """Begins an episode, with its first observation."""
+        """Begins an episode, with its first observation.
+
+        Raises:
+            ValueError: an episode has begun, and not ended.
+        """
         if self._is_in_episode:
             raise ValueError("add_first within an episode: the last step of one has is_last=True")
         self._is_in_episode = True
@@ -97,6 +104,9 @@ class NStepWriter(EpisodeWriter):
         Args:
             discount: The environment's; 0 where the next observation is terminal.
             is_last: The episode ends: by a terminal state, or because it is cut off (with a discount of 1).
+
+        Raises:
+            ValueError: no episode has begun.
         """
         import numpy as np
 

@@ -166,6 +166,9 @@ class QueueLimiter(RateLimiter):
 
     Example:
         lp.replay.Table.queue("rows", max_size=100)     # has one
+
+    Raises:
+        DefinitionError: the size is less than 1.
     """
 
     def __init__(self, size: int) -> None:

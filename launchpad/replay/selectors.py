@@ -46,7 +46,11 @@ class Selector(abc.ABC):
 
     @abc.abstractmethod
     def sample(self) -> tuple[int, float]:
-        """A key, and the probability with which it was chosen."""
+        """A key, and the probability with which it was chosen.
+
+        Raises:
+            IndexError: there is none.
+        """
 
     @abc.abstractmethod
     def clear(self) -> None:
@@ -56,7 +60,11 @@ class Selector(abc.ABC):
     def __len__(self) -> int: ...
 
     def check(self, priority: float) -> None:
-        """Raises ValueError for a priority that it cannot take."""
+        """Looks at a priority before anything is changed.
+
+        Raises:
+            ValueError: it cannot take this priority.
+        """
         if math.isnan(priority):
             raise ValueError(f"{self!r} takes a number as a priority, not {priority!r}")
 
@@ -122,6 +130,9 @@ class Prioritized(Selector):
 
     Example:
         lp.replay.Table("errors", lp.replay.Prioritized(0.6), remover=lp.replay.Fifo(), max_size=1000)
+
+    Raises:
+        ValueError: the exponent is less than 0, or not finite.
     """
 
     def __init__(self, priority_exponent: float) -> None:
@@ -133,7 +144,11 @@ class Prioritized(Selector):
         self.clear()
 
     def check(self, priority: float) -> None:
-        """Besides, it is not negative, and the weight that it gives is finite."""
+        """Besides, it is not negative, and the weight that it gives is finite.
+
+        Raises:
+            ValueError: it cannot take this priority.
+        """
         try:
             weight = self._weight(priority) if priority >= 0 else math.nan
         except OverflowError:

@@ -40,6 +40,9 @@ class SequenceWriter(EpisodeWriter):
         pad: The last sequence of an episode is padded with zeros. If False, what would have to be is dropped.
         priority: Of each new one.
         items_per_call: So many items wait for each other before they are sent.
+
+    Raises:
+        ValueError: `length` or `period` is less than 1.
     """
 
     def __init__(

@@ -84,6 +84,9 @@ class TrajectoryWriter:
         client: Of the node.
         max_sequence_length: How many of the last steps items can be made of.
         items_per_call: So many items wait for each other before they are sent; `flush` sends what there is.
+
+    Raises:
+        ValueError: `max_sequence_length` or `items_per_call` is less than 1.
     """
 
     def __init__(
@@ -253,7 +256,11 @@ class TrajectoryWriter:
         self._sender.close()
 
     def rows_of(self, column: int, first: int, stop: int) -> Any:
-        """The steps as an array that the next ones may overwrite; ValueError if they are not kept."""
+        """The steps as an array that the next ones may overwrite.
+
+        Raises:
+            ValueError: they are not kept any more.
+        """
         if first < self._next - self._length:
             raise ValueError(
                 f"step {first - self._episode_first} of this episode is not kept any more: only the last"

@@ -23,6 +23,7 @@ _PIXELS = 800
 """Bars that are closer to each other than a pixel of so wide a picture are drawn as one."""
 
 _TICKS = 4
+_DAY_S = 86_400
 _LANES = {
     "call": (0, "call"),
     "submit": (0, "call"),
@@ -64,6 +65,7 @@ class TimeLine:
     """Rows on one clock.
 
     Attributes:
+        tick: How a time is written.
         looks: Class → what it means, for the legend.
         note: What is not shown; empty if there is nothing.
     """
@@ -71,21 +73,21 @@ class TimeLine:
     rows: Sequence[Row]
     began: float
     ended: float
+    tick: Callable[[float], str]
     looks: Mapping[str, str]
     note: str = ""
 
-    def markup(self, name: str, tick: Callable[[float], str], href: Callable[[str], str]) -> str:
+    def markup(self, name: str, href: Callable[[str], str]) -> str:
         """As HTML.
 
         Args:
             name: The id of its element.
-            tick: How a time is written.
             href: Worker → its page.
         """
         length = self.ended - self.began
         times = [self.began + length * number / _TICKS for number in range(_TICKS + 1)]
         ticks = "".join(
-            f'<span style="left:{100 * n / _TICKS:g}%">{html.escape(tick(at))}</span>'
+            f'<span style="left:{100 * n / _TICKS:g}%">{html.escape(self.tick(at))}</span>'
             for n, at in enumerate(times)
         )
         legend = "".join(
@@ -147,7 +149,10 @@ def of_attempts(history: RunHistory, now: float, *, has_ended: bool) -> TimeLine
     note = (
         f"{rest} more workers are not shown: those with failures and restarts are" if rest else ""
     )
-    return TimeLine(rows, began, end, looks, note)
+    form = "%H:%M:%S" if end - began < _DAY_S else "%m-%d %H:%M"
+    return TimeLine(
+        rows, began, end, lambda at: time.strftime(form, time.localtime(at)), looks, note
+    )
 
 
 def _unrest(attempts: Sequence[AttemptRecord]) -> tuple[int, int]:
@@ -209,7 +214,7 @@ def of_calls(trace: Trace) -> TimeLine:
         "answer": "calls that it answers",
         "wait": "waits for others: a barrier, the stop",
     }
-    return TimeLine(rows, 0.0, max(length, 1.0), looks, note)
+    return TimeLine(rows, 0.0, max(length, 1.0), lambda us: seconds(us / 1e6), looks, note)
 
 
 def _add(
@@ -252,8 +257,3 @@ def _joined(bars: Sequence[Bar], pixel: float) -> list[Bar]:
 def _longest(bars: Sequence[Bar], count: int) -> list[Bar]:
     kept = sorted(bars, key=lambda bar: bar.began - bar.ended)[:count]
     return sorted(kept, key=attrgetter("began"))
-
-
-def clock(at: float) -> str:
-    """A time since 1970 as it is written under a time line."""
-    return time.strftime("%H:%M:%S", time.localtime(at))

@@ -9,6 +9,7 @@ import pytest
 from docs.site.names import PublicName, public_names
 from tests.docs.examples import calls, flows, programs, reports, workers  # noqa: F401
 from tests.docs.examples.runner import SETUPS, Example
+from tests.docs.raising import undocumented
 
 NAMES = public_names()
 
@@ -28,3 +29,9 @@ def test_the_example_of_a_public_name_runs(
 
 def test_every_setup_is_for_a_public_name() -> None:
     assert set(SETUPS) <= {public.name for public in NAMES}
+
+
+def test_what_public_names_raise_is_in_their_docstrings() -> None:
+    found = {public.name: [*undocumented(public)] for public in NAMES}
+
+    assert not {name: errors for name, errors in found.items() if errors}, "give it a `Raises:`"

@@ -37,7 +37,7 @@ def test_of_500_workers_those_that_failed_are_shown_then_those_that_were_restart
         ("stopped", 101.0, 104.0),
         ("starting", 104.0, 110.0),
     ]
-    markup = line.markup("attempts", time_line.clock, lambda worker: f"/{worker}")
+    markup = line.markup("attempts", lambda worker: f"/{worker}")
     assert "ValueError: &lt;no room&gt;" in markup
     assert re.search(r'class="failed"[^>]* style="left:10.000%;width:40.000%">1 failed<', markup)
 

@@ -66,6 +66,10 @@ def batched_handler(
             0 takes those that have come while the last batch ran, and waits for none.
         pad_batch: makes each batch of exactly `batch_size`, by repeating its last call; for methods
             that are compiled for one shape. What is returned for the copies is dropped.
+
+    Raises:
+        TypeError: the method is a coroutine function, or a generator.
+        ValueError: a size, or a time, that makes no sense.
     """
     if callable(batch_size):
         raise TypeError("write @lp.batched_handler(batch_size=…) with its parentheses")

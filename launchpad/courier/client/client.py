@@ -116,6 +116,9 @@ class Client(Methods[Any], Generic[T]):
         max_bytes: the largest result that it takes; a larger one raises MessageTooLarge.
         idempotent: methods that may run twice, so that courier may repeat calls of them.
         link: what its messages go through, so that they arrive later: for tests. See `link.py`.
+
+    Raises:
+        ValueError: a token that is too long, or an address that is none.
     """
 
     _futures: Methods[Future[Any]] | None = None

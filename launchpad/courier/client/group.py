@@ -63,6 +63,9 @@ def shard_by(clients: Iterable[C], key: Callable[..., Any]) -> C:
         clients: their order and number decide which one has which keys.
         key: takes a call's arguments and returns an int (taken modulo the number of clients), or
             str, bytes, None or a tuple of these (of which a digest is taken).
+
+    Raises:
+        TypeError: the key is no function, or there are no clients in the list.
     """
     if not callable(key):
         raise TypeError(

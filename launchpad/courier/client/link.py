@@ -43,6 +43,9 @@ class Delay:
 
     Example:
         slow = learner.through(lp.edges.Delay(0.05))
+
+    Raises:
+        ValueError: it is not more than 0.
     """
 
     seconds: float
@@ -58,6 +61,9 @@ class Bandwidth:
 
     Example:
         thin = learner.through(lp.edges.Bandwidth(100e6))
+
+    Raises:
+        ValueError: it is not more than 0.
     """
 
     bytes_per_s: float

@@ -41,11 +41,22 @@ class Partition(ABC):
 
     @abstractmethod
     def locate(self, key: Any, n: int) -> tuple[int, Any]:
-        """The shard of one key, and the key as that shard knows it. Raises IndexError, TypeError."""
+        """The shard of one key, and the key as that shard knows it.
+
+        Raises:
+            IndexError: no shard has it.
+            TypeError: it is no key.
+        """
 
     @abstractmethod
     def cut(self, keys: Any, n: int) -> list[Share]:
-        """Many keys, by shard; only of shards that have some. Raises IndexError, TypeError, ValueError."""
+        """Many keys, by shard; only of shards that have some.
+
+        Raises:
+            IndexError: no shard has one of them.
+            TypeError: one of them is no key.
+            ValueError: an array of more than one axis.
+        """
 
 
 @dataclass(frozen=True)
@@ -60,6 +71,9 @@ class RangePartition(Partition):
     A shard's own keys count from 0: the key `low` is 0 there. So a shard is written as if it were the
     only one. The cuts are those of `np.array_split`. Keys are ints, arrays and lists of ints in any
     order, slices and ranges without a step.
+
+    Raises:
+        ValueError: the size is no number of keys.
     """
 
     size: int
@@ -71,7 +85,11 @@ class RangePartition(Partition):
             )
 
     def bounds(self, shard: int, n: int) -> tuple[int, int]:
-        """The first key of that shard among `n`, and the one after its last."""
+        """The first key of that shard among `n`, and the one after its last.
+
+        Raises:
+            IndexError: there is no such shard.
+        """
         if not 0 <= shard < n:
             raise IndexError(f"there is no shard {shard} among {n}: they count from 0")
         quotient, larger = divmod(self.size, n)  # the first ones have one key more

@@ -51,13 +51,16 @@ def sharded(clients: Iterable[C], partition: Partition) -> C:
     every failure; the others have done their part. `.futures` gives one future, `.aio` is awaited, and to
     type checkers it is what its clients are.
 
-    Raises, in the call's own line and before any shard is asked: IndexError for a key that no shard has;
-    ValueError for an array or a list that has not an entry for each key; TypeError for keys that are none.
     (Parameter servers have this as range partitions: Angel, ps-lite.)
 
     Args:
         clients: of the shards; their order and number decide which one has which keys.
         partition: `lp.RangePartition(size)` or `lp.HashPartition()`.
+
+    Raises:
+        TypeError: the partition is none; in the line of a call, before shards are asked: keys that are none.
+        IndexError: in the line of a call: a key that no shard has.
+        ValueError: in the line of a call: an array or a list that has not an entry for each key.
     """
     if not isinstance(partition, Partition):
         raise TypeError(

@@ -54,6 +54,9 @@ def submit(method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[A
 
     The method of an object that is here is called at once, and the Future is done: a test may give a
     Learner in the place of its client.
+
+    Raises:
+        TypeError: the method cannot be called.
     """
     if isinstance(method, partial):
         # A client's methods are partials of its channel's `call`, beside which there is `submit`.
@@ -97,7 +100,8 @@ def with_options(client: C, /, **changes: Any) -> C:
     The same as `table.with_options(…)`, and the type stays. An object that a test gives in the place of
     its client has no options, and comes back as it is.
 
-    Raises TypeError for an option that there is not; see `remote_server.Options`.
+    Raises:
+        TypeError: there is no such option; see `remote_server.Options`.
     """
     if isinstance(client, Client | ClientGroup):
         return cast("C", client.with_options(**changes))

@@ -27,11 +27,12 @@ _DAYS_AFTER = 3650.0  # the key is kept no longer than its run; this ends no run
 def make_credentials() -> Credentials:
     """Fresh credentials, which fit no others. Takes some milliseconds.
 
-    Raises ImportError, with what to install, where `cryptography` is missing.
-
     Example:
         credentials = lp.courier.make_credentials()
         print(credentials.fingerprint)
+
+    Raises:
+        ImportError: `cryptography` is missing; the text says what to install.
     """
     try:
         from cryptography.hazmat.primitives.asymmetric import ec

@@ -64,6 +64,9 @@ class Server:
         thread_pool_size: methods that run side by side as a rule. Those that block do not count.
         max_bytes: the largest arguments of a call that it takes. Clients are sent it, and raise
             MessageTooLarge before they send more.
+
+    Raises:
+        ValueError: an address that is none, or a token that is too long.
     """
 
     def __init__(
@@ -230,7 +233,12 @@ class Server:
         self._methods.fallback, self._methods.fallback_names = fn, list_methods
 
     def start(self) -> None:
-        """Begins to serve. Raises OSError when another server listens on the address."""
+        """Begins to serve.
+
+        Raises:
+            OSError: another server listens on the address.
+            RuntimeError: it has been started already, or stopped.
+        """
         with self._lock:
             if self._stopped.is_set():
                 raise RuntimeError(

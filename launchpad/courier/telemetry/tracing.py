@@ -120,7 +120,8 @@ def trace(tracer_provider: TracerProvider | None = None) -> None:
     Args:
         tracer_provider: None is OpenTelemetry's global one.
 
-    Raises ImportError where OpenTelemetry is not installed.
+    Raises:
+        ImportError: OpenTelemetry is not installed.
     """
     global spans, opentelemetry
     try:

@@ -38,6 +38,9 @@ class Faults:
         cut: how often the connection ends in the middle of a request.
         corrupt: how often a request is damaged on the way, so that the server ends the connection.
         delay: how often a message is late, by `delay_s` seconds.
+
+    Raises:
+        ValueError: a frequency that is not from 0 to 1.
     """
 
     seed: int = 0

@@ -20,12 +20,7 @@ def add_stop(run: WatchedRun) -> None:
     record = run.record
     with ui.dialog() as question, ui.card():
         ui.label(f"Stop {record.program}?").classes("section")
-        workers = len(record.workers)
-        ui.label(
-            f"All {workers} workers of {record.run_id} are asked to end, as one Ctrl-C does."
-            if workers > 1
-            else f"The worker of {record.run_id} is asked to end, as one Ctrl-C does."
-        )
+        ui.label(f"{record.run_id} is asked to end, as one Ctrl-C does.")
         with ui.row():
             yes = ui.button("stop", color="negative", on_click=lambda: question.submit(True))
             yes.props("dense no-caps unelevated id=stop-now").classes("small")
@@ -40,8 +35,8 @@ def add_stop(run: WatchedRun) -> None:
 
 
 def add_restart(run: WatchedRun, worker: str) -> None:
-    """A button that restarts a worker; nothing where the page is read-only, or the run is on a cluster."""
-    if not run.may_control or run.is_remote:
+    """A button that restarts a worker; nothing where the page is read-only, or that is not possible."""
+    if not run.may_control or run.is_remote or worker not in run.record.workers:
         return
 
     async def restart() -> None:

@@ -10,7 +10,6 @@ from nicegui import run as threads
 from nicegui import ui
 
 from launchpad.courier import CourierError
-from launchpad.courier.telemetry.call_stats import seconds
 from launchpad.errors import LaunchpadError
 from launchpad.launch.rundir.history import RunHistory
 from launchpad.view import time_line
@@ -36,7 +35,7 @@ def show(run: WatchedRun) -> None:
             attempts.content = "nothing is known of its attempts"
             return
         line = time_line.of_attempts(history, time.time(), has_ended=run.has_ended)
-        attempts.content = line.markup("attempts-line", time_line.clock, _page_of(run))
+        attempts.content = line.markup("attempts-line", _page_of(run))
 
     frame.on_change(
         lambda: (run.states_version, run.has_ended or time.monotonic() // _GROW_S), draw
@@ -45,10 +44,6 @@ def show(run: WatchedRun) -> None:
 
 def _page_of(run: WatchedRun) -> Callable[[str], str]:
     return lambda worker: frame.path_of(run.record.run_id, "worker", worker)
-
-
-def _tick(us: float) -> str:
-    return seconds(us / 1e6) if us else "0"
 
 
 def _add_calls(run: WatchedRun) -> None:
@@ -69,7 +64,7 @@ def _add_calls(run: WatchedRun) -> None:
         """What is there, the picture, and the file."""
         found, file = run.trace(_RECORDED_S), io.StringIO()
         found.write(file)
-        picture = time_line.of_calls(found).markup("calls-line", _tick, _page_of(run))
+        picture = time_line.of_calls(found).markup("calls-line", _page_of(run))
         return f"{found}", picture, file.getvalue()
 
     async def ask() -> None:

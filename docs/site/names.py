@@ -1,0 +1,129 @@
+"""The public names, each with the subject under which the site has it."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import itertools
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+EXAMPLE = re.compile(r"^Example:\n((?:(?: {4}.*)?\n)+)", re.M)
+PACKAGES = ["launchpad", *(f"launchpad.{name}" for name in "courier edges replay testing".split())]
+
+# Subject → modules, of which the longest that fits decides.
+SUBJECTS = {
+    "Programs": "program graph handle executable address nodes.base resources restart_policy",
+    "Nodes": "nodes collectives.node queues.node replay.node",
+    "Launching": "launch flags outcome metrics",
+    "In a worker": "context stopping barriers callers inbox",
+    "Calls": "courier",
+    "Edges": "edges courier.client.link",
+    "Collectives": "collectives",
+    "Queues, pools, counters": "queues pools work_queues counters",
+    "Replay": "replay",
+    "Testing": "testing courier.transport.fault_injection",
+    "Errors": "errors courier.errors",
+    "For programs of dm-launchpad": "compat",
+}
+
+
+@dataclass
+class PublicName:
+    """Something that users import.
+
+    Attributes:
+        names: By which it can be had, `lp.Queue`.
+        path: Where it is defined, `launchpad.queues.client.Queue`.
+    """
+
+    names: list[str]
+    path: str
+    value: Any = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The first of its names."""
+        return self.names[0]
+
+    @property
+    def own_name(self) -> str:
+        """What it is called where it is defined."""
+        return self.path.rpartition(".")[2]
+
+    @property
+    def subject(self) -> str:
+        """Under which the site has it."""
+        fits = {
+            module: subject
+            for subject, modules in SUBJECTS.items()
+            for module in modules.split()
+            if f"{self.path}.".startswith(f"launchpad.{module}.")
+        }
+        if not fits:
+            raise LookupError(f"{self.path} is under no subject of {__file__}")
+        return fits[max(fits, key=len)]
+
+    @property
+    def doc(self) -> str:
+        """Its docstring; of a constant the text below it."""
+        if self.is_module or inspect.isclass(self.value) or inspect.isfunction(self.value):
+            return inspect.getdoc(self.value) or ""
+        module = importlib.import_module(self.path.rpartition(".")[0])
+        for statement, text in itertools.pairwise(ast.parse(inspect.getsource(module)).body):
+            if (
+                isinstance(statement, ast.AnnAssign)
+                and ast.unparse(statement.target) == self.own_name
+            ):
+                assert isinstance(text, ast.Expr)
+                return inspect.cleandoc(ast.literal_eval(text.value))
+        return ""
+
+    @property
+    def example(self) -> str:
+        """The code in its docstring."""
+        found = EXAMPLE.search(f"{self.doc}\n")
+        return textwrap.dedent(found[1]).strip() if found else ""
+
+    @property
+    def is_module(self) -> bool:
+        """Whether it is one: its page says what it has."""
+        return isinstance(self.value, ModuleType)
+
+
+def public_names() -> list[PublicName]:
+    """All of them, in the order of the lists."""
+    found: dict[int, PublicName] = {}
+    for package in PACKAGES:
+        module = importlib.import_module(package)
+        for name in module.__all__:
+            value = getattr(module, name)
+            short = f"{package}.{name}".replace("launchpad", "lp", 1)
+            if id(value) in found:
+                found[id(value)].names.append(short)
+            else:
+                found[id(value)] = PublicName([short], _path(value, package, name), value)
+    for (
+        each
+    ) in found.values():  # lp.current and lp.get_context: the former is what it is called itself
+        each.names.sort(key=lambda name: (name.count("."), each.own_name not in name))
+    return list(found.values())
+
+
+def _path(value: Any, package: str, name: str) -> str:
+    if isinstance(value, ModuleType):
+        return value.__name__
+    if inspect.isclass(value) or inspect.isfunction(value):
+        return f"{value.__module__}.{value.__qualname__}"
+    return f"launchpad.flags.{name}" if package == "launchpad" else f"{package}.{name}"
+
+
+def members(module: ModuleType) -> Iterator[str]:
+    """The public names of a module that is one itself."""
+    for name in getattr(module, "__all__", ()):
+        yield f"{module.__name__}.{name}".replace("launchpad", "lp", 1)

@@ -1,0 +1,157 @@
+"""The pages of the site: those of the repository as they stand, and one for each public name.
+
+A page has the same path in the site as in the repository, so that its relative links lead to the same there.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import logging
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT))
+
+from docs.site import links, names  # noqa: E402
+
+REFERENCE = "docs/reference"
+MERMAID = "assets/mermaid.js"
+# What is no page, and a page leads to.
+STATIC = ["LICENSE", "examples/_shared/*.py", "docs/images/*", "examples/*/*.svg"]
+
+_log = logging.getLogger("mkdocs.plugins.launchpad")
+_reference = {f"{REFERENCE}/{each.name}.md": each for each in names.public_names()}
+_page_of = {name: page for page, each in _reference.items() for name in each.names}
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Orders the pages: those of docs/ as docs/README.md lists them."""
+    subjects: dict[str, list[dict[str, str]]] = {subject: [] for subject in names.SUBJECTS}
+    for page, each in _reference.items():
+        subjects[each.subject].append({each.name: page})
+    config.nav = [
+        {"launchpad": "README.md"},
+        {"Documentation": ["docs/README.md", *_reading_order()]},
+        {"API reference": [f"{REFERENCE}/README.md", *({s: each} for s, each in subjects.items())]},
+        {"Examples": ["examples/README.md", *_paths("examples/*/README.md")]},
+        {"Project": ["CONTRIBUTING.md", "CHANGELOG.md"]},
+    ]
+    return config
+
+
+def _reading_order() -> list[dict[str, list[str]]]:
+    """Section → pages."""
+    sections: dict[str, list[str]] = {}
+    title = ""
+    for line in (ROOT / "docs/README.md").read_text().splitlines():
+        if heading := re.match(r"\*\*(.+)\*\*", line):
+            title = heading[1]
+        links = re.findall(r"\]\(([\w/]+\.md)\)", line)
+        sections.setdefault(title, []).extend(f"docs/{link}" for link in links)
+    return [{title: pages} for title, pages in sections.items() if pages]
+
+
+def _paths(*patterns: str) -> list[str]:
+    return sorted(
+        str(path.relative_to(ROOT)) for pattern in patterns for path in ROOT.glob(pattern)
+    )
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Takes the files of the repository, in the place of those that mkdocs has found."""
+    for file in [*files]:
+        if not file.src_uri.startswith("assets/") and not file.generated_by:
+            files.remove(file)
+    kept = _paths("*.md", "docs/**/*.md", "examples/README.md", "examples/*/README.md", *STATIC)
+    for path in kept:
+        files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
+    with importlib.resources.as_file(importlib.resources.files("mermaidx")) as package:
+        path = str(package / "assets" / "mermaid.js")
+        files.append(File.generated(config, MERMAID, abs_src_path=path))
+    for page, each in _reference.items():
+        files.append(File.generated(config, page, content=_reference_page(each)))
+    files.append(File.generated(config, f"{REFERENCE}/README.md", content=_reference_index()))
+    return files
+
+
+def _reference_page(each: names.PublicName) -> str:
+    options: dict[str, Any] = {"heading": each.name, "toc_label": each.name}
+    text = f"---\ntitle: {each.name}\n---\n"
+    members = [*names.members(each.value)] if each.is_module else []
+    if members:
+        options["members"] = False
+    text += f"::: {each.path}\n    options: {options}\n"
+    if len(each.names) > 1:
+        text += f"\nAlso `{'`, `'.join(each.names[1:])}`.\n"
+    return text + "".join(_line(name) for name in members)
+
+
+def _reference_index() -> str:
+    text = "# API reference\n\nEvery public name, with an example that was run. `import launchpad as lp`.\n"
+    for subject in names.SUBJECTS:
+        inside = [each.name for each in _reference.values() if each.subject == subject]
+        text += f"\n## {subject}\n\n" + "".join(map(_line, inside))
+    return text
+
+
+def _line(name: str) -> str:
+    """An item of a list: a name, which leads to its page, and its docstring's first line."""
+    page = _page_of[name]
+    first = _reference[page].doc.partition("\n")[0]
+    return f"- [`{name}`]({Path(page).name}): {first}\n"
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Says to Markdown what GitHub understands without: where lists begin, and what folders' pages are."""
+    lines: list[str] = []
+    is_code = False
+    for line in markdown.splitlines():
+        is_code ^= line.startswith("```")
+        if not is_code and _ITEM.match(line) and lines and not _INSIDE.match(lines[-1]):
+            lines.append("")
+        lines.append(line)
+    folder = ROOT / Path(page.file.src_uri).parent
+
+    def to_page(link: re.Match[str]) -> str:
+        return f"]({link[1]}/README.md)" if (folder / link[1]).is_dir() else link[0]
+
+    return re.sub(r"\]\(([\w./]+)\)", to_page, "\n".join(lines))
+
+
+_ITEM = re.compile(r"(- |\d+\. |\|)")
+_INSIDE = re.compile(r"(- |\d+\. |\|| |$)")
+
+
+def on_page_content(html: str, page: Page, **_: Any) -> str:
+    """Makes links of public names; loads Mermaid where there is a diagram.
+
+    The theme would load that from another host.
+    """
+    to_root = "../" * page.url.count("/")
+
+    def to_reference(code: re.Match[str]) -> str:
+        if (source := _page_of.get(code[1])) is None or source == page.file.src_uri:
+            return code[0]
+        return f'<a href="{to_root}{source.removesuffix(".md")}/">{code[0]}</a>'
+
+    html = _NAME.sub(to_reference, html)
+    if 'class="mermaid"' in html:
+        html += f'\n<script src="{to_root}{MERMAID}"></script>'
+    return html
+
+
+_NAME = re.compile(r"(?<!\">)<code>(lp\.[\w.]+)(?:\([^<]*\))?</code>")
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Looks where all links lead, those of menus and of the reference too."""
+    for each in links.broken(Path(config.site_dir)):
+        _log.warning(each)  # which fails the build, as it is strict
