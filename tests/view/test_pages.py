@@ -96,6 +96,8 @@ def test_the_page_of_a_run_that_has_failed_names_the_first_cause_with_its_traceb
         until(lambda: pages.rows_of(browser, "runs"))
         pages.press(browser, f"a[href$='{running.run_id}']")
         until(lambda: "failed" in pages.text_of(browser, "#state"))
+        (edge,) = pages.rows_of(browser, "edges")
+        assert (edge[:4], edge[8]) == (["player", "table", "write", "3"], "1")
         pages.press(browser, "a[href$='/failure']")
 
         cause = until(lambda: pages.text_of(browser, "#lines") and pages.text_of(browser, "#cause"))
