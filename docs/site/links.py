@@ -27,7 +27,9 @@ def broken(site: Path) -> Iterator[str]:
                 continue
             if page == "404.html":  # is shown at any depth: its links begin at the root
                 continue
-            path = posixpath.normpath(posixpath.join("/", posixpath.dirname(page), unquote(url.path)))
+            path = posixpath.normpath(
+                posixpath.join("/", posixpath.dirname(page), unquote(url.path))
+            )
             target = path.lstrip("/") if url.path else page
             if url.path.endswith("/") or target in ("", "."):
                 target = posixpath.join(target, "index.html").removeprefix("./")

@@ -76,7 +76,10 @@ class PublicName:
             return inspect.getdoc(self.value) or ""
         module = importlib.import_module(self.path.rpartition(".")[0])
         for statement, text in itertools.pairwise(ast.parse(inspect.getsource(module)).body):
-            if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) == self.own_name:
+            if (
+                isinstance(statement, ast.AnnAssign)
+                and ast.unparse(statement.target) == self.own_name
+            ):
                 assert isinstance(text, ast.Expr)
                 return inspect.cleandoc(ast.literal_eval(text.value))
         return ""
@@ -105,7 +108,9 @@ def public_names() -> list[PublicName]:
                 found[id(value)].names.append(short)
             else:
                 found[id(value)] = PublicName([short], _path(value, package, name), value)
-    for each in found.values():  # lp.current and lp.get_context: the former is what it is called itself
+    for (
+        each
+    ) in found.values():  # lp.current and lp.get_context: the former is what it is called itself
         each.names.sort(key=lambda name: (name.count("."), each.own_name not in name))
     return list(found.values())
 
