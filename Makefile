@@ -68,7 +68,7 @@ compiled: $(VENV)/.dev-is-installed
 	@$(BIN)/python -m compileall -q launchpad tests examples
 
 docs: $(VENV)/.docs-is-installed
-	$(BIN)/python -m mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	@echo "The first page is site/index.html; to read: $(BIN)/python -m http.server --directory site"
 
 gallery: $(VENV)/.dev-is-installed compiled

@@ -131,11 +131,24 @@ _INSIDE = re.compile(r"(- |\d+\. |\|| |$)")
 
 
 def on_page_content(html: str, page: Page, **_: Any) -> str:
-    """Loads Mermaid where there is a diagram, from here: the theme would load it from another host."""
-    if 'class="mermaid"' not in html:
-        return html
+    """Makes links of public names; loads Mermaid where there is a diagram.
+
+    The theme would load that from another host.
+    """
     to_root = "../" * page.url.count("/")
-    return f'{html}\n<script src="{to_root}{MERMAID}"></script>'
+
+    def to_reference(code: re.Match[str]) -> str:
+        if (source := _page_of.get(code[1])) is None or source == page.file.src_uri:
+            return code[0]
+        return f'<a href="{to_root}{source.removesuffix(".md")}/">{code[0]}</a>'
+
+    html = _NAME.sub(to_reference, html)
+    if 'class="mermaid"' in html:
+        html += f'\n<script src="{to_root}{MERMAID}"></script>'
+    return html
+
+
+_NAME = re.compile(r"(?<!\">)<code>(lp\.[\w.]+)(?:\([^<]*\))?</code>")
 
 
 def on_post_build(config: MkDocsConfig) -> None:

@@ -6,8 +6,9 @@ What it raises by calls of others is not seen.
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
-import textwrap
+import sys
 from collections.abc import Iterator
 
 from docs.site.names import PublicName
@@ -19,7 +20,7 @@ def undocumented(public: PublicName) -> Iterator[str]:
     """`Queue.put: QueueFull`, for what is raised in there without a `Raises:` in the docstring."""
     if public.is_module or not (inspect.isclass(public.value) or inspect.isfunction(public.value)):
         return
-    (node,) = ast.parse(textwrap.dedent(inspect.getsource(public.value))).body
+    node = _definitions(public.value.__module__)[public.own_name]
     if isinstance(node, ast.FunctionDef):
         raising = [(public.own_name, public.doc, node)]
     else:
@@ -32,6 +33,13 @@ def undocumented(public: PublicName) -> Iterator[str]:
     for name, doc, function in raising:
         if (errors := sorted(set(_raised(function)))) and "Raises:" not in doc:
             yield f"{name}: {', '.join(errors)}"
+
+
+@functools.cache
+def _definitions(module: str) -> dict[str, ast.stmt]:
+    """Of a module; of overloads the last, which has the body."""
+    body = ast.parse(inspect.getsource(sys.modules[module])).body
+    return {node.name: node for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
 
 
 def _docstring(public: PublicName, method: str) -> str | None:
