@@ -17,7 +17,6 @@ import contextlib
 import dataclasses
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -30,7 +29,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import psutil
-from selenium import webdriver
 
 import launchpad as lp
 from launchpad.courier.telemetry.call_stats import MethodStats
@@ -41,7 +39,8 @@ from launchpad.launch.rundir.history import RunHistory
 from launchpad.launch.rundir.record import WorkerStatus
 from launchpad.metrics.process_usage import ProcessUsage
 from launchpad.metrics.program_metrics import Metrics, WorkerMetrics
-from tests.view.pages import FLAGS, press
+from tests.helpers.browsers import chromium
+from tests.view.pages import press
 
 PAINT_S, CORE_PERCENT = 2.0, 20.0
 GROUPS = 10
@@ -141,9 +140,6 @@ class Program:
 @contextlib.contextmanager
 def shown(run_id: str) -> Iterator[tuple[psutil.Process, Any]]:
     """The process of `launchpad view`, and the browser that shows the page of the run."""
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or "chromium"
-    service = webdriver.ChromeService(shutil.which("chromedriver") or "chromedriver")
     command = [sys.executable, "-m", "launchpad", "view", run_id]
     with (
         tempfile.TemporaryDirectory() as profile,
@@ -153,9 +149,7 @@ def shown(run_id: str) -> Iterator[tuple[psutil.Process, Any]]:
         try:
             address = re.search(r"http://\S+", view.stdout.readline())
             assert address is not None
-            for flag in (*FLAGS, f"user-data-dir={profile}"):
-                options.add_argument(f"--{flag}")
-            with webdriver.Chrome(options, service) as browser:
+            with chromium(Path(profile)) as browser:
                 browser.get("about:blank")
                 browser.get(address[0])
                 yield psutil.Process(view.pid), browser

@@ -134,7 +134,7 @@ class Debugged:
 
     Attributes:
         what: What a user reads of it; empty: no longer.
-        is_waiting: Whether it has failed, and waits for somebody to attach.
+        is_waiting: Whether it has failed, and waits for `attach`.
     """
 
     worker: str

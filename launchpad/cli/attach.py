@@ -83,14 +83,14 @@ def _accepted(listener: socket.socket, token: bytes, worker: str) -> socket.sock
             " is stuck; see `launchpad stacks`"
         ) from None
     connection.settimeout(_CONNECTS_S)
-    said = connection.recv(len(token), socket.MSG_WAITALL)
+    token_received = connection.recv(len(token), socket.MSG_WAITALL)
     answer = connection.recv(1)
-    if said == token and answer == ACCEPTED:
+    if token_received == token and answer == ACCEPTED:
         connection.settimeout(None)
         return connection
     with connection:
         why = connection.recv(1 << 16, socket.MSG_WAITALL).decode(errors="replace")
-    raise CommandError(why if said == token else "what has connected is not the worker")
+    raise CommandError(why if token_received == token else "what has connected is not the worker")
 
 
 class _Conversation:

@@ -11,6 +11,7 @@ rarer where it takes longer.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from collections import deque
@@ -37,6 +38,9 @@ _SHARE = 0.1
 
 _KEPT_S = 3600
 _SAMPLES = 360
+_AGAIN_S, _SILENT_S = 1.0, 30.0
+"""So soon one that has not answered is asked again; after so long one on a cluster has ended."""
+
 _REMOTE_LOG_S = 5.0
 """So often the log of a worker is fetched from a cluster, while a page shows it."""
 
@@ -246,13 +250,22 @@ class WatchedRun:
 
     def _watch_states(self) -> None:
         """The first thread: connects, and sees what becomes of workers."""
-        try:
-            with self._connect(self.record) as client:
-                self._client = client
-                self._connected.set()
-                self._repeat(self._see_states, _STATUS_S)
-        except Exception as error:  # of whatever cluster it is on
-            self._end(str(error))
+        seen_at = time.monotonic()
+        while not self._is_closed.is_set():
+            try:
+                with self._connect(self.record) as client:
+                    self._client = client
+                    self._connected.set()
+                    while not self._is_closed.is_set():
+                        self._look_and_wait(self._see_states, _STATUS_S)
+                        seen_at = time.monotonic()
+            except Exception as error:  # of whatever cluster it is on
+                self.why_unseen = str(error)
+            is_silent = self.is_remote and time.monotonic() > seen_at + _SILENT_S
+            if is_silent or not (self.is_remote or self.record.is_running):
+                self._end(self.why_unseen)
+                return
+            self._is_closed.wait(_AGAIN_S)
 
     def _end(self, why_unseen: str) -> None:
         """It has ended, and its files say how."""
@@ -261,6 +274,11 @@ class WatchedRun:
         history = self.history()
         last = {each.worker: each for each in history.attempts}
         with self._lock:
+            self.flows = []
+            if (edges := history.edges).rows:
+                id_, up_s = self.record.run_id, edges.period_s
+                self.total = Metrics(self.record.program, id_, up_s, up_s, (), edges)
+                self.total_flows = flows_of(self.total, self.record.workers)
             if self.look is None or last:
                 rows = [self._row(*each, last.get(each[0])) for each in self.record.workers.items()]
                 self.look = Look.of(rows, None)
@@ -282,16 +300,19 @@ class WatchedRun:
 
     def _watch_numbers(self) -> None:
         self._connected.wait()
-        observer = Observer(self._client, _WITHIN_S)
-        with contextlib.suppress(CourierError, LaunchpadError, OSError):
-            self._repeat(lambda: self._see_numbers(observer), _METRICS_S)
-
-    def _repeat(self, see: Callable[[], None], every_s: float) -> None:
         while not self._is_closed.is_set() and not self.has_ended:
-            began = time.thread_time(), time.monotonic()
-            see()
-            cpu_s, took_s = time.thread_time() - began[0], time.monotonic() - began[1]
-            self._is_closed.wait(max(every_s - took_s, cpu_s / _SHARE, 0.05))
+            observer = Observer(self._client, _WITHIN_S)
+            with contextlib.suppress(Exception):  # the other thread finds out what it is
+                while not self._is_closed.is_set() and not self.has_ended:
+                    self._look_and_wait(functools.partial(self._see_numbers, observer), _METRICS_S)
+            self._is_closed.wait(_AGAIN_S)
+
+    def _look_and_wait(self, see: Callable[[], None], every_s: float) -> None:
+        """Looks once, and waits until it is time for the next look."""
+        began = time.thread_time(), time.monotonic()
+        see()
+        cpu_s, took_s = time.thread_time() - began[0], time.monotonic() - began[1]
+        self._is_closed.wait(max(every_s - took_s, cpu_s / _SHARE, 0.05))
 
     def _see_states(self) -> None:
         rows = self.client().status()

@@ -856,7 +856,7 @@ def test_a_detached_run_is_drawn_traced_and_its_worker_restarted(
 
     assert codes == [0, 0, 0]
     printed = capsys.readouterr().out
-    assert "graph LR" in printed
+    assert "flowchart LR" in printed
     assert "loop-0" in printed
     assert "attempt 2 began" in printed
     assert json.loads(file.read_text())

@@ -83,10 +83,10 @@ def test_too_large_a_call_is_refused_before_it_is_sent_and_the_connection_surviv
     server.start()
     try:
         client = connect(unix_address)
-        client.size(b"warm")
 
-        with pytest.raises(courier.MessageTooLarge, match="takes 1048576 at once"):
-            client.size(bytes(2 << 20))
+        for _ in range(2):  # also where it was not yet known what the server takes
+            with pytest.raises(courier.MessageTooLarge, match="takes 1048576 at once"):
+                client.size(bytes(2 << 20))
 
         assert client.size(b"next") == 4
         assert client._channel.connections.idle_connections[0].was_used

@@ -511,10 +511,9 @@ def test_a_message_beyond_the_limit_is_refused_and_the_connection_survives(
     server.bind("give", lambda n: np.zeros(n, np.uint8))
     server.start()
     with courier.Client(unix_address, max_bytes=MB) as client:
-        client.echo(1)
-
-        with pytest.raises(courier.MessageTooLarge, match="arguments"):
-            client.echo(numbers(3 * MB))
+        for _ in range(2):  # also where it was not yet known what the server takes
+            with pytest.raises(courier.MessageTooLarge, match="arguments"):
+                client.echo(numbers(3 * MB))
         for _ in range(2):
             with pytest.raises(courier.MessageTooLarge, match="result"):
                 client.give(2 * MB)

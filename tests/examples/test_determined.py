@@ -304,8 +304,9 @@ def test_the_page_is_read_only_and_shows_names_as_they_are(make_master) -> None:
 
     with urllib.request.urlopen(url) as answer:
         shown = answer.read().decode()
-    with pytest.raises(urllib.error.HTTPError, match="501"):
+    with pytest.raises(urllib.error.HTTPError, match="501") as refused:
         urllib.request.urlopen(url, data=b"x")
+    refused.value.close()
 
     assert "<td>&lt;b&gt;&amp;/0</td><td>waiting</td>" in shown
     assert "<b>" not in shown

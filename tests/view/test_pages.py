@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 import launchpad as lp
 from examples._shared.problem import Problem
 from examples.ps.program import make_program
+from tests.helpers.browsers import chromium
 from tests.view import pages
 from tests.waiting import pid_of, until
 
@@ -25,14 +27,14 @@ def calls_in(browser: Any) -> dict[tuple[str, ...], int]:
 
 @pytest.mark.slow
 @pytest.mark.timing
-def test_edges_have_the_numbers_of_running_edges_and_a_killed_worker_is_at_attempt_2_within_1_s() -> (
-    None
-):
+def test_edges_have_the_numbers_of_running_edges_and_a_killed_worker_is_at_attempt_2_within_1_s(
+    tmp_path: Path,
+) -> None:
     program = make_program(Problem(steps=10**7), "async")
     with (
         lp.launch(program, "local_mp", restart=lp.RestartPolicy()) as running,
         pages.served(running.run_id) as url,
-        pages.chromium() as browser,
+        chromium(tmp_path / "profile") as browser,
     ):
         browser.get(url)
         until(lambda: re.search(r"\d calls", pages.text_of(browser, "#graph svg")))
@@ -79,7 +81,9 @@ def play(table: lp.CourierClient[Table]) -> None:
 
 
 @pytest.mark.slow
-def test_the_page_of_a_run_that_has_failed_names_the_first_cause_with_its_traceback() -> None:
+def test_the_page_of_a_run_that_has_failed_names_the_first_cause_with_its_traceback(
+    tmp_path: Path,
+) -> None:
     program = lp.Program("demo")
     table = program.add_node(lp.CourierNode(Table), label="table")
     program.add_node(lp.PyNode(play, table), label="player")
@@ -87,11 +91,13 @@ def test_the_page_of_a_run_that_has_failed_names_the_first_cause_with_its_traceb
     with pytest.raises(lp.ProgramFailed):
         running.wait()
 
-    with pages.served() as url, pages.chromium() as browser:
+    with pages.served() as url, chromium(tmp_path / "profile") as browser:
         browser.get(url)
         until(lambda: pages.rows_of(browser, "runs"))
         pages.press(browser, f"a[href$='{running.run_id}']")
         until(lambda: "failed" in pages.text_of(browser, "#state"))
+        (edge,) = pages.rows_of(browser, "edges")
+        assert (edge[:4], edge[8]) == (["player", "table", "write", "3"], "1")
         pages.press(browser, "a[href$='/failure']")
 
         cause = until(lambda: pages.text_of(browser, "#lines") and pages.text_of(browser, "#cause"))

@@ -24,6 +24,7 @@ from launchpad.courier.client.connection_pool import ConnectionPool, MovingConne
 from launchpad.courier.client.remote_server import Options, RemoteServer, SlowCallWatchdog
 from launchpad.courier.client.retry import MAX_TRIES, NotRun
 from launchpad.courier.codec import compression, pickling
+from launchpad.courier.errors import MessageTooLarge
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.shm import segments
 from launchpad.courier.telemetry import tracing
@@ -251,6 +252,11 @@ class SocketChannel(Channel):
                         continue
                 connection = self._open(connections, method, deadline)
                 now = _monotonic()
+                try:  # what the server takes may be known only now
+                    self.peer.check_size(method, len(body) + sum(each.nbytes for each in buffers))
+                except MessageTooLarge:
+                    self.release_connection(connection)
+                    raise
             elif connection.is_stale is not None and connection.is_stale(connection.sock):
                 connection.close()
                 continue

@@ -1,4 +1,4 @@
-"""What has become of a run: the attempts of its workers, and its failures.
+"""What has become of a run: the attempts of its workers, its failures, and what its edges have counted.
 
     supervisor ── attempts, failures ──▶ RunHistory ──▶ control endpoint     while it runs
                                                    └──▶ <log directory>/history.json, at its end
@@ -13,11 +13,12 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from launchpad import outcome
+from launchpad.edges.stats import Edges, EdgeStats
 from launchpad.outcome import Outcome
 
 NAME = "history.json"
@@ -68,12 +69,14 @@ class RunHistory:
         attempts: By worker, the earliest first; of each worker the last 50.
         failures: Those that ended the program, and those that came after them.
         ended: When it ended, in seconds since 1970; None: it has not.
+        edges: What has gone over its edges, when it has ended; before, `running.edges()` is asked.
     """
 
     program: str
     attempts: tuple[AttemptRecord, ...] = ()
     failures: tuple[Outcome, ...] = ()
     ended: float | None = None
+    edges: Edges = field(default_factory=lambda: Edges(()))
 
     @property
     def first_cause(self) -> Outcome | None:
@@ -101,7 +104,10 @@ class RunHistory:
             for each in plain["attempts"]
         )
         failures = (Outcome(**_with_tuples(each)) for each in plain["failures"])
-        return cls(plain["program"], tuple(attempts), tuple(failures), plain["ended"])
+        counted = plain["edges"]
+        rows = tuple(EdgeStats(**_with_tuples(each)) for each in counted["rows"])
+        edges = Edges(rows, tuple(counted["lacking"]), counted["period_s"])
+        return cls(plain["program"], tuple(attempts), tuple(failures), plain["ended"], edges)
 
 
 def write(logs: Path, history: RunHistory) -> None:

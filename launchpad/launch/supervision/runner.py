@@ -30,6 +30,7 @@ from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.rundir import history
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.rundir.history import RunHistory
+from launchpad.launch.supervision import look
 from launchpad.launch.supervision.recordings import Recording
 from launchpad.launch.supervision.supervisor import Supervisor
 from launchpad.launch.supervision.worker_state import (
@@ -161,8 +162,11 @@ class Runner:
                 list(self.supervisor.failures),
             )
         attempts = (each.moved(past_s) for worker in workers for each in worker.attempts)
-        ended = time.time() if self.supervisor.is_over else None
-        return RunHistory(self._plan.program, tuple(attempts), tuple(failures), ended)
+        program, now = self._plan.program, time.time()
+        if not self.supervisor.is_over:
+            return RunHistory(program, tuple(attempts), tuple(failures))
+        edges = look.edges(workers, (), self.uptime_s)
+        return RunHistory(program, tuple(attempts), tuple(failures), now, edges)
 
     def failure_of(self, worker: str) -> Exception | None:
         """The error of a call to a worker that has ended for good; None: it has not."""

@@ -48,7 +48,8 @@ def show(run: WatchedRun) -> None:
             state.text = run.why_unseen or "looking …"
             return
         state.text = _state(run, look)
-        drawn, styles = live_graph(picture, look, run.flows, run.total_flows, unfolded)
+        flows = run.total_flows if run.has_ended else run.flows
+        drawn, styles = live_graph(picture, look, flows, run.total_flows, unfolded)
         graph.content = svg(drawn, styles)
         n_edges = len(look.metrics.edges) if look.metrics is not None else 0
         note.text = (

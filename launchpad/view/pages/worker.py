@@ -108,10 +108,10 @@ def _attempts(attempts: list[AttemptRecord]) -> str:
 
 def _edges(run: WatchedRun, name: str) -> str:
     """Those that it calls over, and those over which it is called."""
-    look = run.look
-    if run.total is None or look is None or look.metrics is None:
+    if run.total is None or run.look is None:
         return ""
-    now = {(edge.caller, edge.server, edge.method): edge for edge in look.metrics.edges}
+    seen = () if run.look.metrics is None else run.look.metrics.edges
+    now = {(edge.caller, edge.server, edge.method): edge for edge in seen}
     own = (edge for edge in run.total.edges if name in (edge.caller, edge.server))
     busiest = sorted(own, key=lambda edge: -edge.calls)[:_EDGES]
     rows = [

@@ -274,13 +274,10 @@ def learner_is_slow(example: Example) -> None:
 
 @example_of("courier.MessageTooLarge")
 def batch_is_large(example: Example) -> None:
-    server = served_at(
-        example, f"unix:{example.folder}/learner.sock", Learner(), max_bytes=1_000_000
-    )
+    server = served_at(example, f"unix:{example.folder}/learner.sock", Learner(), max_bytes=10_000)
     learner: Any = lp.courier.Client(server.address)
-    learner.step("small")
 
-    example.run(learner=learner, batch="0" * 3_000_000)
+    example.run(learner=learner, batch=np.zeros(10_000))
 
     lp.courier.close(learner)
 
