@@ -1,6 +1,6 @@
 """Draws `launchpad top` and the lines of `--lp_view=terminal`, looking at a program that runs: examples/ps.
 
-    python -m docs.site.terminal_pictures        writes docs/images/top.svg and docs/images/status_lines.svg
+python -m docs.site.terminal_pictures        writes docs/images/top.svg and docs/images/status_lines.svg
 """
 
 from __future__ import annotations
@@ -30,19 +30,21 @@ WATCHED_S = 4.0
 
 
 def main() -> None:
+    """Launches it, and draws both when the shard that is killed is there again."""
     problem = Problem(workers=10, steps=1_000_000)
     with lp.launch(make_program(problem, "ssp", kill_at=500), "test_mp") as running:
         client = SimpleNamespace(
             status=lambda: [asdict(row) for row in running.status()],
             metrics=running.metrics,
         )
-        while [(row.state, row.attempt) for row in running.status()][0] != ("running", 2):
-            time.sleep(0.1)  # until the shard that is killed is there again
+        while (shard := running.status()[0]).attempt < 2 or shard.state != "running":
+            time.sleep(0.1)
         asyncio.run(draw_top(client, f"ps · {running.run_id} · local_mp"))
         draw_status_lines(client, running)
 
 
 async def draw_top(client: Any, title: str) -> None:
+    """The group of workers is unfolded, and the log that of the first one."""
     top = Top(client, title, 1.0, 2.0)
     top.title = "launchpad top"
     async with top.run_test(size=(COLUMNS, ROWS)) as pilot:
@@ -56,6 +58,7 @@ async def draw_top(client: Any, title: str) -> None:
 
 
 def draw_status_lines(client: Any, running: lp.Running) -> None:
+    """Below some lines of its workers."""
     observer = Observer(client, 2.0)
     observer.look()
     time.sleep(WATCHED_S)
@@ -69,7 +72,9 @@ def draw_status_lines(client: Any, running: lp.Running) -> None:
     console.print(Text("─" * COLUMNS, "dim"))
     for status in lines_of(look, "ps · local_mp"):
         console.print(status, no_wrap=True)
-    console.save_svg(str(IMAGES / "status_lines.svg"), title="python -m examples.ps --lp_view=terminal")
+    console.save_svg(
+        str(IMAGES / "status_lines.svg"), title="python -m examples.ps --lp_view=terminal"
+    )
 
 
 if __name__ == "__main__":
