@@ -30,21 +30,21 @@ WATCHED_S = 4.0
 
 
 def main() -> None:
-    """Draws both."""
+    """Launches it, and draws both when the shard that is killed is there again."""
     problem = Problem(workers=10, steps=1_000_000)
     with lp.launch(make_program(problem, "ssp", kill_at=500), "test_mp") as running:
         client = SimpleNamespace(
             status=lambda: [asdict(row) for row in running.status()],
             metrics=running.metrics,
         )
-        while (first := running.status()[0]).attempt != 2 or first.state != "running":
-            time.sleep(0.1)  # until the shard that is killed is there again
+        while (shard := running.status()[0]).attempt < 2 or shard.state != "running":
+            time.sleep(0.1)
         asyncio.run(draw_top(client, f"ps · {running.run_id} · local_mp"))
         draw_status_lines(client, running)
 
 
 async def draw_top(client: Any, title: str) -> None:
-    """`launchpad top`, with the log of a worker."""
+    """The group of workers is unfolded, and the log that of the first one."""
     top = Top(client, title, 1.0, 2.0)
     top.title = "launchpad top"
     async with top.run_test(size=(COLUMNS, ROWS)) as pilot:
@@ -58,7 +58,7 @@ async def draw_top(client: Any, title: str) -> None:
 
 
 def draw_status_lines(client: Any, running: lp.Running) -> None:
-    """Some output of workers, and below it the lines that stay."""
+    """Below some lines of its workers."""
     observer = Observer(client, 2.0)
     observer.look()
     time.sleep(WATCHED_S)
