@@ -36,10 +36,31 @@ PDB: flags.FlagHolder[bool] = flags.DEFINE_bool(
     False,
     "A worker that fails waits until `launchpad attach` has looked at its exception, and fails then.",
 )
-VIEW: flags.FlagHolder[bool] = flags.DEFINE_bool(
-    "lp_view",
-    False,
-    "Show the program in the browser, as `launchpad view` does, while the script runs.",
+VIEWS = ("browser", "terminal")
+
+
+class _ViewParser(flags.ArgumentParser[str]):
+    """One of `VIEWS`; the flag alone is the browser."""
+
+    syntactic_help = f"one of {', '.join(VIEWS)}"
+
+    def parse(self, argument: str) -> str:
+        view = {"true": VIEWS[0], "false": ""}.get(argument, argument)
+        if view not in ("", *VIEWS):
+            raise ValueError(f"there is no view {view!r}, only {', '.join(VIEWS)}")
+        return view
+
+
+VIEW: flags.FlagHolder[str] = flags.DEFINE_flag(
+    flags.Flag(
+        _ViewParser(),
+        flags.ArgumentSerializer[str](),
+        "lp_view",
+        "",
+        "Show the program while the script runs: in the browser, as `launchpad view` does; =terminal: in"
+        " lines that stay at the bottom of the terminal.",
+        boolean=True,
+    )
 )
 _ALL: tuple[flags.FlagHolder[Any], ...] = (LAUNCH_TYPE, TERMINATION_NOTICE_SECS, PDB, VIEW)
 

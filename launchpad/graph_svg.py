@@ -266,9 +266,10 @@ def _arrow(a: _Area, b: _Area, style: ArrowStyle) -> tuple[str, list[str]]:
         x1, y1, x2, y2 = right, a.middle - 5, b.x + b.width, b.middle + 5
         bends = max(x1, x2) + bend, max(x1, x2) + bend
     path = f"M{x1:g},{y1:g}C{bends[0]:g},{y1:g} {bends[1]:g},{y2:g} {x2:g},{y2:g}"
-    middle = (x1 + x2 + 3 * sum(bends)) / 8, (y1 + y2) / 2 - 3
-    lines = enumerate(filter(None, style.label.split("\n")))
-    labels = [_text(middle[0], middle[1] + n * _LINE, line, "#555", halo=True) for n, line in lines]
+    x, y = (x1 + x2 + 3 * sum(bends)) / 8, (y1 + y2) / 2
+    thicker = style.width - 1  # the first line above the arrow, the second below
+    rows = zip((y - 3 - thicker / 2, y + 15 + thicker), style.label.split("\n"), strict=False)
+    labels = [_text(x, row, line, "#555", halo=True) for row, line in rows if line]
     head = "head" if style.width == 1 else "thick"
     part = f'<path d="{path}" fill="none" stroke="{style.color}" stroke-width="{style.width:g}"'
     return _keyed(f'{part} marker-end="url(#{head})"/>', style.key, style.title), labels

@@ -6,6 +6,7 @@ Imported by `import launchpad`, so it imports late what only a launch needs.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 _QUIET = "output_to_files"
 _TERMINALS = ("current_terminal", _QUIET)
+_STATUS_LINES = "launchpad.view.status_lines"
+"""Views are above the launch: this one is loaded by name."""
 
 
 def plan(
@@ -69,6 +72,7 @@ def launch(
     state: str | os.PathLike[str] | None = None,
     preload: Preload = None,
     pdb: bool | None = None,
+    view: Literal["browser", "terminal"] | None = None,
     detach: Literal[True],
     **options: Any,
 ) -> Detached: ...
@@ -88,6 +92,7 @@ def launch(
     state: str | os.PathLike[str] | None = None,
     preload: Preload = None,
     pdb: bool | None = None,
+    view: Literal["browser", "terminal"] | None = None,
     detach: Literal[False] = False,
     **options: Any,
 ) -> Running: ...
@@ -106,6 +111,7 @@ def launch(
     state: str | os.PathLike[str] | None = None,
     preload: Preload = None,
     pdb: bool | None = None,
+    view: Literal["browser", "terminal"] | None = None,
     detach: bool = False,
     **options: Any,
 ) -> Running | Detached:
@@ -135,6 +141,9 @@ def launch(
         preload: Modules, such as `["torch"]`, that are imported once, before workers are forked; or by label.
         pdb: A worker that fails waits until `python -m launchpad attach` has looked at its exception, and
             fails then; the others go on meanwhile. If None, the flag --lp_pdb.
+        view: `browser`: shows the program as `launchpad view` does. `terminal`: lines at the bottom of the
+            terminal say how it is: workers, restarts, the busiest edges; nothing where there is no terminal.
+            If None, the flag --lp_view.
         detach: The program runs on when the script has ended, on a cluster (`ray`, `kubernetes`);
             `python -m launchpad ps`, `logs` and `stop` find it again.
         xm_resources: Belongs to another company's cluster; only None.
@@ -168,14 +177,17 @@ def launch(
     planned = planner.plan(
         program, backend, name, local_resources, restart, resources, state, preload
     )
+    shown = flags.read(flags.VIEW) if view is None else view
+    if shown not in ("", *flags.VIEWS):
+        raise DefinitionError(f"there is no view={shown!r}, only {flags.VIEWS}")
     if flags.read(flags.PDB) if pdb is None else pdb:
         if detach or not backend.can_attach:
             what = "what was left behind" if detach else f"workers of {name!r}"
             raise DefinitionError(
                 f"pdb=True: `launchpad attach` does not reach {what}. Launch with local_mp to debug it."
             )
-        workers = tuple(dataclasses.replace(worker, pdb=True) for worker in planned.workers)
-        planned = dataclasses.replace(planned, workers=workers)
+        kept = tuple(dataclasses.replace(worker, pdb=True) for worker in planned.workers)
+        planned = dataclasses.replace(planned, workers=kept)
     _open_standard_streams()
     grace_s = flags.termination_notice_s()
     if detach:
@@ -191,12 +203,19 @@ def launch(
     is_quiet = backend.is_test or _terminal(terminal) == _QUIET
     stdout = sys.stdout.original if isinstance(sys.stdout, ThreadStdout) else sys.stdout
     run = RunDirectory.create(program.name, planned.endpoints)
-    output = Output(run, [w.name for w in planned.workers], None if is_quiet else stdout)
+    lines = None
+    if shown == "terminal" and not is_quiet:
+        lines = importlib.import_module(_STATUS_LINES).on(stdout, f"{program.name} · {name}")
+    workers = [worker.name for worker in planned.workers]
+    output = Output(run, workers, None if is_quiet else stdout, lines)
     # A Ctrl-C meanwhile is handled below, when there is a program to stop.
     with signals.KeyboardInterruptHandler(lambda at_once: None) as ctrl_c:
         running = Running.start(planned, backend, run, output, grace_s)
         script_exit.watch(running)
-        if launcher is None and not backend.is_test and flags.read(flags.VIEW):
+        if lines is not None:
+            running.overlay = lines
+            lines.watch(running)
+        if launcher is None and not backend.is_test and shown == "browser":
             view_process.start(running.run_id)
         if test_case is not None:
             test_case.addCleanup(running.stop_and_wait)

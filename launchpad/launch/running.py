@@ -25,7 +25,7 @@ from launchpad.errors import LaunchError, NotRunningError, ProgramFailed
 from launchpad.events import Returned
 from launchpad.launch import status_table
 from launchpad.launch.backends.backend import Backend
-from launchpad.launch.output.printer import Output
+from launchpad.launch.output.printer import Output, Overlay
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir import control_server, record
 from launchpad.launch.rundir.directory import RunDirectory
@@ -60,6 +60,7 @@ class Running:
         plan: What was launched.
         run_id: The name of this run.
         log_directory: Where the logs of this run are.
+        overlay: What is shown of it on the terminal besides its output.
         is_test: Whether it belongs to a test, and ends with the script at the latest.
         is_reported: Whether its failure was raised or printed, if it has failed.
         is_asked: Whether it was asked to stop, by this script or by Ctrl-C.
@@ -69,6 +70,7 @@ class Running:
     def __init__(self, plan: LaunchPlan, run: RunDirectory, runner: Runner, is_test: bool) -> None:
         self.plan, self.run_id, self.log_directory = plan, run.run_id, run.logs
         self.is_test = is_test
+        self.overlay: Overlay | None = None
         self.is_reported = self.is_asked = self.skips_grace = False
         self._run, self._runner = run, runner
         self._results: dict[str, tuple[Returned | None, Any]] = {}
@@ -380,6 +382,8 @@ class Running:
     def abandon(self) -> None:
         """Removes what nothing else would remove, for a script that leaves at once."""
         self._run.remove()
+        if self.overlay is not None:
+            self.overlay.close()
 
     def stop_and_wait(self) -> None:
         """Stops the program, then raises ProgramFailed if it had failed and that was not raised before."""

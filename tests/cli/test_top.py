@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,6 +15,8 @@ from launchpad.__main__ import main
 from launchpad.edges.stats import Edges, EdgeStats
 from launchpad.metrics.program_metrics import Metrics
 from launchpad.view.looks import Observer, counted
+from tests.helpers import screens
+from tests.helpers.screens import Screen
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -49,37 +46,6 @@ if __name__ == "__main__":
 """
 
 
-class Screen:
-    """What a terminal shows in which `top` runs, and its keyboard."""
-
-    def __init__(self, tmux: Callable[..., str]) -> None:
-        self._tmux = tmux
-
-    @property
-    def text(self) -> str:
-        threading.Event().wait(0.1)  # nothing signals what a terminal shows
-        return self._tmux("capture-pane", "-p")
-
-    def waits_for(self, pattern: str) -> str:
-        """What is shown as soon as that is there."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not re.search(pattern, text := self.text, re.MULTILINE):
-            assert time.monotonic() < deadline, f"there is no {pattern!r}:\n{text}"
-        return text
-
-    def press(self, *keys: str) -> None:
-        self._tmux("send-keys", *keys)
-
-    def resize(self, columns: int, rows: int) -> None:
-        self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
-
-    @property
-    def colors(self) -> set[str]:
-        return set(
-            re.findall(r"\x1b\[[0-9;]*(?:38|48);[25][0-9;]*m", self._tmux("capture-pane", "-ep"))
-        )
-
-
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[str]]:
     with tempfile.TemporaryDirectory(
@@ -102,41 +68,9 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subproc
 @pytest.fixture
 def open_top(program: subprocess.Popen[str]) -> Iterator[Callable[..., Screen]]:
     pytest.importorskip("textual")
-    if shutil.which("tmux") is None:
-        pytest.skip("no tmux here")
-    socket = f"lp-{os.getpid()}"
-    passed = {
-        n: os.environ[n] for n in os.environ if n.startswith("LAUNCHPAD_") or n == "PYTHONPATH"
-    }
-
-    def tmux(*arguments: str) -> str:
-        done = subprocess.run(
-            ["tmux", "-L", socket, *arguments], capture_output=True, text=True, timeout=30
-        )
-        return done.stdout
-
-    def start(**environment: str) -> Screen:
-        variables = [f"{name}={value}" for name, value in (passed | environment).items()]
-        command = [
-            "env",
-            "-u",
-            "NO_COLOR",
-            "-u",
-            "COLUMNS",
-            "-u",
-            "LINES",
-            *variables,
-            sys.executable,
-            "-m",
-            "launchpad",
-            "top",
-        ]
-        tmux("new-session", "-d", "-x", "120", "-y", "40", shlex.join([*command, "--interval=0.2"]))
-        return Screen(tmux)
-
-    yield start
-    tmux("kill-server")
-    until(lambda: not tmux("ls"))
+    command = [sys.executable, "-m", "launchpad", "top", "--interval=0.2"]
+    with screens.opened() as start:
+        yield lambda **environment: start(command, 120, 40, **environment)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from examples import gallery
+from launchpad.graph_svg import svg
 
 FOLDERS = sorted(file.parent for file in gallery.HERE.glob("*/__main__.py"))
 
@@ -33,6 +35,17 @@ def test_code_in_the_page_of_an_example_is_in_its_files(folder: Path) -> None:
         r"^```python\n(.*?)^```", (folder / "README.md").read_text(), re.M | re.S
     ):
         assert {line.strip() for line in block.splitlines()} - {"…", "..."} <= lines
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("hello_world", ()), ("consumer_producers", ()), ("mapreduce", ([],))]
+)
+def test_the_picture_of_an_example_is_how_its_program_is_drawn_now(
+    name: str, arguments: tuple[list[Path], ...]
+) -> None:
+    program = importlib.import_module(f"examples.{name}.program").make_program(*arguments)
+
+    assert (gallery.HERE / name / "graph.svg").read_text() == f"{svg(program)}\n", "make gallery"
 
 
 def test_a_claim_that_no_longer_exists_is_missed() -> None:

@@ -18,7 +18,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from launchpad.launch.logs.tail import Tail
 
@@ -44,6 +44,14 @@ _UNSAFE = re.compile("\x1b\\[[0-9;]*m|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Colours, which may pass; and control characters, which could move the cursor or worse."""
 
 
+class Overlay(Protocol):
+    """What is shown on the terminal besides the lines."""
+
+    def draw(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Output:
     """Prints the workers' lines, each with its worker's name in front.
 
@@ -56,13 +64,20 @@ class Output:
     Args:
         run: Where the logs are, or will be.
         stream: Where to print; nowhere if None. When it cannot be written to any more, printing ends.
+        overlay: Drawn after each round, and closed before the end.
 
     Attributes:
         progress: Called with the time twice a second; the lines that it returns are printed, too.
     """
 
-    def __init__(self, run: RunDirectory, workers: Sequence[str], stream: TextIO | None) -> None:
-        self._run = run
+    def __init__(
+        self,
+        run: RunDirectory,
+        workers: Sequence[str],
+        stream: TextIO | None,
+        overlay: Overlay | None = None,
+    ) -> None:
+        self._run, self._overlay = run, overlay
         self._tails = {worker: Tail(run.log(worker)) for worker in workers}
         self._stream = stream
         self._notes: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -105,6 +120,8 @@ class Output:
         self._wake.set()
         if self._thread is not None:
             self._thread.join()
+        if self._overlay is not None:
+            self._overlay.close()
 
     def _print_all(self, stream: TextIO) -> None:
         prefixes = prefixes_of(stream, list(self._tails), _OURS)
@@ -113,6 +130,8 @@ class Output:
             limit = (most // _AT_THE_END if self._is_closing else most) // max(len(self._tails), 1)
             if not self._written(stream, self._round(prefixes, max(limit, _LEAST_BEHIND))):
                 return
+            if self._overlay is not None:
+                self._overlay.draw()
             if not self._is_closing:
                 if not self._is_behind:
                     self._wake.wait(_INTERVAL_S)

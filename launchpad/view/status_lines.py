@@ -1,0 +1,156 @@
+"""Lines at the bottom of the launching script's terminal that say how its program is.
+
+    rows 1 … n - k    here scrolls what workers print, and whatever else the script or a child of it does
+    the last k rows   ───────────────────────────────────────────────────────────────────────────────
+                      demo · local_mp · up 12.3 s · 11 running, 1 restarting · 3 restarts · 515 calls/s
+                      crowd → table   write   424 calls/s   p50 322 µs   p99 2.19 ms   10.6 kB/s
+
+The terminal itself keeps them apart, by its scrolling region (DECSTBM): nothing else needs to know of them,
+and nothing that is printed is lost. They are set up anew when the size of the terminal has changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from launchpad.courier import CourierError
+from launchpad.courier.telemetry.call_stats import seconds, size
+from launchpad.errors import LaunchpadError
+from launchpad.view.looks import Look, Observer, counted
+
+if TYPE_CHECKING:
+    from launchpad.launch.running import Running
+
+_LOOK_S = 1.0
+_FLOWS = 2
+_LEAST_ROWS = 10
+"""A terminal with fewer is left to what is printed."""
+
+_SAVE, _RESTORE = "\x1b7", "\x1b8"
+_WHOLE, _ERASE_BELOW, _ERASE_LINE = "\x1b[r", "\x1b[J", "\x1b[2K"
+_DOWN = "\x1bD"
+"""A row down in the same column; at the bottom all scrolls."""
+
+_on_the_terminal = threading.Lock()
+"""Held by the one program whose lines are shown; those of others wait until it has ended."""
+
+
+class StatusLines:
+    """Those of one program. `draw` and `close` may be called from any thread.
+
+    Args:
+        stream: The terminal.
+        title: What the first line begins with, until the program has been looked at.
+    """
+
+    def __init__(self, stream: TextIO, title: str) -> None:
+        self._stream, self._title = stream, title
+        self._console = Console(file=stream, highlight=False)
+        self._lines: Sequence[Text] = [Text(f"{title} · starting", "bold")]
+        self._drawn: tuple[int, int, Sequence[Text]] = 0, 0, []
+        self._is_shown = False
+        self._lock = threading.Lock()
+        self._is_closed = threading.Event()
+
+    def watch(self, running: Running) -> None:
+        """Looks at a program once a second, until that has ended or this is closed."""
+        threading.Thread(
+            target=self._watch, args=(running,), name="launchpad-status", daemon=True
+        ).start()
+
+    def draw(self) -> None:
+        """Shows what has changed; nothing where the terminal does not take it."""
+        with self._lock, contextlib.suppress(OSError, ValueError):
+            if self._is_closed.is_set():
+                return
+            self._is_shown = self._is_shown or _on_the_terminal.acquire(blocking=False)
+            if not self._is_shown:
+                return
+            columns, rows = os.get_terminal_size(self._stream.fileno())
+            shown = [Text("─" * columns, "dim"), *self._lines] if rows >= _LEAST_ROWS else []
+            before, self._drawn = self._drawn, (columns, rows, shown)
+            if before == self._drawn:
+                return
+            text = ""
+            if (columns, rows, len(shown)) != (before[0], before[1], len(before[2])):
+                text += f"{_SAVE}{_WHOLE}{_RESTORE}{_ERASE_BELOW}"
+                if shown:
+                    text += f"{_DOWN * len(shown)}\x1b[{len(shown)}A{_SAVE}"
+                    text += f"\x1b[1;{rows - len(shown)}r{_RESTORE}"
+            for row, line in enumerate(shown, rows - len(shown) + 1):
+                text += f"{_SAVE}\x1b[{row};1H{_ERASE_LINE}{self._ansi(line, columns)}{_RESTORE}"
+            self._write(text)
+
+    def close(self) -> None:
+        """Gives the terminal back: what is printed next stands below what was printed last."""
+        with self._lock, contextlib.suppress(OSError, ValueError):
+            self._is_closed.set()
+            if self._is_shown:
+                self._is_shown = False
+                _on_the_terminal.release()
+                if self._drawn[2]:
+                    self._write(f"{_SAVE}{_WHOLE}{_RESTORE}{_ERASE_BELOW}")
+
+    def _watch(self, running: Running) -> None:
+        client = SimpleNamespace(
+            status=lambda: [asdict(row) for row in running.status()], metrics=running.metrics
+        )
+        observer = Observer(client, _LOOK_S)
+        while not self._is_closed.wait(_LOOK_S) and not running.is_done:
+            with contextlib.suppress(CourierError, LaunchpadError):
+                self._lines = lines_of(observer.look(), self._title)
+
+    def _ansi(self, line: Text, columns: int) -> str:
+        line = line.copy()
+        line.truncate(columns, overflow="ellipsis")
+        with self._console.capture() as capture:
+            self._console.print(line, end="", soft_wrap=True)
+        return capture.get()
+
+    def _write(self, text: str) -> None:
+        encoding = self._stream.encoding
+        self._stream.write(text.encode(encoding, "replace").decode(encoding))
+        self._stream.flush()
+
+
+def on(stream: TextIO, title: str) -> StatusLines | None:
+    """Status lines on a terminal; None where the stream is none whose cursor can be moved."""
+    console = Console(file=stream)
+    if not console.is_terminal or console.is_dumb_terminal or not stream.isatty():
+        return None
+    return StatusLines(stream, title)
+
+
+def lines_of(look: Look, title: str) -> list[Text]:
+    """What they say of a program."""
+    metrics = look.metrics
+    parts = [title, counted(look.workers)]
+    if metrics is not None:
+        parts.insert(1, f"up {seconds(metrics.uptime_s)}")
+    if n_restarts := sum(max(0, worker.attempt - 1) for worker in look.workers):
+        parts.append(f"{n_restarts} restart{'s' * (n_restarts != 1)}")
+    if look.flows:
+        parts.append(f"{sum(flow.calls_per_s for flow in look.flows):,.0f} calls/s")
+    first = Text(" · ".join(parts))
+    first.stylize("bold", 0, len(title))
+    lines = [first]
+    for flow in look.flows[:_FLOWS]:
+        line = Text(f"{flow.caller} → {flow.server}", "cyan")
+        line.append(f"  {flow.method}  {flow.calls_per_s:,.0f} calls/s", "default")
+        if not math.isnan(flow.p50_s):
+            line.append(f"  p50 {seconds(flow.p50_s)}  p99 {seconds(flow.p99_s)}", "default")
+        line.append(f"  {size(round(flow.bytes_per_s))}/s", "default")
+        if flow.errors:
+            line.append(f"  {flow.errors:,} errors", "bold red")
+        lines.append(line)
+    return lines
