@@ -289,20 +289,18 @@ def _arrow(
     else:
         x1, y1, x2, y2 = right, a.middle - 5, b.x + b.width, b.middle + 5
         bends = max(x1, x2) + bend, max(x1, x2) + bend
-    path, x, y = f"M{x1:g},{y1:g}", (x1 + x2 + 3 * sum(bends)) / 8, (y1 + y2) / 2
+    path, middle = f"M{x1:g},{y1:g}", ((x1 + x2 + 3 * sum(bends)) / 8, (y1 + y2) / 2)
     for n, area in enumerate(passed):
         sides = (area.x, area.x + area.width) if bends[0] > x1 else (area.x + area.width, area.x)
         bend = bends[0] - x1
         path += f"C{x1 + bend:g},{y1:g} {sides[0] - bend:g},{area.middle:g} {sides[0]:g},{area.middle:g}"
         path += f"H{sides[1]:g}"
         if n == 0:
-            x, y = (
-                (sum(sides) / 2, area.middle)
-                if is_alone
-                else ((x1 + sides[0]) / 2, (y1 + area.middle) / 2)
-            )
+            between = (sides if is_alone else (x1, sides[0])), (area.middle if is_alone else y1)
+            middle = sum(between[0]) / 2, (between[1] + area.middle) / 2
         bends, x1, y1 = (sides[1] + bend, bends[1]), sides[1], area.middle
     path += f"C{bends[0]:g},{y1:g} {bends[1]:g},{y2:g} {x2:g},{y2:g}"
+    x, y = middle
     thicker = style.width - 1  # the first line above the arrow, the second below
     rows = zip((y - 3 - thicker / 2, y + 15 + thicker), style.label.split("\n"), strict=False)
     labels = [_text(x, row, line, "#555", halo=True) for row, line in rows if line]
