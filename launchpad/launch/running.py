@@ -287,7 +287,8 @@ class Running:
             running.trace(5).save("trace.json")    # for https://ui.perfetto.dev
 
         Args:
-            seconds: For how long, up to 60; less if the program ends meanwhile.
+            seconds: For how long, up to 60; less if the program ends meanwhile. On Kubernetes 5 s more: it
+                takes up to so long until a worker is told.
 
         Raises:
             ValueError: it is not positive, or longer.
@@ -297,6 +298,7 @@ class Running:
             raise ValueError(f"a trace is of up to {recording.MAX_S:g} s, not of {seconds!r}")
         if self.is_done:
             raise NotRunningError(f"program {self.plan.program!r} has ended")
+        seconds = min(seconds + self._runner.workers.announced_within_s, recording.MAX_S)
         of_script: list[recording.Recorded] = []
         script = caller.own_peer()
         rate = rate_of(len(self.plan.workers))

@@ -40,12 +40,14 @@ def test_code_in_the_page_of_an_example_is_in_its_files(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "arguments"), [("hello_world", ()), ("consumer_producers", ()), ("mapreduce", ([],))]
 )
-def test_the_picture_of_an_example_is_how_its_program_is_drawn_now(
+def test_the_picture_of_an_example_shows_the_nodes_that_its_program_has_now(
     name: str, arguments: tuple[list[Path], ...]
 ) -> None:
     program = importlib.import_module(f"examples.{name}.program").make_program(*arguments)
 
-    assert (gallery.HERE / name / "graph.svg").read_text() == f"{svg(program)}\n", "make gallery"
+    shown = (gallery.HERE / name / "graph.svg").read_text()
+    texts = "<text.*?>(.*?)</text>"
+    assert sorted(re.findall(texts, shown)) == sorted(re.findall(texts, svg(program)))
 
 
 def test_a_claim_that_no_longer_exists_is_missed() -> None:

@@ -48,6 +48,9 @@ class Workers(abc.ABC):
             def close(self): ...
     """
 
+    announced_within_s: float = 0.0
+    """How long what is announced may take to arrive."""
+
     @abc.abstractmethod
     def start(self, worker: str, attempt: int) -> None:
         """Starts a worker of the plan. A worker that cannot be started reports Ended, phase `start`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import socket
 import threading
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,15 +16,15 @@ import launchpad as lp
 from tests.docs.examples.programs import Learner
 from tests.docs.examples.runner import DEADLINE_S, Example, example_of
 
-CLASSES = ("Table", "Policy", "Learner")
+CLASSES = ("Table", "Learner")
 
 
 class Table:
-    """Rows by key; those of parameters by number."""
+    """What several clients are clients of: rows by key, values by number."""
 
     def __init__(self) -> None:
         self.rows: dict[Any, Any] = {}
-        self.values = np.zeros(1_000_000)
+        self.values = np.zeros(500_000)  # half of them
 
     def put(self, key: Any, value: Any) -> None:
         self.rows[key] = value
@@ -44,34 +45,29 @@ class Table:
         return None
 
     def pull(self, keys: Any) -> Any:
-        return self.values[:500_000][keys]
+        return self.values[keys]
+
+
+def owner_of_clients(example: Example) -> types.SimpleNamespace:
+    """The object whose method an example is in: it has several clients."""
+    names = ("_workers", "_shards", "_replicas", "_tables")
+    return types.SimpleNamespace(**dict.fromkeys(names, example.clients(Table)))
 
 
 @example_of("broadcast", "scatter")
-def is_called_by_a_worker_with_several_clients(example: Example) -> None:
-    class Caller:
-        def __init__(self, clients: list[Any]) -> None:
-            self._workers = self._shards = clients
-
+def method_calls_all(example: Example) -> None:
     given = {"np": np, "compute": lambda _: np.zeros(10)}
 
     with lp.testing.worker("driver") as me:
-        example.run(me=me, **given)["run"](Caller(example.clients(Table)))
-
-
-class Self:
-    """The object whose method an example is in."""
-
-    def __init__(self, clients: list[Any]) -> None:
-        self._replicas = self._tables = self._shards = clients
+        example.run(me=me, **given)["run"](owner_of_clients(example))
 
 
 @example_of("round_robin", "shard_by", "sharded")
-def object_has_several_clients(example: Example) -> None:
-    keys = np.array([0, 500_000])
+def method_calls_some(example: Example) -> None:
+    keys, gradient = np.array([0, 500_000]), np.ones(2)
 
     example.run(
-        self=Self(example.clients(Table)), observations=[0.5, 1.5], keys=keys, gradient=np.ones(2)
+        self=owner_of_clients(example), observations=[0.5, 1.5], keys=keys, gradient=gradient
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import threading
 import types
@@ -154,7 +153,7 @@ def stop_at_once() -> None:
 
 def ranks(example: Example, *arguments: tuple[Any, ...], **given: Any) -> lp.Running:
     """A rank for each of these arguments, which runs the `train` of the example."""
-    names = run(example.code, {"program": lp.Program("ranks"), **given})
+    names = run(example.code, given)
     program = lp.Program("ranks")
     with program.group("trainer"):
         for each in arguments:
@@ -178,9 +177,10 @@ def ranks_train(example: Example) -> None:
 def node_is_one_of_four(example: Example) -> None:
     example.code = example.code.replace("1000", "2")
 
-    program = lp.Program("ranks")
     example.run_to_end(
-        program=program, gradient_of=lambda batch: batch, batch=lambda step, rank: float(rank)
+        program=lp.Program("ranks"),
+        gradient_of=lambda batch: batch,
+        batch=lambda step, rank: float(rank),
     )
 
 
@@ -206,5 +206,5 @@ def another_rank_comes(example: Example) -> None:
     def train_together(group: object) -> None:
         raise lp.MembersChanged("worker 3 has come", "trainer-3", 3, 1)
 
-    with pytest.raises(lp.MembersChanged), contextlib.nullcontext():
+    with pytest.raises(lp.MembersChanged):
         example.run(train_together=train_together)["train"](None)

@@ -77,6 +77,8 @@ class KubernetesWorkers(Workers):
     No code of the user's runs yet.
     """
 
+    announced_within_s = 5.0  # until its kubelet next looks at a pod
+
     def __init__(
         self,
         plan: LaunchPlan,
