@@ -1,9 +1,10 @@
 """A program as an SVG, laid out here: neither Graphviz nor JavaScript is needed.
 
 In layers from left to right, as Sugiyama, Tagawa and Toda (1981) do it: a group stands to the right of those
-that call it, and within its layer near them. A frame is laid out as one tall box. The one layout in pure
-Python on PyPI (grandalf) has a copyleft licence, no release since 2023 and ten times the code; Graphviz,
-which is better at large graphs, takes what `graph --format dot` prints.
+that call it, and within its layer near them. A frame is laid out as one tall box, and an arrow that skips a
+layer has a passage between its boxes. The one layout in pure Python on PyPI (grandalf) has a copyleft
+licence, no release since 2023 and ten times the code; Graphviz, which is better at large graphs, takes what
+`graph --format dot` prints.
 
 A program that runs is drawn with a look for each box and arrow, which says how it is (`view/live_graph.py`).
 """
@@ -12,8 +13,10 @@ from __future__ import annotations
 
 import html
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TypeVar
 
 from launchpad.graph_picture import CYLINDER, HEXAGON, ROUND, Box, HasGraph, Picture, picture_of
@@ -105,9 +108,9 @@ def svg(drawn: HasGraph | Picture, styles: Styles | None = None) -> str:
         width = max((widest + _PAD) * columns - _PAD, len(_cut(title)) * _CHARACTER)
         height = sum(max(p.height for p in row) + _PAD for row in _rows(inside)) - _PAD
         of_unit[unit] = _Area(width + 2 * edge, height + 2 * edge + above)
-    pairs = ((unit_of[arrow.source], unit_of[arrow.target]) for arrow in picture.arrows)
-    calls = {(a, b): None for a, b in pairs if a != b}
-    layers = _layers(list(of_unit), list(calls))
+    calls = Counter((unit_of[arrow.source], unit_of[arrow.target]) for arrow in picture.arrows)
+    layers, passages = _layers(list(of_unit), [(a, b) for a, b in calls if a != b])
+    of_unit |= {unit: _Area(0, 2 * _LINE) for passed in passages.values() for unit in passed}
     heights = [sum(of_unit[unit].height + _GAP_Y for unit in layer) for layer in layers]
     labels_ = (line for style in styles.arrows.values() for line in style.label.split("\n"))
     longest = max(map(len, labels_), default=0)
@@ -119,6 +122,8 @@ def svg(drawn: HasGraph | Picture, styles: Styles | None = None) -> str:
             place, title, edge = of_unit[unit], unit[1], 0
             place.x, place.y, place.width = x, y, wide
             y += place.height + _GAP_Y
+            if unit not in picture.frames:
+                continue
             top = place.y
             if title:
                 edge, top = _PAD, top + _PAD + _LINE
@@ -141,7 +146,11 @@ def svg(drawn: HasGraph | Picture, styles: Styles | None = None) -> str:
     arrows, labels = [], []
     for arrow in picture.arrows:
         style = styles.arrows.get((arrow.source, arrow.target), ArrowStyle(label=arrow.label))
-        path, label = _arrow(of_box[arrow.source], of_box[arrow.target], style)
+        ends = unit_of[arrow.source], unit_of[arrow.target]
+        passed = [of_unit[unit] for unit in passages.get(ends, ())]
+        path, label = _arrow(
+            of_box[arrow.source], passed, of_box[arrow.target], style, is_alone=calls[ends] == 1
+        )
         arrows.append(path)
         labels += label
     head = (
@@ -184,20 +193,32 @@ def _keyed(part: str, key: str, title: str = "") -> str:
     return f'<g data-key="{html.escape(key)}">{shown}{part}</g>'
 
 
-def _layers(units: Sequence[_Unit], calls: Sequence[tuple[_Unit, _Unit]]) -> list[list[_Unit]]:
-    """Callers before those that they call, but for calls in a circle; neighbours on about one height."""
+def _layers(
+    units: Sequence[_Unit], calls: Sequence[tuple[_Unit, _Unit]]
+) -> tuple[list[list[_Unit]], dict[tuple[_Unit, _Unit], list[_Unit]]]:
+    """Callers before those that they call, but for calls in a circle; neighbours on about one height.
+
+    In the layers are passages, too: units for calls that skip some. Call → those that it goes through.
+    """
     callers: dict[_Unit, list[_Unit]] = {unit: [] for unit in units}
     beside: dict[_Unit, list[_Unit]] = {unit: [] for unit in units}
     for a, b in calls:
         callers[b].append(a)
-        beside[a].append(b)
-        beside[b].append(a)
     rank: dict[_Unit, int] = {}
     while left := [unit for unit in units if unit not in rank]:
         unit = min(left, key=lambda unit: sum(c not in rank for c in callers[unit]))
         rank[unit] = max((rank[c] + 1 for c in callers[unit] if c in rank), default=0)
+    passages: dict[tuple[_Unit, _Unit], list[_Unit]] = {}
+    for a, b in calls:
+        step = 1 if rank[a] < rank[b] else -1
+        skipped = range(rank[a] + step, rank[b], step)
+        passages[a, b] = [(f"{a} {b}", f"{n}") for n in skipped]
+        rank |= zip(passages[a, b], skipped, strict=True)
+        for one, other in pairwise([a, *passages[a, b], b]):
+            beside.setdefault(one, []).append(other)
+            beside.setdefault(other, []).append(one)
     layers: list[list[_Unit]] = [[] for _ in range(max(rank.values(), default=-1) + 1)]
-    for unit in units:
+    for unit in [*units, *(unit for passed in passages.values() for unit in passed)]:
         layers[rank[unit]].append(unit)
     at = {unit: (n + 0.5) / len(layer) for layer in layers for n, unit in enumerate(layer)}
     for sweep in range(_SWEEPS):
@@ -205,7 +226,7 @@ def _layers(units: Sequence[_Unit], calls: Sequence[tuple[_Unit, _Unit]]) -> lis
             means = {u: sum(at[v] for v in [u, *beside[u]]) / (len(beside[u]) + 1) for u in layer}
             layer.sort(key=means.__getitem__)
             at |= {unit: (n + 0.5) / len(layer) for n, unit in enumerate(layer)}
-    return layers
+    return layers, passages
 
 
 def _lines(box: Box, style: BoxStyle) -> list[str]:
@@ -250,10 +271,13 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _arrow(a: _Area, b: _Area, style: ArrowStyle) -> tuple[str, list[str]]:
-    """The line, and what is written beside it.
+def _arrow(
+    a: _Area, passed: Sequence[_Area], b: _Area, style: ArrowStyle, *, is_alone: bool
+) -> tuple[str, list[str]]:
+    """The line, through all that are `passed`, and what is written beside it.
 
-    Calls to the right run straight, those back to the left beside them, those within a layer in a bow.
+    Calls to the right run straight, those back to the left beside them, those within a layer in a bow. The
+    text is in the first passage, unless other arrows go through it.
     """
     right, bend = a.x + a.width, _GAP_X / 2
     if right < b.x:
@@ -265,8 +289,18 @@ def _arrow(a: _Area, b: _Area, style: ArrowStyle) -> tuple[str, list[str]]:
     else:
         x1, y1, x2, y2 = right, a.middle - 5, b.x + b.width, b.middle + 5
         bends = max(x1, x2) + bend, max(x1, x2) + bend
-    path = f"M{x1:g},{y1:g}C{bends[0]:g},{y1:g} {bends[1]:g},{y2:g} {x2:g},{y2:g}"
-    x, y = (x1 + x2 + 3 * sum(bends)) / 8, (y1 + y2) / 2
+    path, middle = f"M{x1:g},{y1:g}", ((x1 + x2 + 3 * sum(bends)) / 8, (y1 + y2) / 2)
+    for n, area in enumerate(passed):
+        sides = (area.x, area.x + area.width) if bends[0] > x1 else (area.x + area.width, area.x)
+        bend = bends[0] - x1
+        path += f"C{x1 + bend:g},{y1:g} {sides[0] - bend:g},{area.middle:g} {sides[0]:g},{area.middle:g}"
+        path += f"H{sides[1]:g}"
+        if n == 0:
+            between = (sides if is_alone else (x1, sides[0])), (area.middle if is_alone else y1)
+            middle = sum(between[0]) / 2, (between[1] + area.middle) / 2
+        bends, x1, y1 = (sides[1] + bend, bends[1]), sides[1], area.middle
+    path += f"C{bends[0]:g},{y1:g} {bends[1]:g},{y2:g} {x2:g},{y2:g}"
+    x, y = middle
     thicker = style.width - 1  # the first line above the arrow, the second below
     rows = zip((y - 3 - thicker / 2, y + 15 + thicker), style.label.split("\n"), strict=False)
     labels = [_text(x, row, line, "#555", halo=True) for row, line in rows if line]

@@ -45,6 +45,20 @@ def test_boxes_of_one_layer_do_not_overlap() -> None:
     assert all(below - above > 50 for above, below in itertools.pairwise(heights))
 
 
+def test_an_arrow_that_skips_a_layer_goes_past_the_box_in_it() -> None:
+    program = lp.Program("skips")
+    last = program.add_node(lp.CourierNode(nodes.Counter), label="last")
+    between = program.add_node(lp.CourierNode(nodes.Relay, last), label="between")
+    program.add_node(lp.PyNode(print, between, last), label="first")
+
+    root = ElementTree.fromstring(svg(program))
+
+    paths = (path.attrib["d"] for path in root.iter(f"{SVG}path") if "marker-end" in path.attrib)
+    (skips,) = (path for path in paths if "H" in path)
+    height = float(skips.partition("H")[0].rpartition(",")[2])
+    assert abs(height - texts(root)["between"][1]) > 40
+
+
 def test_groups_that_call_each_other_in_a_circle_are_drawn_side_by_side() -> None:
     program = lp.Program("circle")
     nodes_ = [lp.CourierNode(nodes.Relay) for _ in range(3)]

@@ -35,7 +35,7 @@ def test_the_page_shows_workers_edges_restarts_and_logs(
         pages.served(running.run_id) as url,
         chromium(tmp_path / "profile") as browser,
     ):
-        browser.get(url)
+        pages.open_page(browser, url)
         until(lambda: calls_in(browser) > 10)
         shown = calls_in(browser)
         assert shown <= running.edges().total(caller="talker", server="server").calls
@@ -50,4 +50,4 @@ def test_the_page_shows_workers_edges_restarts_and_logs(
         pages.press(browser, "#workers a[href$='/talker-1']")
         until(lambda: len(pages.rows_of(browser, "attempts")) == 2)
         until(lambda: pages.text_of(browser, "#log").strip())
-        assert browser.get_log("browser") == []
+        assert pages.complaints(browser) == []

@@ -46,6 +46,23 @@ def rows_of(browser: Any, table: str) -> list[list[str]]:
     return rows
 
 
+_NETWORK = "ERR_NETWORK_CHANGED"
+"""Chromium gives up what it is loading when any network of this host comes or goes, as in other tests."""
+
+
+def open_page(browser: Any, url: str) -> None:
+    """Opens a page, with all that belongs to it."""
+    browser.get(url)
+    while any(_NETWORK in each["message"] for each in browser.get_log("browser")):
+        browser.refresh()
+
+
+def complaints(browser: Any) -> list[str]:
+    """What a browser says of the pages that it has shown, since it was asked before."""
+    messages = (each["message"] for each in browser.get_log("browser"))
+    return [message for message in messages if _NETWORK not in message]
+
+
 def press(browser: Any, selector: str) -> None:
     """A press of the mouse on an element, and a click; both at once, as it may be drawn anew between two."""
     script = """

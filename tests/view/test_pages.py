@@ -36,7 +36,7 @@ def test_edges_have_the_numbers_of_running_edges_and_a_killed_worker_is_at_attem
         pages.served(running.run_id) as url,
         chromium(tmp_path / "profile") as browser,
     ):
-        browser.get(url)
+        pages.open_page(browser, url)
         until(lambda: re.search(r"\d calls", pages.text_of(browser, "#graph svg")))
         pages.press(browser, "#workers [data-key='group:worker']")
         until(lambda: len(pages.rows_of(browser, "workers")) > 4)
@@ -59,7 +59,7 @@ def test_edges_have_the_numbers_of_running_edges_and_a_killed_worker_is_at_attem
         assert time.monotonic() - killed_at < 1.0
         assert row[0] == "worker-1"
         assert "SIGKILL" in row[-1]
-        assert browser.get_log("browser") == []
+        assert pages.complaints(browser) == []
 
 
 class Table:
@@ -92,7 +92,7 @@ def test_the_page_of_a_run_that_has_failed_names_the_first_cause_with_its_traceb
         running.wait()
 
     with pages.served() as url, chromium(tmp_path / "profile") as browser:
-        browser.get(url)
+        pages.open_page(browser, url)
         until(lambda: pages.rows_of(browser, "runs"))
         pages.press(browser, f"a[href$='{running.run_id}']")
         until(lambda: "failed" in pages.text_of(browser, "#state"))
@@ -112,4 +112,4 @@ def test_the_page_of_a_run_that_has_failed_names_the_first_cause_with_its_traceb
         assert attempt[4:6] == ["failed", "ValueError: <no room> for row 2"]
         browser.find_element("css selector", "input[placeholder='search']").send_keys("row 1")
         until(lambda: pages.text_of(browser, "#log").strip() == "row 1")
-        assert browser.get_log("browser") == []
+        assert pages.complaints(browser) == []

@@ -25,16 +25,21 @@ class Cell:
     Attributes:
         css: Classes of its style.
         key: Its `data-key`, for what reacts to a click.
+        folded: Is shown after a click on the text.
     """
 
     text: str
     href: str = ""
     css: str = ""
     key: str = ""
+    folded: str = ""
 
     def __str__(self) -> str:
         shown = html.escape(self.text)
         inside = f'<a href="{html.escape(self.href)}">{shown}</a>' if self.href else shown
+        if self.folded:
+            whole = html.escape(self.folded)
+            inside = f'<details><summary>{shown}</summary><div class="mono">{whole}</div></details>'
         key = f' data-key="{html.escape(self.key)}"' if self.key else ""
         return f'<td class="{self.css}"{key}>{inside}</td>'
 

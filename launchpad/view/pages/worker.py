@@ -99,7 +99,7 @@ def _attempts(attempts: list[AttemptRecord]) -> str:
                     outcome.kind if outcome is not None else "", css="failed" if has_failed else ""
                 ),
                 outcome.cause if outcome is not None else "",
-                Cell(outcome.traceback if outcome is not None else "", css="mono"),
+                Cell("show", folded=outcome.traceback) if outcome and outcome.traceback else "",
             ]
         )
     head = ["#ATTEMPT", "BEGAN", "#READY AFTER", "#LASTED", "END", "CAUSE", "TRACEBACK"]
