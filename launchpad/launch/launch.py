@@ -204,7 +204,7 @@ def launch(
     stdout = sys.stdout.original if isinstance(sys.stdout, ThreadStdout) else sys.stdout
     run = RunDirectory.create(program.name, planned.endpoints)
     lines = None
-    if shown == "terminal" and not is_quiet:
+    if shown == "terminal" and not is_quiet and stdout is not None:
         lines = importlib.import_module(_STATUS_LINES).on(stdout, f"{program.name} · {name}")
     workers = [worker.name for worker in planned.workers]
     output = Output(run, workers, None if is_quiet else stdout, lines)

@@ -214,7 +214,9 @@ def of_calls(trace: Trace) -> TimeLine:
         "answer": "calls that it answers",
         "wait": "waits for others: a barrier, the stop",
     }
-    return TimeLine(rows, 0.0, max(length, 1.0), lambda us: seconds(us / 1e6), looks, note)
+    return TimeLine(
+        rows, 0.0, max(length, 1.0), lambda us: seconds(us / 1e6) if us else "0", looks, note
+    )
 
 
 def _add(

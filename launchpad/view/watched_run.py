@@ -4,8 +4,8 @@
                      ── metrics, once a second   ──▶ a thread ─┴─▶ WatchedRun ◀── pages
     log directory    ── history.json, logs       ──────────────────────┘
 
-What workers do costs them something when it is asked for: a look takes a twentieth of the time at most, and is
-rarer where it takes longer.
+What workers do costs them something when it is asked for: a look takes a twentieth of the time at most, and
+is rarer where it takes longer.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def test_what_goes_between_workers_of_two_groups_is_one_row() -> None:
     def edge(caller: str, calls: int) -> EdgeStats:
         place = caller, "table-0", "write"
         return EdgeStats(
-            *place, calls, calls, 1, 0, 0, 10, 20, 0.1, 0.1, (calls, *[0] * 47), 2.0, True
+            *place, calls, calls, 1, 0, 0, 10, 20, 0.1, 0.1, (calls, *[0] * 47), True, 2.0
         )
 
     class Client:
