@@ -4,8 +4,8 @@
                      ── metrics, once a second   ──▶ a thread ─┴─▶ WatchedRun ◀── pages
     log directory    ── history.json, logs       ──────────────────────┘
 
-What workers do costs them something when it is asked for: a look takes a tenth of the time at most, and is
-rarer where it takes longer.
+What workers do costs them something when it is asked for: a look takes a twentieth of the time at most, and
+is rarer where it takes longer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from launchpad.trace import Trace
 from launchpad.view.looks import Look, Observer, flows_of
 
 _STATUS_S, _METRICS_S = 0.25, 1.0
-_SHARE = 0.1
+_SHARE = 0.05
 """The share of the time that looks may take."""
 
 _KEPT_S = 3600

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import time
 import urllib.parse
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from launchpad.view.watched_run import WatchedRun
 
 LOOK_S = 0.25
 """So often a page looks for what is new."""
+
+_SHARE = 0.05
+"""The share of a core that drawing a page may take."""
 
 _CSS = Path(__file__).with_name("style.css").read_text()
 
@@ -104,13 +108,19 @@ def markup(content: str = "") -> ui.html:
 
 
 def on_change(version: Callable[[], object], show: Callable[[], Awaitable[None]]) -> None:
-    """Shows what is there, now and whenever the version is another one."""
+    """Shows what is there, now and whenever the version is another one.
+
+    What takes long to draw, as thousands of edges do, is drawn more rarely.
+    """
     shown: object = None
+    not_before = 0.0
 
     async def look() -> None:
-        nonlocal shown
-        if (present := version()) != shown:
+        nonlocal shown, not_before
+        if time.monotonic() >= not_before and (present := version()) != shown:
             shown = present
+            began_s = time.thread_time()
             await show()
+            not_before = time.monotonic() + (time.thread_time() - began_s) / _SHARE
 
     ui.timer(LOOK_S, look)
