@@ -81,7 +81,7 @@ LAYERS = [
     "compat",
     *below("launch", LAUNCH),
     "testing view.looks view.stacks",
-    "view.live_graph view.terminal view.time_line view.watched_run",
+    "view.live_graph view.status_lines view.terminal view.time_line view.watched_run",
     "view.run_list view.access",
     "view.pages",
     "view.server",

@@ -72,7 +72,7 @@ def test_without_a_terminal_there_are_none(tmp_path: Path) -> None:
 
 def test_a_view_that_there_is_not_is_refused() -> None:
     program = lp.Program("demo")
-    program.add_node(lp.PyNode(print))
+    program.add_node(lp.PyNode(print), label="printer")
 
     with pytest.raises(DefinitionError, match="no view='terminl'"):
         lp.launch(program, "test_mt", view="terminl")  # type: ignore[call-overload]
