@@ -23,6 +23,7 @@ from launchpad.courier.telemetry import recording
 from launchpad.edges.stats import Edges
 from launchpad.errors import LaunchError, NotRunningError, ProgramFailed
 from launchpad.events import Returned
+from launchpad.graph_picture import picture_of
 from launchpad.launch import status_table
 from launchpad.launch.backends.backend import Backend
 from launchpad.launch.output.printer import Output, Overlay
@@ -146,6 +147,7 @@ class Running:
                 attach=lambda worker, *to: self._runner.workers_of(worker).attach(worker, *to),
                 metrics=self.metrics,
                 trace=self.trace,
+                picture=lambda: dataclasses.asdict(picture_of(self.plan)),
                 history=self.history,
             )
             undo.callback(control.stop, 0.1)

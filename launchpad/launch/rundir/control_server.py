@@ -9,7 +9,7 @@ An ordinary courier server on a socket that only this user can reach. A run work
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -40,6 +40,7 @@ def serve(
     attach: Callable[[str, str, bytes, str], None],
     metrics: Callable[[float], Metrics],
     trace: Callable[[float], Trace],
+    picture: Callable[[], Mapping[str, Any]],
     history: Callable[[], RunHistory],
 ) -> Server:
     """Serves one run to processes that may read its runtime directory.
@@ -63,6 +64,7 @@ def serve(
     server.bind("attach", attach)
     server.bind("metrics", metrics)
     server.bind("trace", trace)
+    server.bind("picture", picture)
     server.bind("history", history)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
