@@ -18,17 +18,9 @@ from launchpad.launch.devices.device import listed
 from launchpad.launch.plan import aligned
 from launchpad.launch.rundir.record import RunRecord, WorkerStatus
 from launchpad.metrics.program_metrics import Metrics
+from launchpad.view.looks import STATE_COLORS
 
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60))
-_COLORS = {
-    "running": "green",
-    "succeeded": "green",
-    "failed": "bold red",
-    "lost": "bold red",
-    "starting": "yellow",
-    "stopping": "yellow",
-    "restarting": "yellow",
-}
 
 
 ARGUMENTS = {
@@ -169,7 +161,9 @@ def _show(
     for name in header:
         table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell, style=_COLORS.get(cell.partition(",")[0], "")) for cell in row))
+        table.add_row(
+            *(Text(cell, style=STATE_COLORS.get(cell.partition(",")[0], "")) for cell in row)
+        )
     Console().print(table)
 
 

@@ -186,8 +186,7 @@ def launch(
             raise DefinitionError(
                 f"pdb=True: `launchpad attach` does not reach {what}. Launch with local_mp to debug it."
             )
-        kept = tuple(dataclasses.replace(worker, pdb=True) for worker in planned.workers)
-        planned = dataclasses.replace(planned, workers=kept)
+        planned = _waiting_for_pdb(planned)
     _open_standard_streams()
     grace_s = flags.termination_notice_s()
     if detach:
@@ -253,6 +252,12 @@ def run(
     with launch(program, launch_type, **options) as running:
         running.wait(timeout_s)
         return {label: running.results(label) for label in running.plan.groups}
+
+
+def _waiting_for_pdb(planned: LaunchPlan) -> LaunchPlan:
+    """The same, of workers that wait for `launchpad attach` when they have failed."""
+    workers = tuple(dataclasses.replace(worker, pdb=True) for worker in planned.workers)
+    return dataclasses.replace(planned, workers=workers)
 
 
 def _open_standard_streams() -> None:

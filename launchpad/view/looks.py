@@ -20,6 +20,17 @@ from launchpad.launch.rundir.record import WorkerStatus
 from launchpad.metrics.process_usage import ProcessUsage
 from launchpad.metrics.program_metrics import Metrics
 
+STATE_COLORS = {
+    "running": "green",
+    "succeeded": "green",
+    "failed": "bold red",
+    "lost": "bold red",
+    "starting": "yellow",
+    "stopping": "yellow",
+    "restarting": "yellow",
+}
+"""The state of a worker → how a terminal shows it, as rich and textual name styles."""
+
 
 @dataclass(frozen=True)
 class WorkerRow:

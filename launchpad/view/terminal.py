@@ -28,7 +28,7 @@ from launchpad.courier import CourierError
 from launchpad.courier.telemetry.call_stats import seconds, size
 from launchpad.errors import LaunchpadError
 from launchpad.launch.logs import log_files
-from launchpad.view.looks import Look, Observer, WorkerRow, counted
+from launchpad.view.looks import STATE_COLORS, Look, Observer, WorkerRow, counted
 from launchpad.view.stacks import without_launchpad_frames
 
 _FOLDED_FROM = 9
@@ -38,15 +38,6 @@ _FLOWS = 50
 _LINES = 200
 _WORKERS = ("WORKER", "STATE", "ATTEMPT", "CPU", "MEM", "THREADS", "LAST END")
 _COLUMNS = ("FROM", "TO", "METHOD", "CALLS/S", "p50", "p99", "BYTES/S", "ERRORS", "IN FLIGHT")
-_COLORS = {
-    "running": "green",
-    "succeeded": "green",
-    "failed": "bold red",
-    "lost": "bold red",
-    "starting": "yellow",
-    "stopping": "yellow",
-    "restarting": "yellow",
-}
 
 
 class Confirm(ModalScreen[bool]):
@@ -247,7 +238,7 @@ class Top(App[None]):
                     table.add_row(title, counted(workers), *_sums(workers), key=f"group:{label}")
                 for worker in () if is_folded and len(workers) > 1 else workers:
                     indent = "  " if len(workers) > 1 else ""
-                    color = _COLORS.get(worker.state.partition(",")[0], "")
+                    color = STATE_COLORS.get(worker.state.partition(",")[0], "")
                     table.add_row(
                         f"{indent}{worker.name}",
                         Text(worker.state, color),
