@@ -33,6 +33,7 @@ import psutil
 import launchpad as lp
 from launchpad.courier.telemetry.call_stats import MethodStats
 from launchpad.edges import stats
+from launchpad.graph_picture import picture_of
 from launchpad.launch.rundir import control_server, record
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.rundir.history import RunHistory
@@ -127,6 +128,7 @@ class Program:
                     self.metrics(within_s), run_id=run.run_id
                 ),
                 trace=lambda seconds: NotImplemented,
+                picture=lambda: dataclasses.asdict(picture_of(self.plan)),
                 history=lambda: RunHistory("large"),
                 attach=lambda *about: None,
             )

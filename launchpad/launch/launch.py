@@ -143,7 +143,7 @@ def launch(
             fails then; the others go on meanwhile. If None, the flag --lp_pdb.
         view: `browser`: shows the program as `launchpad view` does. `terminal`: lines at the bottom of the
             terminal say how it is: workers, restarts, the busiest edges; nothing where there is no terminal.
-            If None, the flag --lp_view.
+            If None, the flag --lp_view. Not of a program that is left behind.
         detach: The program runs on when the script has ended, on a cluster (`ray`, `kubernetes`);
             `python -m launchpad ps`, `logs` and `stop` find it again.
         xm_resources: Belongs to another company's cluster; only None.
@@ -180,6 +180,11 @@ def launch(
     shown = flags.read(flags.VIEW) if view is None else view
     if shown not in ("", *flags.VIEWS):
         raise DefinitionError(f"there is no view={shown!r}, only {flags.VIEWS}")
+    if detach and shown:
+        raise DefinitionError(
+            f"view={shown!r} ends with this script, and detach=True leaves the program behind. "
+            "`python -m launchpad view` shows it, from here or elsewhere."
+        )
     if flags.read(flags.PDB) if pdb is None else pdb:
         if detach or not backend.can_attach:
             what = "what was left behind" if detach else f"workers of {name!r}"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import launchpad as lp
 from tests.helpers import scripts
 from tests.waiting import until
 
@@ -47,3 +48,11 @@ def test_the_page_is_there_for_as_long_as_the_script_runs(tmp_path: Path) -> Non
         process.terminate()
 
     until(lambda: status_of(url) == 0)
+
+
+def test_a_program_that_is_left_behind_has_no_view_of_its_script() -> None:
+    program = lp.Program("left")
+    program.add_node(lp.PyNode(print), label="printer")
+
+    with pytest.raises(lp.DefinitionError, match=r"`python -m launchpad view` shows it"):
+        lp.launch(program, "kubernetes", detach=True, view="browser", image="never:pulled")
