@@ -6,10 +6,13 @@ from types import ModuleType
 
 from benchmarks.calls import (
     arrays,
+    broadcast,
     connecting,
+    coroutines,
     crowd,
     large_futures,
     latency,
+    many_to_one,
     on_ray,
     outstanding,
     overheads,
@@ -23,7 +26,10 @@ ON_RAY: dict[str, ModuleType] = {"on_ray": on_ray}
 SPEED: dict[str, ModuleType] = {
     "latency": latency,
     "pipelined": pipelined,
+    "coroutines": coroutines,
     "threads": threads,
+    "many_to_one": many_to_one,
+    "broadcast": broadcast,
     "arrays": arrays,
     "futures": large_futures,
     "connecting": connecting,
