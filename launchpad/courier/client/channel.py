@@ -25,7 +25,7 @@ from launchpad.courier.client.remote_server import Options, RemoteServer, SlowCa
 from launchpad.courier.client.retry import MAX_TRIES, NotRun
 from launchpad.courier.codec import compression, pickling
 from launchpad.courier.errors import MessageTooLarge
-from launchpad.courier.protocol import framing, handshake
+from launchpad.courier.protocol import framing, handshake, joined
 from launchpad.courier.shm import segments
 from launchpad.courier.telemetry import tracing
 from launchpad.courier.telemetry.counters import Counts
@@ -44,6 +44,7 @@ _current_call = call_stack.current_call.get
 _loads = pickle.loads
 _RESULT, _ERROR, _SMALL = framing.RESULT, framing.ERROR, framing.SMALL
 _encode_call = pickling.encode_call
+_is_small, _MOST_ARGS = joined.is_small, joined.MOST_ARGS
 _here = call_stack.here
 _NUMBER_TAG = framing.encode_headers({framing.RECORDED: bytes(8)})[:-8]
 
@@ -208,6 +209,19 @@ class SocketChannel(Channel):
 
     def _submit(self, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
         """All such calls of a client share one connection, but for those with large arrays."""
+        if (
+            not kwargs
+            and len(args) <= _MOST_ARGS
+            and self.options.timeout_s is None
+            and not self.trace_header
+            and method not in self._shm_methods
+            and _current_call() is None
+        ):
+            for arg in args:
+                if not _is_small(arg):
+                    break
+            else:
+                return self.connections.get_pipeline().submit_small(self, method, args)
         body, views = _encode_call(args, kwargs)
         if views is None:
             from launchpad.courier.client.stream_calls import submit_with_streams

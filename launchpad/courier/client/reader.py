@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import select
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from launchpad.courier.client.retry import MAX_TRIES, next_pause
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import framing
 from launchpad.courier.protocol.handshake import OVERLAP
+from launchpad.courier.transport.quick_io import QuickIO
 from launchpad.courier.transport.stream_socket import Socket, WakeupSocketpair, has_pending
 from launchpad.courier.transport.write_queue import WriteQueue
 
@@ -122,13 +122,14 @@ class Reader:
 
     def _read_until_end(self, sock: Socket) -> None:
         decoder = framing.FrameDecoder(max_bytes=self._peer.max_bytes, most_scratch_bytes=_SCRATCH)
+        receive = QuickIO(sock).receive
         poller = select.poll()
         poller.register(sock, select.POLLIN)
         poller.register(self.wakeup, select.POLLIN)
         with contextlib.suppress(OSError, ProtocolError):
             while self._wait(sock, poller):
                 try:
-                    n = sock.recv_into(decoder.buffer, 0, socket.MSG_DONTWAIT)
+                    n = receive(decoder.buffer)
                 except BlockingIOError:
                     continue  # what has arrived is not enough to be decrypted
                 if not n:
