@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Generator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from launchpad.courier.client.loop_pipeline import LoopCall
 from launchpad.courier.client.stream import Stream
 
 if TYPE_CHECKING:
@@ -29,19 +29,30 @@ class AioCall:
     """
 
     def __init__(self, channel: Channel, method: bytes, /, *args: Any, **kwargs: Any) -> None:
-        self._submit = partial(channel.submit, method, *args, **kwargs)
-        self._method = method
+        self._channel, self._method, self._args, self._kwargs = channel, method, args, kwargs
         self._stream: AsyncStream | None = None
 
     def __await__(self) -> Generator[Any, None, Any]:
-        return self._call().__await__()
+        loop = asyncio.get_running_loop()
+        call = self._channel.submit_in_loop(loop, self._method, self._args, self._kwargs)
+        if type(call) is LoopCall:
+            if (waiter := call.wait_in(loop)) is not None:
+                try:
+                    yield from waiter
+                except BaseException:
+                    call.cancel()
+                    raise
+            result = call.result()
+        else:
+            result = yield from asyncio.wrap_future(call)
+        return AsyncStream(result) if type(result) is Stream else result
 
     def __aiter__(self) -> AioCall:
         return self
 
     async def __anext__(self) -> Any:
         if self._stream is None:
-            result = await self._call()
+            result = await self
             if not isinstance(result, AsyncStream):
                 raise TypeError(
                     f"{self._method.decode()!r} returned a {type(result).__name__}, which is no stream: "
@@ -49,10 +60,6 @@ class AioCall:
                 )
             self._stream = result
         return await self._stream.__anext__()
-
-    async def _call(self) -> Any:
-        result = await asyncio.wrap_future(self._submit())
-        return AsyncStream(result) if isinstance(result, Stream) else result
 
 
 class AsyncStream(AsyncIterator[Any]):

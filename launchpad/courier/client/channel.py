@@ -32,9 +32,11 @@ from launchpad.courier.telemetry.counters import Counts
 from launchpad.courier.transport import stream_socket
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from concurrent.futures import Future
     from typing import Self
 
+    from launchpad.courier.client.pipeline import Pipeline
     from launchpad.courier.client.shm_connection import ShmClientConnection
 
 _MAX_IDLE = 16  # connections kept for later; a burst of threads may use more
@@ -108,6 +110,12 @@ class Channel(ABC):
     def _submit(
         self, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Future[Any]: ...
+
+    def submit_in_loop(
+        self, loop: AbstractEventLoop, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Future[Any]:
+        """`submit`, in the thread of an event loop that waits for the result."""
+        return self.submit(method, *args, **kwargs)
 
     @abstractmethod
     def close(self) -> None:
@@ -207,7 +215,20 @@ class SocketChannel(Channel):
             counts.bytes_out += n_out
             counts.buckets[bucket] += 1
 
-    def _submit(self, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
+    def submit_in_loop(
+        self, loop: AbstractEventLoop, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Future[Any]:
+        if tracing.spans is not None and not self.trace_header:
+            return self.submit(method, *args, **kwargs)
+        return self._submit(method, args, kwargs, loop)
+
+    def _submit(
+        self,
+        method: bytes,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        loop: AbstractEventLoop | None = None,
+    ) -> Future[Any]:
         """All such calls of a client share one connection, but for those with large arrays."""
         if (
             not kwargs
@@ -221,7 +242,7 @@ class SocketChannel(Channel):
                 if not _is_small(arg):
                     break
             else:
-                return self.connections.get_pipeline().submit_small(self, method, args)
+                return self._find_pipeline(loop).submit_small(self, method, args)
         body, views = _encode_call(args, kwargs)
         if views is None:
             from launchpad.courier.client.stream_calls import submit_with_streams
@@ -231,7 +252,12 @@ class SocketChannel(Channel):
             call = self.connections.get_shm_calls().try_submit(self, method, body, views)
             if call is not None:
                 return call
-        return self.connections.get_pipeline().submit(self, method, body, views)
+        return self._find_pipeline(loop).submit(self, method, body, views)
+
+    def _find_pipeline(self, loop: AbstractEventLoop | None) -> Pipeline:
+        if loop is None:
+            return self.connections.get_pipeline()
+        return self.connections.get_loop_pipeline(loop)
 
     def close(self) -> None:
         self.connections.close()

@@ -17,7 +17,7 @@ import pickle
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from launchpad.courier.buffers import copies
@@ -33,7 +33,7 @@ from launchpad.courier.transport.write_queue import WriteQueue
 if TYPE_CHECKING:
     from launchpad.courier.client.channel import SocketChannel
 
-_BATCH = 128  # frames; the thread that adds the last one writes them
+BATCH = 128  # frames; the thread that adds the last one writes them
 _CLOSE_S = 0.0001  # calls that follow each other so closely are written together
 
 _current_call = current_call.get
@@ -42,6 +42,9 @@ _encode_small = framing.encode_small
 
 class Pipeline:
     """The shared connection of one client. Safe from any thread."""
+
+    new_call: type[PipelinedFuture] = PipelinedFuture
+    new_reader: Callable[..., Reader] = Reader
 
     def __init__(self, peer: RemoteServer) -> None:
         self._peer = peer
@@ -59,7 +62,7 @@ class Pipeline:
         counts = channel.counts[method]
         counts.started += 1
         options, headers_out = channel.options, channel.trace_header
-        call = PipelinedFuture(self, next_call_id(), method, options, counts, len(body), channel)
+        call = self.new_call(self, next_call_id(), method, options, counts, len(body), channel)
         timeout_us = 0
         if options.timeout_s is not None or _current_call() is not None:
             call.deadline = deadline = options.find_deadline(call.began)
@@ -91,7 +94,7 @@ class Pipeline:
         """Makes a call without deadline and headers, of arguments that may share a frame."""
         counts = channel.counts[method]
         counts.started += 1
-        call = PipelinedFuture(self, next_call_id(), method, channel.options, counts, 0, channel)
+        call = self.new_call(self, next_call_id(), method, channel.options, counts, 0, channel)
         call.frame = args
         pending = self._pending
         pending.calls[call.call_id] = call
@@ -109,7 +112,7 @@ class Pipeline:
         gap_s, self._last_began = call.began - self._last_began, call.began
         if reader is None:
             self._start(call)
-        elif len(queue) >= _BATCH or gap_s > _CLOSE_S or len(pending.calls) == 1:
+        elif len(queue) >= BATCH or gap_s > _CLOSE_S or len(pending.calls) == 1:
             reader.flush()
         elif reader.must_be_woken:
             reader.wake()
@@ -177,7 +180,7 @@ class Pipeline:
                 if self._is_closed:
                     raise self._peer.closed(call.method)
                 if self.reader is None:
-                    reader = Reader(self._peer, self._pending, self.queue, self._may_end)
+                    reader = self.new_reader(self._peer, self._pending, self.queue, self._may_end)
                     try:
                         reader.thread.start()  # it begins with `_may_end`, so it waits for the lock
                     except RuntimeError:
@@ -217,9 +220,7 @@ def join(first: PipelinedFuture, queue: deque[Any]) -> tuple[bytes, list[Pipelin
         if not queue or len(calls) == joined.MOST:
             break
         call = queue[0]
-        if type(call) is not PipelinedFuture or call.method != method:
-            break
-        if type(call.frame) is not tuple:
+        if type(call) is not type(first) or call.method != method or type(call.frame) is not tuple:
             break
         queue.popleft()
     if not calls:
