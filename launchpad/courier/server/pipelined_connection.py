@@ -204,7 +204,8 @@ class PipelinedConnection(ServerConnection):
             self._answers.put,
         )
         turn.small_calls, turn.runs = calls, counts
-        counts.bytes_in, calls.size = counts.bytes_in + calls.size, 0
+        counts.bytes_in += calls.size
+        calls.size = 0
         began = flushed_at = _monotonic()
         while self._turn is turn:
             if core.is_stopping or (averages and averages.get(counts, 0.0) > _SLOW_S):
