@@ -6,7 +6,6 @@ The same for every transport. One client has one `RemoteServer`, whatever option
 from __future__ import annotations
 
 import datetime
-import pickle
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -17,7 +16,7 @@ from typing import Any, TypeVar
 from launchpad.courier import call_deadlock, call_stack
 from launchpad.courier.call_stack import Edge, current_call
 from launchpad.courier.client.retry import NotRun, next_pause
-from launchpad.courier.codec import compression, pickling
+from launchpad.courier.codec import arrays, compression, pickling
 from launchpad.courier.errors import (
     DeadlineExceeded,
     MessageTooLarge,
@@ -34,7 +33,6 @@ from launchpad.courier.telemetry.counters import warn
 
 R = TypeVar("R")
 
-_loads = pickle.loads
 
 _MAY_MOVE = frozenset({"unix", "tcp", "tcp+plaintext"})
 
@@ -277,7 +275,7 @@ class RemoteServer:
                 body, buffers = compression.unpack(header, body, buffers, self.max_bytes)
         if kind == framing.RESULT:
             try:
-                return _loads(body) if not buffers else _loads(body, buffers=buffers)
+                return arrays.loads(body, buffers)
             except Exception as error:
                 error.add_note(
                     f"(the result of {method.decode()!r}, which has run at {self}, cannot be "

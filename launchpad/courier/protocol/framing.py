@@ -84,6 +84,9 @@ _TAG = struct.Struct("<BH")
 
 _TINY = 512  # up to here there is an unpacker for each size, made when it is needed
 SMALL = 64 << 10  # up to here a copy is cheaper than a second entry in the gather list
+SCRATCH_BYTES = (
+    80 << 10
+)  # room for what is worth a copy rather than a read of its own, and what describes it
 _DIRECT_FROM = 32 << 10  # from here a part is read into its own memory, past the scratch buffer
 
 _pack = HEADER.pack
@@ -233,6 +236,8 @@ class FrameDecoder:
             self._large.advance(n)
         else:
             self._end += n
+            if self._large is None and (fields := self._take_with_buffers()) is not None:
+                return [fields]
         while True:
             large = self._large
             if large is None:
@@ -285,6 +290,35 @@ class FrameDecoder:
         if name_len:
             return kind, call_id, body[:name_len], body[name_len:], (), timeout_us, b""
         return kind, call_id, b"", body, (), timeout_us, b""
+
+    def _take_with_buffers(self) -> Fields | None:
+        """A frame with buffers, if all of it and nothing else is in the scratch buffer."""
+        scratch, end = self._scratch, self._end
+        if end < _HEADER_SIZE:
+            return None
+        magic, kind, name_len, extra, call_id, body_len, timeout_us = _unpack_from(scratch)
+        n_buffers = extra & 0xFFFF
+        if not n_buffers or magic != MAGIC or kind not in KINDS:
+            return None
+        headers_at = _HEADER_SIZE + name_len
+        table_at = headers_at + (extra >> 16)
+        at = table_at + 8 * n_buffers + body_len
+        if at > end:
+            return None
+        lengths = struct.unpack_from(f"<{n_buffers}Q", scratch, table_at)
+        if at + sum(lengths) != end or end > self._max_bytes:
+            return None
+        method = bytes(scratch[_HEADER_SIZE:headers_at])
+        headers = bytes(scratch[headers_at:table_at])
+        body = bytes(scratch[at - body_len : at])
+        buffers = []
+        for length in lengths:
+            buffers.append(memoryview(bytearray(scratch[at : at + length])))
+            at += length
+        self._end = 0
+        self.buffer = scratch
+        self.is_between_frames = True
+        return kind, call_id, method, body, buffers, timeout_us, headers
 
     def _parse(self, frames: list[Fields]) -> bool:
         """Appends the small frames that are there; True when a large one was met, and set aside."""

@@ -53,7 +53,9 @@ class SerialConnection(ServerConnection):
 
     def __init__(self, sock: Socket, core: ServerCore, hello: handshake.ClientHello) -> None:
         super().__init__(sock, core, hello.peer)
-        self._decoder = framing.FrameDecoder(max_bytes=core.max_bytes)
+        self._decoder = framing.FrameDecoder(
+            max_bytes=core.max_bytes, most_scratch_bytes=framing.SCRATCH_BYTES
+        )
         self._takes_bytes = hello.max_bytes
         self.caller = hello.peer.name
         self._counts = core.counts.of(hello.peer.name)
