@@ -24,7 +24,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-IN_BAND = 4 << 10
+IN_BAND = 16 << 10
 
 _MOST_KNOWN = 1000  # descriptions; then all are forgotten
 _WRITEABLE, _C, _F = 0x400, 1, 2  # of numpy's flags
