@@ -49,7 +49,7 @@ def any_arrays(draw: st.DrawFn) -> Any:
 def travel(value: Any, *, by_pickle: bool = False) -> Any:
     body, views = pickling.encode(value)
     buffers = [bytearray(view) for view in views]
-    return (pickle.loads if by_pickle else arrays.loads)(body, buffers=buffers)
+    return (pickle.loads if by_pickle else pickling.loads)(body, buffers=buffers)
 
 
 def assert_same(found: Any, wanted: Any) -> None:
@@ -77,7 +77,7 @@ def test_an_array_arrives_as_by_plain_pickle(array: Any) -> None:
     assert_same(travel(array), wanted)  # it is known now
     assert_same(travel([array, 1], by_pickle=True)[0], wanted)
     body, views = pickling.encode_call((array,), {})
-    (argument,), kwargs = arrays.loads(body, [bytearray(view) for view in views or ()])
+    (argument,), kwargs = pickling.loads(body, [bytearray(view) for view in views or ()])
     assert_same(argument, wanted)
     assert kwargs == {}
 

@@ -23,7 +23,7 @@ from launchpad.courier.client.connection import CHECK_EVERY_S, ClientConnection,
 from launchpad.courier.client.connection_pool import ConnectionPool, MovingConnectionPool
 from launchpad.courier.client.remote_server import Options, RemoteServer, SlowCallWatchdog
 from launchpad.courier.client.retry import MAX_TRIES, NotRun
-from launchpad.courier.codec import arrays, compression, pickling
+from launchpad.courier.codec import compression, pickling
 from launchpad.courier.errors import MessageTooLarge
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.shm import segments
@@ -42,7 +42,7 @@ _MAX_IDLE = 16  # connections kept for later; a burst of threads may use more
 _monotonic = time.monotonic
 _current_call = call_stack.current_call.get
 _WORTHWHILE = segments.WORTHWHILE
-_loads, _loads_arrays, _SHORTEST = pickle.loads, arrays.loads, arrays.SHORTEST
+_loads, _loads_arrays, _SHORTEST = pickle.loads, pickling.loads, pickling.SHORTEST
 _RESULT, _ERROR, _SMALL = framing.RESULT, framing.ERROR, framing.SMALL
 _encode_call = pickling.encode_call
 _here = call_stack.here

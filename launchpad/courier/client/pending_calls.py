@@ -13,12 +13,12 @@ from typing import Any
 from launchpad.courier.client.future import PipelinedFuture
 from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.client.retry import NotRun
-from launchpad.courier.codec import arrays
+from launchpad.courier.codec import pickling
 from launchpad.courier.protocol import framing
 from launchpad.courier.shm import segments
 
 _monotonic = time.monotonic
-_loads, _loads_arrays, _SHORTEST = pickle.loads, arrays.loads, arrays.SHORTEST
+_loads, _loads_arrays, _SHORTEST = pickle.loads, pickling.loads, pickling.SHORTEST
 _RESULT, _STREAM = framing.RESULT, framing.STREAM
 
 

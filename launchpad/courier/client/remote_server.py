@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from launchpad.courier import call_deadlock, call_stack
 from launchpad.courier.call_stack import Edge, current_call
 from launchpad.courier.client.retry import NotRun, next_pause
-from launchpad.courier.codec import arrays, compression, pickling
+from launchpad.courier.codec import compression, pickling
 from launchpad.courier.errors import (
     DeadlineExceeded,
     MessageTooLarge,
@@ -275,7 +275,7 @@ class RemoteServer:
                 body, buffers = compression.unpack(header, body, buffers, self.max_bytes)
         if kind == framing.RESULT:
             try:
-                return arrays.loads(body, buffers)
+                return pickling.loads(body, buffers)
             except Exception as error:
                 error.add_note(
                     f"(the result of {method.decode()!r}, which has run at {self}, cannot be "

@@ -13,7 +13,7 @@ the byte order, read-only if it was (and lay in one piece), in memory of its own
 
 Streams name `array` and `scalar`, so that nothing but `pickle.loads` is needed to read them. Most of the time
 that is left goes into looking that name up, on both sides. So the stream of one array, or of a call with
-one, is put together here, and recognized by `loads`, without pickle.
+one, is put together here, and read here, without pickle.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _parsed: dict[str, tuple[Any, tuple[int, ...], Any, str, bool]] = {}
 _loads, _PickleBuffer = pickle.loads, pickle.PickleBuffer
 
 # A stream of ours: the name of `array`, a size and the bytes, or their place among the buffers, and an end.
-_START = b"\x80\x05c" + __name__.encode() + b"\narray\n"
+START = b"\x80\x05c" + __name__.encode() + b"\narray\n"
 _SIZE = struct.Struct("<I")
 _BINBYTES, _NEXT_BUFFER = pickle.BINBYTES, pickle.NEXT_BUFFER
-SHORTEST = len(_START)  # shorter streams are none of ours
-_AT = SHORTEST + 1 + _SIZE.size
+_AT_PLACE = len(START) + 1
+_AT = _AT_PLACE + _SIZE.size
 # An end: the description, a call of `array`, and what the whole is: the array, or `(array,), {}`.
 _CALL = pickle.TUPLE2 + pickle.REDUCE
 ALONE = pickle.STOP
@@ -67,44 +67,47 @@ def encode(value: Any, end: bytes) -> tuple[bytes, list[memoryview]] | None:
 
     None where it is for pickle.
     """
-    key = value.dtype, value.shape, value.flags.num & _LAYOUT
-    description = _descriptions.get(key)
-    if description is None:
-        description = _describe(*key)
+    description = describe(value)
     if not description:
         return None
     rest = _made_ends.get((description, end)) or _make_end(description, end)
     if value.nbytes > IN_BAND:
-        return _START + _NEXT_BUFFER + rest, [_memory_of(value).raw()]
+        return START + _NEXT_BUFFER + rest, [_memory_of(value).raw()]
     data = value.tobytes("A")
-    return b"".join((_START, _BINBYTES, _SIZE.pack(len(data)), data, rest)), []
+    return b"".join((START, _BINBYTES, _SIZE.pack(len(data)), data, rest)), []
 
 
-def loads(stream: Any, buffers: Any = ()) -> Any:
-    """As `pickle.loads`, quicker for what `encode` has made."""
-    if type(stream) is bytes and stream.startswith(_START):
-        if buffers:
-            at, data = SHORTEST + 1, buffers[0]
-        else:
-            at = _AT + _SIZE.unpack_from(stream, SHORTEST + 1)[0]
-            data = stream[_AT:at]
-        end = stream[at:]
-        found = _ends.get(end)
-        if found is not None:
-            (make, shape, dtype, order, is_writable), is_argument = found
-            if not is_writable:
-                data = memoryview(data).toreadonly()
-            elif not buffers:
-                data = bytearray(data)
-            value = make(shape, dtype, data, 0, None, order)
-            return ((value,), {}) if is_argument else value
+def describe(value: Any) -> str:
+    """An array, without its bytes; empty if it is for numpy to pickle."""
+    key = value.dtype, value.shape, value.flags.num & _LAYOUT
+    description = _descriptions.get(key)
+    return _describe(*key) if description is None else description
+
+
+def load_stream(stream: bytes, buffers: Any) -> Any:
+    """As `pickle.loads`, of a stream that begins with `START`: quick if it is one of `encode`'s."""
+    if buffers:
+        at, data = _AT_PLACE, buffers[0]
+    else:
+        at = _AT + _SIZE.unpack_from(stream, _AT_PLACE)[0]
+        data = stream[_AT:at]
+    end = stream[at:]
+    found = _ends.get(end)
+    if found is None:
         _learn(end)
-    return _loads(stream, buffers=buffers) if buffers else _loads(stream)
+        return _loads(stream, buffers=buffers)
+    (make, shape, dtype, order, is_writable), is_argument = found
+    if not is_writable:
+        data = memoryview(data).toreadonly()
+    elif not buffers:
+        data = bytearray(data)
+    value = make(shape, dtype, data, 0, None, order)
+    return ((value,), {}) if is_argument else value
 
 
 def array(data: Any, description: str) -> Any:
     """The array over the memory of `data`, or a copy of it where it is `bytes`."""
-    make, shape, dtype, order, is_writable = _parsed.get(description) or _parse(description)
+    make, shape, dtype, order, is_writable = parse(description)
     if not is_writable:
         data = memoryview(data).toreadonly()
     elif type(data) is bytes:
@@ -118,10 +121,7 @@ def scalar(data: bytes, description: str) -> Any:
 
 
 def _reduce_array(value: Any) -> Any:
-    key = value.dtype, value.shape, value.flags.num & _LAYOUT
-    description = _descriptions.get(key)
-    if description is None:
-        description = _describe(*key)
+    description = describe(value)
     if not description:
         return value.__reduce_ex__(5)
     if value.nbytes <= IN_BAND:
@@ -153,6 +153,11 @@ def _describe(dtype: Any, shape: tuple[int, ...], layout: int) -> str:
         description += "" if shape or order or access else " "
     _remember(_descriptions, (dtype, shape, layout), description)
     return description
+
+
+def parse(description: str) -> tuple[Any, tuple[int, ...], Any, str, bool]:
+    """What `describe` has said: ndarray, shape, type of the elements, order, whether it is writable."""
+    return _parsed.get(description) or _parse(description)
 
 
 def _parse(description: str) -> tuple[Any, tuple[int, ...], Any, str, bool]:

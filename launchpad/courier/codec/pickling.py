@@ -24,7 +24,14 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from launchpad.courier.codec import arrays, exceptions, large_code, tensors, unpicklable
+from launchpad.courier.codec import (
+    arrays,
+    exceptions,
+    large_code,
+    nests,
+    tensors,
+    unpicklable,
+)
 from launchpad.courier.errors import (
     ProtocolError,
     RemoteError,
@@ -37,6 +44,10 @@ _OUT_OF_BAND_FROM = 4 << 10
 _REUSED_UP_TO = 64 << 10  # bytes: a Pickler keeps memory as large as what it has written
 _SHORTEST_GLOBAL = 27  # a pickle that names a class of __main__ is at least this long
 SCALARS = frozenset({int, float, bool, str, bytes, type(None)})  # no buffers, no classes
+_NESTS = frozenset({list, tuple, dict})
+SHORTEST = min(
+    len(arrays.START), len(nests.START)
+)  # shorter streams are as `pickle.loads` reads them
 _NO_STREAMS = SCALARS | {list, tuple, dict, set, frozenset, bytearray, memoryview}
 _MAX_REPR = 10_000
 _LENGTHS = struct.Struct("<6I")
@@ -57,6 +68,8 @@ def encode(value: object) -> tuple[bytes, list[memoryview]]:
         return _dumps(value, 5), []
     if kind is arrays.ndarray and (alone := arrays.encode(value, arrays.ALONE)) is not None:
         return alone
+    if kind in _NESTS and arrays.ndarray is not None and (nest := nests.encode(value)) is not None:
+        return nest, []
     failed: Exception | None = None
     try:
         body, found = _pickle(value)
@@ -69,6 +82,16 @@ def encode(value: object) -> tuple[bytes, list[memoryview]]:
     except Exception as error:
         failed = error.with_traceback(None)  # not the context of what cloudpickle may raise
     return _encode_again(value, failed)
+
+
+def loads(stream: Any, buffers: Any = ()) -> Any:
+    """As `pickle.loads`, quicker for arrays."""
+    if type(stream) is bytes:
+        if stream.startswith(arrays.START):
+            return arrays.load_stream(stream, buffers)
+        if stream.startswith(nests.START):
+            return nests.load_stream(stream)
+    return _loads(stream, buffers=buffers) if buffers else _loads(stream)
 
 
 def _pickle(value: object) -> tuple[bytes, list[pickle.PickleBuffer]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from launchpad.courier import call_stack
 from launchpad.courier.call_stack import CallContext, current_call
-from launchpad.courier.codec import arrays, pickling
+from launchpad.courier.codec import pickling
 from launchpad.courier.errors import MessageTooLarge, MethodNotFound, RemoteError
 from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing
@@ -31,7 +31,7 @@ PROMISE = 254  # the body is a Promise, which will have the value
 ANSWERED_SEPARATELY = 253  # another thread answers
 
 _loads, _dumps = pickle.loads, pickle.dumps
-_loads_arrays, _SHORTEST = arrays.loads, arrays.SHORTEST
+_loads_arrays, _SHORTEST = pickling.loads, pickling.SHORTEST
 _encode, _SCALARS = pickling.encode, pickling.SCALARS
 _here = call_stack.here
 
