@@ -30,7 +30,7 @@ from typing import Any
 from launchpad.courier.transport.stream_socket import NO_SIGNAL, Socket, has_pending, raw_of
 
 WINDOW_S = 50e-6  # to spin
-_LARGE = 64 << 10  # a caller that takes so much at once does not wait for a small answer
+_LARGE = 128 << 10  # a caller that takes so much at once does not wait for a small answer
 _MOST_SLEEPS = 63  # in a row, after spinning in vain
 _STREAK = 32  # answers in a row; then it checks whether it is in the way of others
 _STREAKS = 4  # then it sleeps once
