@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import pickle
 import struct
+from itertools import islice
 from typing import Any
 
 from launchpad.courier.codec import arrays
@@ -20,9 +21,12 @@ from launchpad.courier.codec import arrays
 MOST_BYTES = 64 << 10  # of all arrays: from here on they are better left out of the stream
 _MOST_VALUES = 500  # scalars do not count, but lists of so many are for pickle
 
+_LOOKED_AT, _DEPTH = 8, 4
+
 _ALIGNMENT = 16
 _PADDING = [bytes(-n % _ALIGNMENT) for n in range(_ALIGNMENT)]
 _SCALARS = frozenset({int, float, bool, str, bytes, type(None)})
+_NESTS = frozenset({list, tuple, dict})
 # Pickled as the place of a buffer. What is put there when it is unpickled is not looked at.
 _HOLE = pickle.PickleBuffer(bytearray())
 
@@ -30,7 +34,7 @@ _SIZE, _SIZES = struct.Struct("<I"), struct.Struct("<II")
 START = b"\x80\x05c" + __name__.encode() + b"\nload\nB"
 _END = pickle.TUPLE1 + pickle.REDUCE + pickle.STOP
 _AT = len(START) + _SIZE.size
-_dumps, _loads = pickle.dumps, pickle.loads
+_dumps, _loads, _describe = pickle.dumps, pickle.loads, arrays.describe
 _leave_out: Any = [].count  # a function in C that returns 0
 
 _MOST_KNOWN = 1000
@@ -44,50 +48,74 @@ class _ForPickle(Exception):
 
 def encode(value: Any) -> bytes | None:
     """The stream of a list, tuple or dict with arrays in it; None if it is for pickle."""
+    if not _has_array(value, _DEPTH):
+        return None
     found: list[Any] = []
     try:
         skeleton = _without_arrays(value, found, set())
     except (_ForPickle, RecursionError):
         return None
-    if not found or len({id(array) for array in found}) < len(found):
+    if not found or len(set(map(id, found))) < len(found):
         return None
     pieces: list[bytes] = []
     descriptions: list[str] = []
     n_bytes = 0
     for array in found:
-        description = arrays.describe(array)
-        n_bytes += array.nbytes
-        if not description or n_bytes > MOST_BYTES:
+        description = _describe(array)
+        if not description:
             return None
-        data = array.tobytes("A")
-        pieces += data, _PADDING[len(data) % _ALIGNMENT]
         descriptions.append(description)
+        data = array.tobytes("A")
+        pieces.append(data)
+        n_bytes += len(data)
+        if n := len(data) % _ALIGNMENT:
+            pieces.append(_PADDING[n])
+            n_bytes += len(_PADDING[n])
+        if n_bytes > MOST_BYTES:
+            return None
     body = _dumps(skeleton, 5, buffer_callback=_leave_out)
     places = ";".join(descriptions).encode()
-    data = b"".join((_SIZES.pack(len(body), len(places)), body, places, *pieces))
-    return b"".join((START, _SIZE.pack(len(data)), data, _END))
+    n_all = _SIZES.size + len(body) + len(places) + n_bytes
+    head = START + _SIZE.pack(n_all) + _SIZES.pack(len(body), len(places))
+    return b"".join((head, body, places, *pieces, _END))
 
 
 def load(data: bytes) -> Any:
     """The value whose skeleton, arrays and bytes these are."""
-    n_body, n_places = _SIZES.unpack_from(data)
-    places_at = _SIZES.size + n_body
+    return _load(data, 0, len(data))
+
+
+def load_stream(stream: bytes) -> Any:
+    """As `pickle.loads`, of a stream that begins with `START`."""
+    return _load(stream, _AT, len(stream) - len(_END))
+
+
+def _load(data: bytes, start: int, end: int) -> Any:
+    n_body, n_places = _SIZES.unpack_from(data, start)
+    body_at = start + _SIZES.size
+    places_at = body_at + n_body
     at = places_at + n_places
     key = data[places_at:at]
     places, read_only = _places.get(key) or _parse(key)
-    memory = bytearray(memoryview(data)[at:])
+    memory = bytearray(memoryview(data)[at:end])
     made = [
         make(shape, dtype, memory, offset, None, order)
         for make, shape, dtype, offset, order in places
     ]
     for i in read_only:
         made[i].flags.writeable = False
-    return _loads(data[_SIZES.size : places_at], buffers=made)
+    return _loads(data[body_at:places_at], buffers=made)
 
 
-def load_stream(stream: bytes) -> Any:
-    """As `pickle.loads`, of a stream that begins with `START`."""
-    return load(stream[_AT : -len(_END)])
+def _has_array(value: Any, depth: int) -> bool:
+    """Among the first values: one that has none there is not walked through in vain."""
+    for each in islice(value.values() if type(value) is dict else value, _LOOKED_AT):
+        kind = type(each)
+        if kind is arrays.ndarray:
+            return True
+        if depth and kind in _NESTS and each and _has_array(each, depth - 1):
+            return True
+    return False
 
 
 def _without_arrays(value: Any, found: list[Any], seen: set[int]) -> Any:
@@ -96,28 +124,31 @@ def _without_arrays(value: Any, found: list[Any], seen: set[int]) -> Any:
     if kind is arrays.ndarray:
         found.append(value)
         return _HOLE
-    if kind is not list and kind is not tuple and kind is not dict:
+    if kind not in _NESTS:
         raise _ForPickle
     if len(seen) + len(found) + len(value) > _MOST_VALUES:
         raise _ForPickle
+    values = value
     if kind is dict:
         if not _SCALARS.issuperset(map(type, value)):
             raise _ForPickle
-        if _SCALARS.issuperset(map(type, value.values())):
-            return value
-    elif _SCALARS.issuperset(map(type, value)):
+        values = value.values()
+    kinds = set(map(type, values))
+    if kinds <= _SCALARS:
         return value
     if id(value) in seen:
         raise _ForPickle
     seen.add(id(value))
+    if len(kinds) == 1 and arrays.ndarray in kinds:
+        found.extend(values)
+        rest = [_HOLE] * len(value)
+    else:
+        rest = [
+            each if type(each) in _SCALARS else _without_arrays(each, found, seen)
+            for each in values
+        ]
     if kind is dict:
-        return {
-            key: each if type(each) in _SCALARS else _without_arrays(each, found, seen)
-            for key, each in value.items()
-        }
-    rest = [
-        each if type(each) in _SCALARS else _without_arrays(each, found, seen) for each in value
-    ]
+        return dict(zip(value, rest, strict=True))
     return rest if kind is list else tuple(rest)
 
 

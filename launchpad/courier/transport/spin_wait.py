@@ -8,7 +8,7 @@ processes: one of them may be the one which is to answer.
 It keeps the interpreter meanwhile, so that to other threads a quick call is like a short computation.
 If each call let go of it, threads that call at the same time would mostly wake each other in vain.
 After 128 answers, about a millisecond, it lets go of it while it polls for the next one: a thread that waits
-for the interpreter has it then. (To sleep for that one, as it once did, was the 99th percentile of all calls.)
+for the interpreter has it then. To sleep for that answer would be the 99th percentile of all calls.
 One that spins for longer always does: it may be another thread of its process that is to answer.
 
 It does not spin for long when that does not help: after a spin in vain it sleeps the next time, then the
