@@ -38,6 +38,8 @@ def test_importing_launchpad_imports_nothing_heavy() -> None:
     ).stdout
 
     heavy = {
+        "absl",
+        "typing",
         "numpy",
         "grpc",
         "ray",

@@ -5,17 +5,14 @@ Imported by `import launchpad`, so it imports late what only a launch needs.
 
 from __future__ import annotations
 
-import dataclasses
-import importlib
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Literal, overload
 
-from launchpad import flags
-
+TYPE_CHECKING = False  # as checkers read it; `typing` takes as long to import as all else here
 if TYPE_CHECKING:
     import unittest
     from collections.abc import Mapping, Sequence
+    from typing import Any, Literal, overload
 
     from launchpad.launch.detached import Detached
     from launchpad.launch.plan import LaunchPlan
@@ -62,40 +59,41 @@ def plan(
     )
 
 
-@overload
-def launch(
-    programs: Program | Sequence[Program],
-    launch_type: LaunchType | str | None = None,
-    *,
-    restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
-    resources: Mapping[str, Resources] | None = None,
-    state: str | os.PathLike[str] | None = None,
-    preload: Preload = None,
-    pdb: bool | None = None,
-    view: Literal["browser", "terminal"] | None = None,
-    detach: Literal[True],
-    **options: Any,
-) -> Detached: ...
+if TYPE_CHECKING:
 
+    @overload
+    def launch(
+        programs: Program | Sequence[Program],
+        launch_type: LaunchType | str | None = None,
+        *,
+        restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
+        resources: Mapping[str, Resources] | None = None,
+        state: str | os.PathLike[str] | None = None,
+        preload: Preload = None,
+        pdb: bool | None = None,
+        view: Literal["browser", "terminal"] | None = None,
+        detach: Literal[True],
+        **options: Any,
+    ) -> Detached: ...
 
-@overload
-def launch(
-    programs: Program | Sequence[Program],
-    launch_type: LaunchType | str | None = None,
-    xm_resources: None = None,
-    local_resources: Mapping[str, PythonProcess] | None = None,
-    test_case: unittest.TestCase | None = None,
-    terminal: str | None = None,
-    *,
-    restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
-    resources: Mapping[str, Resources] | None = None,
-    state: str | os.PathLike[str] | None = None,
-    preload: Preload = None,
-    pdb: bool | None = None,
-    view: Literal["browser", "terminal"] | None = None,
-    detach: Literal[False] = False,
-    **options: Any,
-) -> Running: ...
+    @overload
+    def launch(
+        programs: Program | Sequence[Program],
+        launch_type: LaunchType | str | None = None,
+        xm_resources: None = None,
+        local_resources: Mapping[str, PythonProcess] | None = None,
+        test_case: unittest.TestCase | None = None,
+        terminal: str | None = None,
+        *,
+        restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
+        resources: Mapping[str, Resources] | None = None,
+        state: str | os.PathLike[str] | None = None,
+        preload: Preload = None,
+        pdb: bool | None = None,
+        view: Literal["browser", "terminal"] | None = None,
+        detach: Literal[False] = False,
+        **options: Any,
+    ) -> Running: ...
 
 
 def launch(
@@ -155,7 +153,9 @@ def launch(
         LaunchError: the backend could not start, and nothing is left running; or a process that
             multiprocessing has started imports this script.
     """
-    from launchpad import compat, context
+    import importlib
+
+    from launchpad import command_line, compat, context
     from launchpad.errors import DefinitionError, LaunchError
     from launchpad.launch import registry, signals
     from launchpad.launch.output.printer import Output
@@ -170,22 +170,22 @@ def launch(
             " once more. Launch it under `if __name__ == '__main__':`"
         )
     options = compat.without_meaningless(options, xm_resources)
-    flags.check_command_line(chooses=launch_type is None)
+    command_line.check_command_line(chooses=launch_type is None)
     program = _single(programs)
     name = registry.launch_type_name(launch_type)
     backend = registry.backend_of(name, options)
     planned = planner.plan(
         program, backend, name, local_resources, restart, resources, state, preload
     )
-    shown = flags.read(flags.VIEW) if view is None else view
-    if shown not in ("", *flags.VIEWS):
-        raise DefinitionError(f"there is no view={shown!r}, only {flags.VIEWS}")
+    shown = command_line.read(command_line.VIEW) if view is None else view
+    if shown not in ("", *command_line.VIEWS):
+        raise DefinitionError(f"there is no view={shown!r}, only {command_line.VIEWS}")
     if detach and shown:
         raise DefinitionError(
             f"view={shown!r} ends with this script, and detach=True leaves the program behind. "
             "`python -m launchpad view` shows it, from here or elsewhere."
         )
-    if flags.read(flags.PDB) if pdb is None else pdb:
+    if command_line.read(command_line.PDB) if pdb is None else pdb:
         if detach or not backend.can_attach:
             what = "what was left behind" if detach else f"workers of {name!r}"
             raise DefinitionError(
@@ -193,7 +193,7 @@ def launch(
             )
         planned = _waiting_for_pdb(planned)
     _open_standard_streams()
-    grace_s = flags.termination_notice_s()
+    grace_s = command_line.termination_notice_s()
     if detach:
         return backend.detach(planned, grace_s)
 
@@ -261,6 +261,8 @@ def run(
 
 def _waiting_for_pdb(planned: LaunchPlan) -> LaunchPlan:
     """The same, of workers that wait for `launchpad attach` when they have failed."""
+    import dataclasses
+
     workers = tuple(dataclasses.replace(worker, pdb=True) for worker in planned.workers)
     return dataclasses.replace(planned, workers=workers)
 

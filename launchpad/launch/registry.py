@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from launchpad import flags
+from launchpad import command_line
 from launchpad.errors import DefinitionError, LaunchError, did_you_mean
 from launchpad.launch.backends.backend import Backend
 
@@ -62,8 +62,13 @@ def launch_type_name(given: LaunchType | str | None) -> str:
     """The launch type to use: given, else --lp_launch_type, else $LP_LAUNCH_TYPE, else local_mt."""
     if isinstance(given, LaunchType):
         return str(given.value)
-    by_flag = flags.given(flags.LAUNCH_TYPE)
-    return given or by_flag or os.environ.get("LP_LAUNCH_TYPE") or flags.read(flags.LAUNCH_TYPE)
+    by_flag = command_line.given(command_line.LAUNCH_TYPE)
+    return (
+        given
+        or by_flag
+        or os.environ.get("LP_LAUNCH_TYPE")
+        or command_line.read(command_line.LAUNCH_TYPE)
+    )
 
 
 def backend_of(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> Backend:

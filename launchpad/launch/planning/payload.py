@@ -186,10 +186,8 @@ class _Pickler(ClientPickler):
                 f"{obj!r} was passed to another node; pass its handle: what program.add_node() returned,"
                 " or node.create_handle()"
             )
-        for kind, reduce in absl_flags.REDUCERS:
-            if isinstance(obj, kind):
-                return reduce(obj)
-        return super().reducer_override(obj)
+        of_absl = absl_flags.reduced(obj)
+        return super().reducer_override(obj) if of_absl is NotImplemented else of_absl
 
 
 def _loaded_code(code: bytes) -> Code:
