@@ -39,7 +39,6 @@ def test_importing_launchpad_imports_nothing_heavy() -> None:
 
     heavy = {
         "absl",
-        "typing",
         "numpy",
         "grpc",
         "ray",
