@@ -10,6 +10,7 @@ from tests import structure
 PACKAGE = Path(launchpad.__file__).parent
 
 COURIER = [
+    "light_dataclass",
     "errors extras fork buffers promise call_stack caller",
     "protocol security periodic_checks",
     "codec",

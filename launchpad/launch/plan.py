@@ -8,9 +8,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.edges.recording import Ordering
 from launchpad.errors import DefinitionError
 from launchpad.graph import Edge, Graph, Vertex

@@ -10,7 +10,6 @@ import pickle
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +26,7 @@ from launchpad.courier.errors import (
     Refused,
     StreamBroken,
 )
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.security import keyring, published_token
 from launchpad.courier.shm import segments

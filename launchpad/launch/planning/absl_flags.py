@@ -15,8 +15,10 @@ from __future__ import annotations
 import contextlib
 import pickle
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
+
+from launchpad.courier.light_dataclass import dataclass
 
 if TYPE_CHECKING:
     from absl import flags

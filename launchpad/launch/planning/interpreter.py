@@ -18,8 +18,9 @@ import os
 import subprocess
 import sys
 import warnings
-from dataclasses import dataclass
 from typing import Any
+
+from launchpad.courier.light_dataclass import dataclass
 
 HASH_SEED = "PYTHONHASHSEED"
 

@@ -17,10 +17,11 @@ import io
 import pickle
 import types
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from launchpad.address import Address
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import DefinitionError, PayloadError
 from launchpad.executable import Code, Executable
 from launchpad.handle import ClientPickler, Handle, building

@@ -28,9 +28,9 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.events import Ended, ProcessStarted
 from launchpad.launch.backends.processes import (
     exit_status,

@@ -22,8 +22,9 @@ import os
 import pickle
 import selectors
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from launchpad.courier.light_dataclass import dataclass
 
 _CHUNK = 1 << 16
 

@@ -33,13 +33,13 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, cast
 
 from launchpad import context
 from launchpad.courier import keyring
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import Stopped
 from launchpad.events import Ended, Returned, WorkerNote
 from launchpad.launch.backends import local_host

@@ -14,11 +14,12 @@ import os
 import pickle
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
 
 from launchpad.courier import keyring
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.launch.backends import local_host
 from launchpad.launch.logs.log_files import LogFiles, Rotation
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
