@@ -1,4 +1,4 @@
-"""The forkserver's process, as a launcher starts it: it imports what workers need while the launch is planned.
+"""The forkserver's process, as a launcher starts it: it imports while the launch is planned.
 
     start ──▶ interpreter ── subreaper ── forkserver imports ── serves ──▶ workers
     launch ── plans, makes the run's directories ── writes the specs ──┘
@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.processes import os_process
@@ -29,36 +30,34 @@ class ForkserverProcess:
         control: The connection to the forkserver, which is also its lifeline.
         specs: The file into which the specs of the workers are to be written, for `worker_specs`.
         interpreter: What it has taken over from this interpreter, and its workers will.
+        is_used: Whether workers are started by it, and end it.
     """
 
     def __init__(
         self,
         subreaper: subprocess.Popen[bytes],
         control: socket.socket,
-        specs: int,
-        output: int,
+        specs: BinaryIO,
+        output: BinaryIO,
         interpreter: InterpreterSettings,
     ) -> None:
         self.subreaper, self.control, self.specs = subreaper, control, specs
         self.interpreter = interpreter
+        self.is_used = False
         self._output = output
 
     def keep_output(self, log: Path) -> None:
-        """Appends to a log what it has printed before it knew of that; once it has ended."""
-        size = os.fstat(self._output).st_size
-        if text := os.pread(self._output, size, 0):
-            with contextlib.suppress(OSError), log.open("ab") as file:
-                file.write(text)
-
-    def close(self) -> None:
-        """Closes what connects it with this process; then it ends."""
-        self.control.close()
-        for fd in (self.specs, self._output):
-            os.close(fd)
+        """Appends to its log what it has printed before it opened that; called when it has ended."""
+        with self._output as output, contextlib.suppress(OSError):
+            output.seek(0)
+            if text := output.read():
+                with log.open("ab") as file:
+                    file.write(text)
 
     def end(self) -> None:
-        """Ends it before it has been sent anything."""
-        self.close()
+        """Ends it, before it has been sent anything."""
+        for each in (self.control, self.specs, self._output):
+            each.close()
         self.subreaper.terminate()
         self.subreaper.wait()
 
@@ -84,25 +83,20 @@ def start(
         interpreter = InterpreterSettings.here()
     try:
         with contextlib.ExitStack() as undo:
-            specs = os_process.anonymous_file("launchpad-specs")
-            undo.callback(os.close, specs)
-            output = os_process.anonymous_file("launchpad-output")
-            undo.callback(os.close, output)
+            specs = undo.enter_context(os_process.anonymous_file("launchpad-specs"))
+            output = undo.enter_context(os_process.anonymous_file("launchpad-output"))
             ours, theirs = map(undo.enter_context, socket.socketpair())
             with theirs:
+                kept = theirs.fileno(), specs.fileno()
                 process = subprocess.Popen(
                     os_process.python_command(
-                        "subreaper:main",
-                        theirs.fileno(),
-                        specs,
-                        os.getpid(),
-                        flags=interpreter.flags,
+                        "subreaper:main", *kept, os.getpid(), flags=interpreter.flags
                     ),
                     env={**os.environ, HASH_SEED: interpreter.hash_seed},
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
-                    pass_fds=(theirs.fileno(), specs, *inherited),
+                    pass_fds=(*kept, *inherited),
                     start_new_session=True,
                 )
             undo.pop_all()

@@ -31,9 +31,13 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class SpecsReady:
-    """The file of specs is complete; its index is so long."""
+    """The file of specs is complete; its index is so long.
+
+    `log`: where what the forkserver prints goes from now on, if it is a process of its own.
+    """
 
     index_length: int
+    log: str = ""
 
 
 @dataclass(frozen=True)
