@@ -44,7 +44,9 @@ class ClientConnection:
         spin = SpinWaiter(sock)
         self._send = spin.send
         self._receive = spin.receive
-        self._decoder = framing.FrameDecoder(max_bytes=max_bytes)
+        self._decoder = framing.FrameDecoder(
+            max_bytes=max_bytes, most_scratch_bytes=framing.SCRATCH_BYTES
+        )
         #: What has arrived together with the last answer: of a stream.
         self.rest: Sequence[framing.Fields] = ()
         self.timeout_s = 0.0

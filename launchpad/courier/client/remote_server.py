@@ -6,7 +6,6 @@ The same for every transport. One client has one `RemoteServer`, whatever option
 from __future__ import annotations
 
 import datetime
-import pickle
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -34,7 +33,6 @@ from launchpad.courier.telemetry.counters import warn
 
 R = TypeVar("R")
 
-_loads = pickle.loads
 
 _MAY_MOVE = frozenset({"unix", "tcp", "tcp+plaintext"})
 
@@ -277,7 +275,7 @@ class RemoteServer:
                 body, buffers = compression.unpack(header, body, buffers, self.max_bytes)
         if kind == framing.RESULT:
             try:
-                return _loads(body) if not buffers else _loads(body, buffers=buffers)
+                return pickling.loads(body, buffers)
             except Exception as error:
                 error.add_note(
                     f"(the result of {method.decode()!r}, which has run at {self}, cannot be "
