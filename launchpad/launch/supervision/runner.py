@@ -21,9 +21,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from launchpad.courier import WorkerFailed
+from launchpad.courier.client import retry
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import NotRunningError
-from launchpad.events import Debugged, EdgesCounted, Ended, Event, SpansRecorded, WorkerNote
+from launchpad.events import Debugged, EdgesCounted, Ended, Event, Ready, SpansRecorded, WorkerNote
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.logs.log_files import last_lines
 from launchpad.launch.output.printer import Output
@@ -339,6 +340,10 @@ class Runner:
                             commands += recording.observe(workers, now)
                         if self._is_of_interest(message):
                             self._changed.notify_all()
+                    if isinstance(message, Ready):  # calls of this process wait for it
+                        ready = self.supervisor.workers[message.worker].plan
+                        for endpoint in ready.endpoints.values():
+                            retry.wake(endpoint)
                 self._execute(commands)
                 if self.inbox.empty():
                     self._execute(self.supervisor.overdue(time.monotonic()))
