@@ -9,12 +9,12 @@ import datetime
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from launchpad.courier import call_deadlock, call_stack
 from launchpad.courier.call_stack import Edge, current_call
+from launchpad.courier.client import retry
 from launchpad.courier.client.retry import NotRun, next_pause
 from launchpad.courier.codec import compression, pickling
 from launchpad.courier.errors import (
@@ -26,6 +26,7 @@ from launchpad.courier.errors import (
     Refused,
     StreamBroken,
 )
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.security import keyring, published_token
 from launchpad.courier.shm import segments
@@ -199,7 +200,7 @@ class RemoteServer:
         self.check_wait(method, options)
         left = self.time_left(method, options, deadline)
         pause_s = next_pause(pause_s)
-        time.sleep(pause_s if left is None else min(pause_s, left))
+        retry.pause(self.address, pause_s if left is None else min(pause_s, left))
         return pause_s
 
     def check_wait(self, method: bytes, options: Options) -> None:
