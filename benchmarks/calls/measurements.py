@@ -15,6 +15,7 @@ from benchmarks.calls import (
     overheads,
     pipelined,
     soak,
+    streams,
     threads,
 )
 
@@ -26,6 +27,7 @@ SPEED: dict[str, ModuleType] = {
     "threads": threads,
     "arrays": arrays,
     "futures": large_futures,
+    "streams": streams,
     "connecting": connecting,
     "overheads": overheads,
     "outstanding": outstanding,
