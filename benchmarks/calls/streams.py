@@ -5,8 +5,9 @@ lists of rows        of 100 each, counted as rows
 async generator      integers of one, to a plain `for`
 async for            integers of a plain generator, to a consumer on an event loop
 calls                one for each integer, one after the other
-a lone item          which the generator gives after a pause: until its consumer has it
-a lone call          after the same pause: until its caller has the answer
+a lone item          which the generator gives after a pause: until its consumer has it; beside a call after
+                     the same pause, until its caller has the answer: with `async for` one that is awaited,
+                     or one of a coroutine
 
 All take turns between two processes. A ratio compares within a round.
 """
@@ -33,7 +34,16 @@ from launchpad import courier
 ROW = b"x" * 100
 AT_ONCE = 100
 PAUSE_S = 0.003
-CALLS, CALL = "calls", "a lone call"
+CALLS = "calls"
+BESIDE = {
+    "call": "call",
+    "result": "call",
+    "argument": "call",
+    "awaited call": "awaited call",
+    "result, async for": "awaited call",
+    "call of a coroutine": "call of a coroutine",
+    "argument, async for": "call of a coroutine",
+}
 SMALL = ("integers", "rows", "async generator", "async for")  # which count for what we promise
 
 
@@ -79,6 +89,10 @@ def delays(items: Iterable[float]) -> list[float]:
     return [time.perf_counter() - given for given in items]
 
 
+async def echo_async(value: Any) -> Any:
+    return value
+
+
 async def delays_async(items: Any) -> list[float]:
     return [time.perf_counter() - given async for given in items]
 
@@ -93,6 +107,8 @@ METHODS = (
     count_async,
     delays,
     delays_async,
+    echo_async,
+    ours.echo,
 )
 
 
@@ -100,7 +116,6 @@ def serve(path: str, pipe: Connection) -> None:
     server = courier.Server("streams", address=f"unix:{path}")
     for method in METHODS:
         server.bind(method.__name__, method)
-    server.bind("echo", ours.echo)
     server.start()
     pipe.send(ours.Place(server.address))
     server.join()
@@ -125,14 +140,14 @@ def measure(options: Options) -> dict[str, Any]:
     )
     rounds: list[dict[str, dict[str, float]]] = found["unpinned"]["courier"]
     calls_per_s = [each["items_per_s"][CALLS] for each in rounds]
-    delay_of_call = [each["delay_us"][CALL] for each in rounds]
+    delays_us = by_way(rounds, "delay_us")
     rates = {
         way: {"items_per_s": spread(each), "to_calls": ratios(each, calls_per_s)}
         for way, each in by_way(rounds, "items_per_s").items()
     }
     lone = {
-        way: {"us": spread(each), "to_call": ratios(each, delay_of_call)}
-        for way, each in by_way(rounds, "delay_us").items()
+        way: {"us": spread(each), "to_call": ratios(each, delays_us[BESIDE[way]])}
+        for way, each in delays_us.items()
     }
     slowest = [row for way, row in rates.items() if way.partition(", ")[2] in SMALL]
     return {
@@ -191,7 +206,9 @@ def ways(client: Any) -> dict[str, Callable[[int], int]]:
 
 def lone_ways(client: Any) -> dict[str, Callable[[int], list[float]]]:
     return {
-        CALL: lambda n: lone_calls(client, n),
+        "call": lambda n: lone_calls(client.echo, n),
+        "awaited call": lambda n: asyncio.run(lone_calls_async(client.aio.echo, n)),
+        "call of a coroutine": lambda n: lone_calls(client.echo_async, n),
         "result": lambda n: delays(client.times(n)),
         "result, async for": lambda n: asyncio.run(delays_async(client.aio.times(n))),
         "argument": lambda n: client.delays(times(n)),
@@ -199,12 +216,20 @@ def lone_ways(client: Any) -> dict[str, Callable[[int], list[float]]]:
     }
 
 
-def lone_calls(client: Any, n: int) -> list[float]:
+def lone_calls(call: Callable[[float], Any], n: int) -> list[float]:
+    found = []
+    for began in times(n):
+        call(began)
+        found.append(time.perf_counter() - began)
+    return found
+
+
+async def lone_calls_async(call: Callable[[float], Any], n: int) -> list[float]:
     found = []
     for _ in range(n):
-        time.sleep(PAUSE_S)
+        await asyncio.sleep(PAUSE_S)
         began = time.perf_counter()
-        client.echo(began)
+        await call(began)
         found.append(time.perf_counter() - began)
     return found
 

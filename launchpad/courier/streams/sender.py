@@ -114,11 +114,12 @@ class StreamSender:
         They wait for `put_waiting`, which has to follow. `hold()` is asked before any of them waits for
         the iterator, and is true if another thread calls `put_waiting` soon should that block.
         """
-        room, step, add = self._begin_frame(), self._iterator.__next__, self._add
+        most, room = self._begin_frame(), SHARED_ITEMS
+        step, add = self._iterator.__next__, self._add
         is_steady = self._n_quick >= _STEADY_AFTER and self._may_share and hold()
         now = _monotonic()
         until = now + _HOLD_S
-        while True:
+        for _ in range(most):
             try:
                 item = step()
             except StopIteration:
@@ -135,6 +136,7 @@ class StreamSender:
                 return None
             if room <= 0 or now >= until or self.is_cancelled:
                 return None
+        return None
 
     async def pull_async(self, put_soon: Callable[[], object]) -> None:
         """`pull`, for an async iterator.
@@ -142,10 +144,11 @@ class StreamSender:
         When an item begins to wait, `put_soon()` is called, which has the event loop call `put_waiting` as
         soon as it runs anything else. So no item waits for one for which the iterator itself waits.
         """
-        room, step, add = self._begin_frame(), self._iterator.__anext__, self._add
+        most, room = self._begin_frame(), SHARED_ITEMS
+        step, add = self._iterator.__anext__, self._add
         now = _monotonic()
         until = now + _HOLD_S
-        while room > 0 and now < until and not self.is_cancelled:
+        for _ in range(0 if self.is_cancelled else most):
             try:
                 item = await step()
             except StopAsyncIteration:
@@ -157,7 +160,7 @@ class StreamSender:
                 put_soon()
             room -= add(item)
             before, now = now, _monotonic()
-            if now - before >= _QUICK_S:
+            if now - before >= _QUICK_S or room <= 0 or now >= until or self.is_cancelled:
                 return None
         return None
 
@@ -272,11 +275,11 @@ class StreamSender:
             on_close(self._error)
 
     def _begin_frame(self) -> int:
-        """Renews the deadline of what the iterator calls; returns how many of the smallest may follow."""
+        """Renews the deadline of what the iterator calls; returns how many items may follow."""
         if self._step_s is not None:
             current_call.set(CallContext(time.monotonic() + self._step_s, self._trace))
         self._may_share = self.takes_bytes >= FRAME_BYTES
-        return min(SHARED_ITEMS, self._allowed_items - self._sent_items)
+        return self._allowed_items - self._sent_items - len(self._waiting)
 
 
 def show_close_error() -> None:
