@@ -16,6 +16,7 @@ from benchmarks.calls import (
     pipelined,
     small_arrays,
     soak,
+    streams,
     threads,
 )
 
@@ -28,6 +29,7 @@ SPEED: dict[str, ModuleType] = {
     "threads": threads,
     "arrays": arrays,
     "futures": large_futures,
+    "streams": streams,
     "connecting": connecting,
     "overheads": overheads,
     "outstanding": outstanding,
