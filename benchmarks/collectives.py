@@ -19,6 +19,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def measure(group: lp.Collective, sizes: list[int], rounds: int, port: int) -> l
     found = []
     for size in sizes:
         x = np.ones(size // 4, np.float32)
-        ways: dict[str, Callable[[], Any]] = {"ours": lambda x=x: group.all_reduce(x, "max", out=x)}
+        ways: dict[str, Callable[[], Any]] = {"ours": partial(group.all_reduce, x, "max", out=x)}
         if gloo is not None:
             ways["gloo"] = gloo(x.copy())
         repeats = max(1, min(30, (4 << 20) // size))

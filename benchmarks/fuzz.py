@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -166,7 +167,7 @@ def main() -> int:
         command += ["--inputs", str(inputs), "--seed", str(options.seed)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         crashed = [path.name for path in Path(directory).glob("crash-*")]
-        result = {"inputs": inputs, "exit": done.returncode, "crashes": crashed}
+        result: dict[str, Any] = {"inputs": inputs, "exit": done.returncode, "crashes": crashed}
         result |= replay(directory, inputs)
     is_well = not done.returncode and not crashed and result["growth_bytes"] <= MAX_GROWTH
     print(f"{inputs:,} inputs made, {result['kept']} of them kept; {len(crashed)} crashes or hangs")

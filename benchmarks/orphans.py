@@ -105,8 +105,8 @@ def launched(number: int, workers: int) -> Iterator[tuple[subprocess.Popen[bytes
         env = {**os.environ, MARK: value, "PYTHONPATH": str(ROOT), "TMPDIR": directory}
         env.pop("XDG_RUNTIME_DIR", None)
         command = [sys.executable, "-c", SCRIPT.format(workers=workers)]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        process = subprocess.Popen(command, env=env, **quiet)
+        quiet = subprocess.DEVNULL
+        process = subprocess.Popen(command, env=env, stdout=quiet, stderr=quiet)
         try:
             yield process, f"{MARK}={value}", Path(directory)
         finally:

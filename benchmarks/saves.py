@@ -148,9 +148,10 @@ def run(script: Path, state: str, killed_after_s: float, victim: str) -> str:
     command = [sys.executable, str(script), state, str(killed_after_s), victim]
     deadline = time.monotonic() + DEADLINE_S
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    while time.monotonic() < deadline:
+    while True:
         ended = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
-        if "is in use by" not in ended.stderr:  # by workers of the launcher that was just killed
+        # By workers of the launcher that was just killed.
+        if "is in use by" not in ended.stderr or time.monotonic() > deadline:
             break
     if ended.returncode not in (0, -signal.SIGKILL):
         sys.exit(f"FAILED: exit {ended.returncode}\n{ended.stdout}{ended.stderr}")

@@ -17,7 +17,9 @@ from benchmarks.calls import (
     outstanding,
     overheads,
     pipelined,
+    small_arrays,
     soak,
+    streams,
     threads,
 )
 
@@ -25,6 +27,7 @@ SOAK: dict[str, ModuleType] = {"soak": soak}
 ON_RAY: dict[str, ModuleType] = {"on_ray": on_ray}
 SPEED: dict[str, ModuleType] = {
     "latency": latency,
+    "small": small_arrays,
     "pipelined": pipelined,
     "coroutines": coroutines,
     "threads": threads,
@@ -32,6 +35,7 @@ SPEED: dict[str, ModuleType] = {
     "broadcast": broadcast,
     "arrays": arrays,
     "futures": large_futures,
+    "streams": streams,
     "connecting": connecting,
     "overheads": overheads,
     "outstanding": outstanding,

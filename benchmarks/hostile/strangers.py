@@ -217,5 +217,5 @@ def forge(credentials: Credentials) -> Credentials:
 
     (name,) = x509.load_pem_x509_certificate(credentials.ca_pem).subject
     run = bytes.fromhex(str(name.value).rpartition(" ")[2])
-    with mock.patch.object(certificates.os, "urandom", return_value=run):
+    with mock.patch("launchpad.courier.security.certificates.os.urandom", return_value=run):
         return certificates.make_credentials()

@@ -18,6 +18,7 @@ import threading
 import time
 import traceback
 from contextlib import ExitStack
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -49,11 +50,14 @@ def serve(setup: Setup, pipe: Connection) -> None:
     keyring.add("tcp+plaintext:", setup.token)
     addresses = [f"unix:{setup.directory}/mixed", "tcp+plaintext:127.0.0.1:0", "tcp:127.0.0.1:0"]
     servers: list[courier.Server] = []
+
+    def address_of(number: int) -> str:
+        return servers[number].address
+
     with ExitStack() as stack:
         for i, address in enumerate(addresses):
-            servers.append(
-                service.start(address, setup.token, lambda i=i: servers[(i + 1) % 3].address)
-            )
+            next_address = partial(address_of, (i + 1) % 3)
+            servers.append(service.start(address, setup.token, next_address))
             stack.callback(servers[-1].stop)
         pipe.send([server.address for server in servers])
         while pipe.recv():

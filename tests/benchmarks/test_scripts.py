@@ -79,7 +79,6 @@ def test_every_script_runs_quickly_and_says_where_it_was_measured(
         ("collectives.py --quick", "data that two ranks swap"),
         ("edges.py --workers=3 --calls=3000 --samples=3", "3,000 calls on 6 edges"),
         ("queues.py --quick", "0 of these unnoticed"),
-        ("streams.py --quick", "argument, lists of rows"),
         ("replay.py --quick", "batches sampled"),
         ("heartbeats.py --beats=20", "silent       in C"),
         ("preload.py --module=json --workers=2 --rounds=1", "multiprocessing, forkserver "),

@@ -32,6 +32,7 @@ ANSWERED_SEPARATELY = 253  # another thread answers
 SMALL = 252  # the body is the value itself, which may share a frame
 
 _loads, _dumps = pickle.loads, pickle.dumps
+_loads_arrays, _SHORTEST = pickling.loads, pickling.SHORTEST
 _encode, _SCALARS = pickling.encode, pickling.SCALARS
 _is_small = joined.is_small
 _here = call_stack.here
@@ -96,10 +97,10 @@ class Dispatcher:
                 fn = self._find_fallback(method)
             try:
                 if not buffers:
-                    args, kwargs = _loads(body)
+                    args, kwargs = _loads(body) if len(body) < _SHORTEST else _loads_arrays(body)
                 else:
                     try:
-                        args, kwargs = _loads(body, buffers=buffers)
+                        args, kwargs = _loads_arrays(body, buffers)
                     finally:  # from now on only the arguments keep shared memory mapped
                         if isinstance(buffers, framing.SharedChunks):
                             buffers.clear()
