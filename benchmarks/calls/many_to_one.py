@@ -76,7 +76,8 @@ class Clients:
         for client in self._clients:
             client.pin(placement.client)
             client.say((at_once, begin, begin + seconds))
-        return sum(client.hear() for client in self._clients) / seconds
+        calls: int = sum(client.hear() for client in self._clients)
+        return calls / seconds
 
 
 def measure(options: Options) -> dict[str, Any]:
