@@ -8,9 +8,8 @@
     lp.launch(program, launch_type="local_mp")
 
 Importing this is quick: a name's module is imported when the name is first used. `__init__.pyi` says which
-module that is: it is the one list of all public names, which type checkers read too. Two things cannot
-wait: the flags, which absl needs before it parses the command line, and `launch`, whose name is also
-that of a folder in here.
+module that is: it is the one list of all public names, which type checkers read too. One thing cannot
+wait: `launch`, whose name is also that of a folder in here.
 """
 
 from __future__ import annotations
@@ -20,26 +19,27 @@ from launchpad.launch import excepthook
 excepthook.install()  # first of all, so that it covers the rest of the import
 # ruff: noqa: E402
 
-import ast
 import importlib
-from typing import Any
 
-from launchpad import flags
-from launchpad.flags import LAUNCH_TYPE
+from launchpad import flags_hook
 from launchpad.launch import exit_hooks
 from launchpad.launch.launch import launch, plan
 
+TYPE_CHECKING = False  # as checkers read it; `typing` takes milliseconds
+if TYPE_CHECKING:
+    from typing import Any
+
+flags_hook.install()
 exit_hooks.install()
 
 __version__ = "0.1.0"
 
 
-# Public name → the module that has it.
+# Public name → the module that has it. Each line is `from MODULE import NAME as NAME`.
 _MODULES = {
-    alias.name: statement.module
-    for statement in ast.parse(__spec__.loader.get_data(f"{__path__[0]}/__init__.pyi")).body
-    if isinstance(statement, ast.ImportFrom)
-    for alias in statement.names
+    line.split()[3]: line.split()[1]
+    for line in __spec__.loader.get_data(f"{__path__[0]}/__init__.pyi").decode().splitlines()
+    if line.startswith("from ")
 }
 __all__ = list(_MODULES)
 

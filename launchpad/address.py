@@ -17,12 +17,12 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from launchpad import context
 from launchpad.context import LaunchedAddress, RunContext
 from launchpad.courier.client.retry import next_pause
 from launchpad.courier.errors import WorkerFailed
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import NotRunningError
 
 _CONNECT_S = 2.0

@@ -20,12 +20,13 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from launchpad.courier import caller
 from launchpad.courier.caller import Peer
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.security import private_directory
 from launchpad.errors import NotRunningError
 from launchpad.events import EndsWatched, Event, Heartbeat, Waiting

@@ -17,8 +17,7 @@ a process of its own reports; the one that the supervisor receives has the exit 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.telemetry.recording import Recorded
 from launchpad.courier.telemetry.registry import Counted
 from launchpad.metrics.process_usage import ProcessUsage

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from launchpad import user_code
+from launchpad.courier.light_dataclass import dataclass
 
 Run = Callable[[], Any]
 """What runs the user's function, and returns what that has returned."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.handle import handles_in
 from launchpad.nodes.base import Node
 

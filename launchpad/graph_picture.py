@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.graph import Graph
 
 ROUND, RECTANGLE, CYLINDER, HEXAGON = "round", "rectangle", "cylinder", "hexagon"

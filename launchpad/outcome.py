@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from launchpad.courier.light_dataclass import dataclass
 
 SUCCEEDED, FAILED, STOPPED, LOST = "succeeded", "failed", "stopped", "lost"
 """It did its work; it raised or died by itself; it ended because it was asked to; it is not known."""

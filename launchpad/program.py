@@ -7,9 +7,10 @@ import pickle
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeVar
 
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import DefinitionError
 from launchpad.graph import Edge, Graph
 from launchpad.graph_picture import mermaid

@@ -14,9 +14,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import IO, Any, NamedTuple
 
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.protocol.framing import BUILTIN_PREFIX
 from launchpad.courier.telemetry.recording import (
     ANSWER,

@@ -10,6 +10,7 @@ from tests import structure
 PACKAGE = Path(launchpad.__file__).parent
 
 COURIER = [
+    "light_dataclass",
     "errors extras fork buffers promise call_stack caller",
     "protocol security periodic_checks",
     "codec",
@@ -64,8 +65,9 @@ LAYERS = [
     *below("courier", COURIER),
     "courier outcome",
     "errors watermarks",
-    "flags state edges trace",
-    "metrics",
+    "command_line state edges trace",
+    "flags metrics",
+    "flags_hook",
     "resources restart_policy events",
     "interrupt results",
     "context",

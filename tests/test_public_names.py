@@ -38,6 +38,7 @@ def test_importing_launchpad_imports_nothing_heavy() -> None:
     ).stdout
 
     heavy = {
+        "absl",
         "numpy",
         "grpc",
         "ray",

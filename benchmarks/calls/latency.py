@@ -47,36 +47,39 @@ def measure(options: Options) -> dict[str, Any]:
     }
 
 
-def one_turn(pair: Pair, seconds: float) -> tuple[float, float]:
-    """p50 and p99 of single calls, in µs."""
-    found: tuple[float, float] = pair.measure(percentiles, seconds)
+Percentiles = tuple[float, float, float]
+
+
+def one_turn(pair: Pair, seconds: float) -> Percentiles:
+    """p50, p99 and p99.9 of single calls, in µs."""
+    found: Percentiles = pair.measure(percentiles, seconds)
     return found
 
 
-def percentiles(time_calls: TimeCalls, seconds: float) -> tuple[float, float]:
+def percentiles(time_calls: TimeCalls, seconds: float) -> Percentiles:
     time_calls(seconds / 5)  # to warm up
     times = sorted(time_calls(seconds))
-    return times[len(times) // 2] * 1e6, times[len(times) * 99 // 100] * 1e6
+    p50, p99, p999 = (times[len(times) * n // 1000] * 1e6 for n in (500, 990, 999))
+    return p50, p99, p999
 
 
-def summary(turns: list[tuple[float, float]], raw: list[tuple[float, float]]) -> dict[str, Any]:
-    p50s, p99s = zip(*turns, strict=True)
-    raw_p50s, raw_p99s = zip(*raw, strict=True)
-    return {
-        "p50_us": spread(p50s),
-        "p99_us": spread(p99s),
-        "p50_to_raw": ratios(p50s, raw_p50s),
-        "p99_to_raw": ratios(p99s, raw_p99s),
-    }
+def summary(turns: list[Percentiles], raw: list[Percentiles]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    columns = zip(zip(*turns, strict=True), zip(*raw, strict=True), strict=True)
+    for name, (own, base) in zip(("p50", "p99", "p999"), columns, strict=True):
+        found |= {f"{name}_us": spread(own), f"{name}_to_raw": ratios(own, base)}
+    return found
 
 
 def show(report: dict[str, Any]) -> None:
     for where, rows in report.items():
         print(
-            f"\n{where:20}{'p50 µs':>11}{'(range)':>22}{'to raw':>11}{'(range)':>22}{'p99 µs':>9}"
+            f"\n{where:20}{'p50 µs':>11}{'(range)':>22}{'to raw':>11}{'(range)':>22}"
+            f"{'p99 µs':>9}{'to raw':>9}{'p99.9 µs':>10}{'to raw':>9}"
         )
         for name, row in rows.items():
             print(
                 f"{name:20}{with_range(row['p50_us'])}{with_range(row['p50_to_raw'], 2)}"
-                f"{row['p99_us']['median']:9.1f}"
+                f"{row['p99_us']['median']:9.1f}{row['p99_to_raw']['median']:9.2f}"
+                f"{row['p999_us']['median']:10.1f}{row['p999_to_raw']['median']:9.2f}"
             )

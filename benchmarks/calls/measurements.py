@@ -14,6 +14,7 @@ from benchmarks.calls import (
     outstanding,
     overheads,
     pipelined,
+    small_arrays,
     soak,
     streams,
     threads,
@@ -23,6 +24,7 @@ SOAK: dict[str, ModuleType] = {"soak": soak}
 ON_RAY: dict[str, ModuleType] = {"on_ray": on_ray}
 SPEED: dict[str, ModuleType] = {
     "latency": latency,
+    "small": small_arrays,
     "pipelined": pipelined,
     "threads": threads,
     "arrays": arrays,

@@ -38,7 +38,7 @@ class Caller:
 
     def latency(self, seconds: float) -> tuple[float, float]:
         """p50 and p99 of single calls, in µs."""
-        return percentiles(one_by_one(self._echo.echo), seconds)
+        return percentiles(one_by_one(self._echo.echo), seconds)[:2]
 
     def rate(self, calls: int) -> float:
         """Calls per second of so many at once."""
@@ -54,7 +54,7 @@ class RayCaller:
     def latency(self, seconds: float) -> tuple[float, float]:
         import ray
 
-        return percentiles(one_by_one(lambda v: ray.get(self._echo.echo.remote(v))), seconds)
+        return percentiles(one_by_one(lambda v: ray.get(self._echo.echo.remote(v))), seconds)[:2]
 
     def rate(self, calls: int) -> float:
         import ray

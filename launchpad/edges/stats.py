@@ -15,9 +15,10 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.telemetry import call_stats
 from launchpad.courier.telemetry.call_stats import MethodStats
 from launchpad.courier.telemetry.registry import Place

@@ -14,9 +14,12 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from typing import Any, NoReturn
 
 from launchpad.launch.excepthook import waits_for_programs
+
+TYPE_CHECKING = False  # as checkers read it; `typing` takes as long to import as all else here
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 _SCRIPT_EXIT = "launchpad.launch.script_exit"
 

@@ -5,18 +5,16 @@ Imported by `import launchpad`, so it imports late what only a launch needs.
 
 from __future__ import annotations
 
-import dataclasses
-import importlib
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Literal, overload
 
-from launchpad import flags
-
+TYPE_CHECKING = False  # as checkers read it; `typing` takes as long to import as all else here
 if TYPE_CHECKING:
     import unittest
     from collections.abc import Mapping, Sequence
+    from typing import Any, Literal, overload
 
+    from launchpad.launch.backends.backend import Backend
     from launchpad.launch.detached import Detached
     from launchpad.launch.plan import LaunchPlan
     from launchpad.launch.planning.planner import Preload
@@ -62,40 +60,41 @@ def plan(
     )
 
 
-@overload
-def launch(
-    programs: Program | Sequence[Program],
-    launch_type: LaunchType | str | None = None,
-    *,
-    restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
-    resources: Mapping[str, Resources] | None = None,
-    state: str | os.PathLike[str] | None = None,
-    preload: Preload = None,
-    pdb: bool | None = None,
-    view: Literal["browser", "terminal"] | None = None,
-    detach: Literal[True],
-    **options: Any,
-) -> Detached: ...
+if TYPE_CHECKING:
 
+    @overload
+    def launch(
+        programs: Program | Sequence[Program],
+        launch_type: LaunchType | str | None = None,
+        *,
+        restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
+        resources: Mapping[str, Resources] | None = None,
+        state: str | os.PathLike[str] | None = None,
+        preload: Preload = None,
+        pdb: bool | None = None,
+        view: Literal["browser", "terminal"] | None = None,
+        detach: Literal[True],
+        **options: Any,
+    ) -> Detached: ...
 
-@overload
-def launch(
-    programs: Program | Sequence[Program],
-    launch_type: LaunchType | str | None = None,
-    xm_resources: None = None,
-    local_resources: Mapping[str, PythonProcess] | None = None,
-    test_case: unittest.TestCase | None = None,
-    terminal: str | None = None,
-    *,
-    restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
-    resources: Mapping[str, Resources] | None = None,
-    state: str | os.PathLike[str] | None = None,
-    preload: Preload = None,
-    pdb: bool | None = None,
-    view: Literal["browser", "terminal"] | None = None,
-    detach: Literal[False] = False,
-    **options: Any,
-) -> Running: ...
+    @overload
+    def launch(
+        programs: Program | Sequence[Program],
+        launch_type: LaunchType | str | None = None,
+        xm_resources: None = None,
+        local_resources: Mapping[str, PythonProcess] | None = None,
+        test_case: unittest.TestCase | None = None,
+        terminal: str | None = None,
+        *,
+        restart: RestartPolicy | Mapping[str, RestartPolicy] | None = None,
+        resources: Mapping[str, Resources] | None = None,
+        state: str | os.PathLike[str] | None = None,
+        preload: Preload = None,
+        pdb: bool | None = None,
+        view: Literal["browser", "terminal"] | None = None,
+        detach: Literal[False] = False,
+        **options: Any,
+    ) -> Running: ...
 
 
 def launch(
@@ -155,13 +154,9 @@ def launch(
         LaunchError: the backend could not start, and nothing is left running; or a process that
             multiprocessing has started imports this script.
     """
-    from launchpad import compat, context
-    from launchpad.errors import DefinitionError, LaunchError
-    from launchpad.launch import registry, signals
-    from launchpad.launch.output.printer import Output
-    from launchpad.launch.output.stdout_router import ThreadStdout
-    from launchpad.launch.planning import planner
-    from launchpad.launch.rundir.directory import RunDirectory
+    from launchpad import command_line, compat
+    from launchpad.errors import LaunchError
+    from launchpad.launch import registry
 
     processes = sys.modules.get("multiprocessing.process")
     if processes is not None and getattr(processes.current_process(), "_inheriting", False):
@@ -170,34 +165,44 @@ def launch(
             " once more. Launch it under `if __name__ == '__main__':`"
         )
     options = compat.without_meaningless(options, xm_resources)
-    flags.check_command_line(chooses=launch_type is None)
+    command_line.check_command_line(chooses=launch_type is None)
     program = _single(programs)
     name = registry.launch_type_name(launch_type)
-    backend = registry.backend_of(name, options)
-    planned = planner.plan(
-        program, backend, name, local_resources, restart, resources, state, preload
-    )
-    shown = flags.read(flags.VIEW) if view is None else view
-    if shown not in ("", *flags.VIEWS):
-        raise DefinitionError(f"there is no view={shown!r}, only {flags.VIEWS}")
-    if detach and shown:
-        raise DefinitionError(
-            f"view={shown!r} ends with this script, and detach=True leaves the program behind. "
-            "`python -m launchpad view` shows it, from here or elsewhere."
-        )
-    if flags.read(flags.PDB) if pdb is None else pdb:
-        if detach or not backend.can_attach:
-            what = "what was left behind" if detach else f"workers of {name!r}"
-            raise DefinitionError(
-                f"pdb=True: `launchpad attach` does not reach {what}. Launch with local_mp to debug it."
-            )
-        planned = _waiting_for_pdb(planned)
     _open_standard_streams()
-    grace_s = flags.termination_notice_s()
-    if detach:
-        return backend.detach(planned, grace_s)
+    with registry.started_early(name) as early:
+        # What follows imports a lot, and so does what was started, meanwhile.
+        from launchpad.launch.planning import planner
 
-    from launchpad.launch import script_exit, view_process
+        backend = registry.backend_of(name, options)
+        backend.early = early
+        planned = planner.plan(
+            program, backend, name, local_resources, restart, resources, state, preload
+        )
+        shown = _checked_view(view, detach)
+        if command_line.read(command_line.PDB) if pdb is None else pdb:
+            planned = _waiting_for_pdb(planned, backend, detach)
+        grace_s = command_line.termination_notice_s()
+        if detach:
+            return backend.detach(planned, grace_s)
+        return _started(planned, backend, shown, terminal, test_case, grace_s)
+
+
+def _started(
+    planned: LaunchPlan,
+    backend: Backend,
+    shown: str,
+    terminal: str | None,
+    test_case: unittest.TestCase | None,
+    grace_s: float,
+) -> Running:
+    """Runs a plan, for `launch`."""
+    import importlib
+
+    from launchpad import context
+    from launchpad.launch import script_exit, signals, view_process
+    from launchpad.launch.output.printer import Output
+    from launchpad.launch.output.stdout_router import ThreadStdout
+    from launchpad.launch.rundir.directory import RunDirectory
     from launchpad.launch.running import Running
 
     launcher = context.try_current()
@@ -206,10 +211,12 @@ def launch(
 
     is_quiet = backend.is_test or _terminal(terminal) == _QUIET
     stdout = sys.stdout.original if isinstance(sys.stdout, ThreadStdout) else sys.stdout
-    run = RunDirectory.create(program.name, planned.endpoints)
+    run = RunDirectory.create(planned.program, planned.endpoints)
     lines = None
     if shown == "terminal" and not is_quiet and stdout is not None:
-        lines = importlib.import_module(_STATUS_LINES).on(stdout, f"{program.name} · {name}")
+        lines = importlib.import_module(_STATUS_LINES).on(
+            stdout, f"{planned.program} · {planned.launch_type}"
+        )
     workers = [worker.name for worker in planned.workers]
     output = Output(run, workers, None if is_quiet else stdout, lines)
     # A Ctrl-C meanwhile is handled below, when there is a program to stop.
@@ -259,8 +266,33 @@ def run(
         return {label: running.results(label) for label in running.plan.groups}
 
 
-def _waiting_for_pdb(planned: LaunchPlan) -> LaunchPlan:
+def _checked_view(given: str | None, detach: bool) -> str:
+    """How the program is shown; empty: not at all."""
+    from launchpad import command_line
+    from launchpad.errors import DefinitionError
+
+    shown: str = command_line.read(command_line.VIEW) if given is None else given
+    if shown not in ("", *command_line.VIEWS):
+        raise DefinitionError(f"there is no view={shown!r}, only {command_line.VIEWS}")
+    if detach and shown:
+        raise DefinitionError(
+            f"view={shown!r} ends with this script, and detach=True leaves the program behind. "
+            "`python -m launchpad view` shows it, from here or elsewhere."
+        )
+    return shown
+
+
+def _waiting_for_pdb(planned: LaunchPlan, backend: Backend, detach: bool) -> LaunchPlan:
     """The same, of workers that wait for `launchpad attach` when they have failed."""
+    import dataclasses
+
+    from launchpad.errors import DefinitionError
+
+    if detach or not backend.can_attach:
+        what = "what was left behind" if detach else f"workers of {planned.launch_type!r}"
+        raise DefinitionError(
+            f"pdb=True: `launchpad attach` does not reach {what}. Launch with local_mp to debug it."
+        )
     workers = tuple(dataclasses.replace(worker, pdb=True) for worker in planned.workers)
     return dataclasses.replace(planned, workers=workers)
 

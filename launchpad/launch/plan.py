@@ -6,11 +6,11 @@ Program ──setup──▶ WorkerDraft ──plan──▶ LaunchPlan ──ba
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.edges.recording import Ordering
 from launchpad.errors import DefinitionError
 from launchpad.graph import Edge, Graph, Vertex
@@ -168,6 +168,8 @@ class LaunchPlan:
 
     def to_json(self, indent: int | None = 2) -> str:
         """`to_dict` as text."""
+        import json
+
         return json.dumps(self.to_dict(), indent=indent)
 
     def to_yaml(self) -> str:

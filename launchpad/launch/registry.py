@@ -8,14 +8,15 @@ A package adds one of its own with an entry point in its pyproject.toml; nothing
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import importlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from launchpad import flags
+from launchpad import command_line
 from launchpad.errors import DefinitionError, LaunchError, did_you_mean
 from launchpad.launch.backends.backend import Backend
 
@@ -36,6 +37,12 @@ _BUILT_IN = {
     "kubernetes": "launchpad.launch.backends.kubernetes.backend:Kubernetes",
     "test_kubernetes": "launchpad.launch.backends.kubernetes.backend:TestKubernetes",
 }
+_STARTED_EARLY = {
+    "local_mp": "launchpad.launch.backends.processes.forkserver_process",
+    "test_mp": "launchpad.launch.backends.processes.forkserver_process",
+}
+"""Launch type → the module whose `start` a launch calls first, and whose result the backend is given."""
+
 _LOCAL = ("local_mt", "local_mp", "test_mt", "test_mp")
 
 
@@ -62,8 +69,13 @@ def launch_type_name(given: LaunchType | str | None) -> str:
     """The launch type to use: given, else --lp_launch_type, else $LP_LAUNCH_TYPE, else local_mt."""
     if isinstance(given, LaunchType):
         return str(given.value)
-    by_flag = flags.given(flags.LAUNCH_TYPE)
-    return given or by_flag or os.environ.get("LP_LAUNCH_TYPE") or flags.read(flags.LAUNCH_TYPE)
+    by_flag = command_line.given(command_line.LAUNCH_TYPE)
+    return (
+        given
+        or by_flag
+        or os.environ.get("LP_LAUNCH_TYPE")
+        or command_line.read(command_line.LAUNCH_TYPE)
+    )
 
 
 def backend_of(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> Backend:
@@ -100,6 +112,24 @@ def backend_of(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> 
     if not isinstance(backend, Backend):
         raise LaunchError(f"launch type {name!r} is {target}, which is no launchpad.Backend")
     return backend
+
+
+@contextlib.contextmanager
+def started_early(name: str) -> Iterator[Any]:
+    """What takes a while to start and depends on no plan: meanwhile one is made. Ended if it is not used.
+
+    Raises:
+        LaunchError: it could not be started.
+    """
+    if name not in _STARTED_EARLY:
+        yield None
+        return
+    early = importlib.import_module(_STARTED_EARLY[name]).start()
+    try:
+        yield early
+    finally:
+        if not early.is_used:
+            early.end()
 
 
 def detached(warn: Callable[[str], object] = lambda why: None) -> list[Detached]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.metrics import gpu_usage
 
 _TICKS_PER_S, _PAGE_BYTES = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")

@@ -9,9 +9,10 @@ The one that looks keeps what it saw before; the program keeps nothing for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.telemetry import prometheus
 from launchpad.courier.telemetry.call_stats import MethodStats
 from launchpad.edges.stats import Edges

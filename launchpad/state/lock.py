@@ -18,10 +18,11 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.security import private_directory
 from launchpad.errors import LaunchError
 from launchpad.state.folder import filesystem_of

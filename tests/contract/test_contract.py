@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 import launchpad as lp
+from launchpad import command_line
 from tests import nodes
 from tests.helpers import trace_events, traced_nodes
 from tests.waiting import until
@@ -466,7 +467,7 @@ def test_a_run_that_never_asks_about_stopping_is_unwound(launch_type: str) -> No
 def test_a_run_that_waits_in_a_method_of_another_worker_is_unwound(
     launch_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lp.flags, "termination_notice_s", lambda: 3.0)
+    monkeypatch.setattr(command_line, "termination_notice_s", lambda: 3.0)
     program = lp.Program("contract")
     numbers = program.add_node(lp.CourierNode(nodes.Numbers, 100), label="numbers")
     program.add_node(lp.PyClassNode(nodes.Taker, numbers), label="taker")

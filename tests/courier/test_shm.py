@@ -159,8 +159,7 @@ def test_arrays_of_all_types_and_sizes_come_back_as_they_were(client) -> None:
             assert result.dtype == dtype
             assert result.tobytes() == array.tobytes()
             assert result.flags.writeable
-            has_buffer = dtype.kind != "M"
-            assert is_shared(result) == (has_buffer and result.nbytes >= 256 << 10)
+            assert is_shared(result) == (result.nbytes >= 256 << 10)
 
 
 def test_arrays_of_all_shapes_come_back_as_they_were(client) -> None:
@@ -186,6 +185,17 @@ def test_large_and_small_buffers_of_one_message_keep_their_order(client) -> None
         assert result["text"] == value["text"]
         assert result["bytes"] == value["bytes"]
         assert all(map(np.array_equal, result["arrays"], value["arrays"]))
+
+
+@pytest.mark.parametrize("text_bytes", [0, 400, 600, 10_000])
+def test_what_stands_beside_a_large_array_may_be_of_any_size(client, text_bytes: int) -> None:
+    value = {"text": "x" * text_bytes, "array": numbers(MB)}
+
+    result = client.echo(value)
+
+    assert result["text"] == value["text"]
+    assert np.array_equal(result["array"], value["array"])
+    assert is_shared(result["array"])
 
 
 def test_more_arrays_than_a_note_has_room_for_go_through_the_socket(client) -> None:

@@ -9,6 +9,8 @@ import time
 import pytest
 
 from launchpad import courier
+from launchpad.courier.client import retry
+from tests.waiting import until
 
 
 def call_in_thread(call) -> tuple[threading.Thread, list[object]]:
@@ -45,6 +47,19 @@ def test_f16_a_call_before_the_server_is_up_is_answered_at_once_when_it_is(
 
     assert outcome == [future.result(10)] == ["here"]
     assert max(arrived) - ready < 0.1
+
+
+def test_a_pause_before_the_next_attempt_ends_when_that_server_is_known_to_be_up() -> None:
+    thread, outcome = call_in_thread(lambda: retry.pause("unix:/run/learner", 60.0))
+    until(lambda: "unix:/run/learner" in retry._paused.values())
+
+    retry.wake("unix:/run/actor")
+    assert "unix:/run/learner" in retry._paused.values()
+    retry.wake("unix:/run/learner")
+    thread.join(10)
+
+    assert outcome == [None]
+    assert "unix:/run/learner" not in retry._paused.values()
 
 
 @pytest.mark.every_transport

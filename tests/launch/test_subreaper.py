@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from launchpad.launch.backends.processes import subreaper
 from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -231,12 +232,15 @@ def test_a_subreaper_whose_launcher_is_dead_before_it_begins_leaves_no_directory
     nobody.wait()
 
     entry = "from launchpad.launch.backends.processes.subreaper import main"
-    call = f"main(0, 0, {nobody.pid}, {str(runtime)!r})"
-    subprocess.run(
-        [sys.executable, "-c", f"{entry}; {call}"],
-        check=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=DEADLINE_S,
-    )
+    with tempfile.TemporaryFile() as specs:
+        specs.write(subreaper.header_with(str(runtime)))
+        specs.flush()
+        subprocess.run(
+            [sys.executable, "-c", f"{entry}; main(0, {specs.fileno()}, {nobody.pid})"],
+            check=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            pass_fds=[specs.fileno()],
+            timeout=DEADLINE_S,
+        )
 
     assert not runtime.exists()

@@ -20,7 +20,7 @@ from benchmarks.calls.contenders.timing import TimeCalls, one_by_one
 
 Call = Callable[[Any], Any]
 LENGTH = struct.Struct("<Q")
-BUFFER = 65536
+BUFFER = 1 << 20  # the largest message
 
 
 def serve_unix(path: str, pipe: Connection) -> None:

@@ -41,7 +41,8 @@ _MAX_IDLE = 16  # connections kept for later; a burst of threads may use more
 
 _monotonic = time.monotonic
 _current_call = call_stack.current_call.get
-_loads = pickle.loads
+_WORTHWHILE = segments.WORTHWHILE
+_loads, _loads_arrays, _SHORTEST = pickle.loads, pickling.loads, pickling.SHORTEST
 _RESULT, _ERROR, _SMALL = framing.RESULT, framing.ERROR, framing.SMALL
 _encode_call = pickling.encode_call
 _here = call_stack.here
@@ -153,15 +154,17 @@ class SocketChannel(Channel):
             connections = (
                 self._shm_connections if method in self._shm_methods else self._idle_connections
             )
-            if buffers or len(body) > _SMALL:
-                self.peer.check_size(method, len(body) + sum(each.nbytes for each in buffers))
+            n_out = len(body)
+            if buffers or n_out > _SMALL:
+                n_out += sum([each.nbytes for each in buffers])
+                self.peer.check_size(method, n_out)
                 if self.options.compress and compression.is_worthwhile(body, buffers):
                     body, buffers, header = compression.pack(body, buffers)
                     header_data = framing.encode_headers({framing.COMPRESSED: header})
                     headers_out += header_data
-                if segments.is_worthwhile(buffers):
+                    n_out = framing.size(body, buffers)
+                if n_out >= _WORTHWHILE and segments.is_worthwhile(buffers):
                     connections = self._shm_connections
-            n_out = framing.size(body, buffers) if buffers else len(body)
             deadline = None
             if _current_call() is not None:
                 deadline = self.options.find_deadline(began)
@@ -181,13 +184,15 @@ class SocketChannel(Channel):
                     return open_stream(self, connection, method)
                 else:
                     connection.close()  # a server that stops serves nothing else on it either
-                if kind == _RESULT and not views and not headers_in:
+                if n_in >= _WORTHWHILE and segments.is_worthwhile(views):
+                    self._shm_methods.add(method)
+                if kind == _RESULT and not headers_in:
                     try:
-                        return _loads(answer)
+                        if views:
+                            return _loads_arrays(answer, views)
+                        return _loads(answer) if len(answer) < _SHORTEST else _loads_arrays(answer)
                     except Exception:  # decode_reply gives the full error
                         pass
-                if segments.is_worthwhile(views):
-                    self._shm_methods.add(method)
                 try:
                     return self.peer.decode_reply(method, self.options, reply)
                 except NotRun:

@@ -44,7 +44,9 @@ class ClientConnection:
         spin = SpinWaiter(sock)
         self._send = spin.send
         self._receive = spin.receive
-        self._decoder = framing.FrameDecoder(max_bytes=max_bytes)
+        self._decoder = framing.FrameDecoder(
+            max_bytes=max_bytes, most_scratch_bytes=framing.SCRATCH_BYTES
+        )
         #: What has arrived together with the last answer: of a stream.
         self.rest: Sequence[framing.Fields] = ()
         self.timeout_s = 0.0
@@ -74,8 +76,7 @@ class ClientConnection:
         if buffers or header_data or len(body) > framing.SMALL:
             chunks = framing.encode(framing.CALL, 0, method, body, buffers, timeout_us, header_data)
             if len(chunks) > 1 or self.shares_memory:
-                self._unsent = [memoryview(chunk) for chunk in chunks if len(chunk)]
-                return self.resume()
+                return self._exchange_chunks(chunks)
             frame = bytes(chunks[0])
         else:
             frame = _pack(_MAGIC, _CALL, len(method), 0, 0, len(body), timeout_us) + method + body
@@ -90,6 +91,23 @@ class ClientConnection:
         decoder = self._decoder
         n = self._receive(decoder.buffer)
         return decoder.received_alone(n) or self._received(n) or self.receive()
+
+    def _exchange_chunks(self, chunks: list[framing.Chunk]) -> framing.Fields:
+        if self.shares_memory or len(chunks) > stream_socket.MAX_GATHER:
+            n = 0
+        else:
+            try:
+                n = self.sock.sendmsg(chunks, (), NO_SIGNAL)
+            except BlockingIOError:
+                n = 0
+            if n == sum(map(len, chunks)):
+                self.is_sent = True
+                decoder = self._decoder
+                n = self._receive(decoder.buffer)
+                return decoder.received_alone(n) or self._received(n) or self.receive()
+        self._unsent = [memoryview(chunk) for chunk in chunks if len(chunk)]
+        stream_socket.skip_sent(self._unsent, n)
+        return self.resume()
 
     def resume(self) -> framing.Fields:
         """What `exchange` did when the limit passed: writes what is left, reads the answer."""

@@ -20,7 +20,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
@@ -30,6 +29,7 @@ from launchpad.courier.client.channel import Channel
 from launchpad.courier.client.remote_server import Options
 from launchpad.courier.client.stream import Stream
 from launchpad.courier.codec import pickling
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.protocol import framing
 
 _LATE_S = 1e-4  # a thread that sleeps wakes up to so much later: the last moment it stays awake

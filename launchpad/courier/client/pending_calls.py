@@ -13,11 +13,12 @@ from typing import Any
 from launchpad.courier.client.future import PipelinedFuture
 from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.client.retry import NotRun
+from launchpad.courier.codec import pickling
 from launchpad.courier.protocol import framing
 from launchpad.courier.shm import segments
 
 _monotonic = time.monotonic
-_loads = pickle.loads
+_loads, _loads_arrays, _SHORTEST = pickle.loads, pickling.loads, pickling.SHORTEST
 _RESULT, _STREAM = framing.RESULT, framing.STREAM
 
 
@@ -106,7 +107,7 @@ class PendingCalls:
                 self._complete_other(call, frame, again)
                 continue
             try:
-                call.value = _loads(body)
+                call.value = _loads(body) if len(body) < _SHORTEST else _loads_arrays(body)
             except BaseException:
                 self._complete_other(call, frame, again)
                 continue

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from launchpad.courier.client import retry
 from launchpad.courier.client.connection import open_socket
 from launchpad.courier.client.future import PipelinedFuture
 from launchpad.courier.client.pending_calls import PendingCalls
@@ -94,7 +95,7 @@ class Reader:
         while not self._may_end(self):
             try:
                 while True:
-                    time.sleep(self._pause_s)
+                    retry.pause(self._peer.address, self._pause_s)
                     self._pause_s = next_pause(self._pause_s)
                     if self._is_closing:
                         raise self._peer.closed(b"")

@@ -6,16 +6,15 @@ The same for every transport. One client has one `RemoteServer`, whatever option
 from __future__ import annotations
 
 import datetime
-import pickle
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from launchpad.courier import call_deadlock, call_stack
 from launchpad.courier.call_stack import Edge, current_call
+from launchpad.courier.client import retry
 from launchpad.courier.client.retry import NotRun, next_pause
 from launchpad.courier.codec import compression, pickling
 from launchpad.courier.errors import (
@@ -27,6 +26,7 @@ from launchpad.courier.errors import (
     Refused,
     StreamBroken,
 )
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.security import keyring, published_token
 from launchpad.courier.shm import segments
@@ -34,7 +34,6 @@ from launchpad.courier.telemetry.counters import warn
 
 R = TypeVar("R")
 
-_loads = pickle.loads
 
 _MAY_MOVE = frozenset({"unix", "tcp", "tcp+plaintext"})
 
@@ -201,7 +200,7 @@ class RemoteServer:
         self.check_wait(method, options)
         left = self.time_left(method, options, deadline)
         pause_s = next_pause(pause_s)
-        time.sleep(pause_s if left is None else min(pause_s, left))
+        retry.pause(self.address, pause_s if left is None else min(pause_s, left))
         return pause_s
 
     def check_wait(self, method: bytes, options: Options) -> None:
@@ -277,7 +276,7 @@ class RemoteServer:
                 body, buffers = compression.unpack(header, body, buffers, self.max_bytes)
         if kind == framing.RESULT:
             try:
-                return _loads(body) if not buffers else _loads(body, buffers=buffers)
+                return pickling.loads(body, buffers)
             except Exception as error:
                 error.add_note(
                     f"(the result of {method.decode()!r}, which has run at {self}, cannot be "

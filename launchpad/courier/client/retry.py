@@ -9,6 +9,8 @@ the server refuses us, or speaks another protocol (`is_final`)      never: its e
 
 from __future__ import annotations
 
+import threading
+
 from launchpad.courier.errors import CourierError
 
 MAX_TRIES = 3  # of a request that a fresh connection did not take
@@ -16,6 +18,10 @@ MAX_TRIES = 3  # of a request that a fresh connection did not take
 _FIRST_PAUSE_S = 0.001
 _LONG_PAUSE_S = 0.02
 _LAST_PAUSE_S = 0.05  # the most that a server which has just come up goes unnoticed
+
+
+_paused: dict[threading.Event, str] = {}
+"""What a paused thread waits for → the address of the server; of single operations, so without a lock."""
 
 
 class NotRun(Exception):
@@ -35,3 +41,20 @@ def next_pause(pause_s: float = 0.0) -> float:
     """
     growth = 2.0 if pause_s < _LONG_PAUSE_S else 1.05
     return min(pause_s * growth, _LAST_PAUSE_S) or _FIRST_PAUSE_S
+
+
+def pause(address: str, pause_s: float) -> None:
+    """Waits before the next attempt to connect; less long if `wake` is called for that server meanwhile."""
+    woken = threading.Event()
+    _paused[woken] = address
+    try:
+        woken.wait(pause_s)
+    finally:
+        del _paused[woken]
+
+
+def wake(address: str) -> None:
+    """Has all clients in this process that wait for that server try now: it is up."""
+    for woken, waited_for in list(_paused.items()):
+        if waited_for == address:
+            woken.set()

@@ -1,7 +1,7 @@
-"""Arrays of torch and jax out of band, as numpy's are by themselves.
+"""How arrays and tensors are pickled: numpy's as in arrays.py, those of torch and jax as buffers.
 
-Their own ways of pickling copy every byte into the stream, torch's through a zip archive. Here a tensor
-in main memory is pickled as a buffer, and rebuilt over the memory that this was received into. Neither
+Torch's and jax's own ways of pickling copy every byte into the stream, torch's through a zip archive. Here a
+tensor in main memory is pickled as a buffer, and rebuilt over the memory that this was received into. No
 library is imported: a process that has a tensor has imported it. Other tensors (on a GPU, sparse,
 quantized) travel as they would without us. One that is part of a graph which computes gradients is refused:
 torch would send a copy that only looks as if it were.
@@ -15,38 +15,44 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from launchpad.courier.codec import arrays
+
 Reducer = Callable[[Any], Any]
 
 _reducers: dict[type, Reducer] = {}
-_unseen = {"torch", "jax"}  # not imported yet
+_unseen = {"numpy", "torch", "jax"}  # not imported yet
 _table: dict[type, Reducer] = {}
 _table_state: tuple[int, int] = (0, 0)
 
 
 def reducers() -> dict[type, Reducer]:
-    """How to pickle the tensors of the libraries that are imported by now; empty if none is."""
+    """How to pickle what has arrays or tensors of libraries that are imported by now; empty if none is."""
     modules = sys.modules
-    if "torch" in _unseen and "torch" in modules:
+    # Each by one of its last names: without it, it is being imported by another thread.
+    if "numpy" in _unseen and hasattr(modules.get("numpy"), "sctypeDict"):
+        _reducers.update(arrays.reducers(modules["numpy"]))
+        _unseen.discard("numpy")
+    if "torch" in _unseen and hasattr(modules.get("torch"), "compile"):
         torch = modules["torch"]
-        # One of the last names: else it is being imported by another thread.
-        if hasattr(torch, "compile"):
-            _reducers[torch.Tensor] = _reduce_torch
-            _reducers[torch.nn.Parameter] = _reduce_parameter
-            _unseen.discard("torch")
-    if "jax" in _unseen and "jax" in modules:
-        kind = getattr(modules.get("jax._src.array"), "ArrayImpl", None)
-        if kind is not None:
-            _reducers[kind] = _reduce_jax
-            _unseen.discard("jax")
+        _reducers[torch.Tensor] = _reduce_torch
+        _reducers[torch.nn.Parameter] = _reduce_parameter
+        _unseen.discard("torch")
+    if "jax" in _unseen and hasattr(modules.get("jax._src.array"), "ArrayImpl"):
+        _reducers[modules["jax._src.array"].ArrayImpl] = _reduce_jax
+        _unseen.discard("jax")
     return _reducers
 
 
 def dispatch_table() -> dict[type, Reducer]:
-    """`reducers` beside those that `copyreg` knows: what a Pickler takes."""
+    """`reducers`, and those of `copyreg`: what a Pickler takes. Empty if there are no `reducers`."""
     global _table, _table_state
-    state = len(_reducers), len(copyreg.dispatch_table)
+    state = len(sys.modules), len(copyreg.dispatch_table)
     if state != _table_state:
-        _table, _table_state = {**copyreg.dispatch_table, **_reducers}, state
+        ours = reducers()
+        table = {**copyreg.dispatch_table, **ours} if ours else {}
+        _table = table if table != _table else _table
+        if not _unseen & sys.modules.keys():
+            _table_state = state
     return _table
 
 

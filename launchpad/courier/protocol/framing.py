@@ -80,10 +80,13 @@ ATTACH = BUILTIN_PREFIX + b"attach"
 MAGIC = 0xC7
 HEADER = struct.Struct("<BBHIQQQ")  # buffers and headers as one number: both 0 as a rule
 _HEADER_SIZE = HEADER.size
-_TAG = struct.Struct("<BH")
+_TAG, _LENGTH = struct.Struct("<BH"), struct.Struct("<Q")
 
 _TINY = 512  # up to here there is an unpacker for each size, made when it is needed
 SMALL = 64 << 10  # up to here a copy is cheaper than a second entry in the gather list
+SCRATCH_BYTES = (
+    80 << 10
+)  # room for what is worth a copy rather than a read of its own, and what describes it
 _DIRECT_FROM = 32 << 10  # from here a part is read into its own memory, past the scratch buffer
 
 _pack = HEADER.pack
@@ -126,7 +129,9 @@ def encode(
     extra = len(buffers) | len(header_data) << 16
     head = _pack(MAGIC, kind, len(method), extra, call_id, len(body), timeout_us)
     head += method + header_data
-    if buffers:
+    if len(buffers) == 1:
+        head += _LENGTH.pack(buffers[0].nbytes)
+    elif buffers:
         head += struct.pack(f"<{len(buffers)}Q", *[buffer.nbytes for buffer in buffers])
     if len(body) > SMALL:
         return [head, body, *buffers]
@@ -265,11 +270,13 @@ class FrameDecoder:
         return frames
 
     def received_alone(self, n: int) -> Fields | None:
-        """`received` for one small frame and nothing else, as nearly always; None otherwise.
+        """`received` for one frame without headers, and nothing else, as nearly always; None otherwise.
 
         None changes nothing: `received` then has to be called for the same `n`.
         """
-        unpack = _unpack_all[n if n <= _TINY else _HEADER_SIZE]
+        if n > _TINY:
+            return self._received_alone_larger(n)
+        unpack = _unpack_all[n]
         magic, kind, name_len, extra, call_id, body_len, timeout_us, body = unpack(self._scratch)
         # The lengths also say that the header itself is new, and not of the frame before.
         if (
@@ -280,11 +287,35 @@ class FrameDecoder:
             or not self.is_between_frames
         ):
             return None
-        if n > _TINY:
-            body = self._scratch[_HEADER_SIZE:n].tobytes()
         if name_len:
             return kind, call_id, body[:name_len], body[name_len:], (), timeout_us, b""
         return kind, call_id, b"", body, (), timeout_us, b""
+
+    def _received_alone_larger(self, n: int) -> Fields | None:
+        """With buffers, too."""
+        scratch = self._scratch
+        magic, kind, name_len, extra, call_id, body_len, timeout_us = _unpack_from(scratch)
+        if magic != MAGIC or kind not in KINDS or extra >> 16 or not self.is_between_frames:
+            return None
+        n_buffers = extra
+        table_at = _HEADER_SIZE + name_len
+        body_at = table_at + 8 * n_buffers
+        at = body_at + body_len
+        if at > n:
+            return None
+        buffers: list[Chunk] = []
+        if n_buffers:
+            lengths = struct.unpack_from(f"<{n_buffers}Q", scratch, table_at)
+            if at + sum(lengths) != n:
+                return None
+            for length in lengths:
+                buffers.append(memoryview(bytearray(scratch[at : at + length])))
+                at += length
+        elif at != n:
+            return None
+        method = scratch[_HEADER_SIZE:table_at].tobytes()
+        body = scratch[body_at : body_at + body_len].tobytes()
+        return kind, call_id, method, body, buffers or (), timeout_us, b""
 
     def _parse(self, frames: list[Fields]) -> bool:
         """Appends the small frames that are there; True when a large one was met, and set aside."""

@@ -12,8 +12,9 @@ Example:
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from launchpad.courier.light_dataclass import dataclass
 
 MAX_TOKEN_BYTES = 64
 

@@ -163,17 +163,18 @@ def _unmapped_uid() -> int:
 
 
 def _others_may_write(status: os.stat_result) -> bool:
-    of_group = status.st_mode & 0o020 and not _is_own_group(status.st_gid)
+    of_group = status.st_mode & 0o020 and not _is_own_group(status.st_gid, os.geteuid())
     return bool(status.st_mode & 0o002 or of_group)
 
 
-def _is_own_group(gid: int) -> bool:
+@functools.cache
+def _is_own_group(gid: int, uid: int) -> bool:
     """Whether this user is the group's only member: many systems give each user a group of the same name."""
     import grp
     import pwd
 
     try:
-        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
+        user, group = pwd.getpwuid(uid), grp.getgrgid(gid)
     except KeyError:
         return False
     return (user.pw_gid, user.pw_name) == (gid, group.gr_name) and {*group.gr_mem} <= {user.pw_name}

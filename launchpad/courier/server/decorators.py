@@ -17,9 +17,10 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
+
+from launchpad.courier.light_dataclass import dataclass
 
 F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K", bound=type)

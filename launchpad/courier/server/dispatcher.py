@@ -31,6 +31,7 @@ PROMISE = 254  # the body is a Promise, which will have the value
 ANSWERED_SEPARATELY = 253  # another thread answers
 
 _loads, _dumps = pickle.loads, pickle.dumps
+_loads_arrays, _SHORTEST = pickling.loads, pickling.SHORTEST
 _encode, _SCALARS = pickling.encode, pickling.SCALARS
 _here = call_stack.here
 
@@ -94,10 +95,10 @@ class Dispatcher:
                 fn = self._find_fallback(method)
             try:
                 if not buffers:
-                    args, kwargs = _loads(body)
+                    args, kwargs = _loads(body) if len(body) < _SHORTEST else _loads_arrays(body)
                 else:
                     try:
-                        args, kwargs = _loads(body, buffers=buffers)
+                        args, kwargs = _loads_arrays(body, buffers)
                     finally:  # from now on only the arguments keep shared memory mapped
                         if isinstance(buffers, framing.SharedChunks):
                             buffers.clear()

@@ -26,6 +26,7 @@ from launchpad.courier.server.dispatcher import (
     fit,
 )
 from launchpad.courier.server.thread_pool import FunctionJob, Job
+from launchpad.courier.shm import segments
 from launchpad.courier.streams.arguments import decode_count
 from launchpad.courier.telemetry.counters import MethodCounts
 from launchpad.courier.transport import stream_socket
@@ -53,8 +54,11 @@ class SerialConnection(ServerConnection):
 
     def __init__(self, sock: Socket, core: ServerCore, hello: handshake.ClientHello) -> None:
         super().__init__(sock, core, hello.peer)
-        self._decoder = framing.FrameDecoder(max_bytes=core.max_bytes)
+        self._decoder = framing.FrameDecoder(
+            max_bytes=core.max_bytes, most_scratch_bytes=framing.SCRATCH_BYTES
+        )
         self._takes_bytes = hello.max_bytes
+        self._most_at_once = min(hello.max_bytes, segments.WORTHWHILE - 1)
         self.caller = hello.peer.name
         self._counts = core.counts.of(hello.peer.name)
         self._spin = SpinWaiter(sock)
@@ -157,20 +161,25 @@ class SerialConnection(ServerConnection):
             kind, result, views = self._answer_in_context(frame, began)
         else:
             kind, result, views = self._answer_call(method, body, buffers)
-        if kind > _ERROR or views or len(result) > _SMALL:
+        n_out = 0 if kind > _ERROR else len(result)
+        if views:
+            n_out += sum([view.nbytes for view in views])
+        if kind > _ERROR or n_out > self._most_at_once or self._compresses:
             self._answer_specially(call_id, counts, began, n_in, (kind, result, views))
             return
         try:
-            reply = _pack(_MAGIC, kind, 0, 0, call_id, len(result), 0) + result
-            if (n := self._send(reply, _NO_SIGNAL)) != len(reply):
-                stream_socket.send_all(self.sock, [reply[n:]])
+            if views or n_out > _SMALL:
+                stream_socket.send_all(self.sock, framing.encode(kind, call_id, b"", result, views))
+            else:
+                reply = _pack(_MAGIC, kind, 0, 0, call_id, len(result), 0) + result
+                if (n := self._send(reply, _NO_SIGNAL)) != len(reply):
+                    stream_socket.send_all(self.sock, [reply[n:]])
         except OSError:
             kind = _ERROR  # the client has not received the result
             raise
         finally:  # as `counts.finish`: a call of it would cost as much again
             took_s = _monotonic() - began
             bucket = int(took_s * 1e6).bit_length()
-            n_out = len(result)
             if kind == _ERROR:
                 counts.errors += 1
             counts.total_s += took_s

@@ -46,7 +46,7 @@ FREED, RETIRED, NUMBER = 0, 8, 9  # words of the header
 HEADER_SIZE = mmap.PAGESIZE
 
 LARGE = 64 << 10  # a buffer from here on costs less in a segment than in the frame
-_WORTHWHILE = 256 << 10  # what a message has to have in large buffers
+WORTHWHILE = 256 << 10  # what a message has to have in large buffers
 MAX_BUFFERS = 3000  # more lengths might not fit into the headers, with what else there is to say
 
 _ALIGNMENT = 64
@@ -64,7 +64,7 @@ def is_worthwhile(buffers: Sequence[Chunk]) -> bool:
     if not buffers or len(buffers) > MAX_BUFFERS:
         return False
     sizes = [memoryview(buffer).nbytes for buffer in buffers]
-    return sum(size for size in sizes if size >= LARGE) >= _WORTHWHILE
+    return sum(size for size in sizes if size >= LARGE) >= WORTHWHILE
 
 
 def decode_descriptor(data: Chunk) -> tuple[int, int, bool]:

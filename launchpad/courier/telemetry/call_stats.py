@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.telemetry import prometheus
 from launchpad.courier.telemetry.counters import N_BUCKETS, Counts, EdgeCounts, MethodCounts
 

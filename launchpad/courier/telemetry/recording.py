@@ -26,11 +26,12 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
 from launchpad.courier.caller import Peer, own_peer
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.telemetry import registry, tracing

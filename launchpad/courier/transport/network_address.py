@@ -12,8 +12,9 @@ from __future__ import annotations
 import errno
 import re
 import socket
-from dataclasses import dataclass
 from typing import Any
+
+from launchpad.courier.light_dataclass import dataclass
 
 TCP, GRPC = "tcp", "grpc"
 INPROCESS = "inproc:"  # any text may follow

@@ -7,9 +7,9 @@ processes: one of them may be the one which is to answer.
 
 It keeps the interpreter meanwhile, so that to other threads a quick call is like a short computation.
 If each call let go of it, threads that call at the same time would mostly wake each other in vain.
-After 128 answers, about a millisecond, it sleeps once: a thread that waits for the interpreter has it then.
-One that spins for longer lets go of it between two polls: it may be another thread of its process that is
-to answer.
+After 128 answers, about a millisecond, it lets go of it while it polls for the next one: a thread that waits
+for the interpreter has it then. To sleep for that answer would be the 99th percentile of all calls.
+One that spins for longer always does: it may be another thread of its process that is to answer.
 
 It does not spin for long when that does not help: after a spin in vain it sleeps the next time, then the
 next 3, 7, … times. A thread that keeps others from computing, or shares its processor with
@@ -30,10 +30,10 @@ from typing import Any
 from launchpad.courier.transport.stream_socket import NO_SIGNAL, Socket, has_pending, raw_of
 
 WINDOW_S = 50e-6  # to spin
-_LARGE = 64 << 10  # a caller that takes so much at once does not wait for a small answer
+_LARGE = 128 << 10  # a caller that takes so much at once does not wait for a small answer
 _MOST_SLEEPS = 63  # in a row, after spinning in vain
 _STREAK = 32  # answers in a row; then it checks whether it is in the way of others
-_STREAKS = 4  # then it sleeps once
+_STREAKS = 4  # then it lets go of the interpreter once
 _SHARE = 0.35  # of that time: other threads that computed so much would have computed more
 _BACKOFF, _MAX_BACKOFF = 1024, 65536  # sleeps in a row, if so
 _TOLERATED_S = 20e-6  # lost by an answer: sleeping would lose about as much
@@ -58,6 +58,10 @@ def find_library(*, keeps_interpreter: bool) -> Any:
         return None
 
 
+def _wait_with(library: Any) -> tuple[Any, Any]:
+    return getattr(library, "sched_yield", None), getattr(library, "recv", None)
+
+
 class SpinWaiter:
     """Sends and receives on a socket, for one thread at a time, which alone may close it.
 
@@ -78,18 +82,19 @@ class SpinWaiter:
         "_hits",
         "_is_plain",
         "_last_sleeps",
+        "_lets_go",
         "_other_threads_s",
         "_place",
         "_raw",
         "_sleeps",
         "_sock",
         "_streaks",
-        "_system_recv",
         "_system_send",
         "_thread",
+        "_wait",
+        "_wait_without",
         "_wasted_s",
         "_window_s",
-        "_yield_cpu",
     )
 
     def __init__(self, sock: Socket, window_s: float = WINDOW_S) -> None:
@@ -99,8 +104,10 @@ class SpinWaiter:
         self._window_s = window_s
         library = find_library(keeps_interpreter=window_s <= WINDOW_S)
         self._system_send: Any = getattr(library, "send", None)
-        self._system_recv: Any = getattr(library, "recv", None)
-        self._yield_cpu: Any = getattr(library, "sched_yield", None)
+        # What it calls by turns; and without the interpreter.
+        self._wait = _wait_with(library)
+        self._wait_without = _wait_with(find_library(keeps_interpreter=False))
+        self._lets_go = False
         self._sleeps = 0 if library is not None else sys.maxsize  # to come, in a row
         self._last_sleeps = 0
         self._backoff = _BACKOFF
@@ -130,7 +137,10 @@ class SpinWaiter:
 
             self._place = ctypes.byref(ctypes.c_char.from_buffer(buffer))
             self._buffer = buffer
-        offer, recv = self._yield_cpu, self._system_recv
+        offer, recv = self._wait
+        if self._lets_go:
+            self._lets_go = False
+            offer, recv = self._wait_without
         fileno, place, n_bytes, flags = self._raw.fileno, self._place, len(buffer), _DONTWAIT
         if not self._is_plain:
             if has_pending(self._sock):
@@ -159,13 +169,13 @@ class SpinWaiter:
         return n if self._is_plain else self._sock.recv_into(buffer)
 
     def _end_streak(self) -> None:
-        """Sleeps for a while if it is in the way of others; once, if it has not slept for long."""
+        """Sleeps for a while if it is in the way of others; lets them have the interpreter now and then."""
         took_s = _monotonic() - self._began
         other_threads_s = _process_time() - _thread_time() - self._other_threads_s
         # What took longer was interrupted, by other threads.
         is_one_piece = took_s < _STREAK * self._window_s and self._thread == get_ident()
         self._streaks += 1
-        self._sleeps = int(self._streaks % _STREAKS == 0)
+        self._lets_go = self._streaks % _STREAKS == 0
         if (is_one_piece and other_threads_s > _SHARE * took_s) or self._wasted_s > _MAX_WASTED_S:
             self._sleeps = self._backoff
             self._backoff = min(2 * self._backoff, _MAX_BACKOFF)

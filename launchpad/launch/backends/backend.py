@@ -23,7 +23,7 @@ from __future__ import annotations
 import abc
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from launchpad.errors import LaunchError
 from launchpad.events import Event
@@ -131,6 +131,9 @@ class Backend(abc.ABC):
             def create_workers(self, plan, run, report) -> lp.Workers:
                 return MyWorkers(plan, run, report)
     """
+
+    early: Any = None
+    """What the launch has started before it had a plan, to save time; only the backend knows what it is."""
 
     max_payload_bytes: int = 1 << 30
     """The largest executable, in bytes, that it carries to a worker."""

@@ -9,7 +9,6 @@ Threads and processes share this; how a worker is kept to what it was given is t
 from __future__ import annotations
 
 import importlib.util
-import math
 import os
 import sys
 import time
@@ -20,14 +19,13 @@ from launchpad.errors import DefinitionError, LaunchError
 from launchpad.launch.backends.backend import Backend
 from launchpad.launch.devices import inventory, out_of_memory, shortage
 from launchpad.launch.devices.allocation import UNIT, GpuRequest, allocate
+from launchpad.launch.devices.cpus import number_of_cpus
 from launchpad.launch.devices.device import NONE_VISIBLE, VISIBLE, Device, listed, visible
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.rundir import claims
 from launchpad.launch.rundir.claims import ClaimRecord
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.resources import counted, in_words
-
-OPENMP_THREADS = "OMP_NUM_THREADS"
 
 _RELEASE_WAIT_S = 5.0
 """How long a launch waits for the GPUs of a run whose launcher has ended; its workers end with that."""
@@ -206,24 +204,3 @@ def _check_cpus_and_memory(workers: Sequence[WorkerPlan]) -> None:
             f"{shortage.demand(words, in_words(total))}, this host has {in_words(most)} of memory. Give"
             " fewer replicas, or smaller Resources(memory=…)."
         )
-
-
-def number_of_threads(worker: WorkerPlan, num_workers: int) -> int:
-    """How many threads of BLAS and OpenMP a worker is given.
-
-    Args:
-        num_workers: How many share this host's CPUs.
-    """
-    inherited = os.environ.get(OPENMP_THREADS, "")
-    if worker.resources.cpus is not None:
-        return math.ceil(worker.resources.cpus)
-    if inherited.isdigit():  # Ray sets it, which knows how many workers share a node
-        return max(1, int(inherited))
-    return max(1, number_of_cpus() // num_workers)
-
-
-def number_of_cpus() -> int:
-    """Those that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -16,8 +16,8 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.launch.devices.device import Device
 
 UNIT = 10_000

@@ -11,8 +11,8 @@ GPU-8f3a,MIG-…  by uuid, or the beginning of one
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import DefinitionError
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"

@@ -24,9 +24,9 @@ import errno
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import LaunchError
 
 HEADER = b"--- launchpad: what came before is in "

@@ -13,9 +13,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.launch.logs import log_files
 
 _CHUNK = 1 << 18

@@ -5,17 +5,23 @@
                refresh()          gives them to the flags that exist by now: called before user code runs
 
 A flag of the launching script itself exists in no module that a worker imports, and is defined anew. Flags
-and holders among a node's arguments, or used by functions of the script, travel by name (`REDUCERS`).
+and holders among a node's arguments, or used by functions of the script, travel by name (`reduced`).
+
+Where nothing has imported absl's flags, they are not imported here either.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+import pickle
+import sys
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
 
-from absl import flags
+from launchpad.courier.light_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from absl import flags
 
 
 @dataclass
@@ -40,25 +46,26 @@ _expected = FlagValues()
 
 def capture(script: str) -> bytes:
     """The values in this process, pickled, as far as they can be; to absl `script` is its `sys.argv[0]`."""
+    captured = FlagValues()
+    absl_flags = _absl_flags()
+    if absl_flags is None or not absl_flags.FLAGS.is_parsed():
+        return pickle.dumps(captured)
     import cloudpickle
 
-    known, captured = flags.FLAGS, FlagValues()
-    if known.is_parsed():
-        captured.is_parsed = True
-        own = {flag.name for flag in known.flags_by_module_dict().get(script, [])}
-        for name in known:
-            value = known[name].value
-            if name in own or value != known[name].default:
-                with contextlib.suppress(Exception):  # it cannot be pickled
-                    cloudpickle.dumps(value)
-                    (captured.own if name in own else captured.values)[name] = value
+    known = absl_flags.FLAGS
+    captured.is_parsed = True
+    own = {flag.name for flag in known.flags_by_module_dict().get(script, [])}
+    for name in known:
+        value = known[name].value
+        if name in own or value != known[name].default:
+            with contextlib.suppress(Exception):  # it cannot be pickled
+                cloudpickle.dumps(value)
+                (captured.own if name in own else captured.values)[name] = value
     return cloudpickle.dumps(captured)  # type: ignore[no-any-return]
 
 
 def expect(values: bytes, args: tuple[str, ...]) -> None:
     """Remembers, in a worker's process, the values that `refresh` gives to flags."""
-    import pickle
-
     global _expected
     _expected = pickle.loads(values)
     _expected.args = args
@@ -68,6 +75,8 @@ def refresh() -> None:
     """Gives the expected values to the flags that are defined by now; nothing where none are expected."""
     if not _expected.is_parsed:
         return
+    from absl import flags
+
     for name in [name for name in _expected.own if name not in flags.FLAGS]:
         flags.DEFINE_string(name, None, "a flag of the launching script")
     defined = [name for name in _expected.values if name in flags.FLAGS]
@@ -79,15 +88,31 @@ def refresh() -> None:
     flags.FLAGS(["worker", *_expected.args], known_only=True)
 
 
+def reduced(value: Any) -> Any:
+    """How absl's FLAGS or a holder of a flag is pickled; NotImplemented for anything else."""
+    absl_flags = _absl_flags()
+    if absl_flags is not None:
+        if value is absl_flags.FLAGS:
+            return _values, ()
+        if isinstance(value, absl_flags.FlagHolder):
+            return _holder, (value.name,)
+    return NotImplemented
+
+
+def _absl_flags() -> Any:
+    """The module of absl, if it has been imported; another thread may import it just now."""
+    module = sys.modules.get("absl.flags")
+    return module if hasattr(module, "FLAGS") else None
+
+
+def _values() -> flags.FlagValues:
+    from absl import flags
+
+    return flags.FLAGS
+
+
 def _holder(name: str) -> flags.FlagHolder[Any]:
+    from absl import flags
+
     refresh()
     return flags.FlagHolder(flags.FLAGS, flags.FLAGS[name])
-
-
-REDUCERS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
-    (
-        flags.FlagValues,
-        lambda value: (getattr, (flags, "FLAGS")) if value is flags.FLAGS else NotImplemented,
-    ),
-    (flags.FlagHolder, lambda holder: (_holder, (holder.name,))),
-)

@@ -15,11 +15,11 @@ from __future__ import annotations
 import builtins
 import logging
 import os
-import subprocess
 import sys
 import warnings
-from dataclasses import dataclass
 from typing import Any
+
+from launchpad.courier.light_dataclass import dataclass
 
 HASH_SEED = "PYTHONHASHSEED"
 
@@ -79,6 +79,8 @@ class InterpreterSettings:
 
 def flags_here() -> list[str]:
     """-O, -X dev, -W and the like, as they were given to this interpreter."""
+    import subprocess
+
     # Private, but what multiprocessing uses for the same purpose; they are nowhere else.
     flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags", list)()
     return flags

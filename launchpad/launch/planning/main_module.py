@@ -16,12 +16,13 @@ import pickle
 import sys
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.machinery import ModuleSpec
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from launchpad.courier.codec import by_value
+from launchpad.courier.light_dataclass import dataclass
 
 CHILD_MAIN = "launchpad.launch.planning.child_main"
 

@@ -17,10 +17,11 @@ import io
 import pickle
 import types
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from launchpad.address import Address
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import DefinitionError, PayloadError
 from launchpad.executable import Code, Executable
 from launchpad.handle import ClientPickler, Handle, building
@@ -186,10 +187,8 @@ class _Pickler(ClientPickler):
                 f"{obj!r} was passed to another node; pass its handle: what program.add_node() returned,"
                 " or node.create_handle()"
             )
-        for kind, reduce in absl_flags.REDUCERS:
-            if isinstance(obj, kind):
-                return reduce(obj)
-        return super().reducer_override(obj)
+        of_absl = absl_flags.reduced(obj)
+        return super().reducer_override(obj) if of_absl is NotImplemented else of_absl
 
 
 def _loaded_code(code: bytes) -> Code:

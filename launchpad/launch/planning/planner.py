@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from launchpad import compat
 from launchpad.address import COURIER
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.edges.recording import Ordering
 from launchpad.errors import DefinitionError, PayloadError
 from launchpad.handle import handles_in

@@ -21,10 +21,11 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 
 from launchpad.courier.fork import drop_in_child
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.security import private_directory
 from launchpad.errors import LaunchError
 

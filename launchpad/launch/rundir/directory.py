@@ -30,9 +30,10 @@ import shutil
 import stat
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.security import keyring, published_token
 from launchpad.errors import LaunchError
 from launchpad.launch.logs.log_files import LogFiles, Rotation, number_of

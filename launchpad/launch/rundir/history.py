@@ -13,11 +13,12 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from launchpad import outcome
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.edges.stats import Edges, EdgeStats
 from launchpad.outcome import Outcome
 

@@ -12,10 +12,11 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.security import private_directory
 from launchpad.graph_picture import picture_of
 from launchpad.launch.rundir import locations

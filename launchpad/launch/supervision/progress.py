@@ -11,8 +11,9 @@ Of a short program that just works nothing is printed. Pure: the workers and the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.launch.supervision.worker_state import State, WorkerState
 
 _SLOW_START_S = _SLOW_RESTART_S = 3.0

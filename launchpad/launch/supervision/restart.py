@@ -6,10 +6,11 @@ Also here: what is said of a worker that is not started again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from launchpad import outcome
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.launch.supervision.worker_state import WorkerState
 from launchpad.outcome import STOPPED, SUCCEEDED, Outcome
 from launchpad.restart_policy import ALWAYS, NEVER, RestartPolicy

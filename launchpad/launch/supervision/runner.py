@@ -9,7 +9,6 @@ It is no daemon: a script whose last line is `lp.launch(program)` runs until thi
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import math
 import os
@@ -18,11 +17,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from launchpad.courier import WorkerFailed
+from launchpad.courier.client import retry
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import NotRunningError
-from launchpad.events import Debugged, EdgesCounted, Ended, Event, SpansRecorded, WorkerNote
+from launchpad.events import Debugged, EdgesCounted, Ended, Event, Ready, SpansRecorded, WorkerNote
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.logs.log_files import last_lines
 from launchpad.launch.output.printer import Output
@@ -60,7 +62,7 @@ _SIGNAL_S = 0.2
 pending, and does not interrupt the wait for a lock that follows. (CPython looks for signals before it.)"""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class StopRequest:
     """The script wants the program to stop."""
 
@@ -70,7 +72,7 @@ class StopRequest:
     """For the terminal."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class RestartRequest:
     """The user wants a worker to begin anew."""
 
@@ -78,12 +80,12 @@ class RestartRequest:
     reason: str
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class EndAwaited:
     """The script waits for the end of the program, for as long as it takes."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class CountsRequest:
     """The script wants to know what workers have counted of their calls."""
 
@@ -338,6 +340,10 @@ class Runner:
                             commands += recording.observe(workers, now)
                         if self._is_of_interest(message):
                             self._changed.notify_all()
+                    if isinstance(message, Ready):  # calls of this process wait for it
+                        ready = self.supervisor.workers[message.worker].plan
+                        for endpoint in ready.endpoints.values():
+                            retry.wake(endpoint)
                 self._execute(commands)
                 if self.inbox.empty():
                     self._execute(self.supervisor.overdue(time.monotonic()))
@@ -409,7 +415,7 @@ class Runner:
             log = self._directory.log(ended.worker, ended.attempt)
             if not ended.log_path and log.exists():  # it may have had no process that wrote one
                 lines = last_lines(log, _KEPT_LINES) if ended.is_failure or ended.hung else ()
-                ended = dataclasses.replace(ended, log_path=str(log), last_lines=lines)
+                ended = replace(ended, log_path=str(log), last_lines=lines)
             message = Ended(ended)
         return self.supervisor.on(message, now)
 

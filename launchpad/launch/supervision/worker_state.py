@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any
 
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.events import EdgesCounted, Returned
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.rundir.history import KEPT_ATTEMPTS, AttemptRecord

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
 from launchpad.address import COURIER
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import DefinitionError
 from launchpad.events import Event
 from launchpad.launch.backends.backend import Backend, Workers

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from launchpad import flags
+from launchpad import command_line
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.kubernetes import pod_status
 from launchpad.launch.backends.kubernetes.api import permissions
@@ -50,7 +50,7 @@ class Submitter:
     @classmethod
     def here(cls, settings: Settings) -> Submitter:
         code = archives.zipped(folder_of_script()) if settings.send_code else b""
-        return cls(LauncherInfo.here(), code, flags.termination_notice_s())
+        return cls(LauncherInfo.here(), code, command_line.termination_notice_s())
 
 
 def make(

@@ -11,11 +11,7 @@ of it.
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
-import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -24,17 +20,16 @@ from typing import Any
 
 from launchpad import outcome
 from launchpad.address import COURIER
-from launchpad.errors import LaunchError
 from launchpad.events import Event, WorkerNote
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.backends.local_host import LocalBackend, unused_gpus
-from launchpad.launch.backends.processes import exit_status, messages, os_process, worker_specs
+from launchpad.launch.backends.processes import forkserver_process, messages, worker_specs
 from launchpad.launch.backends.processes.exit_status import ProcessAttempt
 from launchpad.launch.backends.processes.forked_workers import ForkedWorkers
+from launchpad.launch.backends.processes.forkserver_process import ForkserverProcess
 from launchpad.launch.backends.processes.messages import SpecsReady
 from launchpad.launch.logs.log_files import last_lines
 from launchpad.launch.plan import LaunchPlan
-from launchpad.launch.planning.interpreter import HASH_SEED, InterpreterSettings
 from launchpad.launch.rundir.directory import RunDirectory, socket_name
 from launchpad.outcome import Outcome
 
@@ -55,7 +50,7 @@ class Processes(LocalBackend):
     ) -> Workers:
         if text := unused_gpus(plan.workers):
             report(WorkerNote(plan.workers[0].name, text))
-        return start_forkserver(plan, run, report)
+        return start_forkserver(plan, run, report, self.early)
 
 
 class TestProcesses(Processes):
@@ -69,23 +64,22 @@ class ProcessWorkers(ForkedWorkers):
     """The processes of one launch, whose forkserver is a process of its own.
 
     Args:
-        subreaper: The forkserver's parent; it ends as that does, when nothing of the launch is left.
-        control: The connection to the forkserver, which is also its lifeline.
+        process: The forkserver, which ends when nothing of the launch is left.
         log: What the subreaper and the forkserver print.
         preload: What the forkserver imports before it forks.
     """
 
     def __init__(
         self,
-        subreaper: subprocess.Popen[bytes],
-        control: socket.socket,
+        process: ForkserverProcess,
         report: Callable[[Any], None],
         stacks: Callable[[str], Path],
         log: Path,
         preload: Sequence[str] = (),
     ):
         super().__init__(self._send, report, stacks)
-        self._subreaper, self._control, self._log = subreaper, control, log
+        self._process, self._log = process, log
+        self._subreaper, self._control = process.subreaper, process.control
         self._preload = preload
         self._has_forked = self._is_given_up = False
         self._writing = threading.Lock()
@@ -122,6 +116,7 @@ class ProcessWorkers(ForkedWorkers):
         for message in messages.receive(self._control.fileno()):
             self.on(message)
         self._subreaper.wait()
+        self._process.keep_output(self._log)
         self.on_lost(self._lost_outcome)
 
     def _lost_outcome(self, attempt: ProcessAttempt) -> Outcome:
@@ -148,55 +143,36 @@ def start_forkserver(
     plan: LaunchPlan,
     run: RunDirectory,
     report: Callable[[Any], None],
+    early: ForkserverProcess | None = None,
     **overrides: Any,
 ) -> ProcessWorkers:
     """Starts the forkserver of a plan's workers, and does not wait until it runs.
 
     Args:
+        early: One that has been started before there was a plan; it is not used where the run holds what its
+            processes have to inherit.
         overrides: Fields of the `LaunchSpec` that come from a launcher on another host.
 
     Raises:
         LaunchError: it could not be started.
     """
-    if not sys.executable:  # Python is part of another program
-        raise LaunchError(
-            f"the workers' forkserver could not be started: sys.executable is {sys.executable!r}; set it to"
-            " the path of a Python interpreter, or launch with local_mt"
-        )
-    interpreter = overrides.setdefault("interpreter", InterpreterSettings.here())
+    if early is not None and not run.claimed():
+        process = early
+    else:
+        process = forkserver_process.start(overrides.get("interpreter"), run.claimed())
+    process.is_used = True
+    overrides.setdefault("interpreter", process.interpreter)
     try:
-        with (
-            open(worker_specs.create(), "wb") as file,
-            open(run.logs / _FORKSERVER_LOG, "ab") as log,
-            contextlib.ExitStack() as undo,
-        ):
-            ours, theirs = map(undo.enter_context, socket.socketpair())
-            with theirs:
-                inherited = theirs.fileno(), file.fileno()
-                process = subprocess.Popen(
-                    os_process.python_command(
-                        "subreaper:main",
-                        *inherited,
-                        os.getpid(),
-                        str(run.runtime),
-                        flags=interpreter.flags,
-                    ),
-                    env={**os.environ, HASH_SEED: interpreter.hash_seed},
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=(*inherited, *run.claimed()),
-                    start_new_session=True,
-                )
-            undo.callback(process.wait)
-            undo.callback(ours.close)  # so that it ends
-            own_log = Path(log.name)
-            workers = ProcessWorkers(process, ours, report, run.stacks, own_log, plan.preload)
+        with contextlib.ExitStack() as undo:
+            undo.callback(process.end)
+            log = run.logs / _FORKSERVER_LOG
+            workers = ProcessWorkers(process, report, run.stacks, log, plan.preload)
+            undo.pop_all()
             undo.callback(workers.close)
-            # While the interpreter starts.
-            workers.send(SpecsReady(worker_specs.write(file.fileno(), plan, run, **overrides)))
+            with process.specs as file:  # while the interpreter starts
+                index_length = worker_specs.write(file.fileno(), plan, run, **overrides)
+            workers.send(SpecsReady(index_length, str(log)))
             undo.pop_all()
             return workers
     except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
-        why = "; ".join(filter(None, (str(error), exit_status.limit_behind(error))))
-        raise LaunchError(f"the workers' forkserver could not be started: {why}") from error
+        raise forkserver_process.not_started(error) from error

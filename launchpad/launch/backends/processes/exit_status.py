@@ -19,9 +19,10 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from launchpad import outcome
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.launch.backends.processes.messages import ChildExited
 from launchpad.launch.devices import out_of_memory
 from launchpad.outcome import Outcome

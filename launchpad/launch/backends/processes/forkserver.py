@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import hmac  # noqa: F401  for each worker, which checks tokens with it
 import importlib
 import math
 import os
@@ -28,9 +29,11 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
+from launchpad.courier.light_dataclass import dataclass
+from launchpad.courier.security import private_directory
 from launchpad.events import Ended, ProcessStarted
 from launchpad.launch.backends.processes import (
     exit_status,
@@ -148,12 +151,19 @@ class ForkServer:
         """Executes a command of the launcher. In a worker's new process it raises InChild."""
         processes = self._processes
         match message:
-            case messages.SpecsReady(index_length):
+            case messages.SpecsReady(index_length, log):
+                if log:
+                    with contextlib.suppress(OSError), open(log, "ab") as opened:
+                        os.dup2(opened.fileno(), 1)
+                        os.dup2(opened.fileno(), 2)
                 self._index_length = index_length
                 self._launch_spec = worker_specs.load(self._file, index_length)
                 spec = self._launch_spec
                 for module in spec.modules:
                     importlib.import_module(module)
+                # Users and groups, which a worker looks up before it makes a socket: once for all.
+                with contextlib.suppress(OSError):
+                    private_directory.check_unchangeable(Path(min(spec.stacks.values())).parent)
                 if spec.preload:
                     self._cannot_fork = preload.import_all(spec.preload, spec.preload_threads)
                 # What is here now is never looked at by a worker's collector, so its pages stay shared.
@@ -239,7 +249,7 @@ class ForkServer:
         return bool(ended)
 
 
-def main(lifeline: int, file: int, parent_fd: int | None, runtime: str) -> NoReturn:
+def main(lifeline: int, file: int, parent_fd: int | None) -> NoReturn:
     """The forkserver's process."""
     os_process.become_subreaper()
     os_process.name_process("forkserver")
@@ -250,6 +260,6 @@ def main(lifeline: int, file: int, parent_fd: int | None, runtime: str) -> NoRet
         inheritance = in_child.args
     else:
         if not is_clean_exit:  # the launcher cannot do it any more
-            subreaper.clean_up(runtime)
+            subreaper.clean_up(file)
         os._exit(0)
     worker_process.forked(*inheritance)

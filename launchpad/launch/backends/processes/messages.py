@@ -22,17 +22,22 @@ import os
 import pickle
 import selectors
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from launchpad.courier.light_dataclass import dataclass
 
 _CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
 class SpecsReady:
-    """The file of specs is complete; its index is so long."""
+    """The file of specs is complete; its index is so long.
+
+    `log`: where what the forkserver prints goes from now on, if it is a process of its own.
+    """
 
     index_length: int
+    log: str = ""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import resource
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from typing import BinaryIO, cast
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -143,6 +144,15 @@ def ended_children(*, wait: bool = False) -> Iterator[tuple[int, int, int]]:
                 kill_group(pid)
             wait = False
             yield pid, status, usage.ru_maxrss * unit
+
+
+def anonymous_file(name: str) -> BinaryIO:
+    """An empty file, to write and to read, that no other process can open."""
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create(name, os.MFD_CLOEXEC), "w+b", buffering=0)
+    import tempfile
+
+    return cast(BinaryIO, tempfile.TemporaryFile(buffering=0))
 
 
 def name_process(name: str) -> None:

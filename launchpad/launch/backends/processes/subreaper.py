@@ -24,38 +24,43 @@ from __future__ import annotations
 import os
 import resource
 import select
-import shutil
 import signal
 from typing import NoReturn
 
 from launchpad.launch.backends.processes import os_process
 
+HEADER_BYTES = 4096
+"""The first part of the file with the workers' specs: the run's directory, as soon as there is one."""
 
-def main(lifeline: int, file: int, launcher: int, runtime: str) -> NoReturn:
+
+def main(lifeline: int, file: int, launcher: int) -> NoReturn:
     """The subreaper's process, and after a fork the forkserver's.
 
     Args:
         lifeline: The forkserver's connection to the launcher.
         file: The workers' specs.
         launcher: The process whose end ends this one.
-        runtime: The run's directory for sockets.
     """
     os_process.ignore_terminal()
     os_process.name_process("subreaper")
     if os.getppid() != launcher:  # it has ended; no worker has begun
-        shutil.rmtree(runtime, ignore_errors=True)
+        _remove_directory(file)
         os._exit(0)
     parent_fd = os_process.parent_pidfd(launcher)
     os_process.become_subreaper()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until there is a child to kill
     child = os.fork()
     if child == 0:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         os.setsid()  # what is sent to the forkserver's group is not meant for the subreaper
         from launchpad.launch.backends.processes import forkserver
 
-        forkserver.main(lifeline, file, parent_fd, runtime)
+        forkserver.main(lifeline, file, parent_fd)
     os.close(lifeline)  # or the launcher would not notice that the forkserver has ended
-    os.close(file)
     signal.signal(signal.SIGTERM, lambda number, frame: os.kill(child, signal.SIGKILL))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    import shutil  # noqa: F401  for the end, when there is no time to lose
+
     if parent_fd is not None and hasattr(os, "pidfd_open"):
         poll = select.poll()
         for fd in (parent_fd, os.pidfd_open(child)):
@@ -65,18 +70,33 @@ def main(lifeline: int, file: int, launcher: int, runtime: str) -> NoReturn:
     status = os.waitpid(child, 0)[1]
     if status:
         os_process.end_children()
-        clean_up(runtime)
+        clean_up(file)
     _end_like(os.waitstatus_to_exitcode(status))
 
 
-def clean_up(runtime: str) -> None:
+def header_with(directory: str) -> bytes:
+    """What the file begins with, so that this directory is removed."""
+    return os.fsencode(directory).ljust(HEADER_BYTES, b"\0")
+
+
+def _remove_directory(file: int) -> str:
+    """Removes the run's directory for sockets; empty where the launch has not come so far."""
+    directory = os.fsdecode(os.pread(file, HEADER_BYTES, 0).rstrip(b"\0"))
+    if directory:
+        import shutil
+
+        shutil.rmtree(directory, ignore_errors=True)
+    return directory
+
+
+def clean_up(file: int) -> None:
     """Removes the run's directory, and those of programs that its workers had launched."""
-    shutil.rmtree(runtime, ignore_errors=True)
-    from pathlib import Path
+    if directory := _remove_directory(file):
+        from pathlib import Path
 
-    from launchpad.launch.rundir.locations import sweep
+        from launchpad.launch.rundir.locations import sweep
 
-    sweep(Path(runtime).parent)
+        sweep(Path(directory).parent)
 
 
 def _end_like(code: int) -> NoReturn:

@@ -33,16 +33,15 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, cast
 
 from launchpad import context
 from launchpad.courier import keyring
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import Stopped
 from launchpad.events import Ended, Returned, WorkerNote
-from launchpad.launch.backends import local_host
 from launchpad.launch.backends.processes import (
     exit_status,
     messages,
@@ -57,12 +56,12 @@ from launchpad.launch.backends.processes.messages import (
     Phase,
 )
 from launchpad.launch.backends.processes.worker_specs import LaunchSpec
+from launchpad.launch.devices import cpus
 from launchpad.launch.devices.device import VISIBLE
 from launchpad.launch.logs.log_files import first_part
 from launchpad.launch.logs.log_writer import ProcessLog
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.planning import absl_flags
-from launchpad.launch.rundir import claims
 from launchpad.launch.supervision.worker_state import AnnounceGone, AnnounceWatermarks, StopWorker
 from launchpad.launch.worker import interpreter_exit
 from launchpad.launch.worker.worker import Worker, context_of
@@ -80,9 +79,7 @@ _READ_AT_START = ("PYTHON", "LD_", "DYLD_", "GLIBC_", "MALLOC_", "LANG", "LC_", 
 _LARGE_RESULT = 1 << 20
 """What is returned goes through the forkserver up to this size, else through a file."""
 
-_THREADS = (
-    f"{local_host.OPENMP_THREADS} MKL_NUM_THREADS OPENBLAS_NUM_THREADS NUMEXPR_NUM_THREADS".split()
-)
+_THREADS = f"{cpus.OPENMP_THREADS} MKL_NUM_THREADS OPENBLAS_NUM_THREADS NUMEXPR_NUM_THREADS".split()
 
 
 @dataclass(frozen=True)
@@ -149,10 +146,12 @@ def environment(plan: WorkerPlan, run_id: str, num_workers: int) -> dict[str, st
         run_id: The run that holds its GPUs.
         num_workers: How many share this host's CPUs.
     """
-    threads = local_host.number_of_threads(plan, num_workers)
+    threads = cpus.number_of_threads(plan.resources.cpus, num_workers)
     hints = {name: str(threads) for name in _THREADS if name not in os.environ}
     gpus = {VISIBLE: ",".join(plan.gpus)}
     if plan.gpus:
+        from launchpad.launch.rundir import claims
+
         gpus |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **claims.worker_environment(run_id)}
     return {**hints, **gpus, **plan.env}
 
@@ -226,7 +225,7 @@ def _prepare(plan: WorkerPlan, spec: LaunchSpec, log: ProcessLog, is_fork: bool)
     """Makes the process what the user's code expects to run in."""
     os.environ.update(environment(plan, spec.logs.directory.name, len(spec.workers)))
     if is_fork and spec.preload:
-        threads = os.environ.get(local_host.OPENMP_THREADS, "")
+        threads = os.environ.get(cpus.OPENMP_THREADS, "")
         preload.after_fork(int(threads) if threads.isdigit() else spec.preload_threads)
     if plan.cpus:
         with contextlib.suppress(OSError):  # a CPU has been taken away meanwhile

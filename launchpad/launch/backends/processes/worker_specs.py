@@ -1,25 +1,27 @@
 """Specs: all that the workers of one launch must know, in one file that has no name.
 
-    ┌ index (pickled LaunchSpec) ┬ payload of worker 0 ┬ payload of worker 1 ┬ …
-    0                            index_length
+    ┌ the run's directory ┬ index (pickled LaunchSpec) ┬ payload of worker 0 ┬ payload of worker 1 ┬ …
+    0                     4096              4096 + index_length
 
 The launcher writes it while the forkserver starts; the forkserver reads the index once, before it forks, so
 that every worker inherits it; a worker maps its own payload, however large, without the forkserver's help.
+The directory is what the subreaper removes.
 """
 
 from __future__ import annotations
 
 import mmap
-import os
 import pickle
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
 
 from launchpad.courier import keyring
-from launchpad.launch.backends import local_host
+from launchpad.courier.light_dataclass import dataclass
+from launchpad.launch.backends.processes import subreaper
+from launchpad.launch.devices import cpus
 from launchpad.launch.logs.log_files import LogFiles, Rotation
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.planning import absl_flags
@@ -76,16 +78,6 @@ class LaunchSpec:
     known_as: Mapping[str, str] = field(default_factory=dict)
 
 
-def create() -> int:
-    """The descriptor of an empty file that no other process can open."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("launchpad-specs", os.MFD_CLOEXEC)
-    import tempfile
-
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
-
-
 def write(fd: int, plan: LaunchPlan, run: RunDirectory, **overrides: Any) -> int:
     """Writes the specs of a launch, and returns the length of their index.
 
@@ -114,24 +106,26 @@ def write(fd: int, plan: LaunchPlan, run: RunDirectory, **overrides: Any) -> int
         modules=plan.modules,
         preload=plan.preload,
         preload_threads=min(
-            (local_host.number_of_threads(w, len(names)) for w in plan.workers), default=1
+            (cpus.number_of_threads(w.resources.cpus, len(names)) for w in plan.workers), default=1
         ),
     )
     index = pickle.dumps(replace(launch_spec, **overrides), protocol=5)
     with open(fd, "wb", closefd=False) as file:
-        file.writelines((index, *(worker.payload for worker in plan.workers)))
+        directory = subreaper.header_with(str(run.runtime))
+        file.writelines((directory, index, *(worker.payload for worker in plan.workers)))
     return len(index)
 
 
 def load(fd: int, index_length: int) -> LaunchSpec:
     """The index."""
-    return cast(LaunchSpec, pickle.loads(_mapped(fd, 0, index_length)))
+    return cast(LaunchSpec, pickle.loads(_mapped(fd, subreaper.HEADER_BYTES, index_length)))
 
 
 def plan_of(fd: int, index_length: int, launch_spec: LaunchSpec, worker: str) -> WorkerPlan:
     """The plan of one worker, its payload mapped from the file."""
     offset, length = launch_spec.payloads[worker]
-    payload = cast(bytes, _mapped(fd, index_length + offset, length))
+    begin = subreaper.HEADER_BYTES + index_length
+    payload = cast(bytes, _mapped(fd, begin + offset, length))
     return replace(launch_spec.workers[worker], payload=payload)
 
 

@@ -166,7 +166,8 @@ class WorkerPod:
         run.make_runtime()
         self._tail = Tail(run.log(self._name, self._attempt))
         places = state_places(asked, config.state, str(self._state))
-        file = worker_specs.create()
+        with os_process.anonymous_file("launchpad-specs") as specs:
+            file = os.dup(specs.fileno())
         self._forkserver = ForkServer(file)
         self._workers = ForkedWorkers(self._forkserver.execute_in_order, self._on, run.stacks)
         self._forkserver.say = self._workers.on

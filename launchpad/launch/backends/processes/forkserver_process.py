@@ -1,0 +1,113 @@
+"""The forkserver's process, as a launcher starts it: it imports while the launch is planned.
+
+    start ──▶ interpreter ── subreaper ── forkserver imports ── serves ──▶ workers
+    launch ── plans, makes the run's directories ── writes the specs ──┘
+
+Nothing in here knows of the plan, and little is imported: this is the first thing that a launch does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from launchpad.errors import LaunchError
+from launchpad.launch.backends.processes import os_process
+from launchpad.launch.planning.interpreter import HASH_SEED, InterpreterSettings
+
+
+class ForkserverProcess:
+    """It, with what connects it with this process.
+
+    Attributes:
+        subreaper: The forkserver's parent; it ends as that does.
+        control: The connection to the forkserver, which is also its lifeline.
+        specs: The file into which the specs of the workers are to be written, for `worker_specs`.
+        interpreter: What it has taken over from this interpreter, and its workers will.
+        is_used: Whether workers are started by it, and end it.
+    """
+
+    def __init__(
+        self,
+        subreaper: subprocess.Popen[bytes],
+        control: socket.socket,
+        specs: BinaryIO,
+        output: BinaryIO,
+        interpreter: InterpreterSettings,
+    ) -> None:
+        self.subreaper, self.control, self.specs = subreaper, control, specs
+        self.interpreter = interpreter
+        self.is_used = False
+        self._output = output
+
+    def keep_output(self, log: Path) -> None:
+        """Appends to its log what it has printed before it opened that; called when it has ended."""
+        with self._output as output, contextlib.suppress(OSError):
+            output.seek(0)
+            if text := output.read():
+                with log.open("ab") as file:
+                    file.write(text)
+
+    def end(self) -> None:
+        """Ends it, before it has been sent anything."""
+        for each in (self.control, self.specs, self._output):
+            each.close()
+        self.subreaper.terminate()
+        self.subreaper.wait()
+
+
+def start(
+    interpreter: InterpreterSettings | None = None, inherited: Sequence[int] = ()
+) -> ForkserverProcess:
+    """Starts it, and does not wait until it runs.
+
+    Args:
+        interpreter: That of the launching script, if that is on another host.
+        inherited: Descriptors that all its processes keep.
+
+    Raises:
+        LaunchError: it could not be started.
+    """
+    if not sys.executable:  # Python is part of another program
+        raise LaunchError(
+            f"the workers' forkserver could not be started: sys.executable is {sys.executable!r}; set it to"
+            " the path of a Python interpreter, or launch with local_mt"
+        )
+    if interpreter is None:
+        interpreter = InterpreterSettings.here()
+    try:
+        with contextlib.ExitStack() as undo:
+            specs = undo.enter_context(os_process.anonymous_file("launchpad-specs"))
+            output = undo.enter_context(os_process.anonymous_file("launchpad-output"))
+            ours, theirs = map(undo.enter_context, socket.socketpair())
+            with theirs:
+                kept = theirs.fileno(), specs.fileno()
+                process = subprocess.Popen(
+                    os_process.python_command(
+                        "subreaper:main", *kept, os.getpid(), flags=interpreter.flags
+                    ),
+                    env={**os.environ, HASH_SEED: interpreter.hash_seed},
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    pass_fds=(*kept, *inherited),
+                    start_new_session=True,
+                )
+            undo.pop_all()
+            return ForkserverProcess(process, ours, specs, output, interpreter)
+    except OSError as error:
+        raise not_started(error) from error
+
+
+def not_started(error: Exception) -> LaunchError:
+    """Why there is no forkserver."""
+    from launchpad.launch.backends.processes import exit_status
+
+    why = "; ".join(filter(None, (str(error), exit_status.limit_behind(error))))
+    return LaunchError(f"the workers' forkserver could not be started: {why}")

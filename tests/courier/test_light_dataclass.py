@@ -1,0 +1,124 @@
+"""Dataclasses that take little time to import behave as those of the standard library."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+from typing import Any
+
+import pytest
+
+from launchpad.courier import light_dataclass
+
+
+@dataclasses.dataclass(frozen=True)
+class Theirs:
+    """Of the standard library."""
+
+    name: str
+    number: int = 1
+    items: list[int] = dataclasses.field(default_factory=list, compare=False)
+    secret: str = dataclasses.field(default="", repr=False)
+
+
+@light_dataclass.dataclass(frozen=True)
+class Ours:
+    """The same."""
+
+    name: str
+    number: int = 1
+    items: list[int] = dataclasses.field(default_factory=list, compare=False)
+    secret: str = dataclasses.field(default="", repr=False)
+
+
+@light_dataclass.dataclass
+class Changing:
+    """Not frozen, and so without a hash."""
+
+    name: str
+    length: int = dataclasses.field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.length = len(self.name)
+
+    def __repr__(self) -> str:
+        return "its own"
+
+
+@light_dataclass.dataclass(eq=False)
+class Unique:
+    """Equal to itself only."""
+
+    name: str
+
+
+both = pytest.mark.parametrize("kind", [Theirs, Ours])
+
+
+@both
+def test_fields_have_their_values_or_defaults(kind: Any) -> None:
+    one = kind("a", items=[1])
+
+    assert dataclasses.asdict(one) == {"name": "a", "number": 1, "items": [1], "secret": ""}
+    assert list(vars(one)) == ["name", "number", "items", "secret"]
+    assert kind("a").items is not kind("a").items
+    assert repr(one) == f"{kind.__name__}(name='a', number=1, items=[1])"
+
+
+@both
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [((), {}), (("a",), {"name": "b"}), (("a",), {"nmae": "b"}), (("a", 1, [], "", 5), {})],
+)
+def test_wrong_arguments_are_refused(
+    kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    with pytest.raises(TypeError):
+        kind(*args, **kwargs)
+
+
+@both
+def test_a_frozen_one_is_compared_and_hashed_by_what_is_compared_and_cannot_change(
+    kind: Any,
+) -> None:
+    one = kind("a", items=[1])
+
+    assert one == kind("a", items=[2]) != kind("b")
+    assert hash(one) == hash(kind("a"))
+    assert one != Changing("a")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.name = "b"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.another = "b"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        del one.name
+
+
+@both
+def test_it_can_be_replaced_matched_copied_and_pickled(kind: Any) -> None:
+    one = kind("a", 2)
+
+    match one:
+        case kind(name, number):
+            assert (name, number) == ("a", 2)
+        case _:
+            pytest.fail("it has its fields by position")
+    assert dataclasses.replace(one, number=3) == kind("a", 3)
+    assert copy.deepcopy(one) == pickle.loads(pickle.dumps(one)) == one
+
+
+def test_methods_of_its_own_stay_and_one_that_can_change_has_no_hash() -> None:
+    one = Changing("abc")
+    one.name = "abcd"
+
+    assert (one.length, repr(one)) == (3, "its own")
+    with pytest.raises(TypeError):
+        hash(one)
+
+
+def test_without_eq_each_is_equal_to_itself_only() -> None:
+    one = Unique("a")
+
+    assert one in {one}
+    assert one != Unique("a")
