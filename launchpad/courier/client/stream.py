@@ -344,6 +344,8 @@ class ArgumentSender:
             if outgoing.is_async:
                 try:
                     self._runner.run(self._pull_async())
+                except OSError:
+                    raise
                 except BaseException as error:  # it was cancelled, or its loop is closed
                     outgoing.fail(error)
             else:
@@ -353,11 +355,17 @@ class ArgumentSender:
                 connection.queue.wait_until_writable(1.0)
 
     async def _pull_async(self) -> None:
+        """Sends items until the thread has to wait for credit, or for room in the socket."""
         import asyncio
 
+        outgoing = self._outgoing
         self._pull_task = asyncio.current_task()
         try:
-            await self._outgoing.pull_async(self._flush_soon)  # nothing, if it is cancelled already
+            while not outgoing.is_cancelled and outgoing.has_credit:
+                await outgoing.pull_async(self._flush_soon)
+                outgoing.put_waiting()
+                if not self._call.connection.queue.flush_all():
+                    return
         finally:
             self._pull_task = None
 

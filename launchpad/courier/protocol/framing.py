@@ -274,7 +274,7 @@ class FrameDecoder:
         return frames
 
     def received_alone(self, n: int) -> Fields | None:
-        """`received` for one frame and nothing else, as nearly always; None where it is not that.
+        """`received` for one frame without headers, and nothing else, as nearly always; None otherwise.
 
         None changes nothing: `received` then has to be called for the same `n`.
         """
@@ -299,16 +299,15 @@ class FrameDecoder:
         """With buffers, too."""
         scratch = self._scratch
         magic, kind, name_len, extra, call_id, body_len, timeout_us = _unpack_from(scratch)
-        if magic != MAGIC or kind not in KINDS or not self.is_between_frames:
+        if magic != MAGIC or kind not in KINDS or extra >> 16 or not self.is_between_frames:
             return None
-        headers_at = _HEADER_SIZE + name_len
-        table_at = headers_at + (extra >> 16)
-        n_buffers = extra & 0xFFFF
+        n_buffers = extra
+        table_at = _HEADER_SIZE + name_len
         body_at = table_at + 8 * n_buffers
         at = body_at + body_len
         if at > n:
             return None
-        buffers = []
+        buffers: list[Chunk] = []
         if n_buffers:
             lengths = struct.unpack_from(f"<{n_buffers}Q", scratch, table_at)
             if at + sum(lengths) != n:
@@ -318,10 +317,9 @@ class FrameDecoder:
                 at += length
         elif at != n:
             return None
-        method = scratch[_HEADER_SIZE:headers_at].tobytes()
-        headers = scratch[headers_at:table_at].tobytes() if extra >> 16 else b""
+        method = scratch[_HEADER_SIZE:table_at].tobytes()
         body = scratch[body_at : body_at + body_len].tobytes()
-        return kind, call_id, method, body, buffers, timeout_us, headers
+        return kind, call_id, method, body, buffers or (), timeout_us, b""
 
     def _parse(self, frames: list[Fields]) -> bool:
         """Appends the small frames that are there; True when a large one was met, and set aside."""

@@ -157,7 +157,6 @@ class AsyncPump:
                 await self._wait(lambda: outgoing.has_credit)
                 await outgoing.pull_async(self._flush_soon)
                 self._flush()
-                await asyncio.sleep(0)  # the loop has other tasks
             await self._wait(lambda: True)
         except OSError:
             pass  # the consumer is gone

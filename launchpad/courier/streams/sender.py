@@ -80,6 +80,7 @@ class StreamSender:
             False  # the other side takes more at once than any frame of several items has
         )
         self._n_quick = 0  # items in a row
+        self._yield_at = 0.0  # when the event loop is to run its other tasks
         self._iterator = iterator
         self._trace = b"" if call_context is None else call_context.trace
         deadline = None if call_context is None else call_context.deadline
@@ -142,11 +143,18 @@ class StreamSender:
         """`pull`, for an async iterator.
 
         When an item begins to wait, `put_soon()` is called, which has the event loop call `put_waiting` as
-        soon as it runs anything else. So no item waits for one for which the iterator itself waits.
+        soon as it runs anything else. So no item waits for one for which the iterator itself waits. The
+        loop does so every millisecond, even if the iterator waits for nothing.
         """
+        import asyncio
+
         most, room = self._begin_frame(), SHARED_ITEMS
         step, add = self._iterator.__anext__, self._add
         now = _monotonic()
+        if now >= self._yield_at:
+            await asyncio.sleep(0)
+            now = _monotonic()
+            self._yield_at = now + _HOLD_S
         until = now + _HOLD_S
         for _ in range(0 if self.is_cancelled else most):
             try:
@@ -156,11 +164,12 @@ class StreamSender:
             # A CancelledError goes on: it is ours.
             except (Exception, SystemExit, KeyboardInterrupt) as error:
                 return self._put_end(pickling.encode_error(error))
-            if not self._waiting:
+            before, now = now, _monotonic()
+            is_last = now - before >= _QUICK_S or now >= until or self.is_cancelled
+            if not is_last and not self._waiting:
                 put_soon()
             room -= add(item)
-            before, now = now, _monotonic()
-            if now - before >= _QUICK_S or room <= 0 or now >= until or self.is_cancelled:
+            if is_last or room <= 0:
                 return None
         return None
 
