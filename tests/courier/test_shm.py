@@ -187,6 +187,14 @@ def test_large_and_small_buffers_of_one_message_keep_their_order(client) -> None
         assert all(map(np.array_equal, result["arrays"], value["arrays"]))
 
 
+def test_a_longer_text_may_go_along_with_a_large_array(client) -> None:
+    for _ in range(2):
+        array, text = client.echo((numbers(MB), "x" * 1000))
+
+        assert np.array_equal(array, numbers(MB))
+        assert text == "x" * 1000
+
+
 def test_more_arrays_than_a_note_has_room_for_go_through_the_socket(client) -> None:
     arrays = [numbers(70_000, first=i) for i in range(3001)]
 

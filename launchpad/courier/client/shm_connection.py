@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from launchpad.courier.client.connection import ClientConnection
@@ -39,6 +40,7 @@ class ShmClientConnection(ClientConnection):
         self._shm = ShmSocket(sock)
         super().__init__(self._shm, peer.max_bytes, is_stale, address)
         self._receive = SpinWaiter(self._shm, WINDOW_S).receive
+        self._received_alone = partial(self._shm.open_alone, self._decoder, peer.max_bytes)
         self._peer = peer
         self._shared: SharedBuffers | None = None  # in flight
         # What they belong to, to be sent again through the socket if they are refused.

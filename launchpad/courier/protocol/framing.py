@@ -272,7 +272,7 @@ class FrameDecoder:
     def received_alone(self, n: int) -> Fields | None:
         """`received` for one frame and nothing else, as nearly always; None where it is not that.
 
-        None changes nothing: `received` then has to be called for the same `n`.
+        None changes nothing: `received` then may be called for the same `n`.
         """
         if n > _TINY:
             return self._received_alone_larger(n)
@@ -286,13 +286,13 @@ class FrameDecoder:
             or kind not in KINDS
             or not self.is_between_frames
         ):
-            return None
+            return self._received_alone_larger(n) if extra else None
         if name_len:
             return kind, call_id, body[:name_len], body[name_len:], (), timeout_us, b""
         return kind, call_id, b"", body, (), timeout_us, b""
 
     def _received_alone_larger(self, n: int) -> Fields | None:
-        """With buffers, too."""
+        """With headers and buffers, too."""
         scratch = self._scratch
         magic, kind, name_len, extra, call_id, body_len, timeout_us = _unpack_from(scratch)
         if magic != MAGIC or kind not in KINDS or not self.is_between_frames:

@@ -97,6 +97,18 @@ class ShmSocket(SocketWrapper):
         buffers = framing.SharedChunks(next(larges if n >= LARGE else smalls) for n in lengths)
         return kind, call_id, method, body, buffers, timeout_us, framing.encode_headers(found)
 
+    def open_alone(
+        self, decoder: framing.FrameDecoder, max_bytes: int, n: int
+    ) -> framing.Fields | None:
+        """`decoder.received_alone(n)`, with all buffers; None, too, where they cannot be had."""
+        frame = decoder.received_alone(n)
+        if frame is None or not frame[6]:
+            return frame
+        try:
+            return self.open(frame, max_bytes)
+        except (OSError, ProtocolError):
+            return None  # `received` says it again
+
     # What it is as a socket.
 
     def send(self, data: framing.Chunk, flags: int = 0) -> int:
