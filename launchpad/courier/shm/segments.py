@@ -64,7 +64,7 @@ def is_worthwhile(buffers: Sequence[Chunk]) -> bool:
     if not buffers or len(buffers) > MAX_BUFFERS:
         return False
     sizes = [memoryview(buffer).nbytes for buffer in buffers]
-    return sum(size for size in sizes if size >= LARGE) >= WORTHWHILE
+    return sum([size for size in sizes if size >= LARGE]) >= WORTHWHILE
 
 
 def decode_descriptor(data: Chunk) -> tuple[int, int, bool]:
@@ -79,6 +79,8 @@ def decode_descriptor(data: Chunk) -> tuple[int, int, bool]:
 
 def lay_out(lengths: Sequence[int]) -> tuple[list[int], int]:
     """The offset of each buffer of a message, and where the last one ends."""
+    if len(lengths) == 1:
+        return [HEADER_SIZE], HEADER_SIZE + lengths[0]
     offsets = []
     end = HEADER_SIZE
     for length in lengths:

@@ -28,6 +28,9 @@ from launchpad.courier.transport.stream_socket import Socket, SocketWrapper
 
 WINDOW_S = 300e-6  # to look out for an answer: about as long as megabytes take
 _MAX_FILES = 16  # that come with one read
+_TAG, _LENGTH = struct.Struct("<BH"), struct.Struct("<Q")
+_ONE = _TAG.pack(SEGMENT, DESCRIPTOR_SIZE + 8)  # begins the headers of a message with one buffer
+_ONE_SIZE = len(_ONE) + DESCRIPTOR_SIZE + 8
 _SPACE = socket.CMSG_SPACE(_MAX_FILES * 4)
 _CLOSE_ON_EXEC = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
 
@@ -66,7 +69,10 @@ class ShmSocket(SocketWrapper):
         descriptor, fd = self._peer_segments.describe(shared.lease)
         if fd is not None:
             self._fds.append(fd)
-        header = descriptor + struct.pack(f"<{len(shared.lengths)}Q", *shared.lengths)
+        lengths = shared.lengths
+        if len(lengths) == 1:
+            return _ONE + descriptor + _LENGTH.pack(lengths[0])
+        header = descriptor + struct.pack(f"<{len(lengths)}Q", *lengths)
         return framing.encode_headers({SEGMENT: header})
 
     def open(self, frame: framing.Fields, max_bytes: int) -> framing.Fields:
@@ -77,6 +83,12 @@ class ShmSocket(SocketWrapper):
         kind, call_id, method, body, small, timeout_us, descriptor = frame
         if not descriptor:
             return frame
+        if len(descriptor) == _ONE_SIZE and descriptor[: len(_ONE)] == _ONE and not small:
+            (length,) = _LENGTH.unpack_from(descriptor, _ONE_SIZE - 8)
+            if length >= LARGE and len(body) + length <= max_bytes:
+                receive = self._mapped_segments.receive
+                only = framing.SharedChunks(receive(descriptor[len(_ONE) : -8], (length,)))
+                return kind, call_id, method, body, only, timeout_us, b""
         found = framing.decode_headers(descriptor)
         if (header := found.pop(SEGMENT, None)) is None:
             return frame
