@@ -120,7 +120,8 @@ class ClientConnection:
         """The next frame. Raises OSError; BlockingIOError when the limit has passed."""
         reply = None
         while reply is None:
-            reply = self._received(self._receive(self._decoder.buffer))
+            n = self._receive(self._decoder.buffer)
+            reply = self._received_alone(n) or self._received(n)
         return reply
 
     def _received(self, n: int) -> framing.Fields | None:

@@ -59,7 +59,12 @@ class ShmClientConnection(ClientConnection):
         self._call = method, body, buffers, timeout_us, header_data
         self._shared = shared
         header_data += self._shm.describe(shared)
-        return super().exchange(method, body, shared.small, timeout_us, header_data)
+        chunks = framing.encode(
+            framing.CALL, 0, method, body, shared.small, timeout_us, header_data
+        )
+        self.is_sent = False
+        self._unsent = [memoryview(chunk) for chunk in chunks if len(chunk)]
+        return self.resume()
 
     @property
     def is_refused(self) -> bool:

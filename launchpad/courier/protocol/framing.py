@@ -160,7 +160,9 @@ def decode_headers(data: Chunk) -> dict[int, bytes]:
 
 def size(body: Chunk, buffers: Sequence[Chunk]) -> int:
     """Bytes of what a frame carries, without what it takes to say so."""
-    return len(body) + sum(memoryview(buffer).nbytes for buffer in buffers)
+    if len(buffers) == 1:
+        return len(body) + memoryview(buffers[0]).nbytes
+    return len(body) + sum([memoryview(buffer).nbytes for buffer in buffers])
 
 
 def is_goaway(frame: Fields) -> bool:
@@ -304,13 +306,14 @@ class FrameDecoder:
         at = body_at + body_len
         if at > n:
             return None
-        buffers = []
+        buffers: Sequence[Chunk] = ()
         if n_buffers:
             lengths = struct.unpack_from(f"<{n_buffers}Q", scratch, table_at)
             if at + sum(lengths) != n:
                 return None
+            buffers = found = []
             for length in lengths:
-                buffers.append(memoryview(bytearray(scratch[at : at + length])))
+                found.append(memoryview(bytearray(scratch[at : at + length])))
                 at += length
         elif at != n:
             return None

@@ -50,9 +50,8 @@ class MappedSegment:
             self._end = end
         with _lock:
             region, alive = self.region, _active.copy()
-            is_full = len(alive) >= MAX_LEASES or (
-                sum([each.end for each in alive]) + end > MAX_BYTES
-            )
+            in_use = end + sum([each.end for each in alive])
+            is_full = len(alive) >= MAX_LEASES or in_use > MAX_BYTES
             array = None if is_full else region.make_array()
             if array is not None:
                 lease = ReceivedLease(array, ReceivedLease.finish)
@@ -190,7 +189,12 @@ class MappedSegments:
         Raises ProtocolError for what no courier sends; OSError when the segment could not be had
         for lack of descriptors or memory: the message is lost then, but not the connection.
         """
-        number, serial, comes_with_fd = segments.decode_descriptor(descriptor)
+        return self.open(*segments.decode_descriptor(descriptor), lengths)
+
+    def open(
+        self, number: int, serial: int, comes_with_fd: bool, lengths: Sequence[int]
+    ) -> list[memoryview]:
+        """`receive`, of what a descriptor says."""
         mapping = self._known.get(number)
         if mapping is None:
             if comes_with_fd:  # the kernel drops what the process has no room for

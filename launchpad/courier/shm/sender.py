@@ -57,7 +57,10 @@ class Segment:
 
     @property
     def is_free(self) -> bool:
-        return self._words[FREED] == self.serial and self.holder is None
+        if self._words[FREED] != self.serial:
+            return False
+        lease = None if self._lease is None else self._lease()
+        return lease is None or lease.is_released
 
     @property
     def is_lost(self) -> bool:
@@ -104,7 +107,7 @@ class Segment:
         os.close(self.fd)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class SegmentLease:
     """Buffers in a segment, for one message.
 
@@ -209,7 +212,7 @@ class SegmentPool:
         segment = lease.segment
         try:
             for offset, buffer in zip(offsets, buffers, strict=True):
-                segment.write(offset, buffer.cast("B"))
+                segment.write(offset, buffer if buffer.format == "B" else buffer.cast("B"))
         except OSError:
             lease.release()
             self._drop(lambda each: each is segment)
@@ -264,15 +267,15 @@ class SharedBuffers(NamedTuple):
 
     lease: SegmentLease
     small: list[memoryview]  # the others, as they are
-    lengths: list[int]  # of all
+    lengths: Sequence[int]  # of all
 
     @classmethod
     def store(cls, buffers: Sequence[memoryview]) -> SharedBuffers | None:
         """Copies the large ones, of which there are some; None when there is no room for them."""
-        lengths = [buffer.nbytes for buffer in buffers]
-        if min(lengths) >= LARGE:
+        if len(buffers) == 1:
             lease = pool.store(buffers)
-            return None if lease is None else cls(lease, [], lengths)
+            return None if lease is None else cls(lease, [], lease.lengths)
+        lengths = [buffer.nbytes for buffer in buffers]
         lease = pool.store([buffer for buffer in buffers if buffer.nbytes >= LARGE])
         small = [buffer for buffer in buffers if buffer.nbytes < LARGE]
         return None if lease is None else cls(lease, small, lengths)

@@ -28,9 +28,11 @@ from launchpad.courier.transport.stream_socket import Socket, SocketWrapper
 
 WINDOW_S = 300e-6  # to look out for an answer: about as long as megabytes take
 _MAX_FILES = 16  # that come with one read
-_TAG, _LENGTH = struct.Struct("<BH"), struct.Struct("<Q")
-_ONE = _TAG.pack(SEGMENT, DESCRIPTOR_SIZE + 8)  # begins the headers of a message with one buffer
-_ONE_SIZE = len(_ONE) + DESCRIPTOR_SIZE + 8
+_LENGTH = struct.Struct("<Q")
+# The headers of a message with one buffer: tag, length, descriptor, the length of the buffer.
+_ONE = struct.Struct("<BHQQQQ")
+_ONE_SIZE, _ONE_LENGTH = _ONE.size, DESCRIPTOR_SIZE + 8
+_ONE_START = struct.pack("<BH", SEGMENT, _ONE_LENGTH)
 _SPACE = socket.CMSG_SPACE(_MAX_FILES * 4)
 _CLOSE_ON_EXEC = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
 
@@ -71,7 +73,7 @@ class ShmSocket(SocketWrapper):
             self._fds.append(fd)
         lengths = shared.lengths
         if len(lengths) == 1:
-            return _ONE + descriptor + _LENGTH.pack(lengths[0])
+            return _ONE_START + descriptor + _LENGTH.pack(lengths[0])
         header = descriptor + struct.pack(f"<{len(lengths)}Q", *lengths)
         return framing.encode_headers({SEGMENT: header})
 
@@ -83,12 +85,13 @@ class ShmSocket(SocketWrapper):
         kind, call_id, method, body, small, timeout_us, descriptor = frame
         if not descriptor:
             return frame
-        if len(descriptor) == _ONE_SIZE and descriptor[: len(_ONE)] == _ONE and not small:
-            (length,) = _LENGTH.unpack_from(descriptor, _ONE_SIZE - 8)
-            if length >= LARGE and len(body) + length <= max_bytes:
-                receive = self._mapped_segments.receive
-                only = framing.SharedChunks(receive(descriptor[len(_ONE) : -8], (length,)))
-                return kind, call_id, method, body, only, timeout_us, b""
+        if len(descriptor) == _ONE_SIZE and not small:
+            tag, size, number, serial, flag, n = _ONE.unpack(descriptor)
+            is_usual = tag == SEGMENT and size == _ONE_LENGTH and flag <= 1 and n >= LARGE
+            if is_usual and len(body) + n <= max_bytes:
+                only = self._mapped_segments.open(number, serial, bool(flag), (n,))
+                shared = framing.SharedChunks(only)
+                return kind, call_id, method, body, shared, timeout_us, b""
         found = framing.decode_headers(descriptor)
         if (header := found.pop(SEGMENT, None)) is None:
             return frame
