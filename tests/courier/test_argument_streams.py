@@ -107,14 +107,21 @@ def test_an_iterator_that_is_given_twice_is_one(serve, connect, address) -> None
 
 
 @pytest.mark.every_transport
+@pytest.mark.parametrize("is_async", [False, True])
 def test_items_that_the_client_makes_quickly_do_not_wait_for_a_slow_one(
-    serve, connect, address, gate
+    serve, connect, address, gate, is_async
 ) -> None:
     """Those that share a frame do not wait for one that does not come."""
 
     def items() -> Iterator[int]:
         yield from range(50)
         gate.wait()
+        yield 50
+
+    async def aitems() -> AsyncIterator[int]:
+        for i in range(50):
+            yield i
+        await asyncio.to_thread(gate.wait)
         yield 50
 
     def take(numbers: Iterator[int]) -> list[int]:
@@ -124,7 +131,8 @@ def test_items_that_the_client_makes_quickly_do_not_wait_for_a_slow_one(
 
     serve(address, take=take)
 
-    assert connect(address, call_timeout=20).take(items()) == list(range(51))
+    given = aitems() if is_async else items()
+    assert connect(address, call_timeout=20).take(given) == list(range(51))
 
 
 def test_arrays_and_other_arguments_go_with_it(serve, connect, address) -> None:

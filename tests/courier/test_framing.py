@@ -200,6 +200,32 @@ def test_a_frame_that_comes_alone_is_the_same_on_the_short_way(size: int) -> Non
     assert decoder.received(len(stream)) == [fields]
 
 
+def test_a_frame_that_comes_alone_with_its_buffers_is_cut_up_at_once() -> None:
+    sent = Frame(framing.RESULT, 7, b"name", _pattern(600), [_pattern(5000), b"", _pattern(7)], 9)
+    stream = encode(sent)
+    decoder = framing.FrameDecoder()
+    decoder.buffer[: len(stream)] = stream
+
+    fields = decoder.received_alone(len(stream))
+    decoder.buffer[: len(stream)] = bytes(len(stream))
+
+    assert fields is not None
+    assert fields[:4] == sent[:4]
+    assert [bytes(buffer) for buffer in fields[4]] == sent[4]
+    memoryview(fields[4][0])[:1] = b"!"  # it is ours
+
+
+def test_a_frame_with_headers_is_left_to_who_understands_them() -> None:
+    chunks = framing.encode(framing.CALL, 0, b"m", _pattern(600), (), 0, b"header")
+    stream = b"".join(chunks)
+    decoder = framing.FrameDecoder()
+    decoder.buffer[: len(stream)] = stream
+
+    assert decoder.received_alone(len(stream)) is None
+    ((*_, headers),) = decoder.received(len(stream))
+    assert bytes(headers) == b"header"
+
+
 def test_a_large_buffer_is_received_into_the_memory_that_the_frame_then_has() -> None:
     stream = encode(Frame(framing.RESULT, 1, b"", b"b", [_pattern(1 << 20)], 0))
     decoder = framing.FrameDecoder()

@@ -187,12 +187,15 @@ def test_large_and_small_buffers_of_one_message_keep_their_order(client) -> None
         assert all(map(np.array_equal, result["arrays"], value["arrays"]))
 
 
-def test_a_longer_text_may_go_along_with_a_large_array(client) -> None:
-    for _ in range(2):
-        array, text = client.echo((numbers(MB), "x" * 1000))
+@pytest.mark.parametrize("text_bytes", [0, 400, 600, 10_000])
+def test_what_stands_beside_a_large_array_may_be_of_any_size(client, text_bytes: int) -> None:
+    value = {"text": "x" * text_bytes, "array": numbers(MB)}
 
-        assert np.array_equal(array, numbers(MB))
-        assert text == "x" * 1000
+    result = client.echo(value)
+
+    assert result["text"] == value["text"]
+    assert np.array_equal(result["array"], value["array"])
+    assert is_shared(result["array"])
 
 
 def test_more_arrays_than_a_note_has_room_for_go_through_the_socket(client) -> None:

@@ -16,16 +16,12 @@ from launchpad.courier.caller import Peer
 from launchpad.courier.codec import pickling
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.server.dispatcher import UnclaimedStreams
-from launchpad.courier.streams import arguments, sender
-from launchpad.courier.streams.items import (
-    SHARED_BYTES,
-    SHARED_ITEMS,
-    decode_item,
-    decode_shared,
-)
+from launchpad.courier.streams import arguments, receiver, sender
+from launchpad.courier.streams.items import FRAME_BYTES, decode_item, decode_shared
 from launchpad.courier.streams.receiver import (
     ENDED,
     NOT_HERE,
+    QUICK_WINDOW_ITEMS,
     WINDOW_BYTES,
     WINDOW_ITEMS,
     StreamReceiver,
@@ -78,6 +74,24 @@ def decode(chunks) -> framing.Fields:
         data = data[n:]
     (frame,) = frames
     return frame
+
+
+class Clock:
+    """Stands still unless it is told otherwise."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(sender, "_monotonic", found)
+    monkeypatch.setattr(receiver, "_monotonic", found)
+    return found
 
 
 # Credits.
@@ -169,6 +183,24 @@ def test_an_item_without_credit_is_a_breach_of_the_protocol() -> None:
         incoming.receive(item)
 
 
+def test_the_window_is_larger_while_items_are_taken_quickly(clock) -> None:
+    ends = Wire(range(10**9))
+    ahead = []
+
+    for seconds in (0.0, 0.001, 0.0):  # for each item
+        for _ in range(2 * QUICK_WINDOW_ITEMS):
+            ends.pump()
+            clock.now += seconds
+            ends.take()
+        ends.pump()
+        ahead.append(ends.incoming.n_items - ends.incoming._counts.items)
+
+    quick, slow, quick_again = ahead
+    assert WINDOW_ITEMS // 2 < slow <= WINDOW_ITEMS
+    assert QUICK_WINDOW_ITEMS // 2 < quick <= QUICK_WINDOW_ITEMS
+    assert QUICK_WINDOW_ITEMS // 2 < quick_again <= QUICK_WINDOW_ITEMS
+
+
 @pytest.mark.parametrize("body", [b"", b"123", bytes(13)])
 def test_a_credit_that_is_none_is_a_breach_of_the_protocol(body: bytes) -> None:
     with pytest.raises(courier.ProtocolError):
@@ -176,23 +208,6 @@ def test_a_credit_that_is_none_is_a_breach_of_the_protocol(body: bytes) -> None:
 
 
 # Frames.
-
-
-class Clock:
-    """Stands still unless it is told otherwise."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
-    monkeypatch.setattr(sender, "_monotonic", found)
-    return found
 
 
 def test_items_that_come_quickly_share_frames_and_keep_their_order(clock) -> None:
@@ -275,7 +290,8 @@ def test_a_frame_that_items_share_is_limited_in_bytes_and_large_items_have_their
 
     sizes = [len(frame[3]) for frame in ends.frames]
     assert max(sizes) < 101_000
-    assert sorted(sizes)[-2] < 2 * SHARED_BYTES * SHARED_ITEMS / 8
+    assert sorted(sizes)[-2] < FRAME_BYTES
+    assert len(sizes) < 20
     assert [len(ends.take()) for _ in range(60)] == [3000] * 50 + [100_000] + [3000] * 9
 
 

@@ -152,13 +152,22 @@ def test_arrays_arrive_whole_private_and_writable(serve, connect, address) -> No
         batch["array"] += 1
 
 
-def test_items_that_are_made_quickly_do_not_wait_for_a_slow_one(serve, connect, address, gate):
+@pytest.mark.parametrize("is_async", [False, True])
+def test_items_that_are_made_quickly_do_not_wait_for_a_slow_one(
+    serve, connect, address, gate, is_async
+) -> None:
     def rows():
         yield from range(50)
         gate.wait()
         yield 50
 
-    serve(address, rows=rows)
+    async def arows():
+        for i in range(50):
+            yield i
+        await asyncio.to_thread(gate.wait)
+        yield 50
+
+    serve(address, rows=arows if is_async else rows)
     stream = connect(address, call_timeout=10).rows()
 
     first = [next(stream) for _ in range(50)]

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Generator
-from functools import partial
+from collections.abc import AsyncIterator, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
+from launchpad.courier.client.loop_pipeline import LoopCall
 from launchpad.courier.client.stream import Stream
+from launchpad.courier.codec import pickling
+from launchpad.courier.streams.receiver import NOT_HERE
 
 if TYPE_CHECKING:
     from launchpad.courier.client.channel import Channel
+
+_SCALARS = pickling.SCALARS
 
 
 class AioCall:
@@ -29,30 +33,39 @@ class AioCall:
     """
 
     def __init__(self, channel: Channel, method: bytes, /, *args: Any, **kwargs: Any) -> None:
-        self._submit = partial(channel.submit, method, *args, **kwargs)
-        self._method = method
+        self._channel, self._method, self._args, self._kwargs = channel, method, args, kwargs
         self._stream: AsyncStream | None = None
 
     def __await__(self) -> Generator[Any, None, Any]:
-        return self._call().__await__()
+        loop = asyncio.get_running_loop()
+        call = self._channel.submit_in_loop(loop, self._method, self._args, self._kwargs)
+        if type(call) is LoopCall:
+            if (waiter := call.wait_in(loop)) is not None:
+                try:
+                    yield from waiter
+                except BaseException:
+                    call.cancel()
+                    raise
+            result = call.result()
+        else:
+            result = yield from asyncio.wrap_future(call)
+        return AsyncStream(result) if type(result) is Stream else result
 
     def __aiter__(self) -> AioCall:
         return self
 
-    async def __anext__(self) -> Any:
-        if self._stream is None:
-            result = await self._call()
-            if not isinstance(result, AsyncStream):
-                raise TypeError(
-                    f"{self._method.decode()!r} returned a {type(result).__name__}, which is no stream: "
-                    "await the call in place of iterating over it"
-                )
-            self._stream = result
-        return await self._stream.__anext__()
+    def __anext__(self) -> Coroutine[Any, Any, Any]:
+        return self._first() if self._stream is None else self._stream.__anext__()
 
-    async def _call(self) -> Any:
-        result = await asyncio.wrap_future(self._submit())
-        return AsyncStream(result) if isinstance(result, Stream) else result
+    async def _first(self) -> Any:
+        result = await self
+        if not isinstance(result, AsyncStream):
+            raise TypeError(
+                f"{self._method.decode()!r} returned a {type(result).__name__}, which is no stream: "
+                "await the call in place of iterating over it"
+            )
+        self._stream = result
+        return await result.__anext__()
 
 
 class AsyncStream(AsyncIterator[Any]):
@@ -69,24 +82,18 @@ class AsyncStream(AsyncIterator[Any]):
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self._call = stream._call
+        self._take = self._call.incoming.take
 
     async def __anext__(self) -> Any:
-        is_here, item = self._call.try_take()
-        if is_here:
+        item = self._take()
+        if type(item) in _SCALARS:
             return item
-        now = time.monotonic()
-        deadline = self._call.options.find_deadline(now)
-        timeout = asyncio.timeout(None if deadline is None else max(0.0, deadline - now))
+        if item is NOT_HERE:
+            item = await self._wait_for_item()
         try:
-            async with timeout:
-                while not is_here:
-                    await self._wait()
-                    is_here, item = self._call.try_take()
-                return item
-        except TimeoutError:
-            if timeout.expired():  # else it is the stream's own
-                raise self._call.late() from None
-            raise
+            return self._call.decode_item(item)
+        except StopIteration:
+            raise StopAsyncIteration from None
 
     async def aclose(self) -> None:
         """Closes the server's iterator; iterating goes no further."""
@@ -97,6 +104,19 @@ class AsyncStream(AsyncIterator[Any]):
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+    async def _wait_for_item(self) -> Any:
+        """What `take` gives when there is something."""
+        now = time.monotonic()
+        deadline = self._call.options.find_deadline(now)
+        timeout = asyncio.timeout(None if deadline is None else max(0.0, deadline - now))
+        try:
+            async with timeout:
+                while (item := self._take()) is NOT_HERE:
+                    await self._wait()
+                return item
+        except TimeoutError:
+            raise self._call.late() from None
 
     async def _wait(self) -> None:
         """Until something has happened to the stream."""

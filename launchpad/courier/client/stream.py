@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from launchpad.courier.client.connection import ClientConnection
+from launchpad.courier.client.coroutine_runner import CoroutineRunner, LoopIsClosed
 from launchpad.courier.client.remote_server import SlowCallWatchdog
 from launchpad.courier.client.shared_connection import SharedConnection
 from launchpad.courier.codec import pickling
@@ -28,6 +29,8 @@ from launchpad.courier.streams.receiver import ENDED, NOT_HERE, StreamReceiver, 
 from launchpad.courier.streams.sender import StreamSender, show_close_error
 
 if TYPE_CHECKING:
+    import asyncio
+
     from launchpad.courier.client.channel import SocketChannel
 
 _SCALARS = pickling.SCALARS
@@ -56,9 +59,10 @@ class Stream(Iterator[Any]):
                 if wanted(row):
                     break
 
-    The server makes items from the call on, at most a window (64 items, 8 MiB) ahead of what has
-    been taken here. The end of the server's iterator ends this one; its exception is raised here,
-    after all items before it. When the connection is lost, StreamBroken is raised.
+    The server makes items from the call on, at most a window ahead of what has been taken here: 64 items,
+    or 1,024 while they are made and taken within 25 µs each, and 8 MiB. The end of the server's iterator
+    ends this one; its exception is raised here, after all items before it. When the connection is lost,
+    StreamBroken is raised.
 
     `close`, the end of the block, or dropping the stream closes the server's iterator: the `finally`
     of a generator runs. The client's timeout limits the call and the wait for each item; past it
@@ -106,6 +110,7 @@ class StreamCall:
         connection: ClientConnection,
         method: bytes,
         arguments: Sequence[StreamSender],
+        loop: asyncio.AbstractEventLoop | None,
     ) -> None:
         self._method = method
         self._peer = channel.peer
@@ -119,7 +124,10 @@ class StreamCall:
         self.listener: StreamEndListener | None = None
         self._address = connection.address  # another one than the peer's, if the server has moved
         name = f"courier-stream-{self._peer.label}"
-        self._senders = {each.number: ArgumentSender(self, each, name) for each in arguments}
+        self._senders = {
+            each.number: ArgumentSender(self, each, CoroutineRunner(loop), name)
+            for each in arguments
+        }
 
     def wait_for_answer(self, first: framing.Fields, deadline: float | None) -> framing.Fields:
         """The server's answer, while threads send it the items that the method asks for."""
@@ -153,18 +161,7 @@ class StreamCall:
             check = SlowCallWatchdog(self._peer, self._method, may_ask=False).check
             while (item := self.incoming.take()) is NOT_HERE:
                 self.connection.wait(lambda: self.incoming.is_ready, deadline, self.late, check)
-        return self._decode_item(item)
-
-    def try_take(self) -> tuple[bool, Any]:
-        """(True, the next item), or (False, None) when it is not here yet; for event loops.
-
-        StopAsyncIteration at the end.
-        """
-        item = self.incoming.take()
-        try:
-            return (False, None) if item is NOT_HERE else (True, self._decode_item(item))
-        except StopIteration:
-            raise StopAsyncIteration from None
+        return self.decode_item(item)
 
     def close(self, error: Exception | None = None) -> None:
         """Has the server close its iterator. A thread that waits for an item gets the end, or this error."""
@@ -236,8 +233,8 @@ class StreamCall:
         lost.__cause__ = error.with_traceback(None)
         self.incoming.abort(lost)
 
-    def _decode_item(self, item: Any) -> Any:
-        """The item; or raises StopIteration, or the error that the stream has ended with."""
+    def decode_item(self, item: Any) -> Any:
+        """What `incoming.take` gave; or raises StopIteration, or the error that the stream has ended with."""
         if item is ENDED:
             self._end_senders()
             error = self.incoming.error
@@ -279,12 +276,17 @@ class ArgumentSender:
     """Sends the items of one argument, an iterator, as far as the method has given credit for them.
 
     It has a thread of its own, from the first credit on: the iterator may wait for anything, even for
-    what the caller does with the call's own result.
+    what the caller does with the call's own result. Async iterators are stepped by `runner`.
     """
 
-    def __init__(self, call: StreamCall, outgoing: StreamSender, name: str) -> None:
+    def __init__(
+        self, call: StreamCall, outgoing: StreamSender, runner: CoroutineRunner, name: str
+    ) -> None:
         self._call = call
         self._outgoing = outgoing
+        self._runner = runner
+        self._pull_task: asyncio.Task[Any] | None = None  # while an async iterator is stepped
+        self._will_flush = False  # its loop will call `_flush_quietly`
         outgoing.put = call.connection.queue.put_chunks
         self._n_pulls = 0
         self._seen = (0, 0.0)  # pulls when a new number was seen last, and when that was
@@ -299,14 +301,12 @@ class ArgumentSender:
 
     def cancel(self) -> None:
         """The method takes no more."""
-        self._outgoing.is_cancelled = True
-        self._outgoing.interrupt()
+        self._interrupt()
         self.start()
 
     def end(self) -> None:
         """The call is over: closes the iterator, here if it was never stepped."""
-        self._outgoing.is_cancelled = True
-        self._outgoing.interrupt()
+        self._interrupt()
         if not self._has_started:
             self._has_started = True
             self._close()
@@ -341,10 +341,54 @@ class ArgumentSender:
             if connection.is_over or outgoing.is_cancelled:
                 return
             self._n_pulls += 1
-            outgoing.pull(self._hold)
+            if outgoing.is_async:
+                try:
+                    self._runner.run(self._pull_async())
+                except OSError:
+                    raise
+                except BaseException as error:  # it was cancelled, or its loop is closed
+                    outgoing.fail(error)
+            else:
+                outgoing.pull(self._hold)
             outgoing.put_waiting()
             while not connection.queue.flush_all():  # a closed queue has nothing left
                 connection.queue.wait_until_writable(1.0)
+
+    async def _pull_async(self) -> None:
+        """Sends items until the thread has to wait for credit, or for room in the socket."""
+        import asyncio
+
+        outgoing = self._outgoing
+        self._pull_task = asyncio.current_task()
+        try:
+            while not outgoing.is_cancelled and outgoing.has_credit:
+                await outgoing.pull_async(self._flush_soon)
+                outgoing.put_waiting()
+                if not self._call.connection.queue.flush_all():
+                    return
+        finally:
+            self._pull_task = None
+
+    def _interrupt(self) -> None:
+        """No further item is wanted. Ends a step of an async iterator that waits. From any thread."""
+        self._outgoing.is_cancelled = True
+        if (task := self._pull_task) is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                task.get_loop().call_soon_threadsafe(task.cancel)
+
+    def _flush_soon(self) -> None:
+        """Has the loop write what waits, as soon as the iterator waits for something itself."""
+        import asyncio
+
+        if not self._will_flush:
+            self._will_flush = True
+            asyncio.get_running_loop().call_soon(self._flush_quietly)
+
+    def _flush_quietly(self) -> None:
+        self._will_flush = False
+        self._outgoing.put_waiting()
+        with contextlib.suppress(OSError):  # the thread that reads finds the end
+            self._call.connection.queue.flush_all()
 
     def _hold(self) -> bool:
         try:
@@ -366,6 +410,15 @@ class ArgumentSender:
 
     def _close(self) -> None:
         try:
-            self._outgoing.context.run(self._outgoing.close)
+            self._outgoing.context.run(self._close_iterator)
         except BaseException:
             show_close_error()
+
+    def _close_iterator(self) -> None:
+        if not self._outgoing.is_async or not self._n_pulls:
+            self._outgoing.close()
+            return
+        # A loop that ends cancels what runs on it, and closes its generators.
+        with contextlib.suppress(LoopIsClosed, CancelledError):
+            self._runner.run(self._outgoing.close_async())
+        self._runner.close()

@@ -28,6 +28,8 @@ from launchpad.courier.streams import arguments
 from launchpad.courier.streams.sender import StreamSender
 
 if TYPE_CHECKING:
+    import asyncio
+
     from launchpad.courier.client.channel import SocketChannel
 
 # Gives a future what a function returns or raises.
@@ -67,10 +69,12 @@ def call_with_streams(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     on_open: Callable[[StreamCall], object] = id,
+    loop: asyncio.AbstractEventLoop | None = None,
 ) -> Any:
     """Calls with arguments of which some are iterators, and waits for the answer.
 
-    `on_open` is given the call as soon as there is something to close.
+    `on_open` is given the call as soon as there is something to close. Async iterators run on `loop`, or
+    else on one that they have to themselves.
     """
     peer, counts = channel.peer, channel.counts[method]
     began = now = time.monotonic()
@@ -90,7 +94,7 @@ def call_with_streams(
                 if reply[0] == framing.NOT_RUN:
                     connection.close()
                 else:
-                    call = _make_call(channel, connection, method, iterators)
+                    call = _make_call(channel, connection, method, iterators, loop)
                     on_open(call)
                     reply = call.wait_for_answer(reply, deadline)
                     if reply[0] == framing.STREAM:
@@ -117,12 +121,10 @@ def submit_with_streams(
     Async iterators run on the event loop of the caller, if there is one. Cancelling the future ends
     the call: the iterators are closed, and the method finds them at their end.
     """
-    asyncio, loop = sys.modules.get("asyncio"), None
-    if asyncio is not None:
+    loop = None
+    if (module := sys.modules.get("asyncio")) is not None:
         with contextlib.suppress(RuntimeError):
-            loop = asyncio.get_running_loop()
-    args = tuple(_as_sync(arg, loop) for arg in args)
-    kwargs = {name: _as_sync(arg, loop) for name, arg in kwargs.items()}
+            loop = module.get_running_loop()
     future = CallFuture()
     opened: list[StreamCall] = []
 
@@ -136,25 +138,22 @@ def submit_with_streams(
             call.close()
 
     future.on_cancel = cancel
-    run_in_thread(future.complete, call_with_streams, channel, method, args, kwargs, on_open)
+    run_in_thread(future.complete, call_with_streams, channel, method, args, kwargs, on_open, loop)
     return future
 
 
 def _make_call(
-    channel: SocketChannel, connection: ClientConnection, method: bytes, iterators: Sequence[Any]
+    channel: SocketChannel,
+    connection: ClientConnection,
+    method: bytes,
+    iterators: Sequence[Any],
+    loop: asyncio.AbstractEventLoop | None = None,
 ) -> StreamCall:
-    outgoing = [StreamSender(_as_sync(each, None), n) for n, each in enumerate(iterators, 1)]
+    outgoing = [StreamSender(each, n) for n, each in enumerate(iterators, 1)]
     for each in outgoing:
         each.counts = channel.counts[method]
         each.takes_bytes = channel.peer.takes_bytes
-    call = StreamCall(channel, connection, method, outgoing)
+    call = StreamCall(channel, connection, method, outgoing, loop)
     with channel.connections.lock:
         channel.connections.streams.add(call)
     return call
-
-
-def _as_sync(value: Any, loop: Any) -> Any:
-    """Async iterators as plain ones; everything else as it is."""
-    if hasattr(type(value), "__next__") or not hasattr(type(value), "__anext__"):
-        return value
-    return arguments.SyncIterator(value, loop)

@@ -37,7 +37,9 @@ class SharedChunks(list[Chunk]):
     """Buffers in memory that goes back to the other side when nothing is over it any more."""
 
 
-CALL, RESULT, ERROR, CANCEL, NOT_RUN, STREAM, ITEM, END, CREDIT, ITEMS = range(1, 11)
+CALL, RESULT, ERROR, CANCEL, NOT_RUN, STREAM, ITEM, END, CREDIT, ITEMS, CALLS, RESULTS = range(
+    1, 13
+)
 KINDS = {
     CALL: "run a method; body: (args, kwargs)",
     RESULT: "it returned; body: the value",
@@ -49,6 +51,8 @@ KINDS = {
     END: "the stream has no more items; body: empty, or see codec.encode_error",
     CREDIT: "so much more of a stream may be sent; body: items (4 bytes), bytes (8 bytes)",
     ITEMS: "several items of a stream; body: a list of scalars, and of bytearrays: items' own pickles",
+    CALLS: "run a method several times; body: ids and arguments (joined.py)",
+    RESULTS: "these calls returned; body: ids and values",
 }
 # The reasons for which a call is not run.
 STOPPING = b"stopping"  # the server is stopping or draining: safe to call again

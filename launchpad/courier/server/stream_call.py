@@ -49,6 +49,8 @@ from launchpad.courier.telemetry.counters import MethodCounts
 if TYPE_CHECKING:
     from launchpad.courier.server.core import ServerCore
 
+_SCALARS = pickling.SCALARS
+
 
 class ServerStreamCall:
     """The streams of one call, at the server. What the connection reads of them goes to `receive`.
@@ -188,29 +190,18 @@ class ArgumentStream(Iterator[Any]):
         self._call = call
         self._number = number
         self._incoming = incoming
+        self._take = incoming.take
 
     def __next__(self) -> Any:
-        while (item := self._incoming.take()) is NOT_HERE:
-            self._incoming.open()
-            waiter = threading.Lock()
-            waiter.acquire()
-            self._incoming.notify(waiter.release)
-            self._call.writer.flush_quietly()  # the method's own items must not wait for its arguments
-            thread_pool.blocking_acquire(waiter)
-        return decode_item(item) if item is not ENDED else self._end(StopIteration)
+        item = self._take()
+        return item if type(item) in _SCALARS else self._wait_for_item(item)
 
     def __aiter__(self) -> ArgumentStream:
         return self
 
     async def __anext__(self) -> Any:
-        import asyncio
-
-        while (item := self._incoming.take()) is NOT_HERE:
-            self._incoming.open()
-            loop, arrived = asyncio.get_running_loop(), asyncio.Event()
-            self._incoming.notify(partial(loop.call_soon_threadsafe, arrived.set))
-            await arrived.wait()
-        return decode_item(item) if item is not ENDED else self._end(StopAsyncIteration)
+        item = self._take()
+        return item if type(item) in _SCALARS else await self._await_item(item)
 
     def close(self) -> None:
         """Takes no more: the caller's iterator is closed. Iterating goes no further."""
@@ -225,6 +216,29 @@ class ArgumentStream(Iterator[Any]):
     async def aclose(self) -> None:
         """The same, for `contextlib.aclosing`."""
         self.close()
+
+    def _wait_for_item(self, item: Any) -> Any:
+        """The item that `take` gave, or the next one to come."""
+        while item is NOT_HERE:
+            self._incoming.open()
+            waiter = threading.Lock()
+            waiter.acquire()
+            self._incoming.notify(waiter.release)
+            self._call.writer.flush_quietly()  # the method's own items must not wait for its arguments
+            thread_pool.blocking_acquire(waiter)
+            item = self._take()
+        return decode_item(item) if item is not ENDED else self._end(StopIteration)
+
+    async def _await_item(self, item: Any) -> Any:
+        import asyncio
+
+        while item is NOT_HERE:
+            self._incoming.open()
+            loop, arrived = asyncio.get_running_loop(), asyncio.Event()
+            self._incoming.notify(partial(loop.call_soon_threadsafe, arrived.set))
+            await arrived.wait()
+            item = self._take()
+        return decode_item(item) if item is not ENDED else self._end(StopAsyncIteration)
 
     def _end(self, end: type[Exception]) -> NoReturn:
         """Raises what the caller's iterator did, once, or else `end`."""

@@ -150,17 +150,13 @@ class AsyncPump:
         import asyncio
 
         self._changed = asyncio.Event()
-        loop = self._loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
         outgoing = self.outgoing
         try:
             while not outgoing.has_ended and not self._writer.is_closed:
                 await self._wait(lambda: outgoing.has_credit)
-                await outgoing.pull_async()
-                if not outgoing.has_waiting:  # a large one, which may change, or the end
-                    self._flush()
-                elif not self._wants_flush:
-                    self._wants_flush = True
-                    loop.call_soon(self._flush_quietly)
+                await outgoing.pull_async(self._flush_soon)
+                self._flush()
             await self._wait(lambda: True)
         except OSError:
             pass  # the consumer is gone
@@ -178,6 +174,11 @@ class AsyncPump:
             self._changed.clear()
             if self._is_stuck or not is_ready():
                 await self._changed.wait()
+
+    def _flush_soon(self) -> None:
+        if not self._wants_flush and self._loop is not None:
+            self._wants_flush = True
+            self._loop.call_soon(self._flush_quietly)
 
     def _flush_quietly(self) -> None:
         """Runs as soon as the iterator waits for something, so that its items do not wait with it."""

@@ -17,13 +17,15 @@ from launchpad.courier.codec import pickling
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol.framing import Chunk
 
-SHARED_ITEMS = 32  # in a frame: half a window, so that the other half is under way meanwhile
+SHARED_ITEMS = 256  # in a frame, of the smallest: a quarter of a quick stream's window
+WEIGHT_BYTES = 128  # an item counts once more for each
 SHARED_BYTES = 4 << 10  # larger items have a frame of their own, and are not copied
-TINY_BYTES = SHARED_BYTES * 4 // SHARED_ITEMS  # items that are larger count as several in a frame
+FRAME_BYTES = 2 * (SHARED_ITEMS * WEIGHT_BYTES + SHARED_BYTES)  # no frame of several has as many
 
 SIZED = frozenset({bytes, str})
 UNSIZED = pickling.SCALARS - SIZED
-LARGEST_INT = 1 << 8 * TINY_BYTES
+LARGEST_SIZED = 512
+LARGEST_INT = 1 << 8 * WEIGHT_BYTES
 
 _dumps, _loads = pickle.dumps, pickle.loads
 

@@ -4,14 +4,16 @@
                ◀──CREDIT──────────────────────────────┘
 
 Credit is given for what the consumer has taken, not for what has arrived. So the other side is
-never more than a window ahead of the consumer, whatever the buffers of sockets hold. No I/O here:
-`send` puts frames on their way.
+never more than a window ahead of the consumer, whatever the buffers of sockets hold. While items come
+and are taken quickly the window is larger, so that both sides wait for each other less often; it stays
+what a consumer takes within some milliseconds. No I/O here: `send` puts frames on their way.
 """
 
 from __future__ import annotations
 
 import struct
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,8 +24,13 @@ from launchpad.courier.streams.items import EncodedItem, decode_shared
 from launchpad.courier.telemetry.counters import MethodCounts
 
 WINDOW_ITEMS = 64
+QUICK_WINDOW_ITEMS = 1024
 WINDOW_BYTES = 8 << 20  # an item is sent while any of it is left: one is always possible
-_HALF_ITEMS, _HALF_BYTES = WINDOW_ITEMS // 2, WINDOW_BYTES // 2
+_HALF_BYTES = WINDOW_BYTES // 2
+_QUICK_S = 25e-6  # an item that is made, sent and taken within this time is quick
+_STEADY_AFTER = 4  # halves of a window, all of them quick
+
+_monotonic = time.monotonic
 
 _CREDIT = struct.Struct("<IQ")  # so many more items, and so many more bytes
 
@@ -50,8 +57,11 @@ class StreamReceiver:
         self._lock = threading.Lock()
         self._arrived: deque[Any] = deque()
         self._frames: deque[tuple[int, int]] = deque()  # `n_items` at its end, and bytes of each
+        self._window = WINDOW_ITEMS
         self._allowed = 0  # items, ever
-        self._n_credited = 0  # items that were taken, when credit was given last
+        self._n_credited = 0  # items that were taken, when half a window was the last time
+        self._credited_at = 0.0  # the time
+        self._n_quick = 0  # halves in a row
         self._taken_bytes = 0  # since then, of whole frames
         self._credit_at = 0  # when so few are left there is something to do
         self._callbacks: list[Callable[[], object]] = []
@@ -73,6 +83,7 @@ class StreamReceiver:
         """Gives the first credit; nothing happens the second time."""
         with self._lock:
             if not self._allowed:
+                self._credited_at = _monotonic()
                 self._give(WINDOW_ITEMS, WINDOW_BYTES)
 
     def receive(self, frame: framing.Fields) -> None:
@@ -167,17 +178,29 @@ class StreamReceiver:
                 self._taken_bytes += size
                 self._counts.bytes_in += size
             n_new = n_taken - self._n_credited
-            if n_new >= _HALF_ITEMS or self._taken_bytes >= _HALF_BYTES:
-                self._give(n_new, self._taken_bytes)
-                self._n_credited, self._taken_bytes = n_taken, 0
+            if n_new >= self._window // 2 or self._taken_bytes >= _HALF_BYTES:
+                self._measure(n_new)
+                self._n_credited = n_taken
+                items = max(0, n_taken + self._window - self._allowed)
+                if items or self._taken_bytes >= _HALF_BYTES:
+                    self._give(items, self._taken_bytes)
+                    self._taken_bytes = 0
             self._plan_credit()
 
     # The rest is called with the lock held.
 
     def _plan_credit(self) -> None:
         if self._frames:
-            n_taken = min(self._frames[0][0], self._n_credited + _HALF_ITEMS)
+            n_taken = min(self._frames[0][0], self._n_credited + self._window // 2)
             self._credit_at = self.n_items - n_taken
+
+    def _measure(self, n_taken: int) -> None:
+        """Finds the window, when so many more have been taken."""
+        before, self._credited_at = self._credited_at, _monotonic()
+        is_quick = self._credited_at - before < n_taken * _QUICK_S
+        self._n_quick = self._n_quick + 1 if is_quick else 0
+        is_steady = self._n_quick >= _STEADY_AFTER
+        self._window = QUICK_WINDOW_ITEMS if is_steady else WINDOW_ITEMS
 
     def _give(self, items: int, n_bytes: int) -> None:
         """Credit that followed the end would be taken for a frame of the next call."""

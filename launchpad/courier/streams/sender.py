@@ -27,12 +27,14 @@ from launchpad.courier.codec import pickling
 from launchpad.courier.errors import MessageTooLarge
 from launchpad.courier.protocol import framing
 from launchpad.courier.streams.items import (
+    FRAME_BYTES,
     LARGEST_INT,
+    LARGEST_SIZED,
     SHARED_BYTES,
     SHARED_ITEMS,
     SIZED,
-    TINY_BYTES,
     UNSIZED,
+    WEIGHT_BYTES,
     encode_shared,
 )
 from launchpad.courier.telemetry.counters import MethodCounts
@@ -74,7 +76,11 @@ class StreamSender:
         self.is_cancelled = False  # no further item is wanted
         self._lock = threading.Lock()
         self._waiting: list[Any] = []  # items without a frame, as they stand in one
+        self._may_share = (
+            False  # the other side takes more at once than any frame of several items has
+        )
         self._n_quick = 0  # items in a row
+        self._yield_at = 0.0  # when the event loop is to run its other tasks
         self._iterator = iterator
         self._trace = b"" if call_context is None else call_context.trace
         deadline = None if call_context is None else call_context.deadline
@@ -98,11 +104,6 @@ class StreamSender:
         """Items were taken from the iterator, and have no frame yet."""
         return bool(self._waiting)
 
-    @property
-    def _may_share(self) -> bool:
-        """The other side takes more at once than any frame of several items has."""
-        return self.takes_bytes >= 2 * SHARED_ITEMS * SHARED_BYTES
-
     def allow(self, items: int, n_bytes: int) -> None:
         """The other side has room for so many more."""
         self._allowed_items += items
@@ -114,29 +115,19 @@ class StreamSender:
         They wait for `put_waiting`, which has to follow. `hold()` is asked before any of them waits for
         the iterator, and is true if another thread calls `put_waiting` soon should that block.
         """
-        step, waiting, step_s = self._iterator.__next__, self._waiting, self._step_s
-        room = min(SHARED_ITEMS, self._allowed_items - self._sent_items)
-        tiny, largest = (TINY_BYTES, LARGEST_INT) if self._may_share else (0, 0)
+        most, room = self._begin_frame(), SHARED_ITEMS
+        step, add = self._iterator.__next__, self._add
         is_steady = self._n_quick >= _STEADY_AFTER and self._may_share and hold()
         now = _monotonic()
         until = now + _HOLD_S
-        while True:
-            if step_s is not None:
-                self._renew_deadline(step_s)
+        for _ in range(most):
             try:
                 item = step()
             except StopIteration:
                 return self._put_end(b"")
             except BaseException as error:  # SystemExit too: a consumer must not end its server
                 return self._put_end(pickling.encode_error(error))
-            kind = type(item)
-            if (kind in SIZED and len(item) < tiny) or (
-                kind in UNSIZED and (kind is not int or -largest < item < largest)
-            ):
-                waiting.append(item)
-                room -= 1
-            else:
-                room -= self._add(item)
+            room -= add(item)
             before, now = now, _monotonic()
             if now - before >= _QUICK_S:
                 self._n_quick = 0
@@ -146,19 +137,40 @@ class StreamSender:
                 return None
             if room <= 0 or now >= until or self.is_cancelled:
                 return None
+        return None
 
-    async def pull_async(self) -> None:
-        """Takes the next item of an async iterator."""
-        if self._step_s is not None:
-            self._renew_deadline(self._step_s)
-        try:
-            item = await self._iterator.__anext__()
-        except StopAsyncIteration:
-            return self._put_end(b"")
-        # A CancelledError goes on: it is ours.
-        except (Exception, SystemExit, KeyboardInterrupt) as error:
-            return self._put_end(pickling.encode_error(error))
-        self._add(item)
+    async def pull_async(self, put_soon: Callable[[], object]) -> None:
+        """`pull`, for an async iterator.
+
+        When an item begins to wait, `put_soon()` is called, which has the event loop call `put_waiting` as
+        soon as it runs anything else. So no item waits for one for which the iterator itself waits. The
+        loop does so every millisecond, even if the iterator waits for nothing.
+        """
+        import asyncio
+
+        most, room = self._begin_frame(), SHARED_ITEMS
+        step, add = self._iterator.__anext__, self._add
+        now = _monotonic()
+        if now >= self._yield_at:
+            await asyncio.sleep(0)
+            now = _monotonic()
+            self._yield_at = now + _HOLD_S
+        until = now + _HOLD_S
+        for _ in range(0 if self.is_cancelled else most):
+            try:
+                item = await step()
+            except StopAsyncIteration:
+                return self._put_end(b"")
+            # A CancelledError goes on: it is ours.
+            except (Exception, SystemExit, KeyboardInterrupt) as error:
+                return self._put_end(pickling.encode_error(error))
+            before, now = now, _monotonic()
+            is_last = now - before >= _QUICK_S or now >= until or self.is_cancelled
+            if not is_last and not self._waiting:
+                put_soon()
+            room -= add(item)
+            if is_last or room <= 0:
+                return None
         return None
 
     def put_waiting(self) -> None:
@@ -167,10 +179,10 @@ class StreamSender:
             with self._lock:
                 self._put_waiting()
 
-    def interrupt(self) -> None:
-        """Ends a step that waits, where that can be done from outside. From any thread."""
-        if (interrupt := getattr(self._iterator, "courier_interrupt", None)) is not None:
-            interrupt()
+    def fail(self, error: BaseException) -> None:
+        """Ends the stream with this error, of what steps the iterator; unless it has ended."""
+        if not self.has_ended:
+            self._put_end(pickling.encode_error(error))
 
     def close(self) -> None:
         """Closes the iterator if it can be closed, as a generator can. Raises what it raises."""
@@ -195,8 +207,17 @@ class StreamSender:
         finally:
             self._notify_closed()
 
-    def _add(self, item: object) -> int:
-        """Has an item wait, or puts a large one; returns how many tiny ones it counts for in a frame."""
+    def _add(self, item: Any) -> int:
+        """Has an item wait, or puts a large one; returns how many of the smallest it counts for."""
+        kind = type(item)
+        if self._may_share:
+            if kind in SIZED:
+                if (size := len(item)) < LARGEST_SIZED:
+                    self._waiting.append(item)
+                    return 1 + size // WEIGHT_BYTES
+            elif kind in UNSIZED and (kind is not int or -LARGEST_INT < item < LARGEST_INT):
+                self._waiting.append(item)
+                return 1
         try:
             body, views = pickling.encode(item)
         except BaseException as error:
@@ -211,7 +232,7 @@ class StreamSender:
             self._put_end(pickling.encode_error(too_large, is_ours=True))
         elif not views and size < SHARED_BYTES:
             self._waiting.append(bytearray(body))
-            return 1 + size // TINY_BYTES
+            return 1 + size // WEIGHT_BYTES
         else:
             with self._lock:
                 self._put_waiting()
@@ -262,8 +283,12 @@ class StreamSender:
         if on_close is not None:
             on_close(self._error)
 
-    def _renew_deadline(self, step_s: float) -> None:
-        current_call.set(CallContext(time.monotonic() + step_s, self._trace))
+    def _begin_frame(self) -> int:
+        """Renews the deadline of what the iterator calls; returns how many items may follow."""
+        if self._step_s is not None:
+            current_call.set(CallContext(time.monotonic() + self._step_s, self._trace))
+        self._may_share = self.takes_bytes >= FRAME_BYTES
+        return self._allowed_items - self._sent_items - len(self._waiting)
 
 
 def show_close_error() -> None:

@@ -1,0 +1,245 @@
+"""Small items of streams a second, both ways; and how late one is that comes alone, beside a call.
+
+integers, rows       what a plain generator gives, to a plain `for`; a row has 100 bytes
+lists of rows        of 100 each, counted as rows
+async generator      integers of one, to a plain `for`
+async for            integers of a plain generator, to a consumer on an event loop
+calls                one for each integer, one after the other
+a lone item          which the generator gives after a pause: until its consumer has it; beside a call after
+                     the same pause, until its caller has the answer: with `async for` one that is awaited,
+                     or one of a coroutine
+
+All take turns between two processes. A ratio compares within a round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any
+
+from benchmarks.calls.contender import Contender, available
+from benchmarks.calls.contenders import ours
+from benchmarks.calls.options import Options
+from benchmarks.calls.pair import Pair
+from benchmarks.calls.placement import unpinned
+from benchmarks.calls.spread import ratios, spread, with_range
+from benchmarks.calls.turns import take_turns
+from launchpad import courier
+
+ROW = b"x" * 100
+AT_ONCE = 100
+PAUSE_S = 0.003
+CALLS = "calls"
+BESIDE = {
+    "call": "call",
+    "result": "call",
+    "argument": "call",
+    "awaited call": "awaited call",
+    "result, async for": "awaited call",
+    "call of a coroutine": "call of a coroutine",
+    "argument, async for": "call of a coroutine",
+}
+SMALL = ("integers", "rows", "async generator", "async for")  # which count for what we promise
+
+
+def numbers(n: int) -> Iterator[int]:
+    yield from range(n)
+
+
+async def numbers_async(n: int) -> AsyncIterator[int]:
+    for i in range(n):
+        yield i
+
+
+def rows(n: int) -> Iterator[bytes]:
+    for _ in range(n):
+        yield ROW
+
+
+def lists_of_rows(n: int) -> Iterator[list[bytes]]:
+    for _ in range(n // AT_ONCE):
+        yield [ROW] * AT_ONCE
+
+
+def times(n: int) -> Iterator[float]:
+    """When each item is given."""
+    for _ in range(n):
+        time.sleep(PAUSE_S)
+        yield time.perf_counter()
+
+
+def count(items: Iterable[Any]) -> int:
+    return sum(1 for _ in items)
+
+
+async def count_async(items: Any) -> int:
+    n = 0
+    async for _ in items:
+        n += 1
+    return n
+
+
+def delays(items: Iterable[float]) -> list[float]:
+    """Between two processes: the clock is the machine's."""
+    return [time.perf_counter() - given for given in items]
+
+
+async def echo_async(value: Any) -> Any:
+    return value
+
+
+async def delays_async(items: Any) -> list[float]:
+    return [time.perf_counter() - given async for given in items]
+
+
+METHODS = (
+    numbers,
+    numbers_async,
+    rows,
+    lists_of_rows,
+    times,
+    count,
+    count_async,
+    delays,
+    delays_async,
+    echo_async,
+    ours.echo,
+)
+
+
+def serve(path: str, pipe: Connection) -> None:
+    server = courier.Server("streams", address=f"unix:{path}")
+    for method in METHODS:
+        server.bind(method.__name__, method)
+    server.start()
+    pipe.send(ours.Place(server.address))
+    server.join()
+
+
+@contextmanager
+def connect(place: ours.Place) -> Iterator[Any]:
+    with ours.connected(place) as client:
+        yield client
+
+
+CONTENDERS = [Contender("courier", serve, connect)]
+
+
+def measure(options: Options) -> dict[str, Any]:
+    n, n_lone = options.amount(100_000, 2_000), options.amount(60, 5)
+    found = take_turns(
+        available(CONTENDERS),
+        unpinned(),
+        options.rounds,
+        lambda pair: one_turn(pair, n, n_lone),
+    )
+    rounds: list[dict[str, dict[str, float]]] = found["unpinned"]["courier"]
+    calls_per_s = [each["items_per_s"][CALLS] for each in rounds]
+    delays_us = by_way(rounds, "delay_us")
+    rates = {
+        way: {"items_per_s": spread(each), "to_calls": ratios(each, calls_per_s)}
+        for way, each in by_way(rounds, "items_per_s").items()
+    }
+    lone = {
+        way: {"us": spread(each), "to_call": ratios(each, delays_us[BESIDE[way]])}
+        for way, each in delays_us.items()
+    }
+    slowest = [row for way, row in rates.items() if way.partition(", ")[2] in SMALL]
+    return {
+        "rates": rates,
+        "delays": lone,
+        "least_items_per_s": min(row["items_per_s"]["median"] for row in slowest),
+        "least_to_calls": min(row["to_calls"]["median"] for row in slowest),
+        "worst_to_call": max(
+            row["to_call"]["median"] for way, row in lone.items() if way != BESIDE[way]
+        ),
+    }
+
+
+def by_way(rounds: list[dict[str, dict[str, float]]], what: str) -> dict[str, list[float]]:
+    return {way: [each[what][way] for each in rounds] for way in rounds[0][what]}
+
+
+def one_turn(pair: Pair, n: int, n_lone: int) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = pair.measure(time_all, n, n_lone)
+    return found
+
+
+def time_all(client: Any, n: int, n_lone: int) -> dict[str, dict[str, float]]:
+    rates, late = {}, {}
+    for way, run in ways(client).items():
+        run_n(run, way, n // 10)
+        rates[way] = run_n(run, way, n)
+    for way, find in lone_ways(client).items():
+        late[way] = statistics.median(find(n_lone)) * 1e6
+    return {"items_per_s": rates, "delay_us": late}
+
+
+def run_n(run: Callable[[int], int], way: str, n: int) -> float:
+    """Items a second; of calls a tenth as many, since they take so long."""
+    n = n // 10 if way == CALLS else n
+    began = time.perf_counter()
+    done = run(n)
+    took = time.perf_counter() - began
+    assert done == n, (way, done, n)
+    return n / took
+
+
+def ways(client: Any) -> dict[str, Callable[[int], int]]:
+    return {
+        CALLS: lambda n: count(map(client.echo, range(n))),
+        "result, integers": lambda n: count(client.numbers(n)),
+        "result, rows": lambda n: count(client.rows(n)),
+        "result, lists of rows": lambda n: count(client.lists_of_rows(n)) * AT_ONCE,
+        "result, async generator": lambda n: count(client.numbers_async(n)),
+        "result, async for": lambda n: asyncio.run(count_async(client.aio.numbers(n))),
+        "argument, integers": lambda n: client.count(numbers(n)),
+        "argument, rows": lambda n: client.count(rows(n)),
+        "argument, lists of rows": lambda n: client.count(lists_of_rows(n)) * AT_ONCE,
+        "argument, async generator": lambda n: client.count(numbers_async(n)),
+        "argument, async for": lambda n: client.count_async(numbers(n)),
+    }
+
+
+def lone_ways(client: Any) -> dict[str, Callable[[int], list[float]]]:
+    return {
+        "call": lambda n: lone_calls(client.echo, n),
+        "awaited call": lambda n: asyncio.run(lone_calls_async(client.aio.echo, n)),
+        "call of a coroutine": lambda n: lone_calls(client.echo_async, n),
+        "result": lambda n: delays(client.times(n)),
+        "result, async for": lambda n: asyncio.run(delays_async(client.aio.times(n))),
+        "argument": lambda n: client.delays(times(n)),
+        "argument, async for": lambda n: client.delays_async(times(n)),
+    }
+
+
+def lone_calls(call: Callable[[float], Any], n: int) -> list[float]:
+    found = []
+    for began in times(n):
+        call(began)
+        found.append(time.perf_counter() - began)
+    return found
+
+
+async def lone_calls_async(call: Callable[[float], Any], n: int) -> list[float]:
+    found = []
+    for _ in range(n):
+        await asyncio.sleep(PAUSE_S)
+        began = time.perf_counter()
+        await call(began)
+        found.append(time.perf_counter() - began)
+    return found
+
+
+def show(report: dict[str, Any]) -> None:
+    print(f"\n{'':28}{'items/s':>11}{'(range)':>22}{'to calls':>11}{'(range)':>22}")
+    for way, row in report["rates"].items():
+        print(f"{way:28}{with_range(row['items_per_s'], 0)}{with_range(row['to_calls'])}")
+    print(f"\n{'after a pause':28}{'µs':>11}{'(range)':>22}{'to a call':>11}{'(range)':>22}")
+    for way, row in report["delays"].items():
+        print(f"{way:28}{with_range(row['us'])}{with_range(row['to_call'], 2)}")
