@@ -219,7 +219,7 @@ class SerialConnection(ServerConnection):
             kind, result, views = self._answer_call(method, body, buffers)
         n_out = 0 if kind > _ERROR else len(result)
         if views:
-            n_out += sum([view.nbytes for view in views])
+            n_out = n_out + sum([view.nbytes for view in views])
         if kind > _ERROR or n_out > self._most_at_once or self._compresses:
             self._answer_specially(call_id, counts, began, n_in, (kind, result, views))
             return
