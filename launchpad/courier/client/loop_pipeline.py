@@ -24,7 +24,7 @@ from launchpad.courier.client.reader import Reader, Receive
 from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import framing
-from launchpad.courier.transport.stream_socket import Socket
+from launchpad.courier.transport.stream_socket import Socket, has_pending
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -75,6 +75,12 @@ class LoopPipeline(Pipeline):
             reader.unwatch()  # not later: the loop may end at once
         super().close()
 
+    def drop_inherited(self) -> None:
+        super().drop_inherited()
+        reader = self.reader
+        if isinstance(reader, LoopReader):
+            reader.drop_inherited()
+
     def _put(self, call: PipelinedFuture) -> None:
         queue, reader = self.queue, self.reader
         queue.put(call)
@@ -103,6 +109,7 @@ class LoopReader(Reader):
         self._watched = (
             -1
         )  # a descriptor of the loop's own, so that each side may close at any time
+        self._decoder: framing.FrameDecoder | None = None  # of the connection that there is
 
     def flush(self) -> bool:
         try:
@@ -118,6 +125,12 @@ class LoopReader(Reader):
                 self._loop.remove_reader(fd)
             os.close(fd)
 
+    def drop_inherited(self) -> None:
+        """For a forked child. Nothing is removed from the loop: the parent shares what it waits with."""
+        fd, self._watched = self._watched, -1
+        if fd >= 0:
+            os.close(fd)
+
     def _read_until_end(self, sock: Socket) -> None:
         self._waits_for = 0  # the end, of which the system always tells
         try:
@@ -125,10 +138,12 @@ class LoopReader(Reader):
         finally:
             with self._reading:
                 self._has_ended = True
+                self._decoder = None
             self._call_loop(self.unwatch)
 
     def _begin(self, sock: Socket, receive: Receive, decoder: framing.FrameDecoder) -> None:
-        read = partial(self._on_readable, receive, decoder)
+        self._decoder = decoder
+        read = partial(self._on_readable, sock, receive, decoder)
         self._call_loop(partial(self._watch, os.dup(sock.fileno()), read))
 
     def _call_loop(self, function: Any) -> None:
@@ -145,13 +160,17 @@ class LoopReader(Reader):
         else:
             self._loop.add_reader(fd, read)
 
-    def _on_readable(self, receive: Receive, decoder: framing.FrameDecoder) -> None:
+    def _on_readable(self, sock: Socket, receive: Receive, decoder: framing.FrameDecoder) -> None:
         """In the loop."""
         self._was_busy = True
         with self._reading:
+            if decoder is not self._decoder:
+                return  # of the connection before: the loop had seen that it was readable
             if not (self._has_ended or self._waits_for):
                 try:
                     super()._read(receive, decoder)
+                    while has_pending(sock) and not self._has_ended:  # the loop would not see it
+                        super()._read(receive, decoder)
                 except (OSError, ProtocolError):
                     self._has_ended = True
             is_over = self._has_ended or bool(self._waits_for)
