@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
+import time
 from concurrent.futures import CancelledError
 from typing import Any
 
@@ -11,6 +13,11 @@ import pytest
 from launchpad import courier
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import framing, joined
+from launchpad.courier.server.pipelined_connection import (
+    PipelinedConnection,
+    ReadTurn,
+    SmallCalls,
+)
 from tests.waiting import until
 
 N = 300  # more than a frame has
@@ -59,6 +66,42 @@ def test_one_that_blocks_does_not_hold_up_those_behind_it_in_its_frame(
 
     assert not was_done
     assert futures[3].result(10) is True
+
+
+def test_those_of_a_frame_run_though_its_thread_loses_the_turn_before_it_begins(
+    serve, connect, unix_address, monkeypatch
+) -> None:
+    run_small = PipelinedConnection._run_small
+    n_lost = 0
+
+    def lose_the_turn_first(self: PipelinedConnection, turn: ReadTurn, calls: SmallCalls) -> None:
+        nonlocal n_lost
+        if not n_lost:
+            n_lost += 1
+            turn.runs, turn.since = self._counts[calls.method], 1.0
+            until(lambda: turn.is_replaced)
+        run_small(self, turn, calls)
+
+    monkeypatch.setattr(PipelinedConnection, "_run_small", lose_the_turn_first)
+    futures = submit_before_the_server_is_up(connect(unix_address), "echo")
+    serve(unix_address, echo=lambda value: value)
+
+    assert [future.result(10) for future in futures] == list(range(N))
+    assert n_lost == 1
+
+
+def test_calls_that_leave_their_frame_are_not_counted_twice(serve, connect, unix_address) -> None:
+    client = connect(unix_address)
+    futures = submit_before_the_server_is_up(client, "sleep", 60)
+    server = serve(unix_address, sleep=lambda i: time.sleep(0.003))
+    for future in futures:
+        future.result(10)
+
+    (by_method,) = server._core.counts.values()
+    theirs = by_method[b"sleep"]
+    alone = len(pickle.dumps(((59,), {}), 5))
+    assert sum(theirs.buckets) == 60
+    assert theirs.bytes_in <= 60 * alone
 
 
 def test_each_has_an_outcome_of_its_own(serve, connect, unix_address) -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
+import socket
 import threading
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -100,3 +104,50 @@ def test_a_server_stops_while_it_serves_them(serve, clients, unix_address) -> No
     server.stop()
 
     assert served_together(server) == 0
+
+
+class Connection:
+    """As much of a connection as the multiplexer needs; what it serves is up to a test."""
+
+    average_s = 0.0
+
+    def __init__(self, serve_now: Callable[[], bool]) -> None:
+        self.sock, self.peer = socket.socketpair()
+        self.peer.send(b"call")
+        self.serve_now = serve_now
+
+    def close(self) -> None:
+        self.sock.close()
+        self.peer.close()
+
+
+def test_a_connection_that_gets_the_descriptor_of_one_that_closes_is_not_forgotten() -> None:
+    turns: list[Any] = []
+    parked: list[Any] = []
+    core: Any = SimpleNamespace(
+        is_stopping=False,
+        pool=SimpleNamespace(submit=turns.append),
+        poller=SimpleNamespace(park=parked.append),
+        watch=lambda multiplexer: None,
+        unwatch=lambda multiplexer: None,
+    )
+    multiplexer: Any = Multiplexer(core)
+
+    def close_and_let_another_one_in() -> bool:
+        fd = first.sock.fileno()
+        first.sock.close()
+        os.dup2(second.sock.fileno(), fd)
+        second.sock.close()
+        second.sock = socket.socket(fileno=fd)
+        multiplexer.add(second)
+        return False
+
+    first = Connection(close_and_let_another_one_in)
+    second = Connection(lambda: bool(second.sock.recv(100)))
+    multiplexer.add(first)
+
+    turns[0].run()
+
+    assert parked == [second]
+    first.close()
+    second.close()

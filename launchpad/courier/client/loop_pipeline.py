@@ -75,6 +75,12 @@ class LoopPipeline(Pipeline):
             reader.unwatch()  # not later: the loop may end at once
         super().close()
 
+    def drop_inherited(self) -> None:
+        super().drop_inherited()
+        reader = self.reader
+        if isinstance(reader, LoopReader):
+            reader.drop_inherited()
+
     def _put(self, call: PipelinedFuture) -> None:
         queue, reader = self.queue, self.reader
         queue.put(call)
@@ -100,9 +106,9 @@ class LoopReader(Reader):
         super().__init__(*args)
         self._loop = loop
         self._reading = threading.Lock()
-        self._watched = (
-            -1
-        )  # a descriptor of the loop's own, so that each side may close at any time
+        # A descriptor of the loop's own, so that each side may close at any time.
+        self._watched = -1
+        self._decoder: framing.FrameDecoder | None = None  # of the connection that there is
 
     def flush(self) -> bool:
         try:
@@ -118,6 +124,12 @@ class LoopReader(Reader):
                 self._loop.remove_reader(fd)
             os.close(fd)
 
+    def drop_inherited(self) -> None:
+        """For a forked child. Nothing is removed from the loop: the parent shares what it waits with."""
+        fd, self._watched = self._watched, -1
+        if fd >= 0:
+            os.close(fd)
+
     def _read_until_end(self, sock: Socket) -> None:
         self._waits_for = 0  # the end, of which the system always tells
         try:
@@ -125,9 +137,11 @@ class LoopReader(Reader):
         finally:
             with self._reading:
                 self._has_ended = True
+                self._decoder = None
             self._call_loop(self.unwatch)
 
     def _begin(self, sock: Socket, receive: Receive, decoder: framing.FrameDecoder) -> None:
+        self._decoder = decoder
         read = partial(self._on_readable, sock, receive, decoder)
         self._call_loop(partial(self._watch, os.dup(sock.fileno()), read))
 
@@ -149,10 +163,12 @@ class LoopReader(Reader):
         """In the loop."""
         self._was_busy = True
         with self._reading:
+            if decoder is not self._decoder:
+                return  # of the connection before: the loop had seen that it was readable
             try:
                 while not (self._has_ended or self._waits_for):
                     super()._read(receive, decoder)
-                    if not has_pending(sock):
+                    if not has_pending(sock):  # of this the loop would not be told
                         break
             except (OSError, ProtocolError):
                 self._has_ended = True

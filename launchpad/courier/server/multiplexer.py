@@ -73,7 +73,7 @@ class Multiplexer:
             turn = self._turn
             if turn is None or not turn.seems_blocked():
                 return None
-            self._forget(turn.fd)
+            self._forget(turn)
             self._turn = MultiplexerTurn(self)
             return self._turn
 
@@ -82,13 +82,13 @@ class Multiplexer:
         with self._lock:
             turn, self._turn = self._turn, None
             if turn is not None and turn.since:
-                self._forget(turn.fd)
+                self._forget(turn)
             idle, self._connections = self._connections, {}
             self._ready.clear()
             epoll, self._epoll = self._epoll, None
+            self._core.unwatch(self)
         if epoll is not None:
             epoll.close()
-        self._core.unwatch(self)
         for connection in idle.values():
             self._core.poller.park(connection)
 
@@ -99,14 +99,16 @@ class Multiplexer:
 
     def serve(self, turn: MultiplexerTurn) -> None:
         """Serves them for as long as `turn` is the one that has the turn."""
-        self._core.watch(self)
+        with self._lock:  # so that it is watched if, and only if, there is a turn
+            if self._turn is turn:
+                self._core.watch(self)
         while self._turn is turn:
             with self._lock:
                 if self._turn is not turn:
                     return
                 fd, connection = self._ready.popleft() if self._ready else (-1, None)
                 if connection is not None:
-                    turn.fd, turn.since = fd, _monotonic()
+                    turn.fd, turn.serves, turn.since = fd, connection, _monotonic()
             if connection is None:
                 self._wait(turn)
                 continue
@@ -118,7 +120,7 @@ class Multiplexer:
                 if self._turn is turn:
                     if goes_on and connection.average_s < LEAVES_S and turn.n_alone < _ALONE:
                         continue
-                    self._forget(fd)
+                    self._forget(turn)
             if goes_on and turn.n_alone >= _ALONE:
                 self.release()  # so that the calm, in which it is served best, is seen
                 self._core.pool.submit(connection)
@@ -145,9 +147,12 @@ class Multiplexer:
         if not events:
             self.release()
 
-    def _forget(self, fd: int) -> None:
-        """With the lock."""
-        self._connections.pop(fd, None)
+    def _forget(self, turn: MultiplexerTurn) -> None:
+        """Forgets the connection that it serves. With the lock."""
+        fd = turn.fd
+        if self._connections.get(fd) is not turn.serves:
+            return  # that one is closed, and another one has got its descriptor
+        del self._connections[fd]
         if self._epoll is not None:
             with contextlib.suppress(OSError, ValueError):  # it is closed already
                 self._epoll.unregister(fd)
@@ -160,7 +165,8 @@ class MultiplexerTurn(Job):
 
     def __init__(self, multiplexer: Multiplexer) -> None:
         self._multiplexer = multiplexer
-        self.fd = -1  # of the connection that is served, since:
+        self.fd = -1  # of the connection that is served
+        self.serves: SerialConnection | None = None  # it, since:
         self.since = 0.0  # or 0, when none is
         self.last: SerialConnection | None = None
         self.n_alone = 0  # of its calls, in a row

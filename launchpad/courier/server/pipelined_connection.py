@@ -153,17 +153,16 @@ class PipelinedConnection(ServerConnection):
                 break
             if isinstance(frame, SmallCalls):
                 self._run_small(turn, frame)
-                began = flushed_at = _monotonic()
+                began = _monotonic()
+                if began - flushed_at > _FLUSH_S:
+                    turn.since = 0.0
+                    self._answers.flush()
+                    began = flushed_at = _monotonic()
                 continue
             _, call_id, method, body, buffers, timeout_us, headers_in = frame
             counts = all_counts[method]
             if averages and averages.get(counts, 0.0) > _SLOW_S:
-                with self._lock:
-                    self._n_unanswered += 1
-                run = partial(self._run_offloaded, frame, self._read_at)
-                job = FunctionJob(run, is_urgent=method in core.methods.urgent)
-                self._offloaded[call_id] = job
-                core.pool.submit(job)
+                self._offload(frame)
                 continue
             turn.call_id = call_id
             turn.runs = counts
@@ -203,13 +202,27 @@ class PipelinedConnection(ServerConnection):
             self._averages,
             self._answers.put,
         )
-        turn.small_calls, turn.runs = calls, counts
+        with self._lock:
+            has_turn = self._turn is turn
+            if has_turn:
+                turn.small_calls, turn.runs = calls, counts
+        if not has_turn:  # lost since this frame was taken: its successor does not know of it
+            for frame in calls.split():
+                self._offload(frame)
+            return
         counts.bytes_in += calls.size
         calls.size = 0
         began = flushed_at = _monotonic()
         while self._turn is turn:
             if core.is_stopping or (averages and averages.get(counts, 0.0) > _SLOW_S):
-                self._queue.extendleft(reversed(calls.split()))
+                with self._lock:
+                    if (
+                        self._turn is turn
+                    ):  # else its successor has them, and may wait to read by now
+                        left = calls.split()
+                        counted = len(left) * calls.share
+                        counts.bytes_in -= counted  # each brings its own
+                        self._queue.extendleft(reversed(left))
                 break
             try:
                 call_id, args = take()
@@ -240,6 +253,16 @@ class PipelinedConnection(ServerConnection):
                 self._answers.flush()
                 began = flushed_at = _monotonic()
         turn.small_calls = None
+
+    def _offload(self, frame: framing.Fields) -> None:
+        """Gives a call to the pool."""
+        _, call_id, method, *_ = frame
+        with self._lock:
+            self._n_unanswered += 1
+        run = partial(self._run_offloaded, frame, self._read_at)
+        job = FunctionJob(run, is_urgent=method in self._core.methods.urgent)
+        self._offloaded[call_id] = job
+        self._core.pool.submit(job)
 
     def _read(self, turn: ReadTurn) -> bool:
         """Reads once; False when nothing came and the connection was parked, or it has ended."""
@@ -394,6 +417,7 @@ class SmallCalls:
     def __init__(self, frame: framing.Fields, cancelled: Collection[int]) -> None:
         self.method = frame[2]
         self.size = len(frame[3])
+        self.share = self.size // max(1, frame[1])  # of each call
         calls = zip(*joined.decode(frame), strict=True)
         self.left = deque([call for call in calls if call[0] not in cancelled])
 
@@ -423,7 +447,8 @@ def join(
         values.append(result[1])
     if len(ids) == 1:
         body = pickle.dumps(value, 5)
-        counts.bytes_out += len(body)
+        n = len(body)
+        counts.bytes_out += n
         return _encode_small(_RESULT, call_id, b"", body), ()
     frame = joined.encode(framing.RESULTS, b"", ids, values)
     n = len(frame) - framing.HEADER.size
