@@ -165,7 +165,7 @@ class SocketChannel(Channel):
             )
             n_out = len(body)
             if buffers or n_out > _SMALL:
-                n_out += sum([each.nbytes for each in buffers])
+                n_out = n_out + sum([each.nbytes for each in buffers])
                 self.peer.check_size(method, n_out)
                 if self.options.compress and compression.is_worthwhile(body, buffers):
                     body, buffers, header = compression.pack(body, buffers)

@@ -24,7 +24,7 @@ from launchpad.courier.client.reader import Reader, Receive
 from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import framing
-from launchpad.courier.transport.stream_socket import Socket
+from launchpad.courier.transport.stream_socket import Socket, has_pending
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -128,7 +128,7 @@ class LoopReader(Reader):
             self._call_loop(self.unwatch)
 
     def _begin(self, sock: Socket, receive: Receive, decoder: framing.FrameDecoder) -> None:
-        read = partial(self._on_readable, receive, decoder)
+        read = partial(self._on_readable, sock, receive, decoder)
         self._call_loop(partial(self._watch, os.dup(sock.fileno()), read))
 
     def _call_loop(self, function: Any) -> None:
@@ -145,15 +145,17 @@ class LoopReader(Reader):
         else:
             self._loop.add_reader(fd, read)
 
-    def _on_readable(self, receive: Receive, decoder: framing.FrameDecoder) -> None:
+    def _on_readable(self, sock: Socket, receive: Receive, decoder: framing.FrameDecoder) -> None:
         """In the loop."""
         self._was_busy = True
         with self._reading:
-            if not (self._has_ended or self._waits_for):
-                try:
+            try:
+                while not (self._has_ended or self._waits_for):
                     super()._read(receive, decoder)
-                except (OSError, ProtocolError):
-                    self._has_ended = True
+                    if not has_pending(sock):
+                        break
+            except (OSError, ProtocolError):
+                self._has_ended = True
             is_over = self._has_ended or bool(self._waits_for)
         if is_over:
             self.unwatch()

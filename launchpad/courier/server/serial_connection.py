@@ -63,6 +63,7 @@ class SerialConnection(ServerConnection):
         self._decoder = framing.FrameDecoder(
             max_bytes=core.max_bytes, most_scratch_bytes=framing.SCRATCH_BYTES
         )
+        self._received_alone = self._decoder.received_alone
         self._takes_bytes = hello.max_bytes
         self._most_at_once = min(hello.max_bytes, segments.WORTHWHILE - 1)
         self.caller = hello.peer.name
@@ -118,7 +119,7 @@ class SerialConnection(ServerConnection):
 
     def _serve(self) -> None:
         receive, spin = self.sock.recv_into, self._spin.receive
-        decoder, pool = self._decoder, self._core.pool
+        decoder, received_alone, pool = self._decoder, self._received_alone, self._core.pool
         self._answer_call = self._core.methods.answer
         if self._ahead:
             self._take(self._ahead)
@@ -141,7 +142,7 @@ class SerialConnection(ServerConnection):
                 return
             if not (is_calm := pool.is_calm or not self._may_share_thread):
                 self._answer_call = self._answer_timed
-            alone = decoder.received_alone(n)
+            alone = received_alone(n)
             if alone is not None and alone[0] == framing.CALL:
                 self._answer(alone)
             else:
@@ -218,7 +219,7 @@ class SerialConnection(ServerConnection):
             kind, result, views = self._answer_call(method, body, buffers)
         n_out = 0 if kind > _ERROR else len(result)
         if views:
-            n_out += sum([view.nbytes for view in views])
+            n_out = n_out + sum([view.nbytes for view in views])
         if kind > _ERROR or n_out > self._most_at_once or self._compresses:
             self._answer_specially(call_id, counts, began, n_in, (kind, result, views))
             return
@@ -370,6 +371,7 @@ class ShmServerConnection(SerialConnection):
         self._shm = shm_socket.ShmSocket(sock)
         super().__init__(self._shm, core, hello)
         self._spin = SpinWaiter(self._shm, shm_socket.WINDOW_S)
+        self._received_alone = partial(self._shm.open_alone, self._decoder, core.max_bytes)
 
     def _received(self, n: int) -> list[framing.Fields]:
         """Calls with all their buffers. One whose buffers cannot be had is answered here.
