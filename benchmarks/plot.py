@@ -44,7 +44,7 @@ def draw(report: dict[str, Any], to: Path) -> None:
     from matplotlib import pyplot
 
     figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
-    latency, pipelined = report["latency"]["unpinned"], report["pipelined"]
+    latency, pipelined = report["latency"]["unpinned"], report["pipelined"]["two cores"]
     draw_dots(left, medians(latency, "p50_us"), "One call at a time: p50, µs (less is better)")
     draw_dots(middle, medians(pipelined, "calls_per_s"), "20,000 calls in flight: calls/s (more …)")
     draw_lines(right, report["arrays"]["GB_per_s"], "Arrays, there and back: GB/s (more …)")

@@ -43,6 +43,7 @@ class Bar:
         return HOLDS if _COMPARE[self.sign](figure, self.limit) else "NO"
 
 
+PINNED, SHARED = ("two cores", "one core"), ("unpinned", "one core")
 GUARDED = "with token, deadline and counters"
 ALL = "counters, token, deadline"
 BARS = (
@@ -70,9 +71,60 @@ BARS = (
         AT_MOST,
         3,
     ),
-    Bar("20,000 futures", "pipelined/courier/calls_per_s", AT_LEAST, 80_000, "calls/s"),
-    Bar("20,000 futures, to raw batched", "pipelined/courier/to_raw_batched", AT_LEAST, 0.7),
-    Bar("4 threads", "threads/4 threads/courier/calls_per_s", AT_LEAST, 45_000, "calls/s"),
+    *(
+        bar
+        for where in PINNED
+        for bar in (
+            Bar(
+                f"20,000 futures, to raw batched, {where}",
+                f"pipelined/{where}/courier/to_raw_batched",
+                AT_LEAST,
+                0.8,
+            ),
+            Bar(
+                f"20,000 futures, to uvloop, {where}",
+                f"pipelined/{where}/courier/to_uvloop",
+                AT_LEAST,
+                0.7,
+            ),
+            Bar(
+                f"200 coroutines, to uvloop, {where}",
+                f"coroutines/{where}/courier/to_uvloop",
+                AT_LEAST,
+                0.6,
+            ),
+            Bar(
+                f"4 threads, to raw with a lock, {where}",
+                f"threads/4 threads/{where}/courier/to_raw_locked",
+                AT_LEAST,
+                1.5,
+            ),
+        )
+    ),
+    *(
+        bar
+        for where in SHARED
+        for bar in (
+            Bar(
+                f"16 clients, one call each, to uvloop, {where}",
+                f"many_to_one/one call each, {where}/courier/to_uvloop",
+                AT_LEAST,
+                0.8,
+            ),
+            Bar(
+                f"16 clients, 50 calls each, to uvloop, {where}",
+                f"many_to_one/50 calls each, {where}/courier/to_uvloop",
+                AT_LEAST,
+                0.8,
+            ),
+            Bar(
+                f"broadcast of 1 MB to 8, to a call, {where}",
+                f"broadcast/unix, {where}/to_one_call",
+                AT_MOST,
+                2.5,
+            ),
+        )
+    ),
     Bar("p50 in process", "latency/unpinned/courier in-process/p50_us", AT_MOST, 45, "µs"),
     Bar("1 MB there and back", "arrays/GB_per_s/courier/1 MB", AT_LEAST, 5, "GB/s"),
     Bar("16 MB there and back", "arrays/GB_per_s/courier/16 MB", AT_LEAST, 8, "GB/s"),

@@ -16,8 +16,8 @@ from benchmarks.calls.contenders import (
 from benchmarks.calls.contenders.timing import CallAll
 from benchmarks.calls.options import Options
 from benchmarks.calls.pair import Pair
-from benchmarks.calls.placement import unpinned
-from benchmarks.calls.spread import ratios, spread, with_range
+from benchmarks.calls.placement import pinned
+from benchmarks.calls.rates import rates_and_ratios, show_rates
 from benchmarks.calls.turns import take_turns
 
 CALLS = 20_000
@@ -26,7 +26,7 @@ CONTENDERS = [
     Contender(BASE, batched.serve, batched.connect_all_at_once),
     Contender("courier", ours.serve_unix, ours.connect_all_at_once),
     Contender("courier tcp", ours.serve_tcp, ours.connect_all_at_once, ours.cannot_serve(ours.TCP)),
-    Contender("courier in-process", ours.serve_nothing, ours.connect_all_at_once),
+    Contender("courier in-process", ours.serve_nothing, ours.connect_all_at_once, share=0.2),
     Contender(
         "uvloop", uvloop_protocol.serve, uvloop_protocol.connect_all_at_once, needs("uvloop")
     ),
@@ -45,13 +45,9 @@ CONTENDERS = [
 def measure(options: Options) -> dict[str, Any]:
     calls = options.amount(CALLS, 200)
     found = take_turns(
-        available(CONTENDERS), unpinned(), options.rounds, lambda pair: one_turn(pair, calls)
+        available(CONTENDERS), pinned(), options.rounds, lambda pair: one_turn(pair, calls)
     )
-    (rates,) = found.values()
-    return {
-        name: {"calls_per_s": spread(each), "to_raw_batched": ratios(each, rates[BASE])}
-        for name, each in rates.items()
-    }
+    return {where: rates_and_ratios(rates, [BASE, "uvloop"]) for where, rates in found.items()}
 
 
 def one_turn(pair: Pair, calls: int) -> float:
@@ -75,6 +71,5 @@ def seconds(call_all: CallAll, n: int) -> float:
 
 
 def show(report: dict[str, Any]) -> None:
-    print(f"\n{'':20}{'calls/s':>11}{'(range)':>22}{'to batched':>11}{'(range)':>22}")
-    for name, row in report.items():
-        print(f"{name:20}{with_range(row['calls_per_s'], 0)}{with_range(row['to_raw_batched'], 2)}")
+    for where, rows in report.items():
+        show_rates(where, rows)

@@ -29,6 +29,11 @@ def unpinned() -> list[Placement]:
     return [Placement(UNPINNED, everywhere, everywhere)]
 
 
+def pinned() -> list[Placement]:
+    """Without what the scheduler makes of it."""
+    return [placement for placement in placements() if placement.name != UNPINNED]
+
+
 def placements() -> list[Placement]:
     """In the order in which they are tried."""
     first, *others = sorted(os.sched_getaffinity(0))

@@ -11,14 +11,15 @@ from benchmarks.calls.contenders import batched, grpcio_generic, ours, raw, zero
 from benchmarks.calls.contenders.raw import Call
 from benchmarks.calls.options import Options
 from benchmarks.calls.pair import Pair
-from benchmarks.calls.placement import unpinned
-from benchmarks.calls.spread import ratios, spread, with_range
+from benchmarks.calls.placement import pinned
+from benchmarks.calls.rates import rates_and_ratios, show_rates
 from benchmarks.calls.turns import take_turns
 
 CALLERS = (4, 16)
-BASE = "raw, own sockets"
+LOCKED, OWN = "raw locked", "raw own sockets"
 CONTENDERS = [
-    Contender(BASE, raw.serve_unix, raw.connect_each_thread),
+    Contender(LOCKED, raw.serve_unix, raw.connect_locked),
+    Contender(OWN, raw.serve_unix, raw.connect_each_thread),
     Contender("raw batched", batched.serve, batched.connect),
     Contender("courier", ours.serve_unix, ours.connect),
     Contender("courier tcp", ours.serve_tcp, ours.connect, ours.cannot_serve(ours.TCP)),
@@ -31,16 +32,15 @@ CONTENDERS = [
 def measure(options: Options) -> dict[str, Any]:
     seconds = 0.02 if options.quick else 0.3
     found = take_turns(
-        available(CONTENDERS), unpinned(), options.rounds, lambda pair: one_turn(pair, seconds)
+        available(CONTENDERS), pinned(), options.rounds, lambda pair: one_turn(pair, seconds)
     )
-    (by_name,) = found.values()
     return {
         f"{callers} threads": {
-            name: {
-                "calls_per_s": spread([turn[i] for turn in turns]),
-                "to_raw": ratios([turn[i] for turn in turns], [turn[i] for turn in by_name[BASE]]),
-            }
-            for name, turns in by_name.items()
+            where: rates_and_ratios(
+                {name: [turn[i] for turn in turns] for name, turns in by_name.items()},
+                [LOCKED, OWN],
+            )
+            for where, by_name in found.items()
         }
         for i, callers in enumerate(CALLERS)
     }
@@ -78,7 +78,6 @@ def calls_per_s(call: Call, callers: int, seconds: float) -> float:
 
 
 def show(report: dict[str, Any]) -> None:
-    for callers, rows in report.items():
-        print(f"\n{callers:20}{'calls/s':>11}{'(range)':>22}{'to raw':>11}{'(range)':>22}")
-        for name, row in rows.items():
-            print(f"{name:20}{with_range(row['calls_per_s'], 0)}{with_range(row['to_raw'], 2)}")
+    for callers, by_placement in report.items():
+        for where, rows in by_placement.items():
+            show_rates(f"{callers}, {where}", rows)

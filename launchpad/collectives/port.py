@@ -5,7 +5,7 @@
            ◀──────── its answer ◀───────────────────◀── mailbox ◀── reply
 
 A call of `put` returns when its message is in the mailbox: the sender may then change what it has sent.
-One of `swap` carries a message in each direction, for the price of one. Arrays of 256 KiB and more go through
+One of `swap` carries a message in each direction, for the price of one. Arrays of 80 KiB and more go through
 shared memory between processes of one host.
 """
 

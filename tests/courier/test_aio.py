@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -100,3 +102,58 @@ def test_timeouts_of_the_options_hold(serve, connect, address, gate) -> None:
 
     with pytest.raises(courier.DeadlineExceeded):
         asyncio.run(main())
+
+
+def test_answers_that_have_been_decrypted_already_do_not_wait_for_more_bytes(
+    serve, connect, tls_address
+) -> None:
+    serve(tls_address, zeros=bytes)
+    client = connect(tls_address)
+
+    async def main() -> list[int]:
+        await client.aio.zeros(1)
+        for n in 6000, 9000, 10_500:  # together more than is read at once, and less than twice that
+            calls = [client.aio.zeros(n + i) for i in range(3)]
+            await asyncio.wait_for(asyncio.gather(*calls), 2)
+        return [len(each) for each in await asyncio.gather(*(client.aio.zeros(i) for i in (1, 2)))]
+
+    assert asyncio.run(main()) == [1, 2]
+
+
+def test_an_event_of_an_earlier_connection_does_not_end_the_next_one(
+    serve, connect, unix_address, gate
+) -> None:
+    begun = threading.Semaphore(0)
+
+    def wait() -> bool:
+        begun.release()
+        return gate.wait(10)
+
+    server = serve(unix_address, wait=wait)
+    client = connect(unix_address, idempotent=["wait"])
+
+    async def main() -> bool:
+        loop = asyncio.get_running_loop()
+        call = asyncio.ensure_future(_await(client.aio.wait()))
+        await loop.run_in_executor(None, begun.acquire)
+        (pipeline,) = client._channel.connections._loop_pipelines.values()
+        late_event = partial(*_reading(loop, pipeline.reader._watched))
+        await loop.run_in_executor(None, server.stop, 0.0)
+        serve(unix_address, wait=wait)
+        await loop.run_in_executor(None, begun.acquire)
+        late_event()
+        assert not pipeline.reader._has_ended
+        gate.set()
+        return await call
+
+    assert asyncio.run(main())
+
+
+async def _await(call: Any) -> Any:
+    return await call
+
+
+def _reading(loop: Any, fd: int) -> tuple[Any, ...]:
+    """What the loop calls when it can be read."""
+    handle, _ = loop._selector.get_key(fd).data
+    return handle._callback, *handle._args

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 from launchpad import courier
@@ -11,6 +12,7 @@ from tests.courier.conftest import begin_source
 def test_a_forked_child_has_connections_of_its_own(serve, socket_address, python) -> None:
     serve(socket_address, echo=lambda value: value)
     source = f"""{begin_source()}
+import asyncio
 import os
 client = courier.Client({socket_address!r})
 client.echo(0)
@@ -55,3 +57,26 @@ server.join()
         os.kill(child, 9)
 
     assert isinstance(error, courier.OutcomeUnknown)
+
+
+def test_a_forked_child_keeps_no_connection_of_the_parents_event_loop(
+    serve, connect, unix_address
+) -> None:
+    serve(unix_address, echo=lambda value: value)
+    client = connect(unix_address)
+
+    async def main() -> int:
+        await client.aio.echo(1)
+        (pipeline,) = client._channel.connections._loop_pipelines.values()
+        fd = pipeline.reader._watched
+        if (pid := os.fork()) == 0:
+            try:
+                os.fstat(fd)
+            except OSError:
+                os._exit(0)
+            os._exit(1)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        assert await client.aio.echo(2) == 2
+        return status
+
+    assert asyncio.run(main()) == 0

@@ -215,15 +215,17 @@ def test_a_frame_that_comes_alone_with_its_buffers_is_cut_up_at_once() -> None:
     memoryview(fields[4][0])[:1] = b"!"  # it is ours
 
 
-def test_a_frame_with_headers_is_left_to_who_understands_them() -> None:
-    chunks = framing.encode(framing.CALL, 0, b"m", _pattern(600), (), 0, b"header")
+@pytest.mark.parametrize("size", [10, 600])
+def test_a_frame_keeps_its_headers_on_the_short_way(size: int) -> None:
+    chunks = framing.encode(framing.CALL, 0, b"m", _pattern(size), (), 0, b"header")
     stream = b"".join(chunks)
     decoder = framing.FrameDecoder()
     decoder.buffer[: len(stream)] = stream
 
-    assert decoder.received_alone(len(stream)) is None
-    ((*_, headers),) = decoder.received(len(stream))
-    assert bytes(headers) == b"header"
+    fields = decoder.received_alone(len(stream))
+
+    assert fields == (framing.CALL, 0, b"m", _pattern(size), (), 0, b"header")
+    assert decoder.received(len(stream)) == [fields]
 
 
 def test_a_large_buffer_is_received_into_the_memory_that_the_frame_then_has() -> None:

@@ -214,7 +214,7 @@ def test_a_server_that_drains_is_asked_again_in_its_own_time(serve, connect, uni
 def test_cancelling_tells_the_server(connect, unix_address) -> None:
     with _server_that_listens(unix_address, n_frames=3) as noticed:
         client = connect(unix_address)
-        futures = [client.futures.m(i) for i in range(2)]
+        futures = [client.futures.m([i]) for i in range(2)]
         until(lambda: all(future.is_sent for future in futures))
         futures[1].cancel()
 

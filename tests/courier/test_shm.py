@@ -159,7 +159,7 @@ def test_arrays_of_all_types_and_sizes_come_back_as_they_were(client) -> None:
             assert result.dtype == dtype
             assert result.tobytes() == array.tobytes()
             assert result.flags.writeable
-            assert is_shared(result) == (result.nbytes >= 256 << 10)
+            assert is_shared(result) == (result.nbytes >= segments.WORTHWHILE)
 
 
 def test_arrays_of_all_shapes_come_back_as_they_were(client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,7 +11,13 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from benchmarks.calls.contenders.raw import Call
-from benchmarks.calls.contenders.timing import CallAll, TimeCalls, all_at_once, one_by_one
+from benchmarks.calls.contenders.timing import (
+    CallAll,
+    TimeCalls,
+    all_at_once,
+    by_coroutines,
+    one_by_one,
+)
 from launchpad import courier
 from launchpad.courier import keyring
 
@@ -139,6 +146,20 @@ def connect_one_by_one(place: Place) -> Iterator[TimeCalls]:
 def connect_all_at_once(place: Place) -> Iterator[CallAll]:
     with connected(place) as client:
         yield all_at_once(client.futures.echo)
+
+
+@contextmanager
+def connect_coroutines(place: Place) -> Iterator[CallAll]:
+    with connected(place) as client, asyncio.Runner() as runner:
+        yield lambda n: runner.run(by_coroutines(client.aio.echo, n))
+
+
+@contextmanager
+def connect_coroutines_of_uvloop(place: Place) -> Iterator[CallAll]:
+    import uvloop
+
+    with connected(place) as client, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        yield lambda n: runner.run(by_coroutines(client.aio.echo, n))
 
 
 @contextmanager

@@ -93,6 +93,19 @@ def connect_each_thread(path: str) -> Iterator[Call]:
         yield call
 
 
+@contextmanager
+def connect_locked(path: str) -> Iterator[Call]:
+    """A call on the one connection of all threads, which a lock gives to one at a time."""
+    lock = threading.Lock()
+    with connect_unix(path) as call_alone:
+
+        def call(value: Any) -> Any:
+            with lock:
+                return call_alone(value)
+
+        yield call
+
+
 def caller(sock: socket.socket) -> Call:
     buffer = bytearray(BUFFER)
 

@@ -8,13 +8,15 @@ An RPC whose calls are of another kind (a coroutine, a message) brings its own.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any
 
 TimeCalls = Callable[[float], list[float]]
 CallAll = Callable[[int], Any]
+COROUTINES = 200
 
 
 def one_by_one(call: Callable[[int], Any]) -> TimeCalls:
@@ -38,3 +40,13 @@ def all_at_once(submit: Callable[[int], Future[Any]]) -> CallAll:
         return futures
 
     return call_all
+
+
+async def by_coroutines(call: Callable[[int], Awaitable[Any]], n: int) -> None:
+    """`n` calls of `COROUTINES` coroutines, each of which makes one at a time."""
+
+    async def keep_calling(n: int) -> None:
+        for i in range(n):
+            assert await call(i) == i
+
+    await asyncio.gather(*[keep_calling(-(-n // COROUTINES)) for _ in range(COROUTINES)])

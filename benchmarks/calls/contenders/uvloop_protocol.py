@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,8 @@ from typing import Any
 
 from benchmarks.calls.contenders import PROTOCOL
 from benchmarks.calls.contenders.batched import BATCH, HEADER
-from benchmarks.calls.contenders.timing import CallAll, TimeCalls
+from benchmarks.calls.contenders.raw import Call
+from benchmarks.calls.contenders.timing import CallAll, TimeCalls, by_coroutines
 
 
 class Framed(asyncio.Protocol):
@@ -135,3 +137,29 @@ def connect_all_at_once(path: str) -> Iterator[CallAll]:
 
     with connected(path) as (loop, caller):
         yield lambda n: loop.run_until_complete(call_all(caller.call, n))
+
+
+@contextmanager
+def connect_callers(path: str) -> Iterator[CallAll]:
+    """The calls of many coroutines, each of which waits for one at a time."""
+    with connected(path) as (loop, caller):
+        yield lambda n: loop.run_until_complete(by_coroutines(caller.call, n))
+
+
+@contextmanager
+def connect_blocking(path: str) -> Iterator[Call]:
+    """A plain socket, and no event loop, for a process that makes one call at a time."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(path)
+        buffer = bytearray(65536)
+        view = memoryview(buffer)
+
+        def call(value: Any) -> Any:
+            body = pickle.dumps(value, PROTOCOL)
+            sock.sendall(HEADER.pack(len(body), 0) + body)
+            n = sock.recv_into(buffer)
+            while n < HEADER.size or n < HEADER.size + HEADER.unpack_from(buffer)[0]:
+                n += sock.recv_into(view[n:])
+            return pickle.loads(view[HEADER.size : n])
+
+        yield call

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Coroutine, Generator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from launchpad.courier.client.loop_pipeline import LoopCall
 from launchpad.courier.client.stream import Stream
 from launchpad.courier.codec import pickling
 from launchpad.courier.streams.receiver import NOT_HERE
@@ -33,12 +33,23 @@ class AioCall:
     """
 
     def __init__(self, channel: Channel, method: bytes, /, *args: Any, **kwargs: Any) -> None:
-        self._submit = partial(channel.submit, method, *args, **kwargs)
-        self._method = method
+        self._channel, self._method, self._args, self._kwargs = channel, method, args, kwargs
         self._stream: AsyncStream | None = None
 
     def __await__(self) -> Generator[Any, None, Any]:
-        return self._call().__await__()
+        loop = asyncio.get_running_loop()
+        call = self._channel.submit_in_loop(loop, self._method, self._args, self._kwargs)
+        if type(call) is LoopCall:
+            if (waiter := call.wait_in(loop)) is not None:
+                try:
+                    yield from waiter
+                except BaseException:
+                    call.cancel()
+                    raise
+            result = call.result()
+        else:
+            result = yield from asyncio.wrap_future(call)
+        return AsyncStream(result) if type(result) is Stream else result
 
     def __aiter__(self) -> AioCall:
         return self
@@ -47,7 +58,7 @@ class AioCall:
         return self._first() if self._stream is None else self._stream.__anext__()
 
     async def _first(self) -> Any:
-        result = await self._call()
+        result = await self
         if not isinstance(result, AsyncStream):
             raise TypeError(
                 f"{self._method.decode()!r} returned a {type(result).__name__}, which is no stream: "
@@ -55,10 +66,6 @@ class AioCall:
             )
         self._stream = result
         return await result.__anext__()
-
-    async def _call(self) -> Any:
-        result = await asyncio.wrap_future(self._submit())
-        return AsyncStream(result) if isinstance(result, Stream) else result
 
 
 class AsyncStream(AsyncIterator[Any]):

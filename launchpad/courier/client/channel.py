@@ -25,16 +25,18 @@ from launchpad.courier.client.remote_server import Options, RemoteServer, SlowCa
 from launchpad.courier.client.retry import MAX_TRIES, NotRun
 from launchpad.courier.codec import compression, pickling
 from launchpad.courier.errors import MessageTooLarge
-from launchpad.courier.protocol import framing, handshake
+from launchpad.courier.protocol import framing, handshake, joined
 from launchpad.courier.shm import segments
 from launchpad.courier.telemetry import tracing
 from launchpad.courier.telemetry.counters import Counts
 from launchpad.courier.transport import stream_socket
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from concurrent.futures import Future
     from typing import Self
 
+    from launchpad.courier.client.pipeline import Pipeline
     from launchpad.courier.client.shm_connection import ShmClientConnection
 
 _MAX_IDLE = 16  # connections kept for later; a burst of threads may use more
@@ -45,6 +47,7 @@ _WORTHWHILE = segments.WORTHWHILE
 _loads, _loads_arrays, _SHORTEST = pickle.loads, pickling.loads, pickling.SHORTEST
 _RESULT, _ERROR, _SMALL = framing.RESULT, framing.ERROR, framing.SMALL
 _encode_call = pickling.encode_call
+_is_small, _MOST_ARGS = joined.is_small, joined.MOST_ARGS
 _here = call_stack.here
 _NUMBER_TAG = framing.encode_headers({framing.RECORDED: bytes(8)})[:-8]
 
@@ -109,6 +112,12 @@ class Channel(ABC):
         self, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Future[Any]: ...
 
+    def submit_in_loop(
+        self, loop: AbstractEventLoop, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Future[Any]:
+        """`submit`, in the thread of an event loop that waits for the result."""
+        return self.submit(method, *args, **kwargs)
+
     @abstractmethod
     def close(self) -> None:
         """Closes what is open; a later call opens it again. Futures in flight end with an error."""
@@ -156,7 +165,7 @@ class SocketChannel(Channel):
             )
             n_out = len(body)
             if buffers or n_out > _SMALL:
-                n_out += sum([each.nbytes for each in buffers])
+                n_out = n_out + sum([each.nbytes for each in buffers])
                 self.peer.check_size(method, n_out)
                 if self.options.compress and compression.is_worthwhile(body, buffers):
                     body, buffers, header = compression.pack(body, buffers)
@@ -211,8 +220,34 @@ class SocketChannel(Channel):
             counts.bytes_out += n_out
             counts.buckets[bucket] += 1
 
-    def _submit(self, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
+    def submit_in_loop(
+        self, loop: AbstractEventLoop, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Future[Any]:
+        if tracing.spans is not None and not self.trace_header:
+            return self.submit(method, *args, **kwargs)
+        return self._submit(method, args, kwargs, loop)
+
+    def _submit(
+        self,
+        method: bytes,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        loop: AbstractEventLoop | None = None,
+    ) -> Future[Any]:
         """All such calls of a client share one connection, but for those with large arrays."""
+        if (
+            not kwargs
+            and len(args) <= _MOST_ARGS
+            and self.options.timeout_s is None
+            and not self.trace_header
+            and method not in self._shm_methods
+            and _current_call() is None
+        ):
+            for arg in args:
+                if not _is_small(arg):
+                    break
+            else:
+                return self._find_pipeline(loop).submit_small(self, method, args)
         body, views = _encode_call(args, kwargs)
         if views is None:
             from launchpad.courier.client.stream_calls import submit_with_streams
@@ -222,7 +257,12 @@ class SocketChannel(Channel):
             call = self.connections.get_shm_calls().try_submit(self, method, body, views)
             if call is not None:
                 return call
-        return self.connections.get_pipeline().submit(self, method, body, views)
+        return self._find_pipeline(loop).submit(self, method, body, views)
+
+    def _find_pipeline(self, loop: AbstractEventLoop | None) -> Pipeline:
+        if loop is None:
+            return self.connections.get_pipeline()
+        return self.connections.get_loop_pipeline(loop)
 
     def close(self) -> None:
         self.connections.close()

@@ -47,6 +47,7 @@ class ClientConnection:
         self._decoder = framing.FrameDecoder(
             max_bytes=max_bytes, most_scratch_bytes=framing.SCRATCH_BYTES
         )
+        self._received_alone = self._decoder.received_alone
         #: What has arrived together with the last answer: of a stream.
         self.rest: Sequence[framing.Fields] = ()
         self.timeout_s = 0.0
@@ -88,9 +89,8 @@ class ClientConnection:
             self._unsent = [memoryview(frame)[n:]]
             return self.resume()
         self.is_sent = True
-        decoder = self._decoder
-        n = self._receive(decoder.buffer)
-        return decoder.received_alone(n) or self._received(n) or self.receive()
+        n = self._receive(self._decoder.buffer)
+        return self._received_alone(n) or self._received(n) or self.receive()
 
     def _exchange_chunks(self, chunks: list[framing.Chunk]) -> framing.Fields:
         if self.shares_memory or len(chunks) > stream_socket.MAX_GATHER:
@@ -120,7 +120,8 @@ class ClientConnection:
         """The next frame. Raises OSError; BlockingIOError when the limit has passed."""
         reply = None
         while reply is None:
-            reply = self._received(self._receive(self._decoder.buffer))
+            n = self._receive(self._decoder.buffer)
+            reply = self._received_alone(n) or self._received(n)
         return reply
 
     def _received(self, n: int) -> framing.Fields | None:

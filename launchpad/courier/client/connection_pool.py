@@ -15,6 +15,8 @@ from launchpad.courier.protocol import framing
 from launchpad.courier.transport.stream_socket import Socket
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from launchpad.courier.client.pipeline import Pipeline
     from launchpad.courier.client.shm_calls import ShmCalls
     from launchpad.courier.client.shm_connection import ShmClientConnection
@@ -36,6 +38,7 @@ class ConnectionPool:
         # Calls with streams, to be closed with all else that is open; added with the lock held.
         self.streams: weakref.WeakSet[StreamCall] = weakref.WeakSet()
         self._pipeline: Pipeline | None = None
+        self._loop_pipelines: dict[AbstractEventLoop, Pipeline] = {}
         self._shm_calls: ShmCalls | None = None
         # Also those to where the server was before, which end by themselves; added with the lock held.
         self._pipelines: weakref.WeakSet[Pipeline] = weakref.WeakSet()
@@ -48,7 +51,7 @@ class ConnectionPool:
     def n_open(self) -> int:
         with self.lock:
             n_connections = sum(sock.fileno() >= 0 for sock in self._sockets)
-        return n_connections + (self._pipeline is not None and self._pipeline.queue.is_connected)
+            return n_connections + sum(each.queue.is_connected for each in self._pipelines)
 
     def add(self, sock: Socket) -> None:
         """Counts a connection that was opened, until its socket is closed."""
@@ -68,6 +71,21 @@ class ConnectionPool:
                     self._pipeline = Pipeline(self.peer)
                     self._pipelines.add(self._pipeline)
                 pipeline = self._pipeline
+        return pipeline
+
+    def get_loop_pipeline(self, loop: AbstractEventLoop) -> Pipeline:
+        """That of the calls which this event loop waits for."""
+        pipeline = self._loop_pipelines.get(loop)
+        if pipeline is None:
+            from launchpad.courier.client.loop_pipeline import LoopPipeline
+
+            with self.lock:
+                over = [each for each in self._loop_pipelines if each.is_closed()]
+                ended = [self._loop_pipelines.pop(each) for each in over]
+                pipeline = self._loop_pipelines[loop] = LoopPipeline(self.peer, loop)
+                self._pipelines.add(pipeline)
+            for each in ended:
+                each.close()
         return pipeline
 
     def get_shm_calls(self) -> ShmCalls:
@@ -96,6 +114,7 @@ class ConnectionPool:
             shm_calls.close()
         with self.lock:
             self._pipeline = None
+            self._loop_pipelines.clear()
             pipelines, streams = tuple(self._pipelines), tuple(self.streams)
         for pipeline in pipelines:
             pipeline.close()
@@ -107,6 +126,7 @@ class ConnectionPool:
         self.lock = threading.Lock()
         self._sockets = weakref.WeakSet()
         self._pipeline = None
+        self._loop_pipelines = {}
         for pipeline in tuple(self._pipelines):
             pipeline.drop_inherited()
         self._pipelines = weakref.WeakSet()
@@ -138,16 +158,29 @@ class MovingConnectionPool(ConnectionPool):
 
     def get_pipeline(self) -> Pipeline:
         pipeline = super().get_pipeline()
-        reader = pipeline.reader
-        address = None if reader is None else reader.address
-        if address is None or not self.peer.has_moved_from(address):
+        if not self._is_obsolete(pipeline):
             return pipeline
         with self.lock:
             if self._pipeline is pipeline:
                 self._pipeline = None
-        if (reader := pipeline.reader) is not None:
-            reader.retire()
         return super().get_pipeline()
+
+    def get_loop_pipeline(self, loop: AbstractEventLoop) -> Pipeline:
+        pipeline = super().get_loop_pipeline(loop)
+        if not self._is_obsolete(pipeline):
+            return pipeline
+        with self.lock:
+            self._loop_pipelines.pop(loop, None)
+        return super().get_loop_pipeline(loop)
+
+    def _is_obsolete(self, pipeline: Pipeline) -> bool:
+        """It leads to where the server was before, and ends when it has nothing in flight."""
+        reader = pipeline.reader
+        address = None if reader is None else reader.address
+        if reader is None or address is None or not self.peer.has_moved_from(address):
+            return False
+        reader.retire()
+        return True
 
 
 def _close_all(*idle_connections: deque[ClientConnection]) -> None:

@@ -24,7 +24,7 @@ import itertools
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -130,7 +130,8 @@ class PipelinedFuture(CourierFuture):
         self.size = size  # of the arguments
         self.began = _monotonic()
         self.deadline: float | None = None
-        self.frame: bytes | Sequence[Chunk] = b""  # until completed: it may have to be sent again
+        # Until completed, since it may have to be sent again. A tuple is the arguments themselves.
+        self.frame: bytes | list[Chunk] | tuple[Any, ...] = b""
         self.is_sent = False  # at least in part
         self.is_completed = self.is_watched = False
         self.value: Any = None

@@ -14,12 +14,12 @@ from launchpad.courier.client.future import PipelinedFuture
 from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.client.retry import NotRun
 from launchpad.courier.codec import pickling
-from launchpad.courier.protocol import framing
+from launchpad.courier.protocol import framing, joined
 from launchpad.courier.shm import segments
 
 _monotonic = time.monotonic
 _loads, _loads_arrays, _SHORTEST = pickle.loads, pickling.loads, pickling.SHORTEST
-_RESULT, _STREAM = framing.RESULT, framing.STREAM
+_RESULT, _RESULTS, _STREAM = framing.RESULT, framing.RESULTS, framing.STREAM
 
 
 class PendingCalls:
@@ -65,8 +65,14 @@ class PendingCalls:
                     self.fail(call, error)
 
     def fail_too_large(self) -> None:
-        """Fails the calls that are larger than what the server takes."""
+        """Fails the calls that are larger than what the server takes; if that is little, each goes alone."""
         for call in list(self.calls.values()):
+            if self._peer.takes_bytes < joined.LIMIT and type(args := call.frame) is tuple:
+                body = pickle.dumps((args, {}), 5)
+                call.size = len(body)
+                call.frame = framing.encode_small(framing.CALL, call.call_id, call.method, body)
+                if call.call_id not in self.calls:
+                    call.frame = b""  # completed meanwhile
             if call.size > self._peer.takes_bytes:
                 try:
                     self._peer.check_size(call.method, call.size)
@@ -87,7 +93,7 @@ class PendingCalls:
                 timeout_us = max(1, int((call.deadline - now) * 1e6))
                 if isinstance(frame, bytes):
                     call.frame = framing.with_timeout(frame, timeout_us)
-                else:
+                elif isinstance(frame, list):
                     call.frame = [framing.with_timeout(bytes(frame[0]), timeout_us), *frame[1:]]
                 if call.call_id not in self.calls:
                     call.frame = b""  # completed meanwhile
@@ -98,6 +104,9 @@ class PendingCalls:
         take, now = self.calls.pop, _monotonic()
         for frame in frames:
             kind, call_id, _, body, buffers, _, headers_in = frame
+            if kind == _RESULTS:
+                self._complete_joined(frame, now)
+                continue
             call = take(call_id, None)
             if call is None:  # cancelled, or too late
                 if kind == _STREAM:
@@ -119,6 +128,22 @@ class PendingCalls:
             if call.is_watched:
                 call.notify()
         return again
+
+    def _complete_joined(self, frame: framing.Fields, now: float) -> None:
+        ids, values = joined.decode(frame)
+        take = self.calls.pop
+        size, rest = divmod(len(frame[3]), max(1, len(ids)))
+        for call_id, value in zip(ids, values, strict=True):
+            call = take(call_id, None)
+            if call is not None:  # else cancelled, or too late
+                call.value = value
+                call.counts.finish(now - call.began, size + rest, call.size)
+                rest = 0
+                call.frame = b""
+                call.channel = None
+                call.is_completed = True
+                if call.is_watched:
+                    call.notify()
 
     def _complete_other(
         self, call: PipelinedFuture, frame: framing.Fields, again: list[PipelinedFuture]

@@ -13,10 +13,12 @@ that begins to wait for a result, or by the reader, which is woken to do it.
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from launchpad.courier.buffers import copies
 from launchpad.courier.call_stack import current_call
@@ -25,13 +27,13 @@ from launchpad.courier.client.pending_calls import PendingCalls
 from launchpad.courier.client.reader import Reader
 from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.codec import compression
-from launchpad.courier.protocol import framing
+from launchpad.courier.protocol import framing, joined
 from launchpad.courier.transport.write_queue import WriteQueue
 
 if TYPE_CHECKING:
     from launchpad.courier.client.channel import SocketChannel
 
-_BATCH = 128  # frames; the thread that adds the last one writes them
+BATCH = 128  # frames; the thread that adds the last one writes them
 _CLOSE_S = 0.0001  # calls that follow each other so closely are written together
 
 _current_call = current_call.get
@@ -41,11 +43,14 @@ _encode_small = framing.encode_small
 class Pipeline:
     """The shared connection of one client. Safe from any thread."""
 
+    new_call: type[PipelinedFuture] = PipelinedFuture
+    new_reader: Callable[..., Reader] = Reader
+
     def __init__(self, peer: RemoteServer) -> None:
         self._peer = peer
         self._lock = threading.Lock()
         self._pending = PendingCalls(peer, self._send_cancel)
-        self.queue = WriteQueue()
+        self.queue = WriteQueue(join=join)
         self._last_began = 0.0
         #: While there are calls, and a little longer.
         self.reader: Reader | None = None
@@ -57,7 +62,7 @@ class Pipeline:
         counts = channel.counts[method]
         counts.started += 1
         options, headers_out = channel.options, channel.trace_header
-        call = PipelinedFuture(self, next_call_id(), method, options, counts, len(body), channel)
+        call = self.new_call(self, next_call_id(), method, options, counts, len(body), channel)
         timeout_us = 0
         if options.timeout_s is not None or _current_call() is not None:
             call.deadline = deadline = options.find_deadline(call.began)
@@ -74,24 +79,43 @@ class Pipeline:
             )
         else:
             call.frame = _encode_small(framing.CALL, call.call_id, method, body, timeout_us)
-        # Into the queue, which is written here, or by the reader, or by a later call.
-        queue, pending = self.queue, self._pending
-        is_first_due = pending.add(call)
+        is_first_due = self._pending.add(call)
         if call.size > self._peer.takes_bytes:
-            pending.fail_too_large()
+            self._pending.fail_too_large()
             return call
-        queue.put(call)
-        reader = self.reader
-        gap_s, self._last_began = call.began - self._last_began, call.began
-        if reader is None:
-            self._start(call)
-        elif len(queue) >= _BATCH or gap_s > _CLOSE_S or len(pending.calls) == 1:
-            reader.flush()
-        else:
-            self._wake()
+        self._put(call)
         if is_first_due:
             self._wake()
         return call
+
+    def submit_small(
+        self, channel: SocketChannel, method: bytes, args: tuple[Any, ...]
+    ) -> PipelinedFuture:
+        """Makes a call without deadline and headers, of arguments that may share a frame."""
+        counts = channel.counts[method]
+        counts.started += 1
+        call = self.new_call(self, next_call_id(), method, channel.options, counts, 0, channel)
+        call.frame = args
+        pending = self._pending
+        pending.calls[call.call_id] = call
+        if (
+            self._peer.takes_bytes < joined.LIMIT
+        ):  # asked when it is there, as the reader looks for it
+            pending.fail_too_large()
+        self._put(call)
+        return call
+
+    def _put(self, call: PipelinedFuture) -> None:
+        """Has it sent: here, by the reader, or by a later call."""
+        queue, pending, reader = self.queue, self._pending, self.reader
+        queue.put(call)
+        gap_s, self._last_began = call.began - self._last_began, call.began
+        if reader is None:
+            self._start(call)
+        elif len(queue) >= BATCH or gap_s > _CLOSE_S or len(pending.calls) == 1:
+            reader.flush()
+        elif reader.must_be_woken:
+            reader.wake()
 
     def resubmit(
         self, call: PipelinedFuture, body: bytes, buffers: Sequence[memoryview], headers: bytes
@@ -156,7 +180,7 @@ class Pipeline:
                 if self._is_closed:
                     raise self._peer.closed(call.method)
                 if self.reader is None:
-                    reader = Reader(self._peer, self._pending, self.queue, self._may_end)
+                    reader = self.new_reader(self._peer, self._pending, self.queue, self._may_end)
                     try:
                         reader.thread.start()  # it begins with `_may_end`, so it waits for the lock
                     except RuntimeError:
@@ -178,3 +202,37 @@ class Pipeline:
                 return False
         self._pending.fail_all(self._peer.closed)
         return True
+
+
+def join(first: PipelinedFuture, queue: deque[Any]) -> tuple[bytes, list[PipelinedFuture]]:
+    """As `write_queue.Join`: small calls of one method."""
+    calls: list[PipelinedFuture] = []
+    values: list[object] = []
+    method, call = first.method, first
+    while True:
+        call.is_sent = (
+            True  # first: a thread that cancels it takes the frame, and then looks at this
+        )
+        args = call.frame
+        if type(args) is tuple:
+            calls.append(call)
+            values.append(args)
+        if not queue or len(calls) == joined.MOST:
+            break
+        call = queue[0]
+        if type(call) is not type(first) or call.method != method or type(call.frame) is not tuple:
+            break
+        queue.popleft()
+    if not calls:
+        return b"", calls
+    if len(calls) == 1:
+        (call,) = calls
+        body = pickle.dumps((values[0], {}), 5)
+        call.size = len(body)
+        return _encode_small(framing.CALL, call.call_id, method, body), calls
+    frame = joined.encode(framing.CALLS, method, [call.call_id for call in calls], values)
+    size, rest = divmod(len(frame) - framing.HEADER.size - len(method), len(calls))
+    for call in calls:
+        call.size = size
+    calls[0].size += rest
+    return frame, calls

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import select
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -27,11 +26,14 @@ from launchpad.courier.client.retry import MAX_TRIES, next_pause
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import framing
 from launchpad.courier.protocol.handshake import OVERLAP
+from launchpad.courier.transport.quick_io import QuickIO
 from launchpad.courier.transport.stream_socket import Socket, WakeupSocketpair, has_pending
 from launchpad.courier.transport.write_queue import WriteQueue
 
 _IDLE_S = 3.0
 _SCRATCH = 128 << 10
+
+Receive = Callable[[memoryview], int]
 
 _get_ident = threading.get_ident
 
@@ -58,6 +60,9 @@ class Reader:
         self._got_goaway = False  # nor has it run any that it has not answered
         self._failures = 0  # connections in a row that took no call
         self._pause_s = 0.0  # before the next attempt to connect
+        self._has_ended = False  # the connection is of no more use
+        self._was_busy = False  # since the last look, without this thread
+        self._waits_for = select.POLLIN  # from the connection
         #: It waits, or is about to: a thread that puts something into the queue must wake it.
         self.must_be_woken = False
         name = f"courier-futures-{peer.label}"
@@ -123,39 +128,51 @@ class Reader:
 
     def _read_until_end(self, sock: Socket) -> None:
         decoder = framing.FrameDecoder(max_bytes=self._peer.max_bytes, most_scratch_bytes=_SCRATCH)
+        receive = QuickIO(sock).receive
+        self._has_ended = False
         poller = select.poll()
         poller.register(sock, select.POLLIN)
         poller.register(self.wakeup, select.POLLIN)
+        self._begin(sock, receive, decoder)
         with contextlib.suppress(OSError, ProtocolError):
             while self._wait(sock, poller):
-                try:
-                    n = sock.recv_into(decoder.buffer, 0, socket.MSG_DONTWAIT)
-                except BlockingIOError:
-                    continue  # what has arrived is not enough to be decrypted
-                if not n:
-                    return
-                frames = decoder.received(n)
-                again = self._pending.complete(frames)
-                self._got_goaway = bool(frames) and framing.is_goaway(frames[-1])
-                if again or self._is_refused:
-                    # The server stops: it has sent calls back, and would do so with others.
-                    self._is_refused = True
-                    self._queue.disconnect()
-                    for call in again:
-                        self._requeue(call)
-                    self._pending.fail_not_ready()
-                    if not any(call.is_sent for call in list(self._pending.calls.values())):
-                        return  # no call waits for an answer on this connection any more
+                self._read(receive, decoder)
+
+    def _begin(self, sock: Socket, receive: Receive, decoder: framing.FrameDecoder) -> None:
+        """The connection is there; for readers that do not wait for it alone."""
+
+    def _read(self, receive: Receive, decoder: framing.FrameDecoder) -> None:
+        """Completes the calls whose answers are there. Raises OSError, ProtocolError."""
+        try:
+            n = receive(decoder.buffer)
+        except BlockingIOError:
+            return  # what has arrived is not enough to be decrypted
+        if not n:
+            self._has_ended = True
+            return
+        frames = decoder.received(n)
+        again = self._pending.complete(frames)
+        self._got_goaway = bool(frames) and framing.is_goaway(frames[-1])
+        if again or self._is_refused:
+            # The server stops: it has sent calls back, and would do so with others.
+            self._is_refused = True
+            self._queue.disconnect()
+            for call in again:
+                self._requeue(call)
+            self._pending.fail_not_ready()
+            # Whether no call waits for an answer on this connection any more:
+            self._has_ended = not any(call.is_sent for call in list(self._pending.calls.values()))
 
     def _wait(self, sock: Socket, poller: select.poll) -> bool:
         """Waits until there is something to read; meanwhile writes, and watches the deadlines.
 
         False when there has been nothing to do for a while, or the client is closed.
         """
-        while not self._is_closing:
+        while not (self._is_closing or self._has_ended):
             self.must_be_woken = True  # first, because frames go on to be put
+            self._was_busy = False
             has_written = self.flush()
-            poller.modify(sock, select.POLLIN if has_written else select.POLLIN | select.POLLOUT)
+            poller.modify(sock, self._waits_for | (0 if has_written else select.POLLOUT))
             is_pending = has_pending(sock)
             timeout_s = 0.0 if is_pending else self._poll_timeout_s()
             events = dict(poller.poll(timeout_s * 1000))
@@ -164,7 +181,7 @@ class Reader:
                 self.wakeup.drain()
                 if self._is_retiring and not self._pending.is_needed:
                     return False
-            elif not events and timeout_s >= _IDLE_S and not self._pending.is_needed:
+            elif not (events or self._was_busy or timeout_s < _IDLE_S or self._pending.is_needed):
                 return False
             self._pending.fail_late()
             if is_pending or events.get(sock.fileno(), 0) & ~select.POLLOUT:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from launchpad.courier.client.connection import ClientConnection
@@ -39,6 +40,7 @@ class ShmClientConnection(ClientConnection):
         self._shm = ShmSocket(sock)
         super().__init__(self._shm, peer.max_bytes, is_stale, address)
         self._receive = SpinWaiter(self._shm, WINDOW_S).receive
+        self._received_alone = partial(self._shm.open_alone, self._decoder, peer.max_bytes)
         self._peer = peer
         self._shared: SharedBuffers | None = None  # in flight
         # What they belong to, to be sent again through the socket if they are refused.
@@ -57,7 +59,12 @@ class ShmClientConnection(ClientConnection):
         self._call = method, body, buffers, timeout_us, header_data
         self._shared = shared
         header_data += self._shm.describe(shared)
-        return super().exchange(method, body, shared.small, timeout_us, header_data)
+        chunks = framing.encode(
+            framing.CALL, 0, method, body, shared.small, timeout_us, header_data
+        )
+        self.is_sent = False
+        self._unsent = [memoryview(chunk) for chunk in chunks if len(chunk)]
+        return self.resume()
 
     @property
     def is_refused(self) -> bool:

@@ -26,7 +26,7 @@ from typing import Any
 
 IN_BAND = 16 << 10
 
-_MOST_KNOWN = 1000  # descriptions; then all are forgotten
+_MOST_KNOWN = 200  # descriptions; then all are forgotten
 _WRITEABLE, _C, _F = 0x400, 1, 2  # of numpy's flags
 _LAYOUT = _WRITEABLE | _C | _F
 # By type of the elements, shape and layout. Empty for what numpy pickles.

@@ -37,7 +37,7 @@ _AT = len(START) + _SIZE.size
 _dumps, _loads, _describe = pickle.dumps, pickle.loads, arrays.describe
 _leave_out: Any = [].count  # a function in C that returns 0
 
-_MOST_KNOWN = 1000
+_MOST_KNOWN = 200
 _Place = tuple[Any, tuple[int, ...], Any, int, str]
 _places: dict[bytes, tuple[list[_Place], list[int]]] = {}  # and which are read-only
 

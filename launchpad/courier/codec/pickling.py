@@ -21,6 +21,7 @@ import os
 import pickle
 import struct
 import threading
+import traceback  # now: when it is needed there may be no descriptor to read it with
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -379,8 +380,6 @@ def _repr_of(value: object) -> str:
 
 def _format(error: BaseException) -> str:
     """The traceback with its causes, from the first frame that is not ours."""
-    import traceback
-
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OUR_FILES):
         trace = trace.tb_next

@@ -37,7 +37,9 @@ class SharedChunks(list[Chunk]):
     """Buffers in memory that goes back to the other side when nothing is over it any more."""
 
 
-CALL, RESULT, ERROR, CANCEL, NOT_RUN, STREAM, ITEM, END, CREDIT, ITEMS = range(1, 11)
+CALL, RESULT, ERROR, CANCEL, NOT_RUN, STREAM, ITEM, END, CREDIT, ITEMS, CALLS, RESULTS = range(
+    1, 13
+)
 KINDS = {
     CALL: "run a method; body: (args, kwargs)",
     RESULT: "it returned; body: the value",
@@ -49,6 +51,8 @@ KINDS = {
     END: "the stream has no more items; body: empty, or see codec.encode_error",
     CREDIT: "so much more of a stream may be sent; body: items (4 bytes), bytes (8 bytes)",
     ITEMS: "several items of a stream; body: a list of scalars, and of bytearrays: items' own pickles",
+    CALLS: "run a method several times; body: ids and arguments (joined.py)",
+    RESULTS: "these calls returned; body: ids and values",
 }
 # The reasons for which a call is not run.
 STOPPING = b"stopping"  # the server is stopping or draining: safe to call again
@@ -160,7 +164,9 @@ def decode_headers(data: Chunk) -> dict[int, bytes]:
 
 def size(body: Chunk, buffers: Sequence[Chunk]) -> int:
     """Bytes of what a frame carries, without what it takes to say so."""
-    return len(body) + sum(memoryview(buffer).nbytes for buffer in buffers)
+    if len(buffers) == 1:
+        return len(body) + memoryview(buffers[0]).nbytes
+    return len(body) + sum([memoryview(buffer).nbytes for buffer in buffers])
 
 
 def is_goaway(frame: Fields) -> bool:
@@ -270,9 +276,9 @@ class FrameDecoder:
         return frames
 
     def received_alone(self, n: int) -> Fields | None:
-        """`received` for one frame without headers, and nothing else, as nearly always; None otherwise.
+        """`received` for one frame and nothing else, as nearly always; None where it is not that.
 
-        None changes nothing: `received` then has to be called for the same `n`.
+        None changes nothing: `received` then may be called for the same `n`.
         """
         if n > _TINY:
             return self._received_alone_larger(n)
@@ -286,36 +292,39 @@ class FrameDecoder:
             or kind not in KINDS
             or not self.is_between_frames
         ):
-            return None
+            return self._received_alone_larger(n) if extra else None
         if name_len:
             return kind, call_id, body[:name_len], body[name_len:], (), timeout_us, b""
         return kind, call_id, b"", body, (), timeout_us, b""
 
     def _received_alone_larger(self, n: int) -> Fields | None:
-        """With buffers, too."""
+        """With headers and buffers, too."""
         scratch = self._scratch
         magic, kind, name_len, extra, call_id, body_len, timeout_us = _unpack_from(scratch)
-        if magic != MAGIC or kind not in KINDS or extra >> 16 or not self.is_between_frames:
+        if magic != MAGIC or kind not in KINDS or not self.is_between_frames:
             return None
-        n_buffers = extra
-        table_at = _HEADER_SIZE + name_len
+        headers_at = _HEADER_SIZE + name_len
+        table_at = headers_at + (extra >> 16)
+        n_buffers = extra & 0xFFFF
         body_at = table_at + 8 * n_buffers
         at = body_at + body_len
         if at > n:
             return None
-        buffers: list[Chunk] = []
+        buffers: Sequence[Chunk] = ()
         if n_buffers:
             lengths = struct.unpack_from(f"<{n_buffers}Q", scratch, table_at)
             if at + sum(lengths) != n:
                 return None
+            buffers = found = []
             for length in lengths:
-                buffers.append(memoryview(bytearray(scratch[at : at + length])))
+                found.append(memoryview(bytearray(scratch[at : at + length])))
                 at += length
         elif at != n:
             return None
-        method = scratch[_HEADER_SIZE:table_at].tobytes()
+        method = scratch[_HEADER_SIZE:headers_at].tobytes()
+        headers = scratch[headers_at:table_at].tobytes() if extra >> 16 else b""
         body = scratch[body_at : body_at + body_len].tobytes()
-        return kind, call_id, method, body, buffers or (), timeout_us, b""
+        return kind, call_id, method, body, buffers, timeout_us, headers
 
     def _parse(self, frames: list[Fields]) -> bool:
         """Appends the small frames that are there; True when a large one was met, and set aside."""

@@ -28,7 +28,7 @@ from launchpad.courier.caller import Peer
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol.framing import MAX_BYTES, Chunk
 
-VERSION = 4
+VERSION = 5
 
 OVERLAP = 1  # calls on this connection may overlap
 SHARE = 2  # large buffers may be in shared memory (shm/socket.py), both ways

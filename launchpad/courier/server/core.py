@@ -19,6 +19,7 @@ from launchpad.courier.protocol.framing import BUILTIN_PREFIX
 from launchpad.courier.server.connection import ServerConnection
 from launchpad.courier.server.dispatcher import Dispatcher
 from launchpad.courier.server.handshake import Handshake
+from launchpad.courier.server.multiplexer import Multiplexer
 from launchpad.courier.server.pipelined_connection import STALL_S, PipelinedConnection
 from launchpad.courier.server.poller import Poller
 from launchpad.courier.server.thread_pool import FunctionJob, Job, ThreadPool
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from launchpad.courier.server.stream_pump import StreamWriter
 
     # What the leader checks every few milliseconds, in case it holds others back.
-    Stallable = PipelinedConnection | StreamWriter
+    Stallable = PipelinedConnection | StreamWriter | Multiplexer
 
 
 class LocalCall(Job):
@@ -79,6 +80,7 @@ class ServerCore:
         self._local_calls: set[LocalCall] = set()
         self._pending_promises: set[Promise] = set()
         self.poller = Poller(lambda sock: Handshake(sock, self))
+        self.multiplexer = Multiplexer(self)
         self.pool = ThreadPool(
             name,
             thread_pool_size,
@@ -96,6 +98,7 @@ class ServerCore:
         """For a forked child: only the parent serves."""
         self.is_inherited = True
         self.poller.drop_inherited()
+        self.multiplexer.drop_inherited()
         self.methods.loop.drop_inherited()
         for connection in tuple(self.connections):
             connection.sock.close()
@@ -110,6 +113,7 @@ class ServerCore:
                 call.abandon()
         for connection in tuple(self.connections):
             connection.hang_up()  # what has arrived is still read, and answered with NOT_RUN
+        self.multiplexer.release()
         deadline = time.monotonic() + grace_s
         self._wait_pending(deadline)
         self.pool.stop()

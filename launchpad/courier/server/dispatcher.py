@@ -14,7 +14,7 @@ from launchpad.courier.call_stack import CallContext, current_call
 from launchpad.courier.codec import pickling
 from launchpad.courier.errors import MessageTooLarge, MethodNotFound, RemoteError
 from launchpad.courier.promise import Promise
-from launchpad.courier.protocol import framing
+from launchpad.courier.protocol import framing, joined
 from launchpad.courier.protocol.framing import ATTACH, LIST_METHODS, WAITS
 from launchpad.courier.server.decorators import PRIORITY
 from launchpad.courier.server.event_loop import EventLoop
@@ -29,10 +29,12 @@ Reply = tuple[int, Any, list[memoryview]]  # kind, body, buffers
 # is a StreamSender.
 PROMISE = 254  # the body is a Promise, which will have the value
 ANSWERED_SEPARATELY = 253  # another thread answers
+SMALL = 252  # the body is the value itself, which may share a frame
 
 _loads, _dumps = pickle.loads, pickle.dumps
 _loads_arrays, _SHORTEST = pickling.loads, pickling.SHORTEST
 _encode, _SCALARS = pickling.encode, pickling.SCALARS
+_is_small = joined.is_small
 _here = call_stack.here
 
 
@@ -107,6 +109,26 @@ class Dispatcher:
             result = fn(*args, **kwargs) if kwargs else fn(*args)  # an empty dict costs, too
             if type(result) in _SCALARS:  # as `encode` does, without the way there
                 return framing.RESULT, _dumps(result, 5), []
+            if isinstance(result, CoroutineType):
+                result = self.loop.spawn(result, is_call=True)
+        except BaseException as error:  # SystemExit too: a caller must not end the server
+            return framing.ERROR, pickling.encode_error(error), []
+        finally:
+            record.innermost = outer
+        return (PROMISE, result, []) if isinstance(result, Promise) else encode_result(result)
+
+    def answer_small(self, method: bytes, args: tuple[Any, ...]) -> Reply:
+        """`answer`, of a call that has shared a frame with others."""
+        record = _here.record
+        outer = record.innermost
+        try:
+            record.innermost = outer, self, None, method
+            fn = self._table.get(method)
+            if fn is None:
+                fn = self._find_fallback(method)
+            result = fn(*args)
+            if _is_small(result):
+                return SMALL, result, []
             if isinstance(result, CoroutineType):
                 result = self.loop.spawn(result, is_call=True)
         except BaseException as error:  # SystemExit too: a caller must not end the server

@@ -23,28 +23,30 @@ Both are jobs of the pool: the turn, and a call that runs without it.
 from __future__ import annotations
 
 import contextlib
+import pickle
 import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from launchpad.courier import caller
 from launchpad.courier.call_stack import CallContext
 from launchpad.courier.codec import compression
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.promise import Promise
-from launchpad.courier.protocol import framing
+from launchpad.courier.protocol import framing, joined
 from launchpad.courier.protocol.framing import BUILTIN_PREFIX
 from launchpad.courier.protocol.handshake import ClientHello
 from launchpad.courier.server.connection import LINGER_S, ServerConnection
-from launchpad.courier.server.dispatcher import PROMISE, Reply, encode_outcome, fit
+from launchpad.courier.server.dispatcher import PROMISE, SMALL, Reply, encode_outcome, fit
 from launchpad.courier.server.thread_pool import FunctionJob, Job
 from launchpad.courier.telemetry.counters import MethodCounts
 from launchpad.courier.transport import stream_socket
 from launchpad.courier.transport.stream_socket import Socket
-from launchpad.courier.transport.write_queue import WriteQueue
+from launchpad.courier.transport.write_queue import TrackedFrame, WriteQueue
 
 if TYPE_CHECKING:
     from launchpad.courier.server.core import ServerCore
@@ -59,7 +61,7 @@ _SCRATCH = 128 << 10
 _MAX_WAITING = 4 << 20  # bytes for a client that does not read: from here on threads wait for it
 
 _monotonic = time.monotonic
-_encode_small, _RESULT = framing.encode_small, framing.RESULT
+_encode_small, _CALL, _RESULT = framing.encode_small, framing.CALL, framing.RESULT
 
 
 class PipelinedConnection(ServerConnection):
@@ -70,10 +72,12 @@ class PipelinedConnection(ServerConnection):
         self._counts = core.counts.of(hello.peer.name)
         self._takes_bytes = hello.max_bytes
         self._decoder = framing.FrameDecoder(max_bytes=core.max_bytes, most_scratch_bytes=_SCRATCH)
-        self._answers = WriteQueue(sock, _MAX_WAITING)
+        self._may_join = hello.max_bytes >= joined.LIMIT
+        self._answers = WriteQueue(sock, _MAX_WAITING, join)
         self._lock = threading.Lock()
         self._turn: ReadTurn | None = None
-        self._queue: deque[framing.Fields] = deque()  # calls that have been read, for the turn
+        # What has been read, for the turn. The calls of one frame go one by one.
+        self._queue: deque[framing.Fields | SmallCalls] = deque()
         self._read_at = 0.0
         self._averages: dict[MethodCounts, float] = {}  # seconds; of few methods
         self._offloaded: dict[int, Job] = {}  # given to the pool, and not begun
@@ -97,6 +101,8 @@ class PipelinedConnection(ServerConnection):
                 return None
             self._update_average(turn.runs, now - turn.since)
             turn.is_replaced = True
+            if turn.small_calls is not None:
+                self._queue.appendleft(turn.small_calls)
             self._beside.add(turn)
             self._n_unanswered += 1
             self._turn = ReadTurn(self)
@@ -145,15 +151,18 @@ class PipelinedConnection(ServerConnection):
                 frame = take()
             except IndexError:
                 break
+            if isinstance(frame, SmallCalls):
+                self._run_small(turn, frame)
+                began = _monotonic()
+                if began - flushed_at > _FLUSH_S:
+                    turn.since = 0.0
+                    self._answers.flush()
+                    began = flushed_at = _monotonic()
+                continue
             _, call_id, method, body, buffers, timeout_us, headers_in = frame
             counts = all_counts[method]
             if averages and averages.get(counts, 0.0) > _SLOW_S:
-                with self._lock:
-                    self._n_unanswered += 1
-                run = partial(self._run_offloaded, frame, self._read_at)
-                job = FunctionJob(run, is_urgent=method in core.methods.urgent)
-                self._offloaded[call_id] = job
-                core.pool.submit(job)
+                self._offload(frame)
                 continue
             turn.call_id = call_id
             turn.runs = counts
@@ -183,6 +192,77 @@ class PipelinedConnection(ServerConnection):
         self._answers.flush()
         with self._lock:  # `take_over_if_stalled` may have looked before
             return self._turn is turn
+
+    def _run_small(self, turn: ReadTurn, calls: SmallCalls) -> None:
+        """Runs the calls of one frame, until another thread has taken over, or they turn out to be slow."""
+        method, take, answer = calls.method, calls.left.popleft, self._core.methods.answer_small
+        core, counts, averages, put = (
+            self._core,
+            self._counts[method],
+            self._averages,
+            self._answers.put,
+        )
+        with self._lock:
+            has_turn = self._turn is turn
+            if has_turn:
+                turn.small_calls, turn.runs = calls, counts
+        if not has_turn:  # lost since this frame was taken: its successor does not know of it
+            for frame in calls.split():
+                self._offload(frame)
+            return
+        counts.bytes_in += calls.size
+        calls.size = 0
+        began = flushed_at = _monotonic()
+        while self._turn is turn:
+            if core.is_stopping or (averages and averages.get(counts, 0.0) > _SLOW_S):
+                with self._lock:
+                    if (
+                        self._turn is turn
+                    ):  # else its successor has them, and may wait to read by now
+                        left = calls.split()
+                        counted = len(left) * calls.share
+                        counts.bytes_in -= counted  # each brings its own
+                        self._queue.extendleft(reversed(left))
+                break
+            try:
+                call_id, args = take()
+            except IndexError:
+                break
+            turn.call_id = call_id
+            turn.since = began
+            counts.started += 1
+            reply = answer(method, args)
+            now = _monotonic()
+            took_s = now - began
+            if took_s > _NOTABLE_S or averages:
+                self._update_average(counts, took_s)
+            kind, value, _ = reply
+            if kind == SMALL and self._may_join:
+                put((call_id, value, counts))
+                bucket = int(took_s * 1e6).bit_length()
+                counts.total_s += took_s
+                counts.buckets[bucket] += 1
+            else:
+                if kind == SMALL:
+                    reply = _RESULT, pickle.dumps(value, 5), []
+                frame = framing.CALL, call_id, method, b"", (), 0, b""
+                self._answer(frame, reply, counts, began)
+            began = now
+            if now - flushed_at > _FLUSH_S:
+                turn.since = 0.0  # as in `_run_queue`
+                self._answers.flush()
+                began = flushed_at = _monotonic()
+        turn.small_calls = None
+
+    def _offload(self, frame: framing.Fields) -> None:
+        """Gives a call to the pool."""
+        _, call_id, method, *_ = frame
+        with self._lock:
+            self._n_unanswered += 1
+        run = partial(self._run_offloaded, frame, self._read_at)
+        job = FunctionJob(run, is_urgent=method in self._core.methods.urgent)
+        self._offloaded[call_id] = job
+        self._core.pool.submit(job)
 
     def _read(self, turn: ReadTurn) -> bool:
         """Reads once; False when nothing came and the connection was parked, or it has ended."""
@@ -218,10 +298,12 @@ class PipelinedConnection(ServerConnection):
             for beside in tuple(self._beside):
                 if beside.call_id in cancelled:
                     beside.cancelled_id = beside.call_id
-        calls = [f for f in frames if f[0] == framing.CALL and f[1] not in cancelled]
+        calls = [
+            f for f in frames if (f[0] == _CALL and f[1] not in cancelled) or f[0] == framing.CALLS
+        ]
         if urgent := core.methods.urgent:
             calls.sort(key=lambda frame: frame[2] not in urgent)
-        self._queue.extend(calls)
+        self._queue.extend([f if f[0] == _CALL else SmallCalls(f, cancelled) for f in calls])
         return True
 
     def _update_average(self, counts: MethodCounts, duration_s: float) -> None:
@@ -329,6 +411,51 @@ class PipelinedConnection(ServerConnection):
             self.part()
 
 
+class SmallCalls:
+    """The calls that have come in one frame, and have not been begun."""
+
+    def __init__(self, frame: framing.Fields, cancelled: Collection[int]) -> None:
+        self.method = frame[2]
+        self.size = len(frame[3])
+        self.share = self.size // max(1, frame[1])  # of each call
+        calls = zip(*joined.decode(frame), strict=True)
+        self.left = deque([call for call in calls if call[0] not in cancelled])
+
+    def split(self) -> list[framing.Fields]:
+        """Those that are left, each as a frame of its own."""
+        found: list[framing.Fields] = []
+        with contextlib.suppress(IndexError):
+            while True:
+                call_id, args = self.left.popleft()
+                body = pickle.dumps((args, {}), 5)
+                found.append((_CALL, call_id, self.method, body, (), 0, b""))
+        return found
+
+
+def join(
+    first: tuple[int, Any, MethodCounts], queue: deque[Any]
+) -> tuple[bytes, Sequence[TrackedFrame]]:
+    """As `write_queue.Join`: results of one method."""
+    call_id, value, counts = first
+    ids, values = [call_id], [value]
+    while queue and len(ids) < joined.MOST:
+        result = queue[0]
+        if type(result) is not tuple or result[2] is not counts:
+            break
+        queue.popleft()
+        ids.append(result[0])
+        values.append(result[1])
+    if len(ids) == 1:
+        body = pickle.dumps(value, 5)
+        n = len(body)
+        counts.bytes_out += n
+        return _encode_small(_RESULT, call_id, b"", body), ()
+    frame = joined.encode(framing.RESULTS, b"", ids, values)
+    n = len(frame) - framing.HEADER.size
+    counts.bytes_out += n
+    return frame, ()
+
+
 class CallerOnPipeline:
     """The client, as the caller of what one thread runs: of one call after the other."""
 
@@ -357,6 +484,7 @@ class ReadTurn(CallerOnPipeline, Job):
         self.is_replaced = False  # it has one answer to deliver, and no longer the turn
         self.runs: MethodCounts | None = None  # calls of this method, since:
         self.since = 0.0  # or 0, when none runs
+        self.small_calls: SmallCalls | None = None  # those of the frame that it is at
         self._seen_since = 0.0
 
     def run(self) -> None:

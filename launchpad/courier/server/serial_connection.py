@@ -6,11 +6,14 @@ A client on the same host may ask for one that shares memory, for calls with lar
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from launchpad.courier import caller
 from launchpad.courier.call_stack import CallContext, current_call
 from launchpad.courier.codec import compression
 from launchpad.courier.errors import ProtocolError
@@ -25,11 +28,13 @@ from launchpad.courier.server.dispatcher import (
     encode_outcome,
     fit,
 )
+from launchpad.courier.server.multiplexer import ENTERS_S
 from launchpad.courier.server.thread_pool import FunctionJob, Job
 from launchpad.courier.shm import segments
 from launchpad.courier.streams.arguments import decode_count
 from launchpad.courier.telemetry.counters import MethodCounts
 from launchpad.courier.transport import stream_socket
+from launchpad.courier.transport.quick_io import QuickIO
 from launchpad.courier.transport.spin_wait import SpinWaiter
 from launchpad.courier.transport.stream_socket import Socket
 
@@ -43,6 +48,7 @@ _pack, _MAGIC, _RESULT, _ERROR = framing.HEADER.pack, framing.MAGIC, framing.RES
 _SMALL = framing.SMALL
 _STOPPING: Reply = (framing.NOT_RUN, framing.STOPPING, [])
 _NO_SIGNAL = stream_socket.NO_SIGNAL
+_MOST_S = 300e-6  # that one call adds to an average: it may only have waited for a core
 
 
 class SerialConnection(ServerConnection):
@@ -57,6 +63,7 @@ class SerialConnection(ServerConnection):
         self._decoder = framing.FrameDecoder(
             max_bytes=core.max_bytes, most_scratch_bytes=framing.SCRATCH_BYTES
         )
+        self._received_alone = self._decoder.received_alone
         self._takes_bytes = hello.max_bytes
         self._most_at_once = min(hello.max_bytes, segments.WORTHWHILE - 1)
         self.caller = hello.peer.name
@@ -72,6 +79,13 @@ class SerialConnection(ServerConnection):
         self._compresses = False  # the client does so in the call that runs
         self._urgent = core.methods.urgent
         self._ahead: list[framing.Fields] = []  # read before there was a thread to run it
+        self._io = QuickIO(sock)
+        self._may_share_thread = (
+            type(sock) is socket.socket
+        )  # else it may have more than can be seen
+        self.average_s = (
+            _MOST_S  # that a method of its calls takes, where there are several clients
+        )
         stream_socket.set_receive_timeout(sock, LINGER_S)
 
     def take_job(self) -> Job:
@@ -105,7 +119,8 @@ class SerialConnection(ServerConnection):
 
     def _serve(self) -> None:
         receive, spin = self.sock.recv_into, self._spin.receive
-        decoder, pool = self._decoder, self._core.pool
+        decoder, received_alone, pool = self._decoder, self._received_alone, self._core.pool
+        self._answer_call = self._core.methods.answer
         if self._ahead:
             self._take(self._ahead)
             self._ahead = []
@@ -123,21 +138,62 @@ class SerialConnection(ServerConnection):
             finally:
                 self.is_waiting = False
             if not n:
-                self._has_ended = True  # first: a thread that answers later checks in reverse order
-                if self._streams is None and not self._pending_promises:
-                    self.part()
-                elif self._streams is not None or not self._core.is_stopping:
-                    self.close()
+                self._end()
                 return
-            alone = decoder.received_alone(n)
+            if not (is_calm := pool.is_calm or not self._may_share_thread):
+                self._answer_call = self._answer_timed
+            alone = received_alone(n)
             if alone is not None and alone[0] == framing.CALL:
                 self._answer(alone)
             else:
                 self._take(self._received(n) if alone is None else [alone])
             self._noticed_at = 0.0
+            if not is_calm and self.average_s < ENTERS_S:
+                self._core.multiplexer.add(self)
+                return
             if not pool.may_linger:
                 break
         self._core.poller.park(self)
+
+    def serve_now(self) -> bool:
+        """Serves what has arrived, for the multiplexer; False when it has been closed."""
+        self._answer_call = self._answer_timed
+        token = caller.current.set(self)
+        try:
+            n = self._io.receive(self._decoder.buffer)
+            if not n:
+                self._end()
+                return False
+            self._take(self._received(n))
+            return True
+        except BlockingIOError:
+            return True
+        except BaseException as error:
+            self.close()
+            if not isinstance(error, OSError | ProtocolError):  # it concerns no other connection
+                threading.excepthook(
+                    threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
+                )
+            return False
+        finally:
+            caller.current.reset(token)
+
+    def _answer_timed(
+        self, method: bytes, body: framing.Chunk, buffers: Sequence[framing.Chunk]
+    ) -> Reply:
+        began = _monotonic()
+        try:
+            return self._core.methods.answer(method, body, buffers)
+        finally:
+            self.average_s += 0.1 * (min(_monotonic() - began, _MOST_S) - self.average_s)
+
+    def _end(self) -> None:
+        """The client sends no more, or we have hung up."""
+        self._has_ended = True  # first: a thread that answers later checks in reverse order
+        if self._streams is None and not self._pending_promises:
+            self.part()
+        elif self._streams is not None or not self._core.is_stopping:
+            self.close()
 
     def _received(self, n: int) -> list[framing.Fields]:
         return self._decoder.received(n)
@@ -163,7 +219,7 @@ class SerialConnection(ServerConnection):
             kind, result, views = self._answer_call(method, body, buffers)
         n_out = 0 if kind > _ERROR else len(result)
         if views:
-            n_out += sum([view.nbytes for view in views])
+            n_out = n_out + sum([view.nbytes for view in views])
         if kind > _ERROR or n_out > self._most_at_once or self._compresses:
             self._answer_specially(call_id, counts, began, n_in, (kind, result, views))
             return
@@ -315,6 +371,7 @@ class ShmServerConnection(SerialConnection):
         self._shm = shm_socket.ShmSocket(sock)
         super().__init__(self._shm, core, hello)
         self._spin = SpinWaiter(self._shm, shm_socket.WINDOW_S)
+        self._received_alone = partial(self._shm.open_alone, self._decoder, core.max_bytes)
 
     def _received(self, n: int) -> list[framing.Fields]:
         """Calls with all their buffers. One whose buffers cannot be had is answered here.

@@ -21,6 +21,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from launchpad.courier import fork
 from launchpad.courier.buffers import allocate
@@ -45,22 +46,24 @@ class MappedSegment:
     def open(self, serial: int, offsets: Sequence[int], lengths: Sequence[int]) -> list[memoryview]:
         """The buffers of a message: views, but copies when too much is leased already."""
         end = offsets[-1] + lengths[-1] if offsets else 0
-        self._end = max(self._end, end)
+        if end > self._end:
+            self._end = end
         with _lock:
             region, alive = self.region, _active.copy()
-            is_full = len(alive) >= MAX_LEASES or sum(each.end for each in alive) + end > MAX_BYTES
-            lease = None if is_full else ReceivedLease(self, serial, end)
-        if lease is None:
+            in_use = end + sum([each.end for each in alive])
+            is_full = len(alive) >= MAX_LEASES or in_use > MAX_BYTES
+            array = None if is_full else region.make_array()
+            if array is not None:
+                lease = ReceivedLease(array, ReceivedLease.finish)
+                lease.mapping, lease.region, lease.serial = self, region, serial
+                lease.end, lease.has_ended = end, False
+                _active.add(lease)
+        if array is None:
             copies = [allocate(n) for n in lengths]
             for at, n, private in zip(offsets, lengths, copies, strict=True):
                 copy(private, region.view[at : at + n])
             self.give_back(serial)
             return copies
-        array = region.make_array()
-        # When it dies, and with it all that is made from it, the lease ends. It also keeps the lease, and
-        # so the region. Runs in any thread, and inside the garbage collector: nothing that it calls may
-        # take a lock.
-        weakref.finalize(array, lease.finish).atexit = False
         memory = memoryview(array).cast("B")
         region.populate(self._end)
         return [memory[at : at + n] for at, n in zip(offsets, lengths, strict=True)]
@@ -76,38 +79,46 @@ class MappedSegment:
         self.region = self.region.detach_from(self._end)
 
 
-class ReceivedLease:
-    """Memory in use by the arrays of one message, the first `end` bytes of a region."""
+class ReceivedLease(weakref.ref[Any]):
+    """Memory in use by the arrays of one message, the first `end` bytes of a region.
 
-    __slots__ = ("_has_ended", "_mapping", "_region", "_serial", "end")
+    It refers to the buffer that all of them are views of, and ends with it. An object of its own for that,
+    a `weakref.finalize`, would cost as much as all the rest.
+    """
 
-    def __init__(self, mapping: MappedSegment, serial: int, end: int) -> None:
-        self._mapping = mapping
-        self._region = mapping.region
-        self._serial = serial
-        self._has_ended = False
-        self.end = end
-        _active.add(self)
+    __slots__ = ("end", "has_ended", "mapping", "region", "serial")
+
+    mapping: MappedSegment
+    region: Region
+    serial: int
+    end: int
+    has_ended: bool
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def finish(self) -> None:
-        """The arrays have died, or have their memory for themselves."""
+        """The arrays have died, or have their memory for themselves.
+
+        May run in any thread, and inside the garbage collector: nothing that it calls may take a lock.
+        """
         _active.discard(self)
-        if not self._has_ended:
-            self._has_ended = True
-            self._mapping.give_back(self._serial)
+        if not self.has_ended:
+            self.has_ended = True
+            self.mapping.give_back(self.serial)
 
     def detach(self) -> None:
         """Before a fork: the arrays get their memory for themselves."""
         try:
-            if self._mapping.region is self._region:  # not done for another lease in it
-                self._mapping.detach()
+            if self.mapping.region is self.region:  # not done for another lease in it
+                self.mapping.detach()
             self.finish()
         except OSError:  # no memory for a copy: it stays shared, and is never given back
             self.abandon()
 
     def abandon(self) -> None:
         """Never says that it has ended."""
-        self._has_ended = True
+        self.has_ended = True
         _active.discard(self)
 
 
@@ -178,7 +189,12 @@ class MappedSegments:
         Raises ProtocolError for what no courier sends; OSError when the segment could not be had
         for lack of descriptors or memory: the message is lost then, but not the connection.
         """
-        number, serial, comes_with_fd = segments.decode_descriptor(descriptor)
+        return self.open(*segments.decode_descriptor(descriptor), lengths)
+
+    def open(
+        self, number: int, serial: int, comes_with_fd: bool, lengths: Sequence[int]
+    ) -> list[memoryview]:
+        """`receive`, of what a descriptor says."""
         mapping = self._known.get(number)
         if mapping is None:
             if comes_with_fd:  # the kernel drops what the process has no room for

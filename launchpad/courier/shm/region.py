@@ -36,7 +36,8 @@ _libc.madvise.argtypes = (_word, _word, ctypes.c_int)
 class Region:
     """Mapped memory, unmapped when nothing refers to the region any more.
 
-    What hands out its memory keeps the region: nothing else keeps the address valid.
+    What hands out its memory keeps the region: nothing else keeps the address valid. An array from
+    `make_array` does so by itself.
     """
 
     def __init__(self, address: int, size: int) -> None:
@@ -45,7 +46,7 @@ class Region:
         self._populated = 0
         self._array_type = ctypes.c_ubyte * size  # to make one takes longer than an instance of it
         #: All its bytes, and the first few as words of 64 bits. Each word is read and written in one piece.
-        self.view = memoryview(self.make_array()).cast("B")
+        self.view = memoryview(self._array_type.from_address(address)).cast("B")
         self.words = (ctypes.c_uint64 * _N_WORDS).from_address(address)
         self._finalizer = weakref.finalize(self, _unmap, address, size)
         # Values with finalizers of their own may look at the memory while the interpreter ends.
@@ -57,8 +58,10 @@ class Region:
         return cls(_check(_libc.mmap(0, size, _READ_WRITE, mmap.MAP_SHARED, fd, 0)), size)
 
     def make_array(self) -> ctypes.Array[ctypes.c_ubyte]:
-        """A buffer over all of it, which can be weakly referred to."""
-        return self._array_type.from_address(self.address)
+        """A buffer over all of it, which keeps the region, and can be weakly referred to."""
+        array = self._array_type.from_address(self.address)
+        array.region = self  # type: ignore[attr-defined]
+        return array
 
     def populate(self, end: int) -> None:
         """Enters the first `end` bytes into the page table, at a tenth of what faults cost.

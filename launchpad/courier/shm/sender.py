@@ -41,7 +41,8 @@ class Segment:
         except BaseException:
             os.close(self.fd)
             raise
-        self._region.words[NUMBER] = number
+        self._words = self._region.words
+        self._words[NUMBER] = number
         self.written = 0  # from here on the file has no pages
         self.serial = 0  # under which it is to be given back
         self.peer_segments: PeerSegments | None = None  # of this serial
@@ -56,7 +57,10 @@ class Segment:
 
     @property
     def is_free(self) -> bool:
-        return self.is_returned and self.holder is None
+        if self._words[FREED] != self.serial:
+            return False
+        lease = None if self._lease is None else self._lease()
+        return lease is None or lease.is_released
 
     @property
     def is_lost(self) -> bool:
@@ -67,7 +71,7 @@ class Segment:
     @property
     def is_returned(self) -> bool:
         """No receiver has arrays in it, and no message under way names it."""
-        return self._region.words[FREED] == self.serial
+        return self._words[FREED] == self.serial
 
     @property
     def view(self) -> memoryview:
@@ -97,13 +101,13 @@ class Segment:
 
     def retire(self) -> None:
         """Closes it. What a receiver has of it stays for as long as the receiver wants."""
-        self._region.words[RETIRED] = self.serial
+        self._words[RETIRED] = self.serial
         if self.is_returned:
             self._region.empty(HEADER_SIZE)
         os.close(self.fd)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class SegmentLease:
     """Buffers in a segment, for one message.
 
@@ -145,7 +149,8 @@ class PeerSegments:
         To be called anew each time that a lease is sent.
         """
         segment = lease.segment
-        if is_new := segment not in self._known:
+        is_new = segment.peer_segments is not self and segment not in self._known
+        if is_new:
             self._known.add(segment)
         segment.peer_segments = self
         segment.serial += 1
@@ -188,9 +193,11 @@ class SegmentPool:
         offsets, end = segments.lay_out(lengths)
         size = segments.file_size(end)
         with self._lock:
-            of_this_size = (each for each in reversed(self._segments) if each.size == size)
-            free = next((each for each in of_this_size if each.is_free), None)
-            lease = None if free is None else free.acquire(lengths)
+            lease = None
+            for each in reversed(self._segments):
+                if each.size == size and each.is_free:
+                    lease = each.acquire(lengths)
+                    break
         if lease is None:
             if end < self._max_bytes and not self._has_space(end):
                 self._drop(lambda each: each.is_free)  # those of other sizes
@@ -205,7 +212,7 @@ class SegmentPool:
         segment = lease.segment
         try:
             for offset, buffer in zip(offsets, buffers, strict=True):
-                segment.write(offset, buffer.cast("B"))
+                segment.write(offset, buffer if buffer.format == "B" else buffer.cast("B"))
         except OSError:
             lease.release()
             self._drop(lambda each: each is segment)
@@ -260,16 +267,18 @@ class SharedBuffers(NamedTuple):
 
     lease: SegmentLease
     small: list[memoryview]  # the others, as they are
-    lengths: list[int]  # of all
+    lengths: Sequence[int]  # of all
 
     @classmethod
     def store(cls, buffers: Sequence[memoryview]) -> SharedBuffers | None:
         """Copies the large ones, of which there are some; None when there is no room for them."""
+        if len(buffers) == 1:
+            lease = pool.store(buffers)
+            return None if lease is None else cls(lease, [], lease.lengths)
+        lengths = [buffer.nbytes for buffer in buffers]
         lease = pool.store([buffer for buffer in buffers if buffer.nbytes >= LARGE])
-        if lease is None:
-            return None
         small = [buffer for buffer in buffers if buffer.nbytes < LARGE]
-        return cls(lease, small, [buffer.nbytes for buffer in buffers])
+        return None if lease is None else cls(lease, small, lengths)
 
     def copy(self) -> list[memoryview]:
         """All buffers, as they were stored: for a message that no receiver has opened."""

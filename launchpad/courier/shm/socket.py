@@ -28,6 +28,11 @@ from launchpad.courier.transport.stream_socket import Socket, SocketWrapper
 
 WINDOW_S = 300e-6  # to look out for an answer: about as long as megabytes take
 _MAX_FILES = 16  # that come with one read
+_LENGTH = struct.Struct("<Q")
+# The headers of a message with one buffer: tag, length, descriptor, the length of the buffer.
+_ONE = struct.Struct("<BHQQQQ")
+_ONE_SIZE, _ONE_LENGTH = _ONE.size, DESCRIPTOR_SIZE + 8
+_ONE_START = struct.pack("<BH", SEGMENT, _ONE_LENGTH)
 _SPACE = socket.CMSG_SPACE(_MAX_FILES * 4)
 _CLOSE_ON_EXEC = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
 
@@ -66,7 +71,10 @@ class ShmSocket(SocketWrapper):
         descriptor, fd = self._peer_segments.describe(shared.lease)
         if fd is not None:
             self._fds.append(fd)
-        header = descriptor + struct.pack(f"<{len(shared.lengths)}Q", *shared.lengths)
+        lengths = shared.lengths
+        if len(lengths) == 1:
+            return _ONE_START + descriptor + _LENGTH.pack(lengths[0])
+        header = descriptor + struct.pack(f"<{len(lengths)}Q", *lengths)
         return framing.encode_headers({SEGMENT: header})
 
     def open(self, frame: framing.Fields, max_bytes: int) -> framing.Fields:
@@ -77,6 +85,13 @@ class ShmSocket(SocketWrapper):
         kind, call_id, method, body, small, timeout_us, descriptor = frame
         if not descriptor:
             return frame
+        if len(descriptor) == _ONE_SIZE and not small:
+            tag, size, number, serial, flag, n = _ONE.unpack(descriptor)
+            is_usual = tag == SEGMENT and size == _ONE_LENGTH and flag <= 1 and n >= LARGE
+            if is_usual and len(body) + n <= max_bytes:
+                only = self._mapped_segments.open(number, serial, bool(flag), (n,))
+                shared = framing.SharedChunks(only)
+                return kind, call_id, method, body, shared, timeout_us, b""
         found = framing.decode_headers(descriptor)
         if (header := found.pop(SEGMENT, None)) is None:
             return frame
@@ -96,6 +111,18 @@ class ShmSocket(SocketWrapper):
         smalls, larges = iter(small), iter(large)
         buffers = framing.SharedChunks(next(larges if n >= LARGE else smalls) for n in lengths)
         return kind, call_id, method, body, buffers, timeout_us, framing.encode_headers(found)
+
+    def open_alone(
+        self, decoder: framing.FrameDecoder, max_bytes: int, n: int
+    ) -> framing.Fields | None:
+        """`decoder.received_alone(n)`, with all buffers; None, too, where they cannot be had."""
+        frame = decoder.received_alone(n)
+        if frame is None or not frame[6]:
+            return frame
+        try:
+            return self.open(frame, max_bytes)
+        except (OSError, ProtocolError):
+            return None  # `received` says it again
 
     # What it is as a socket.
 

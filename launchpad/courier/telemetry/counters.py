@@ -9,6 +9,7 @@ Here is also `warn`, by which courier logs.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -102,6 +103,9 @@ class EdgeCounts(dict[str, Counts]):
 
 def warn(text: str) -> None:
     """A warning on stderr, unless the program handles this logger otherwise."""
-    import logging
-
+    try:
+        import logging
+    except OSError:  # out of descriptors, which may be what the warning is about
+        print(text, file=sys.stderr)
+        return
     logging.getLogger("launchpad.courier").warning(text)

@@ -135,7 +135,14 @@ def receive_exactly(sock: Socket, size: int) -> bytes:
 
 def send_all(sock: Socket, chunks: Sequence[Chunk]) -> None:
     """Writes all chunks, gathered. When it raises, the last byte has not been written."""
-    send_rest(sock, [memoryview(chunk) for chunk in chunks if len(chunk)])
+    n = 0
+    if len(chunks) <= MAX_GATHER:
+        n = sock.sendmsg(chunks, (), NO_SIGNAL)
+        if n == sum(map(len, chunks)):
+            return
+    rest = [memoryview(chunk) for chunk in chunks if len(chunk)]
+    skip_sent(rest, n)
+    send_rest(sock, rest)
 
 
 def send_rest(sock: Socket, rest: list[memoryview]) -> None:

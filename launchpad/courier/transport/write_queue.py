@@ -6,7 +6,9 @@
 
 1. The thread that holds the lock writes, many frames with one system call. Others add theirs and return.
 2. The chunks of a frame stay together: they are put in one step, and written in order.
-3. A frame of which it matters whether it was sent is put as a `TrackedFrame`. It may be put while there is
+3. Calls and results that are small enough wait as they are, and are encoded when they are written: those
+   that then stand next to each other share a frame (protocol/joined.py).
+4. A frame of which it matters whether it was sent is put as a `TrackedFrame`. It may be put while there is
    no connection. When a connection ends, those that were not written in full, and therefore have not run,
    go out over the next one.
 """
@@ -18,10 +20,11 @@ import select
 import socket
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from launchpad.courier.protocol.framing import Chunk
+from launchpad.courier.transport.quick_io import QuickIO
 from launchpad.courier.transport.stream_socket import MAX_GATHER, NO_SIGNAL, Socket, skip_sent
 
 _BATCH_BYTES = 64 << 10  # in one write, but for the last frame
@@ -29,13 +32,21 @@ _BATCH_BYTES = 64 << 10  # in one write, but for the last frame
 _COPY_BYTES = 16 << 10
 _NO_WAIT = NO_SIGNAL | getattr(socket, "MSG_DONTWAIT", 0)
 _CHUNK_TYPES = frozenset([bytes, bytearray, memoryview])
+_COUNTED_TYPES = _CHUNK_TYPES | {tuple}
+_TUPLE_BYTES = 256  # with what it refers to
 
 
 class TrackedFrame(Protocol):
     """A frame that knows whether it was sent."""
 
-    frame: bytes | Sequence[Chunk]  # b"" if it shall not be sent any more
+    # b"" if it shall not be sent any more; a tuple is for `join` to encode.
+    frame: bytes | list[Chunk] | tuple[Any, ...]
     is_sent: bool  # True before the first byte leaves
+
+
+#: Encodes the first of some calls or results as one frame, with as many as it takes from the left of the
+#: queue; returns also those of them that are tracked.
+Join = Callable[[Any, deque[Any]], tuple[bytes, Sequence[TrackedFrame]]]
 
 
 class WriteQueue:
@@ -50,12 +61,20 @@ class WriteQueue:
     Args:
         sock: None until `connect`.
         most_bytes: when so much is waiting for a peer that does not read, threads that flush wait, too.
+        join: encodes what is put as a tuple, or as a tracked frame that is one.
     """
 
-    def __init__(self, sock: Socket | None = None, most_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        sock: Socket | None = None,
+        most_bytes: int | None = None,
+        join: Join | None = None,
+    ) -> None:
         self._sock = sock
+        self._io = None if sock is None else QuickIO(sock)
         self._most_bytes = most_bytes
-        self._queue: deque[Chunk | TrackedFrame] = deque()
+        self._join = join
+        self._queue: deque[Chunk | TrackedFrame | tuple[Any, ...]] = deque()
         self._lock = threading.Lock()  # the thread that holds it writes
         self._rest: list[memoryview] = []  # of the batch
         self._tracked: list[tuple[int, TrackedFrame]] = []  # of the batch, each with where it ends
@@ -77,7 +96,7 @@ class WriteQueue:
     def connect(self, sock: Socket) -> None:
         """From now on frames go there."""
         with self._lock:
-            self._sock = sock
+            self._sock, self._io = sock, QuickIO(sock)
             self._has_failed = self.has_written = False
 
     def disconnect(self) -> None:
@@ -123,7 +142,11 @@ class WriteQueue:
                 if self._most_bytes is None:
                     return True
                 waiting: list[Any] = list(self._queue)
-                size = sum(len(each) for each in waiting if type(each) in _CHUNK_TYPES)
+                size = sum(
+                    _TUPLE_BYTES if type(each) is tuple else len(each)
+                    for each in waiting
+                    if type(each) in _COUNTED_TYPES
+                )
                 if size <= self._most_bytes:
                     return True
                 lock.acquire()
@@ -173,6 +196,14 @@ class WriteQueue:
                     chunks.append(each)
                     size += len(each)
                     continue
+                frame = each if type(each) is tuple else each.frame
+                if type(frame) is tuple:
+                    assert self._join is not None
+                    frame, joined = self._join(each, queue)
+                    chunks.append(frame)
+                    size += len(frame)
+                    tracked += [(size, each) for each in joined]
+                    continue
                 each.is_sent = True
                 frame = each.frame
                 if type(frame) is bytes:
@@ -183,7 +214,14 @@ class WriteQueue:
                     size += sum(map(len, frame))
                 tracked.append((size, each))
             if size <= min(2 * _BATCH_BYTES, _COPY_BYTES * len(chunks)):
-                chunks = [b"".join(chunks)]
+                data = b"".join(chunks)
+                n = 0
+                if self._io is not None and (n := self._io.try_send(data)) == size:
+                    self.has_written = True
+                    self._tracked = []
+                    return
+                self._n_written = n
+                chunks = [data[n:]]
             self._rest = rest = [memoryview(chunk) for chunk in chunks]
         try:
             n = (

@@ -1,0 +1,184 @@
+"""A pipeline for the calls that one event loop waits for: the loop itself reads and writes.
+
+    await client.aio.step(batch) ──▶ LoopPipeline ──▶ WriteQueue ──▶ server
+                                                                       │
+             the coroutine ◀── LoopCall ◀── the loop, when the socket is readable
+
+So no thread has to wake another for a call. A thread still does what must not hold up the loop: it connects,
+waits until a server takes more, and watches deadlines. It reads, too, once the connection has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from launchpad.courier.client.future import PipelinedFuture
+from launchpad.courier.client.pipeline import BATCH, Pipeline
+from launchpad.courier.client.reader import Reader, Receive
+from launchpad.courier.client.remote_server import RemoteServer
+from launchpad.courier.errors import ProtocolError
+from launchpad.courier.protocol import framing
+from launchpad.courier.transport.stream_socket import Socket, has_pending
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+_running_loop = asyncio._get_running_loop
+
+
+class LoopCall(PipelinedFuture):
+    """A call that a coroutine waits for."""
+
+    __slots__ = ("waiter",)
+
+    waiter: asyncio.Future[None]
+
+    def wait_in(self, loop: AbstractEventLoop) -> asyncio.Future[None] | None:
+        """Done when this has its outcome; None if it has that already. To be called once."""
+        waiter = self.waiter = loop.create_future()
+        self.is_watched = True  # first, as in future.py
+        return None if self.is_completed else waiter
+
+    def notify(self) -> None:
+        loop = cast("LoopPipeline", self.owner).loop
+        if _running_loop() is loop:
+            self._wake()
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits
+                loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        if not self.waiter.done():
+            self.waiter.set_result(None)
+
+
+class LoopPipeline(Pipeline):
+    """Calls are made in the thread of the loop, and end in any."""
+
+    new_call = LoopCall
+
+    def __init__(self, peer: RemoteServer, loop: AbstractEventLoop) -> None:
+        super().__init__(peer)
+        self.loop = loop
+        self.new_reader = partial(LoopReader, loop)
+        self._will_flush = False
+
+    def close(self) -> None:
+        reader = self.reader
+        if isinstance(reader, LoopReader) and _running_loop() is self.loop:
+            reader.unwatch()  # not later: the loop may end at once
+        super().close()
+
+    def drop_inherited(self) -> None:
+        super().drop_inherited()
+        reader = self.reader
+        if isinstance(reader, LoopReader):
+            reader.drop_inherited()
+
+    def _put(self, call: PipelinedFuture) -> None:
+        queue, reader = self.queue, self.reader
+        queue.put(call)
+        if reader is None:
+            self._start(call)
+        elif len(self._pending.calls) == 1 or len(queue) >= BATCH:
+            self._flush()
+        elif not self._will_flush:
+            self._will_flush = True  # together with what is put until then
+            self.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._will_flush = False
+        reader = self.reader
+        if reader is not None and not reader.flush():
+            self._wake()  # the thread waits until the server takes more
+
+
+class LoopReader(Reader):
+    """The thread of such a pipeline, and what the loop does in its place."""
+
+    def __init__(self, loop: AbstractEventLoop, *args: Any) -> None:
+        super().__init__(*args)
+        self._loop = loop
+        self._reading = threading.Lock()
+        # A descriptor of the loop's own, so that each side may close at any time.
+        self._watched = -1
+        self._decoder: framing.FrameDecoder | None = None  # of the connection that there is
+
+    def flush(self) -> bool:
+        try:
+            return self._queue.flush(wait=False)
+        except OSError:
+            return True
+
+    def unwatch(self) -> None:
+        """In the thread of the loop, or when it is closed."""
+        fd, self._watched = self._watched, -1
+        if fd >= 0:
+            if not self._loop.is_closed():
+                self._loop.remove_reader(fd)
+            os.close(fd)
+
+    def drop_inherited(self) -> None:
+        """For a forked child. Nothing is removed from the loop: the parent shares what it waits with."""
+        fd, self._watched = self._watched, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _read_until_end(self, sock: Socket) -> None:
+        self._waits_for = 0  # the end, of which the system always tells
+        try:
+            super()._read_until_end(sock)
+        finally:
+            with self._reading:
+                self._has_ended = True
+                self._decoder = None
+            self._call_loop(self.unwatch)
+
+    def _begin(self, sock: Socket, receive: Receive, decoder: framing.FrameDecoder) -> None:
+        self._decoder = decoder
+        read = partial(self._on_readable, sock, receive, decoder)
+        self._call_loop(partial(self._watch, os.dup(sock.fileno()), read))
+
+    def _call_loop(self, function: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function)
+        except RuntimeError:  # it is closed
+            function()
+
+    def _watch(self, fd: int, read: Any) -> None:
+        self.unwatch()
+        self._watched = fd
+        if self._has_ended or self._loop.is_closed():
+            self.unwatch()
+        else:
+            self._loop.add_reader(fd, read)
+
+    def _on_readable(self, sock: Socket, receive: Receive, decoder: framing.FrameDecoder) -> None:
+        """In the loop."""
+        self._was_busy = True
+        with self._reading:
+            if decoder is not self._decoder:
+                return  # of the connection before: the loop had seen that it was readable
+            try:
+                while not (self._has_ended or self._waits_for):
+                    super()._read(receive, decoder)
+                    if not has_pending(sock):  # of this the loop would not be told
+                        break
+            except (OSError, ProtocolError):
+                self._has_ended = True
+            is_over = self._has_ended or bool(self._waits_for)
+        if is_over:
+            self.unwatch()
+            self.wake()
+
+    def _read(self, receive: Receive, decoder: framing.FrameDecoder) -> None:
+        """In the thread: the connection has ended, or the loop. What has arrived is still taken in."""
+        with self._reading:
+            self._waits_for = select.POLLIN
+            super()._read(receive, decoder)

@@ -1,0 +1,60 @@
+"""Small calls that wait to be sent share a frame, and so do their answers.
+
+    CALLS      calls of one method, without deadline or headers
+    RESULTS    what some of them returned
+
+    offset  size     field, of the body
+    ──────  ───────  ───────────────────────────────────────────────────────────────
+         0  8 × n    the ids of the calls; n is where other frames have their call id
+     8 × n           the pickle of a list: the positional arguments, or the value, of each
+
+All that stands in there is small, and scalar, so that it can neither change nor fail while it waits. To
+pickle and unpickle it together costs a tenth of doing so one by one.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from launchpad.courier.errors import ProtocolError
+from launchpad.courier.protocol import framing
+
+MOST = 128  # in a frame
+MOST_ARGS = 4
+LIMIT = 1 << 20  # bytes; who takes so much at once takes any such frame
+_LENGTH, _LARGEST_INT = 64, 1 << 63
+_UNSIZED = frozenset({float, bool, type(None)})
+_SIZED = frozenset({str, bytes})
+
+_dumps, _loads = pickle.dumps, pickle.loads
+
+
+def is_small(value: object) -> bool:
+    """Whether it may share a frame."""
+    kind = type(value)
+    if kind is int:
+        return -_LARGEST_INT < value < _LARGEST_INT  # type: ignore[operator]
+    return kind in _UNSIZED or (kind in _SIZED and len(value) <= _LENGTH)  # type: ignore[arg-type]
+
+
+def encode(kind: int, method: bytes, ids: Sequence[int], values: Sequence[object]) -> bytes:
+    """The frame."""
+    n = len(ids)
+    body = struct.pack(f"<{n}Q", *ids) + _dumps(values, 5)
+    return framing.HEADER.pack(framing.MAGIC, kind, len(method), 0, n, len(body), 0) + method + body
+
+
+def decode(frame: framing.Fields) -> tuple[Sequence[int], list[Any]]:
+    """Ids and values. Raises ProtocolError for what is no such frame."""
+    _, n, _, body, *_ = frame
+    try:
+        ids = struct.unpack_from(f"<{n}Q", body) if n <= MOST else ()
+        values = _loads(memoryview(body)[8 * n :])
+    except Exception as error:
+        raise ProtocolError(f"calls that share a frame, which cannot be read: {error!r}") from error
+    if type(values) is not list or len(values) != len(ids):
+        raise ProtocolError(f"a frame of {n} calls, with {len(ids)} ids, that does not fit")
+    return ids, values

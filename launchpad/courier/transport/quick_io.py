@@ -1,0 +1,56 @@
+"""Sends and receives what the system takes or has at once, and keeps the interpreter meanwhile.
+
+A thread that lets go of the interpreter for a system call of a few microseconds finds, where another
+thread wants to compute, that this one has it: it gets it back when that one waits, or after 5 ms.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from launchpad.courier.transport.spin_wait import find_library
+from launchpad.courier.transport.stream_socket import NO_SIGNAL, Socket
+
+_MOST = 64 << 10  # bytes; more take so long that other threads should compute meanwhile
+_DONTWAIT = int(getattr(socket, "MSG_DONTWAIT", 0))
+_SEND = int(NO_SIGNAL) | _DONTWAIT
+
+
+class QuickIO:
+    """The one socket, for one thread at a time in each direction. What is no plain socket waits as ever.
+
+    Example:
+        io = QuickIO(sock)
+        n = io.try_send(data)           # the rest is for sock.send, which may wait, or says what is wrong
+        n = io.receive(buffer)          # BlockingIOError if nothing is there
+    """
+
+    def __init__(self, sock: Socket) -> None:
+        self._sock = sock
+        library = find_library(keeps_interpreter=True) if type(sock) is socket.socket else None
+        self._system_send: Any = getattr(library, "send", None)
+        self._system_receive: Any = getattr(library, "recv", None)
+        self._buffer: memoryview | None = None
+        self._place: Any = None  # the same, as the system takes it
+
+    def try_send(self, data: bytes) -> int:
+        """How many bytes the system has taken; 0 for whatever reason it takes none."""
+        if self._system_send is None or len(data) > _MOST:
+            return 0
+        n: int = self._system_send(self._sock.fileno(), data, len(data), _SEND)
+        return max(n, 0)
+
+    def receive(self, buffer: memoryview) -> int:
+        """As `sock.recv_into` that does not wait."""
+        if self._system_receive is not None:
+            if buffer is not self._buffer:
+                import ctypes
+
+                self._place = ctypes.byref(ctypes.c_char.from_buffer(buffer))
+                self._buffer = buffer
+            size = min(len(buffer), _MOST)
+            n: int = self._system_receive(self._sock.fileno(), self._place, size, _DONTWAIT)
+            if n >= 0:
+                return n
+        return self._sock.recv_into(buffer, 0, _DONTWAIT)

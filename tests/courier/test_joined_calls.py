@@ -1,0 +1,185 @@
+"""Small calls that wait for their connection share a frame; each of them is still a call of its own."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from concurrent.futures import CancelledError
+from typing import Any
+
+import pytest
+
+from launchpad import courier
+from launchpad.courier.errors import ProtocolError
+from launchpad.courier.protocol import framing, joined
+from launchpad.courier.server.pipelined_connection import (
+    PipelinedConnection,
+    ReadTurn,
+    SmallCalls,
+)
+from tests.waiting import until
+
+N = 300  # more than a frame has
+
+
+def submit_before_the_server_is_up(client: Any, method: str, n: int = N) -> list[Any]:
+    """So they all wait, and are written together."""
+    return [getattr(client.futures, method)(i) for i in range(n)]
+
+
+def test_calls_and_results_share_frames_and_are_counted_alike_at_both_ends(
+    serve, connect, unix_address, monkeypatch
+) -> None:
+    sizes: dict[int, list[int]] = {framing.CALLS: [], framing.RESULTS: []}
+    encode = joined.encode
+
+    def note(kind: int, method: bytes, ids: Any, values: Any) -> bytes:
+        sizes[kind].append(len(ids))
+        return encode(kind, method, ids, values)
+
+    monkeypatch.setattr(joined, "encode", note)
+    client = connect(unix_address)
+    futures = submit_before_the_server_is_up(client, "echo")
+    server = serve(unix_address, echo=lambda value: value)
+
+    assert [future.result(10) for future in futures] == list(range(N))
+    assert max(sizes[framing.CALLS]) == joined.MOST
+    assert max(sizes[framing.RESULTS]) > 1
+    ours = client._channel.counts[b"echo"]
+    (by_method,) = server._core.counts.values()
+    theirs = by_method[b"echo"]
+    assert (sum(ours.buckets), ours.errors) == (sum(theirs.buckets), theirs.errors) == (N, 0)
+    assert (ours.bytes_out, ours.bytes_in) == (theirs.bytes_in, theirs.bytes_out)
+
+
+def test_one_that_blocks_does_not_hold_up_those_behind_it_in_its_frame(
+    serve, connect, unix_address
+) -> None:
+    gate = threading.Event()
+    futures = submit_before_the_server_is_up(connect(unix_address), "wait", 20)
+    serve(unix_address, wait=lambda i: gate.wait(20) if i == 3 else i)
+
+    until(lambda: sum(future.done() for future in futures) == 19)
+    was_done = futures[3].done()
+    gate.set()
+
+    assert not was_done
+    assert futures[3].result(10) is True
+
+
+def test_those_of_a_frame_run_though_its_thread_loses_the_turn_before_it_begins(
+    serve, connect, unix_address, monkeypatch
+) -> None:
+    run_small = PipelinedConnection._run_small
+    n_lost = 0
+
+    def lose_the_turn_first(self: PipelinedConnection, turn: ReadTurn, calls: SmallCalls) -> None:
+        nonlocal n_lost
+        if not n_lost:
+            n_lost += 1
+            turn.runs, turn.since = self._counts[calls.method], 1.0
+            until(lambda: turn.is_replaced)
+        run_small(self, turn, calls)
+
+    monkeypatch.setattr(PipelinedConnection, "_run_small", lose_the_turn_first)
+    futures = submit_before_the_server_is_up(connect(unix_address), "echo")
+    serve(unix_address, echo=lambda value: value)
+
+    assert [future.result(10) for future in futures] == list(range(N))
+    assert n_lost == 1
+
+
+def test_calls_that_leave_their_frame_are_not_counted_twice(serve, connect, unix_address) -> None:
+    client = connect(unix_address)
+    futures = submit_before_the_server_is_up(client, "sleep", 60)
+    server = serve(unix_address, sleep=lambda i: time.sleep(0.003))
+    for future in futures:
+        future.result(10)
+
+    (by_method,) = server._core.counts.values()
+    theirs = by_method[b"sleep"]
+    alone = len(pickle.dumps(((59,), {}), 5))
+    assert sum(theirs.buckets) == 60
+    assert theirs.bytes_in <= 60 * alone
+
+
+def test_each_has_an_outcome_of_its_own(serve, connect, unix_address) -> None:
+    def method(i: int) -> Any:
+        if i % 3 == 1:
+            raise KeyError(i)
+        return [i] if i % 3 else i
+
+    futures = submit_before_the_server_is_up(connect(unix_address), "method", 30)
+    serve(unix_address, method=method)
+
+    for i, future in enumerate(futures):
+        if i % 3 == 1:
+            with pytest.raises(KeyError, match=str(i)):
+                future.result(10)
+        else:
+            assert future.result(10) == ([i] if i % 3 else i)
+
+
+def test_one_that_is_cancelled_while_it_waits_is_not_sent(serve, connect, unix_address) -> None:
+    ran: list[int] = []
+    futures = submit_before_the_server_is_up(connect(unix_address), "append", 10)
+    cancelled = futures[4].cancel()
+    serve(unix_address, append=ran.append)
+
+    for future in futures[:4] + futures[5:]:
+        future.result(10)
+    assert cancelled
+    with pytest.raises(CancelledError):
+        futures[4].result(10)
+    assert ran == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("limited", ["server", "client"])
+def test_none_share_a_frame_with_a_peer_that_takes_little_at_once(
+    limited: str, serve, connect, unix_address
+) -> None:
+    client = connect(unix_address, **({"max_bytes": 200} if limited == "client" else {}))
+    futures = submit_before_the_server_is_up(client, "echo")
+    limits = {"max_bytes": 200} if limited == "server" else {}
+    server = courier.Server(address=unix_address, **limits)
+    server.bind("echo", lambda value: value)
+    server.start()
+    try:
+        assert [future.result(10) for future in futures] == list(range(N))
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    ("n", "body"),
+    [
+        (2, b""),
+        (2, bytes(16) + b"no pickle"),
+        (1 << 40, bytes(16)),
+        (2, joined.encode(1, b"", [1], [1])[32:]),
+    ],
+)
+def test_what_is_no_such_frame_is_refused(n: int, body: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        joined.decode((framing.CALLS, n, b"m", body, (), 0, b""))
+
+
+def test_frames_are_decoded_as_they_were_encoded() -> None:
+    values = [(1, "two", b"3", None, 4.0), ()]
+    decoder = framing.FrameDecoder()
+    frame = joined.encode(framing.CALLS, b"m", [7, 8], values)
+    decoder.buffer[: len(frame)] = frame
+
+    (fields,) = decoder.received(len(frame))
+
+    assert fields[:3] == (framing.CALLS, 2, b"m")
+    assert joined.decode(fields) == ((7, 8), values)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_small"),
+    [(7, True), (1 << 64, False), ("a" * 64, True), ("a" * 65, False), ([], False), (True, True)],
+)
+def test_only_small_scalars_share_a_frame(value: object, is_small: bool) -> None:
+    assert joined.is_small(value) is is_small
