@@ -130,8 +130,11 @@ Connect = Callable[..., "courier.Client[Any]"]
 
 
 @pytest.fixture
-def serve() -> Iterator[Serve]:
-    """Starts servers: `serve(address, name=function, …)`. They are stopped after the test."""
+def serve(short_directory: Path) -> Iterator[Serve]:
+    """Starts servers: `serve(address, name=function, …)`. They are stopped after the test.
+
+    The directory outlives them: a server whose socket is removed puts it back.
+    """
     with contextlib.ExitStack() as stack:
 
         def start(
