@@ -36,7 +36,7 @@ def run(*command: str, ok: tuple[int, ...] = (0,)) -> str:
         env=scripts.environment(),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=240,
     )
     assert done.returncode in ok, done.stdout + done.stderr
     return done.stdout
