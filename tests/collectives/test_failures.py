@@ -14,7 +14,6 @@ import launchpad as lp
 from launchpad.collectives import participation
 from launchpad.collectives.attendance import Attendance
 from launchpad.collectives.generation import Generation
-from launchpad.courier.shm import segments
 from tests.helpers import collective_nodes
 from tests.helpers.collective_nodes import in_ranks
 
@@ -145,29 +144,6 @@ def test_a_wait_for_others_ends_when_the_program_stops(launch_type: str) -> None
     running = lp.testing.run(program_of(2, wait_for_ever), DEADLINE_S, launch_type)
 
     assert {s.state for s in running.status()} <= {"stopped", "succeeded"}
-
-
-def test_a_rank_that_is_interrupted_while_it_opens_memory_leaves_none_of_it_open(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    opened = []
-
-    def open_and_stop(size: int) -> int:
-        opened.append(fd := create_file(size))
-        lp.stop()
-        lp.current().interruption.request()
-        return fd
-
-    create_file = segments.create_file
-    monkeypatch.setattr(segments, "create_file", open_and_stop)
-
-    running = lp.testing.run(program_of(2, lambda group: group.all_reduce(1.0)), DEADLINE_S)
-
-    assert opened
-    assert {s.state for s in running.status()} <= {
-        "stopped",
-        "succeeded",
-    }  # and nothing is left over
 
 
 @pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
