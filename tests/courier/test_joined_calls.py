@@ -101,7 +101,7 @@ def test_calls_that_leave_their_frame_are_not_counted_twice(serve, connect, unix
     theirs = by_method[b"sleep"]
     alone = len(pickle.dumps(((59,), {}), 5))
     until(lambda: sum(theirs.buckets) == 60)  # a call is counted when its answer has been sent
-    assert theirs.bytes_in <= 60 * alone
+    assert theirs.bytes_in < 1.2 * 60 * alone  # those that ran in their frame bring its ids
 
 
 def test_each_has_an_outcome_of_its_own(serve, connect, unix_address) -> None:
