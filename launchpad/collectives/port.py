@@ -82,7 +82,8 @@ class Port:
             if self._generation is not None and generation < self._generation.number:
                 raise PeerFailed(f"generation {generation} is over here", generation=generation)
             if generation not in self._mailboxes:
-                self._mailboxes[generation] = Mailbox()
+                mailbox = self._mailboxes[generation] = Mailbox()
+                mailbox.end_at_stop()  # now: another rank may wait in it for one that never begins here
             return self._mailboxes[generation]
 
     def open(self, generation: Generation) -> Mailbox:
@@ -92,7 +93,6 @@ class Port:
                 self._mailboxes.pop(number).forget_stop()
             self._generation = generation
         mailbox = self.mailbox(generation.number)
-        mailbox.end_at_stop()
         generation.on_end(mailbox.end)
         generation.on_return(mailbox.note_returned)
         return mailbox

@@ -14,8 +14,13 @@ import launchpad as lp
 from launchpad.collectives import participation
 from launchpad.collectives.attendance import Attendance
 from launchpad.collectives.generation import Generation
+from launchpad.collectives.mailbox import Mailbox
+from launchpad.collectives.port import Port
+from launchpad.courier.shm import segments
+from launchpad.errors import Stopped
 from tests.helpers import collective_nodes
 from tests.helpers.collective_nodes import in_ranks
+from tests.waiting import until
 
 DEADLINE_S = 60
 
@@ -142,6 +147,48 @@ def wait_for_ever(group: lp.Collective) -> None:
 @pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
 def test_a_wait_for_others_ends_when_the_program_stops(launch_type: str) -> None:
     running = lp.testing.run(program_of(2, wait_for_ever), DEADLINE_S, launch_type)
+
+    assert {s.state for s in running.status()} <= {"stopped", "succeeded"}
+
+
+def test_a_rank_that_is_interrupted_while_it_opens_memory_leaves_none_of_it_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened = []
+
+    def open_and_stop(size: int) -> int:
+        opened.append(fd := create_file(size))
+        lp.stop()
+        lp.current().interruption.request()
+        return fd
+
+    create_file = segments.create_file
+    monkeypatch.setattr(segments, "create_file", open_and_stop)
+
+    running = lp.testing.run(program_of(2, lambda group: group.all_reduce(1.0)), DEADLINE_S)
+
+    assert opened
+    assert {s.state for s in running.status()} <= {
+        "stopped",
+        "succeeded",
+    }  # and nothing is left over
+
+
+def test_a_stop_ends_waits_for_a_rank_that_has_not_begun_the_generation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begin = Port.open
+
+    def stop_when_another_one_waits(port: Port, generation: Generation) -> Mailbox:
+        if lp.current().name == "rank-0":
+            until(lambda: any(mailbox._waits for mailbox in port._mailboxes.values()))
+            lp.stop()
+            raise Stopped  # as where it is interrupted here
+        return begin(port, generation)
+
+    monkeypatch.setattr(Port, "open", stop_when_another_one_waits)
+
+    running = lp.testing.run(program_of(2, lambda group: group.all_reduce(1.0)), DEADLINE_S)
 
     assert {s.state for s in running.status()} <= {"stopped", "succeeded"}
 
