@@ -170,6 +170,24 @@ def test_one_that_spins_for_long_lets_other_threads_run(
     assert not watching._sleeps  # it saw the answer while it spun
 
 
+def test_one_that_is_answered_at_once_for_long_lets_other_threads_run_without_sleeping(
+    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = pair
+    monkeypatch.setattr(spin_wait, "_SHARE", 1e9)  # whatever other threads of this process compute
+    monkeypatch.setattr(spin_wait, "_MAX_WASTED_S", 1e9)
+    watching, buffer = SpinWaiter(ours), memoryview(bytearray(16))
+    slept, let_go = 0, 0
+    for _ in range(10 * 128):
+        slept += bool(watching._sleeps)
+        let_go += watching._lets_go
+        theirs.send(b"x")
+        watching.receive(buffer)
+
+    assert not slept
+    assert let_go == 9  # the tenth time is to come
+
+
 def test_another_buffer_is_filled_when_it_is_given(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:

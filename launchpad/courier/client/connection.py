@@ -77,7 +77,8 @@ class ClientConnection:
         if buffers or header_data or len(body) > framing.SMALL:
             chunks = framing.encode(framing.CALL, 0, method, body, buffers, timeout_us, header_data)
             if len(chunks) > 1 or self.shares_memory:
-                return self._exchange_chunks(chunks)
+                self._unsent = [memoryview(chunk) for chunk in chunks if len(chunk)]
+                return self.resume()
             frame = bytes(chunks[0])
         else:
             frame = _pack(_MAGIC, _CALL, len(method), 0, 0, len(body), timeout_us) + method + body
@@ -91,23 +92,6 @@ class ClientConnection:
         self.is_sent = True
         n = self._receive(self._decoder.buffer)
         return self._received_alone(n) or self._received(n) or self.receive()
-
-    def _exchange_chunks(self, chunks: list[framing.Chunk]) -> framing.Fields:
-        if self.shares_memory or len(chunks) > stream_socket.MAX_GATHER:
-            n = 0
-        else:
-            try:
-                n = self.sock.sendmsg(chunks, (), NO_SIGNAL)
-            except BlockingIOError:
-                n = 0
-            if n == sum(map(len, chunks)):
-                self.is_sent = True
-                decoder = self._decoder
-                n = self._receive(decoder.buffer)
-                return decoder.received_alone(n) or self._received(n) or self.receive()
-        self._unsent = [memoryview(chunk) for chunk in chunks if len(chunk)]
-        stream_socket.skip_sent(self._unsent, n)
-        return self.resume()
 
     def resume(self) -> framing.Fields:
         """What `exchange` did when the limit passed: writes what is left, reads the answer."""

@@ -98,9 +98,8 @@ class Pipeline:
         call.frame = args
         pending = self._pending
         pending.calls[call.call_id] = call
-        if (
-            self._peer.takes_bytes < joined.LIMIT
-        ):  # asked when it is there, as the reader looks for it
+        # Asked when it is there, as the reader looks for it.
+        if self._peer.takes_bytes < joined.LIMIT:
             pending.fail_too_large()
         self._put(call)
         return call
@@ -210,9 +209,8 @@ def join(first: PipelinedFuture, queue: deque[Any]) -> tuple[bytes, list[Pipelin
     values: list[object] = []
     method, call = first.method, first
     while True:
-        call.is_sent = (
-            True  # first: a thread that cancels it takes the frame, and then looks at this
-        )
+        # First: a thread that cancels it takes the frame, and then looks at this.
+        call.is_sent = True
         args = call.frame
         if type(args) is tuple:
             calls.append(call)

@@ -34,7 +34,6 @@ from launchpad.courier.telemetry.counters import warn
 
 R = TypeVar("R")
 
-
 _MAY_MOVE = frozenset({"unix", "tcp", "tcp+plaintext"})
 
 STOPPED_AFTER_S = 2.0

@@ -16,13 +16,10 @@ from launchpad.courier.shm.sender import SharedBuffers
 from launchpad.courier.shm.socket import WINDOW_S, ShmSocket
 from launchpad.courier.transport import stream_socket
 from launchpad.courier.transport.spin_wait import SpinWaiter
-from launchpad.courier.transport.stream_socket import NO_SIGNAL
+from launchpad.courier.transport.stream_socket import DONTWAIT, SEND_NOW
 
 if TYPE_CHECKING:
     from launchpad.courier.client.shm_future import ShmRequest
-
-_DONTWAIT = int(socket.MSG_DONTWAIT)
-_NO_WAIT = int(NO_SIGNAL) | _DONTWAIT
 
 
 class ShmClientConnection(ClientConnection):
@@ -59,12 +56,7 @@ class ShmClientConnection(ClientConnection):
         self._call = method, body, buffers, timeout_us, header_data
         self._shared = shared
         header_data += self._shm.describe(shared)
-        chunks = framing.encode(
-            framing.CALL, 0, method, body, shared.small, timeout_us, header_data
-        )
-        self.is_sent = False
-        self._unsent = [memoryview(chunk) for chunk in chunks if len(chunk)]
-        return self.resume()
+        return super().exchange(method, body, shared.small, timeout_us, header_data)
 
     @property
     def is_refused(self) -> bool:
@@ -84,7 +76,7 @@ class ShmClientConnection(ClientConnection):
         chunks = framing.encode(
             framing.CALL, call_id, method, request.body, request.small, timeout_us, headers
         )
-        n = self.sock.sendmsg(chunks, (), _NO_WAIT)
+        n = self.sock.sendmsg(chunks, (), SEND_NOW)
         if n < sum(map(len, chunks)):
             raise BlockingIOError("the server does not take the call at once")
         self.is_sent = True
@@ -93,13 +85,13 @@ class ShmClientConnection(ClientConnection):
         """Ends the connection, so that the server does not begin the call if it has not begun."""
         frame = framing.encode_small(framing.CANCEL, call_id, b"", b"")
         with contextlib.suppress(OSError):
-            self.sock.send(frame, _NO_WAIT)
+            self.sock.send(frame, SEND_NOW)
             self.sock.shutdown(socket.SHUT_RDWR)
 
     def try_receive(self) -> framing.Fields | None:
         """The next frame, if all of it has arrived. Raises OSError."""
         try:
-            n = self.sock.recv_into(self._decoder.buffer, 0, _DONTWAIT)
+            n = self.sock.recv_into(self._decoder.buffer, 0, DONTWAIT)
         except BlockingIOError:
             return None
         return self._received(n)

@@ -46,8 +46,8 @@ _AT = _AT_PLACE + _SIZE.size
 _CALL = pickle.TUPLE2 + pickle.REDUCE
 ALONE = pickle.STOP
 ONLY_ARGUMENT = pickle.TUPLE1 + pickle.EMPTY_DICT + pickle.TUPLE2 + pickle.STOP
-# By what follows the bytes: as in `_parsed`, and whether it is the argument of a call.
-_ends: dict[bytes, tuple[tuple[Any, tuple[int, ...], Any, str, bool], bool]] = {}
+# By what follows the bytes: the description, and whether it is the argument of a call.
+_ends: dict[bytes, tuple[str, bool]] = {}
 _made_ends: dict[tuple[str, bytes], bytes] = {}
 
 ndarray: Any = None  # numpy's, when it is imported
@@ -96,12 +96,8 @@ def load_stream(stream: bytes, buffers: Any) -> Any:
     if found is None:
         _learn(end)
         return _loads(stream, buffers=buffers)
-    (make, shape, dtype, order, is_writable), is_argument = found
-    if not is_writable:
-        data = memoryview(data).toreadonly()
-    elif not buffers:
-        data = bytearray(data)
-    value = make(shape, dtype, data, 0, None, order)
+    description, is_argument = found
+    value = array(data, description)
     return ((value,), {}) if is_argument else value
 
 
@@ -174,13 +170,14 @@ def _parse(description: str) -> tuple[Any, tuple[int, ...], Any, str, bool]:
 def _make_end(description: str, last: bytes) -> bytes:
     text = description.encode()
     end = pickle.BINUNICODE + _SIZE.pack(len(text)) + text + _CALL + last
-    _remember(_ends, end, (_parse(description), last == ONLY_ARGUMENT))
+    _parse(description)
+    _remember(_ends, end, (description, last == ONLY_ARGUMENT))
     _remember(_made_ends, (description, last), end)
     return end
 
 
 def _learn(end: bytes) -> None:
-    """Has `loads` recognize streams with this end, if it is one of `encode`'s."""
+    """Has `load_stream` recognize streams with this end, if it is one of `encode`'s."""
     for last in (ONLY_ARGUMENT, ALONE):
         if end.endswith(_CALL + last):
             text = end[1 + _SIZE.size : -len(_CALL + last)]

@@ -25,8 +25,8 @@ _LOOKED_AT, _DEPTH = 8, 4
 
 _ALIGNMENT = 16
 _PADDING = [bytes(-n % _ALIGNMENT) for n in range(_ALIGNMENT)]
-_SCALARS = frozenset({int, float, bool, str, bytes, type(None)})
-_NESTS = frozenset({list, tuple, dict})
+SCALARS = frozenset({int, float, bool, str, bytes, type(None)})  # no buffers, no classes
+NESTS = frozenset({list, tuple, dict})
 # Pickled as the place of a buffer. What is put there when it is unpickled is not looked at.
 _HOLE = pickle.PickleBuffer(bytearray())
 
@@ -57,6 +57,8 @@ def encode(value: Any) -> bytes | None:
         return None
     if not found or len(set(map(id, found))) < len(found):
         return None
+    if sum([array.nbytes for array in found]) > MOST_BYTES:
+        return None
     pieces: list[bytes] = []
     descriptions: list[str] = []
     n_bytes = 0
@@ -71,8 +73,6 @@ def encode(value: Any) -> bytes | None:
         if n := len(data) % _ALIGNMENT:
             pieces.append(_PADDING[n])
             n_bytes += len(_PADDING[n])
-        if n_bytes > MOST_BYTES:
-            return None
     body = _dumps(skeleton, 5, buffer_callback=_leave_out)
     places = ";".join(descriptions).encode()
     n_all = _SIZES.size + len(body) + len(places) + n_bytes
@@ -113,7 +113,7 @@ def _has_array(value: Any, depth: int) -> bool:
         kind = type(each)
         if kind is arrays.ndarray:
             return True
-        if depth and kind in _NESTS and each and _has_array(each, depth - 1):
+        if depth and kind in NESTS and each and _has_array(each, depth - 1):
             return True
     return False
 
@@ -124,17 +124,17 @@ def _without_arrays(value: Any, found: list[Any], seen: set[int]) -> Any:
     if kind is arrays.ndarray:
         found.append(value)
         return _HOLE
-    if kind not in _NESTS:
+    if kind not in NESTS:
         raise _ForPickle
     if len(seen) + len(found) + len(value) > _MOST_VALUES:
         raise _ForPickle
     values = value
     if kind is dict:
-        if not _SCALARS.issuperset(map(type, value)):
+        if not SCALARS.issuperset(map(type, value)):
             raise _ForPickle
         values = value.values()
     kinds = set(map(type, values))
-    if kinds <= _SCALARS:
+    if kinds <= SCALARS:
         return value
     if id(value) in seen:
         raise _ForPickle
@@ -144,8 +144,7 @@ def _without_arrays(value: Any, found: list[Any], seen: set[int]) -> Any:
         rest = [_HOLE] * len(value)
     else:
         rest = [
-            each if type(each) in _SCALARS else _without_arrays(each, found, seen)
-            for each in values
+            each if type(each) in SCALARS else _without_arrays(each, found, seen) for each in values
         ]
     if kind is dict:
         return dict(zip(value, rest, strict=True))

@@ -44,11 +44,10 @@ from launchpad.courier.protocol.framing import Chunk
 _OUT_OF_BAND_FROM = 4 << 10
 _REUSED_UP_TO = 64 << 10  # bytes: a Pickler keeps memory as large as what it has written
 _SHORTEST_GLOBAL = 27  # a pickle that names a class of __main__ is at least this long
-SCALARS = frozenset({int, float, bool, str, bytes, type(None)})  # no buffers, no classes
-_NESTS = frozenset({list, tuple, dict})
 SHORTEST = min(
     len(arrays.START), len(nests.START)
 )  # shorter streams are as `pickle.loads` reads them
+SCALARS = nests.SCALARS
 _NO_STREAMS = SCALARS | {list, tuple, dict, set, frozenset, bytearray, memoryview}
 _MAX_REPR = 10_000
 _LENGTHS = struct.Struct("<6I")
@@ -69,7 +68,11 @@ def encode(value: object) -> tuple[bytes, list[memoryview]]:
         return _dumps(value, 5), []
     if kind is arrays.ndarray and (alone := arrays.encode(value, arrays.ALONE)) is not None:
         return alone
-    if kind in _NESTS and arrays.ndarray is not None and (nest := nests.encode(value)) is not None:
+    if (
+        kind in nests.NESTS
+        and arrays.ndarray is not None
+        and (nest := nests.encode(value)) is not None
+    ):
         return nest, []
     failed: Exception | None = None
     try:

@@ -37,9 +37,8 @@ class SharedChunks(list[Chunk]):
     """Buffers in memory that goes back to the other side when nothing is over it any more."""
 
 
-CALL, RESULT, ERROR, CANCEL, NOT_RUN, STREAM, ITEM, END, CREDIT, ITEMS, CALLS, RESULTS = range(
-    1, 13
-)
+CALL, RESULT, ERROR, CANCEL, NOT_RUN = range(1, 6)
+STREAM, ITEM, END, CREDIT, ITEMS, CALLS, RESULTS = range(6, 13)
 KINDS = {
     CALL: "run a method; body: (args, kwargs)",
     RESULT: "it returned; body: the value",
@@ -88,9 +87,8 @@ _TAG, _LENGTH = struct.Struct("<BH"), struct.Struct("<Q")
 
 _TINY = 512  # up to here there is an unpacker for each size, made when it is needed
 SMALL = 64 << 10  # up to here a copy is cheaper than a second entry in the gather list
-SCRATCH_BYTES = (
-    80 << 10
-)  # room for what is worth a copy rather than a read of its own, and what describes it
+# Room for what is worth a copy rather than a read of its own, and what describes it.
+SCRATCH_BYTES = 80 << 10
 _DIRECT_FROM = 32 << 10  # from here a part is read into its own memory, past the scratch buffer
 
 _pack = HEADER.pack
@@ -310,21 +308,17 @@ class FrameDecoder:
         at = body_at + body_len
         if at > n:
             return None
-        buffers: Sequence[Chunk] = ()
-        if n_buffers:
-            lengths = struct.unpack_from(f"<{n_buffers}Q", scratch, table_at)
-            if at + sum(lengths) != n:
-                return None
-            buffers = found = []
-            for length in lengths:
-                found.append(memoryview(bytearray(scratch[at : at + length])))
-                at += length
-        elif at != n:
+        lengths = struct.unpack_from(f"<{n_buffers}Q", scratch, table_at) if n_buffers else ()
+        if at + sum(lengths) != n:
             return None
+        buffers: list[Chunk] = []
+        for length in lengths:
+            buffers.append(memoryview(bytearray(scratch[at : at + length])))
+            at += length
         method = scratch[_HEADER_SIZE:headers_at].tobytes()
         headers = scratch[headers_at:table_at].tobytes() if extra >> 16 else b""
         body = scratch[body_at : body_at + body_len].tobytes()
-        return kind, call_id, method, body, buffers, timeout_us, headers
+        return kind, call_id, method, body, buffers or (), timeout_us, headers
 
     def _parse(self, frames: list[Fields]) -> bool:
         """Appends the small frames that are there; True when a large one was met, and set aside."""

@@ -28,9 +28,8 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from launchpad.courier import caller
 from launchpad.courier.call_stack import CallContext
@@ -42,11 +41,12 @@ from launchpad.courier.protocol.framing import BUILTIN_PREFIX
 from launchpad.courier.protocol.handshake import ClientHello
 from launchpad.courier.server.connection import LINGER_S, ServerConnection
 from launchpad.courier.server.dispatcher import PROMISE, SMALL, Reply, encode_outcome, fit
+from launchpad.courier.server.small_calls import SmallCalls, join
 from launchpad.courier.server.thread_pool import FunctionJob, Job
 from launchpad.courier.telemetry.counters import MethodCounts
 from launchpad.courier.transport import stream_socket
 from launchpad.courier.transport.stream_socket import Socket
-from launchpad.courier.transport.write_queue import TrackedFrame, WriteQueue
+from launchpad.courier.transport.write_queue import WriteQueue
 
 if TYPE_CHECKING:
     from launchpad.courier.server.core import ServerCore
@@ -196,12 +196,8 @@ class PipelinedConnection(ServerConnection):
     def _run_small(self, turn: ReadTurn, calls: SmallCalls) -> None:
         """Runs the calls of one frame, until another thread has taken over, or they turn out to be slow."""
         method, take, answer = calls.method, calls.left.popleft, self._core.methods.answer_small
-        core, counts, averages, put = (
-            self._core,
-            self._counts[method],
-            self._averages,
-            self._answers.put,
-        )
+        core, put = self._core, self._answers.put
+        counts, averages = self._counts[method], self._averages
         with self._lock:
             has_turn = self._turn is turn
             if has_turn:
@@ -216,9 +212,8 @@ class PipelinedConnection(ServerConnection):
         while self._turn is turn:
             if core.is_stopping or (averages and averages.get(counts, 0.0) > _SLOW_S):
                 with self._lock:
-                    if (
-                        self._turn is turn
-                    ):  # else its successor has them, and may wait to read by now
+                    # Else its successor has them, and may wait to read by now.
+                    if self._turn is turn:
                         left = calls.split()
                         counted = len(left) * calls.share
                         counts.bytes_in -= counted  # each brings its own
@@ -409,51 +404,6 @@ class PipelinedConnection(ServerConnection):
         if not was_closed:
             self._answers.close(is_last_write=True)
             self.part()
-
-
-class SmallCalls:
-    """The calls that have come in one frame, and have not been begun."""
-
-    def __init__(self, frame: framing.Fields, cancelled: Collection[int]) -> None:
-        self.method = frame[2]
-        self.size = len(frame[3])
-        self.share = self.size // max(1, frame[1])  # of each call
-        calls = zip(*joined.decode(frame), strict=True)
-        self.left = deque([call for call in calls if call[0] not in cancelled])
-
-    def split(self) -> list[framing.Fields]:
-        """Those that are left, each as a frame of its own."""
-        found: list[framing.Fields] = []
-        with contextlib.suppress(IndexError):
-            while True:
-                call_id, args = self.left.popleft()
-                body = pickle.dumps((args, {}), 5)
-                found.append((_CALL, call_id, self.method, body, (), 0, b""))
-        return found
-
-
-def join(
-    first: tuple[int, Any, MethodCounts], queue: deque[Any]
-) -> tuple[bytes, Sequence[TrackedFrame]]:
-    """As `write_queue.Join`: results of one method."""
-    call_id, value, counts = first
-    ids, values = [call_id], [value]
-    while queue and len(ids) < joined.MOST:
-        result = queue[0]
-        if type(result) is not tuple or result[2] is not counts:
-            break
-        queue.popleft()
-        ids.append(result[0])
-        values.append(result[1])
-    if len(ids) == 1:
-        body = pickle.dumps(value, 5)
-        n = len(body)
-        counts.bytes_out += n
-        return _encode_small(_RESULT, call_id, b"", body), ()
-    frame = joined.encode(framing.RESULTS, b"", ids, values)
-    n = len(frame) - framing.HEADER.size
-    counts.bytes_out += n
-    return frame, ()
 
 
 class CallerOnPipeline:

@@ -57,10 +57,7 @@ class Segment:
 
     @property
     def is_free(self) -> bool:
-        if self._words[FREED] != self.serial:
-            return False
-        lease = None if self._lease is None else self._lease()
-        return lease is None or lease.is_released
+        return self.is_returned and self.holder is None
 
     @property
     def is_lost(self) -> bool:

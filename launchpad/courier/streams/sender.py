@@ -76,9 +76,8 @@ class StreamSender:
         self.is_cancelled = False  # no further item is wanted
         self._lock = threading.Lock()
         self._waiting: list[Any] = []  # items without a frame, as they stand in one
-        self._may_share = (
-            False  # the other side takes more at once than any frame of several items has
-        )
+        # The other side takes more at once than any frame of several items has.
+        self._may_share = False
         self._n_quick = 0  # items in a row
         self._yield_at = 0.0  # when the event loop is to run its other tasks
         self._iterator = iterator

@@ -10,11 +10,9 @@ import socket
 from typing import Any
 
 from launchpad.courier.transport.spin_wait import find_library
-from launchpad.courier.transport.stream_socket import NO_SIGNAL, Socket
+from launchpad.courier.transport.stream_socket import DONTWAIT, SEND_NOW, Socket
 
 _MOST = 64 << 10  # bytes; more take so long that other threads should compute meanwhile
-_DONTWAIT = int(getattr(socket, "MSG_DONTWAIT", 0))
-_SEND = int(NO_SIGNAL) | _DONTWAIT
 
 
 class QuickIO:
@@ -38,7 +36,7 @@ class QuickIO:
         """How many bytes the system has taken; 0 for whatever reason it takes none."""
         if self._system_send is None or len(data) > _MOST:
             return 0
-        n: int = self._system_send(self._sock.fileno(), data, len(data), _SEND)
+        n: int = self._system_send(self._sock.fileno(), data, len(data), SEND_NOW)
         return max(n, 0)
 
     def receive(self, buffer: memoryview) -> int:
@@ -50,7 +48,7 @@ class QuickIO:
                 self._place = ctypes.byref(ctypes.c_char.from_buffer(buffer))
                 self._buffer = buffer
             size = min(len(buffer), _MOST)
-            n: int = self._system_receive(self._sock.fileno(), self._place, size, _DONTWAIT)
+            n: int = self._system_receive(self._sock.fileno(), self._place, size, DONTWAIT)
             if n >= 0:
                 return n
-        return self._sock.recv_into(buffer, 0, _DONTWAIT)
+        return self._sock.recv_into(buffer, 0, DONTWAIT)

@@ -8,7 +8,7 @@ processes: one of them may be the one which is to answer.
 It keeps the interpreter meanwhile, so that to other threads a quick call is like a short computation.
 If each call let go of it, threads that call at the same time would mostly wake each other in vain.
 After 128 answers, about a millisecond, it lets go of it while it polls for the next one: a thread that waits
-for the interpreter has it then. To sleep for that answer would be the 99th percentile of all calls.
+for the interpreter has it then. To sleep for that answer would make one call in a hundred a slow one.
 One that spins for longer always does: it may be another thread of its process that is to answer.
 
 It does not spin for long when that does not help: after a spin in vain it sleeps the next time, then the
@@ -27,7 +27,14 @@ import time
 from threading import get_ident
 from typing import Any
 
-from launchpad.courier.transport.stream_socket import NO_SIGNAL, Socket, has_pending, raw_of
+from launchpad.courier.transport.stream_socket import (
+    DONTWAIT,
+    PEEK_NOW,
+    SEND_NOW,
+    Socket,
+    has_pending,
+    raw_of,
+)
 
 WINDOW_S = 50e-6  # to spin
 _LARGE = 128 << 10  # a caller that takes so much at once does not wait for a small answer
@@ -40,9 +47,6 @@ _TOLERATED_S = 20e-6  # lost by an answer: sleeping would lose about as much
 _MAX_WASTED_S = 8e-3  # beyond that
 
 _monotonic, _process_time, _thread_time = time.monotonic, time.process_time, time.thread_time
-_DONTWAIT = int(getattr(socket, "MSG_DONTWAIT", 0))
-_SEND = int(NO_SIGNAL) | _DONTWAIT
-_PEEK = int(socket.MSG_PEEK) | _DONTWAIT
 
 
 @functools.cache
@@ -52,7 +56,7 @@ def find_library(*, keeps_interpreter: bool) -> Any:
         import ctypes  # which takes a while, and only a process with connections needs it
 
         library = (ctypes.PyDLL if keeps_interpreter else ctypes.CDLL)(None)
-        has_all = all([library.send, library.recv, library.sched_yield, _DONTWAIT])
+        has_all = all([library.send, library.recv, library.sched_yield, DONTWAIT])
         return library if has_all else None
     except (AttributeError, ImportError, OSError, TypeError):
         return None
@@ -122,7 +126,7 @@ class SpinWaiter:
         """As `sock.send`."""
         if self._sleeps or not self._is_plain:
             return self._sock.send(data, flags)
-        n: int = self._system_send(self._raw.fileno(), data, len(data), _SEND)
+        n: int = self._system_send(self._raw.fileno(), data, len(data), SEND_NOW)
         return n if n >= 0 else self._sock.send(data, flags)
 
     def receive(self, buffer: memoryview) -> int:
@@ -141,11 +145,11 @@ class SpinWaiter:
         if self._lets_go:
             self._lets_go = False
             offer, recv = self._wait_without
-        fileno, place, n_bytes, flags = self._raw.fileno, self._place, len(buffer), _DONTWAIT
+        fileno, place, n_bytes, flags = self._raw.fileno, self._place, len(buffer), DONTWAIT
         if not self._is_plain:
             if has_pending(self._sock):
                 return self._sock.recv_into(buffer)
-            n_bytes, flags = 1, _PEEK
+            n_bytes, flags = 1, PEEK_NOW
         until = _monotonic() + self._window_s
         while True:
             offer()

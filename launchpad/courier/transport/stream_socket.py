@@ -17,6 +17,9 @@ MAX_GATHER = 1024  # IOV_MAX
 
 # A peer that is gone is an error, not a signal, even where the program has restored SIGPIPE.
 NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
+# As numbers, which flags are slow to become where they are joined.
+DONTWAIT = int(getattr(socket, "MSG_DONTWAIT", 0))
+SEND_NOW, PEEK_NOW = int(NO_SIGNAL) | DONTWAIT, int(socket.MSG_PEEK) | DONTWAIT
 
 
 class Socket(Protocol):

@@ -26,9 +26,6 @@ from launchpad.courier.transport.network_address import Endpoint
 from launchpad.courier.transport.stream_socket import Listener, Socket
 
 _BACKLOG = 1024
-_PEEK = int(
-    socket.MSG_PEEK | getattr(socket, "MSG_DONTWAIT", 0)
-)  # the flags themselves are slow to join
 _DIAL_S = 0.9  # less than until the kernel asks again by itself: a new attempt asks at once
 _KEEPALIVE = {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 2}  # dead after 1 + 2 × 1 s
 # Since Linux 6.15, and Python has no name for it: repeats are not further apart than that.
@@ -154,7 +151,7 @@ def is_stale(sock: Socket) -> bool:
     if stream_socket.has_pending(sock):
         return True
     try:
-        stream_socket.raw_of(sock).recv(1, _PEEK)
+        stream_socket.raw_of(sock).recv(1, stream_socket.PEEK_NOW)
         return True
     except OSError as error:
         return not isinstance(error, BlockingIOError)

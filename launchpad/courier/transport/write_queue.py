@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import select
-import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -25,12 +24,17 @@ from typing import Any, Protocol
 
 from launchpad.courier.protocol.framing import Chunk
 from launchpad.courier.transport.quick_io import QuickIO
-from launchpad.courier.transport.stream_socket import MAX_GATHER, NO_SIGNAL, Socket, skip_sent
+from launchpad.courier.transport.stream_socket import (
+    MAX_GATHER,
+    NO_SIGNAL,
+    SEND_NOW,
+    Socket,
+    skip_sent,
+)
 
 _BATCH_BYTES = 64 << 10  # in one write, but for the last frame
 # Chunks that are smaller on average are joined: a copy costs less than a long list.
 _COPY_BYTES = 16 << 10
-_NO_WAIT = NO_SIGNAL | getattr(socket, "MSG_DONTWAIT", 0)
 _CHUNK_TYPES = frozenset([bytes, bytearray, memoryview])
 _COUNTED_TYPES = _CHUNK_TYPES | {tuple}
 _TUPLE_BYTES = 256  # with what it refers to
@@ -135,7 +139,7 @@ class WriteQueue:
 
         False when the socket takes no more now, and `wait` is False.
         """
-        lock, flags = self._lock, NO_SIGNAL if wait else _NO_WAIT
+        lock, flags = self._lock, NO_SIGNAL if wait else SEND_NOW
         while (self._queue or self._rest) and self._sock is not None:
             if not lock.acquire(blocking=False):
                 # Another thread writes. This one waits for it only when too much is waiting already.
@@ -167,7 +171,7 @@ class WriteQueue:
         with self._lock:
             try:
                 while (self._queue or self._rest) and self._sock is not None:
-                    self._write(self._sock, _NO_WAIT)
+                    self._write(self._sock, SEND_NOW)
                 return True
             except BlockingIOError:
                 return False
