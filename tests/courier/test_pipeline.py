@@ -532,6 +532,22 @@ def test_sound_01_the_connection_of_a_future_stays_until_its_stream_has_been_fet
     until(lambda: pipeline.reader is None)
 
 
+def test_a_stream_is_lost_when_its_server_stops_before_the_client_has_fetched_it(
+    serve, connect, unix_address, monkeypatch
+) -> None:
+    server = serve(unix_address, rows=lambda: iter([1, 2, 3]))
+    attach = stream_calls.attach
+
+    def attach_after_the_server_stopped(*args: object) -> object:
+        server.stop()
+        return attach(*args)
+
+    monkeypatch.setattr(stream_calls, "attach", attach_after_the_server_stopped)
+
+    with pytest.raises(courier.StreamBroken, match="after 0 items"):
+        connect(unix_address).futures.rows().result(30)
+
+
 def test_a_fault_on_the_way_costs_the_calls_in_flight_and_no_more(
     serve, connect, unix_address
 ) -> None:

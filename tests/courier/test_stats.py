@@ -23,6 +23,7 @@ from launchpad.courier import caller
 from launchpad.courier.caller import Peer
 from launchpad.courier.client.channel import SocketChannel
 from launchpad.courier.server.serial_connection import SerialConnection
+from launchpad.courier.server.thread_pool import ThreadPool
 from launchpad.courier.telemetry import counters
 from launchpad.courier.telemetry.call_stats import ClientStats, MethodStats, ServerStats
 from launchpad.courier.telemetry.counters import Counts, EdgeCounts, MethodCounts
@@ -347,6 +348,27 @@ def test_a_server_tells_its_stats_when_asked(address: str, serve: Serve, connect
     assert asked.incarnation == courier.stats(client).incarnation
     assert asked.methods["courier/stats"].in_flight == 1
     assert "courier/stats" not in courier.list_methods(client)
+
+
+def test_a_server_has_its_stats_and_health_before_it_serves_the_first_call(
+    unix_address: str, serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = connect(unix_address)
+    start_thread = ThreadPool.start_thread
+    answers: list[Any] = []
+
+    def make_two_calls_before_start_returns(pool: ThreadPool) -> None:
+        monkeypatch.setattr(ThreadPool, "start_thread", start_thread)
+        pool.start_thread()
+        answers.append(courier.server_stats(client))
+        answers.append(courier.health(client))
+
+    monkeypatch.setattr(ThreadPool, "start_thread", make_two_calls_before_start_returns)
+    serve(unix_address)
+
+    stats, health = answers
+    assert list(stats.edges) == [ME]
+    assert health == "serving"
 
 
 def test_a_method_called_stats_is_reached_by_its_future(

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
+from dataclasses import replace
 from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -20,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 from launchpad.courier import call_stack
 from launchpad.courier.client.connection import ClientConnection
 from launchpad.courier.client.future import CallFuture
-from launchpad.courier.client.retry import NotRun
+from launchpad.courier.client.retry import NotRun, next_pause, pause
 from launchpad.courier.client.stream import Stream, StreamCall
 from launchpad.courier.codec import pickling
+from launchpad.courier.errors import NotSent
 from launchpad.courier.protocol import framing
 from launchpad.courier.streams import arguments
 from launchpad.courier.streams.sender import StreamSender
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     import asyncio
 
     from launchpad.courier.client.channel import SocketChannel
+
+_REACHABLE_S = 1.0  # how long to try to reach a server that may be up
 
 # Gives a future what a function returns or raises.
 OnComplete = Callable[[Callable[[], Any]], object]
@@ -45,14 +49,36 @@ def open_stream(channel: SocketChannel, connection: ClientConnection, method: by
 
 def attach(channel: SocketChannel, method: bytes, ticket: bytes) -> Stream:
     """The stream that a call which had no connection to itself was answered with."""
+    connection = _fetch_stream(channel, ticket)
+    if connection is None:
+        raise channel.peer.lost(method, n_items=0)
+    return open_stream(channel, connection, method)
+
+
+def _fetch_stream(channel: SocketChannel, ticket: bytes) -> ClientConnection | None:
+    """Return the connection that now carries the stream; None if the server no longer has it.
+
+    The call itself would wait until a server that is gone comes up again. A stream does not outlive its
+    server, so an attempt here lasts `_REACHABLE_S` at most, which is for servers that are slow to accept.
+    """
     body, _ = pickling.encode(((ticket,), {}))
-    now = time.monotonic()
-    deadline = channel.options.find_deadline(now)
-    connection, reply = channel.exchange(framing.ATTACH, body, (), b"", deadline, now)
-    if reply[0] == framing.STREAM:
-        return open_stream(channel, connection, method)
-    connection.close()
-    raise channel.peer.lost(method, n_items=0)  # the server is another one, or has given it up
+    began = time.monotonic()
+    deadline = channel.options.find_deadline(began)
+    impatient = channel.with_options(replace(channel.options, wait_for_ready=False))
+    pause_s = 0.0
+    while True:
+        try:
+            connection, reply = impatient.exchange(framing.ATTACH, body, (), b"", deadline, began)
+        except NotSent:
+            if time.monotonic() > began + _REACHABLE_S:
+                return None
+        else:
+            if reply[0] == framing.STREAM:
+                return connection
+            connection.close()
+            return None
+        pause_s = next_pause(pause_s)
+        pause(channel.peer.address, pause_s)
 
 
 def run_in_thread(

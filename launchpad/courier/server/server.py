@@ -268,8 +268,9 @@ class Server:
                     self._publish(token)
                 self._methods.addresses = (*self._addresses, *self._known_as)
                 fork.drop_in_child(core)
-                core.pool.start_thread()
+                # Before its thread starts: the first call it serves may ask for its statistics or health.
                 self._core = core
+                core.pool.start_thread()
                 if self._address.startswith(network_address.INPROCESS):
                     inprocess_addresses.publish(self._address, core)
                 for grpc_server in self._grpc_servers:
