@@ -121,8 +121,8 @@ def test_a_process_that_runs_stands_in_pdb_is_stepped_and_goes_on_when_it_is_lef
         until(lambda: running.client("counter").add(0) > counted)
         terminal.sendintr()
         terminal.expect(PROMPT)
-        terminal.sendline("__import__('time').sleep(1000)")
-        terminal.expect("1000")
+        terminal.sendline("print('be' + 'gan') or __import__('time').sleep(1000)")
+        terminal.expect("began")  # printed by pdb: the terminal's own echo shows the line too
         terminal.sendintr()
         terminal.expect(r"\*\*\* KeyboardInterrupt")
         terminal.expect(PROMPT)
@@ -166,8 +166,8 @@ def test_a_stop_ends_the_session_and_what_it_evaluates(attach: Attach) -> None:
     with launched("test_mp", play) as running:
         terminal = attach("player-0")
         terminal.expect(PROMPT)
-        terminal.sendline("__import__('time').sleep(1000)")
-        terminal.expect("1000")
+        terminal.sendline("print('be' + 'gan') or __import__('time').sleep(1000)")
+        terminal.expect("began")  # printed by pdb: the terminal's own echo shows the line too
 
         running.stop()
 

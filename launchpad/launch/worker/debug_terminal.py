@@ -68,12 +68,14 @@ class DebugTerminal:
         return False
 
     def close(self, last: str = "") -> None:
-        """From any thread, also while another one writes; `last` is shown if there is room for it."""
+        """Close it, from any thread, also while another one writes; show `last` if there is room."""
+        # First the message: a reader that finds the terminal closed shuts the connection down.
+        if last:
+            with contextlib.suppress(OSError):
+                self._connection.send(last.encode(), socket.MSG_DONTWAIT)
         self.is_closed = True
         self._lines.put("")
         with contextlib.suppress(OSError):
-            if last:
-                self._connection.send(last.encode(), socket.MSG_DONTWAIT)
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def _received(self) -> bytes:
