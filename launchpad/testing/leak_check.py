@@ -17,10 +17,11 @@ from launchpad.launch.rundir import locations, record
 
 @contextlib.contextmanager
 def nothing_left_over(within_s: float = 5.0) -> Iterator[None]:
-    """Fails if the block leaves something behind.
+    """Fail if the block leaves something behind.
 
-    That is a process, a thread, a descriptor (of a file, of a socket), shared memory (a mapping, a file in
-    /dev/shm), or the runtime directory of a run that has ended.
+    That is a process, a thread, a descriptor (of a file, of a socket), a mapping of shared memory, or the
+    runtime directory of a run that has ended. Only what belongs to this process and its descendants counts:
+    a file in /dev/shm that none of them has open does not, since nothing tells who made it.
 
     Example:
         with lp.testing.nothing_left_over():
@@ -67,7 +68,6 @@ def _inventory() -> set[str]:
         if line[1].endswith("s"):
             nameless[f"mapping of {line[5] if len(line) > 5 else 'memory'}"] += 1
     found |= {f"{what}, the {i + 1}." for what, n in nameless.items() for i in range(n)}
-    found |= {f"segment {path}" for path in _segments()}
     # Runs that this process has launched, whose launcher does not hold the directory any more.
     for path in (p for base in locations.runtime_bases() for p in base.glob(f"*/{record.NAME}")):
         if f'"pid": {os.getpid()},' in _text(path) and not locations.is_held(path.parent):
@@ -89,23 +89,6 @@ def _descendants() -> set[str]:
             if process.status() != psutil.STATUS_ZOMBIE or process.ppid() == os.getpid():
                 found.add(f"process {process.pid} {process.name()}")
     return found
-
-
-def _segments() -> list[Path]:
-    """This user's files in /dev/shm that no other process has mapped.
-
-    Semaphores do not count: a mapping of one does not tell its name.
-    """
-    folder = Path("/dev/shm")
-    ours = []
-    for path in folder.glob("*"):
-        with contextlib.suppress(OSError):  # removed meanwhile
-            is_semaphore = path.name.startswith("sem.")
-            if path.is_file() and not is_semaphore and path.stat().st_uid == os.getuid():
-                ours.append(path)
-    all_maps = Path("/proc").glob("[0-9]*/maps") if ours else ()
-    used = "".join(_text(maps) for maps in all_maps if maps.parent.name != str(os.getpid()))
-    return [path for path in ours if str(path) not in used]
 
 
 def _text(path: Path) -> str:
