@@ -21,7 +21,7 @@ PIP  := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 # Tests wait more than they compute: one more at a time than there are cores.
 IN_PARALLEL = -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist worksteal
-HERE := not ray and not spark and not kubernetes
+HERE := not ray and not spark and not kubernetes and not endurance
 # With PYTEST_ARGS, which select some tests, there may be none of a kind (exit status 5).
 OR_NONE := $(if $(PYTEST_ARGS),|| [ $$? = 5 ])
 
