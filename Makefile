@@ -5,6 +5,7 @@
 #   make test-ray       those on a Ray cluster, which they start
 #   make test-spark     those on Spark, which they start (pyspark, and Java)
 #   make test-cluster   those on a Kubernetes cluster, which is started on this machine
+#   make test-browser   those of pages, in Chromium
 #   make test-carry-over  programs written for dm-launchpad, with the real Reverb (an environment of 1.8 GB)
 #   make check          format, lint, types and the fast tests: what to run before a commit
 #   make docs           the documentation as a site, in site/: pages, reference, examples; a warning fails it
@@ -21,11 +22,11 @@ PIP  := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 # Tests wait more than they compute: one more at a time than there are cores.
 IN_PARALLEL = -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist worksteal
-HERE := not ray and not spark and not kubernetes and not endurance
+HERE := not ray and not spark and not kubernetes and not browser and not endurance
 # With PYTEST_ARGS, which select some tests, there may be none of a kind (exit status 5).
 OR_NONE := $(if $(PYTEST_ARGS),|| [ $$? = 5 ])
 
-.PHONY: demo test test-ray test-spark test-cluster test-carry-over check docs gallery bench ordeal format lint types fast-tests compiled clean
+.PHONY: demo test test-ray test-spark test-cluster test-browser test-carry-over check docs gallery bench ordeal format lint types fast-tests compiled clean
 .NOTPARALLEL: # two pips in one environment would trip over each other
 
 demo: $(VENV)/.core-is-installed
@@ -40,6 +41,9 @@ test-ray: $(VENV)/.dev-is-installed compiled
 
 test-spark: $(VENV)/.spark-is-installed compiled
 	$(PYTEST) -m spark $(PYTEST_ARGS)
+
+test-browser: $(VENV)/.dev-is-installed compiled
+	$(PYTEST) $(IN_PARALLEL) -m "browser and not kubernetes and not ray" $(PYTEST_ARGS)
 
 test-carry-over: $(VENV)-reverb/.is-installed
 	$(VENV)-reverb/bin/python -m pytest tests/carry_over -m "$(HERE)" $(PYTEST_ARGS)
