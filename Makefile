@@ -1,12 +1,17 @@
 # Everything here sets itself up: the first target you make creates .venv and installs what it needs.
 #
 #   make demo           count the words of Python's standard library with a program of local processes
-#   make test           all tests but those on a cluster, of Ray, of Spark or of Kubernetes
-#   make test-ray       those on a Ray cluster, which they start
-#   make test-spark     those on Spark, which they start (pyspark, and Java)
-#   make test-cluster   those on a Kubernetes cluster, which is started on this machine
-#   make test-browser   those of pages, in Chromium
+#   make test           the tests: eight minutes on two cores
+#   make test-all       all lanes of tests; each can be run alone, too (an hour):
+#   make test-ray         on a Ray cluster, which they start
+#   make test-spark       on Spark, which they start (pyspark, and Java)
+#   make test-cluster     on a Kubernetes cluster, which is started on this machine
+#   make test-browser     of pages, in Chromium
+#   make test-transports  of courier, over all its transports
+#   make test-torch       with torch, JAX and Optuna
 #   make test-carry-over  programs written for dm-launchpad, with the real Reverb (an environment of 1.8 GB)
+#   make test-endurance   what holds for long, or for very many
+#   make flaky          the tests three times on a busy machine: which of them fail now and then
 #   make check          format, lint, types and the fast tests: what to run before a commit
 #   make docs           the documentation as a site, in site/: pages, reference, examples; a warning fails it
 #   make gallery        the examples that are systems of papers: runs them, draws their graphs, and writes examples/README.md
@@ -26,30 +31,68 @@ HERE := not ray and not spark and not kubernetes and not browser and not enduran
 # With PYTEST_ARGS, which select some tests, there may be none of a kind (exit status 5).
 OR_NONE := $(if $(PYTEST_ARGS),|| [ $$? = 5 ])
 
-.PHONY: demo test test-ray test-spark test-cluster test-browser test-carry-over check docs gallery bench ordeal format lint types fast-tests compiled clean
+# The record of a run, for `python -m tests.durations LANE`.
+export LP_TEST_RECORD ?= build/tests/$(firstword $(MAKECMDGOALS)).jsonl
+NEW_RECORD = @rm -f $(LP_TEST_RECORD)
+
+.PHONY: demo test test-ray test-spark test-cluster test-browser test-transports test-torch test-carry-over
+.PHONY: test-endurance test-all flaky check docs gallery bench ordeal format lint types fast-tests compiled clean
 .NOTPARALLEL: # two pips in one environment would trip over each other
 
 demo: $(VENV)/.core-is-installed
 	$(BIN)/python -m examples.mapreduce --lp_launch_type=local_mp
 
+# Those that measure time run after the others, also if one of the others has failed.
 test: $(VENV)/.dev-is-installed compiled
-	$(PYTEST) $(IN_PARALLEL) -m "$(HERE) and not timing" $(PYTEST_ARGS) $(OR_NONE)
-	$(PYTEST) -m "$(HERE) and timing" $(PYTEST_ARGS) $(OR_NONE)
+	$(NEW_RECORD)
+	@failed=0; \
+	$(PYTEST) $(IN_PARALLEL) -m "$(HERE) and not timing" $(PYTEST_ARGS) $(OR_NONE) || failed=1; \
+	$(PYTEST) -m "$(HERE) and timing" $(PYTEST_ARGS) $(OR_NONE) || failed=1; \
+	exit $$failed
 
 test-ray: $(VENV)/.dev-is-installed compiled
-	$(PYTEST) -m ray $(PYTEST_ARGS)
+	$(NEW_RECORD)
+	$(PYTEST) -m "ray and not endurance" $(PYTEST_ARGS)
 
 test-spark: $(VENV)/.spark-is-installed compiled
-	$(PYTEST) -m spark $(PYTEST_ARGS)
+	$(NEW_RECORD)
+	$(PYTEST) -m "spark and not endurance" $(PYTEST_ARGS)
 
 test-browser: $(VENV)/.dev-is-installed compiled
+	$(NEW_RECORD)
 	$(PYTEST) $(IN_PARALLEL) -m "browser and not kubernetes and not ray" $(PYTEST_ARGS)
 
+test-transports: $(VENV)/.dev-is-installed compiled
+	$(NEW_RECORD)
+	LP_TRANSPORTS=inproc,tcp,tls $(PYTEST) $(IN_PARALLEL) -m "$(HERE) and not timing" tests/courier $(PYTEST_ARGS)
+
+test-endurance: $(VENV)/.dev-is-installed compiled
+	$(NEW_RECORD)
+	$(PYTEST) $(IN_PARALLEL) -m "endurance and not ray and not spark and not kubernetes" $(PYTEST_ARGS)
+
+# In processes of their own, since JAX warns of every fork from the moment that it is loaded.
+test-torch: $(VENV)/.torch-is-installed compiled
+	$(NEW_RECORD)
+	@failed=0; \
+	$(PYTEST) tests/courier/test_tensors.py tests/courier/test_stacking.py tests/courier/test_inprocess.py || failed=1; \
+	$(PYTEST) tests/collectives/test_torch.py tests/collectives/test_torch_environment.py \
+	  tests/collectives/test_gloo_sockets.py tests/contract/test_torch_groups.py -m "$(HERE)" || failed=1; \
+	$(PYTEST) tests/examples -k 'torch or optuna' -m "$(HERE)" || failed=1; \
+	exit $$failed
+
 test-carry-over: $(VENV)-reverb/.is-installed
+	$(NEW_RECORD)
 	$(VENV)-reverb/bin/python -m pytest tests/carry_over -m "$(HERE)" $(PYTEST_ARGS)
 
 test-cluster: $(VENV)/.dev-is-installed compiled
+	$(NEW_RECORD)
 	PYTHON=$(BIN)/python .ci/on_a_cluster $(PYTEST_ARGS)
+
+test-all:
+	.ci/run --all
+
+flaky: $(VENV)/.dev-is-installed compiled
+	$(BIN)/python -m tests.flaky
 
 check: format lint types fast-tests
 
@@ -114,6 +157,12 @@ $(VENV)/.dev-is-installed: pyproject.toml | $(BIN)/python
 $(VENV)/.spark-is-installed: $(VENV)/.dev-is-installed
 	@echo "Installing Spark in $(VENV) (once; half a gigabyte) …"
 	@$(PIP) --editable '.[dev,spark]'
+	@touch $@
+
+# Pinned: where a build for CPUs is at hand, it is of this version. PyPI's is for CUDA, and has gigabytes.
+$(VENV)/.torch-is-installed: $(VENV)/.dev-is-installed
+	@echo "Installing torch, JAX and Optuna in $(VENV) (once; minutes) …"
+	@$(PIP) torch==2.13.0 jax optuna
 	@touch $@
 
 $(VENV)/.docs-is-installed: pyproject.toml | $(BIN)/python

@@ -20,6 +20,11 @@ from launchpad.launch.backends.kubernetes.settings import FILE
 from tests.faults import backends, index
 from tests.kubernetes import namespaces, on_this_host
 from tests.ray import clusters
+from tests.run_recorder import (  # noqa: F401 - pytest finds its hooks here
+    pytest_configure,
+    pytest_runtest_makereport,
+    pytest_runtest_protocol,
+)
 from tests.spark import sessions
 
 # The same cases in each run: who changes something meets only what that change broke. For other cases:
