@@ -17,7 +17,7 @@ from tests.docs.pages import PAGES, ROOT, SNIPPETS, Block, blocks
 from tests.spark import sessions
 
 KNOWN_COMMANDS = [
-    r"make( (demo|docs|test|test-ray|test-spark|test-cluster|check|bench))?",
+    r"make( (demo|docs|test(-\w+)?|check|flaky|bench))?",
     r"git clone \S+",
     r"cd \S+",
     r"(\.venv/bin/)?(pip|python -m pip) install \S+",
