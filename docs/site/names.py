@@ -32,6 +32,21 @@ SUBJECTS = {
     "For programs of dm-launchpad": "compat",
 }
 
+# What people need first of each subject; the other names follow in the order of the alphabet.
+FIRST = [
+    f"lp.{name}"
+    for name in (
+        "Program Handle RestartPolicy Resources Deferred"
+        " CourierNode PyNode PyClassNode QueueNode ReplayNode CollectiveNode PoolNode"
+        " launch run Running plan LaunchType"
+        " current stop wait_for_stop heartbeat barrier caller"
+        " CourierClient submit broadcast sharded idempotent with_options"
+        " Queue Pool pool WorkQueue Counter"
+        " ProgramFailed DefinitionError PayloadError LaunchError Stopped"
+        " courier.OutcomeUnknown courier.WorkerFailed courier.RemoteError courier.DeadlineExceeded"
+    ).split()
+]
+
 
 @dataclass
 class PublicName:
@@ -97,7 +112,7 @@ class PublicName:
 
 
 def public_names() -> list[PublicName]:
-    """All of them, in the order of the lists."""
+    """Return all of them, first those that people need first."""
     found: dict[int, PublicName] = {}
     for package in PACKAGES:
         module = importlib.import_module(package)
@@ -112,7 +127,12 @@ def public_names() -> list[PublicName]:
         each
     ) in found.values():  # lp.current and lp.get_context: the former is what it is called itself
         each.names.sort(key=lambda name: (name.count("."), each.own_name not in name))
-    return list(found.values())
+    return sorted(found.values(), key=_place)
+
+
+def _place(each: PublicName) -> tuple[int, str]:
+    place = FIRST.index(each.name) if each.name in FIRST else len(FIRST)
+    return place, each.name.lower()
 
 
 def _path(value: Any, package: str, name: str) -> str:
