@@ -1,25 +1,15 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
 import launchpad as lp
 from examples._shared import networks
-from examples._shared.digits import Array, Digits
-from examples._shared.problem import Problem
+from examples._shared.digits import Digits
 from examples.big_dl import claims, quantized
 from examples.big_dl.algorithm import (
     FORWARD_BACKWARD,
-    SYNCHRONIZATION,
-    Block,
-    Jobs,
     Task,
-    dispatches,
 )
-from examples.big_dl.block_store import BlockStore
-from examples.big_dl.oracle import train_alone
 from examples.big_dl.program import Result, Trained
 from tests.examples.conftest import assert_refused
 
@@ -27,56 +17,6 @@ from tests.examples.conftest import assert_refused
 def noise(n: int) -> Digits:
     rng = np.random.default_rng(n)
     return Digits(rng.random((n, 64)), rng.integers(10, size=n))
-
-
-def test_executors_that_are_lost_at_random_change_no_bit() -> None:
-    problem = Problem(noise(60), steps=24, slice_size=3)
-    undisturbed, n_tasks = train_here(problem, 1)
-
-    disturbed, n_tasks_disturbed = train_here(problem, 4, loses=True)
-
-    assert n_tasks_disturbed > n_tasks * 4
-    assert np.array_equal(disturbed, undisturbed)
-    assert np.abs(disturbed - train_alone(problem, momentum=0.9)).max() < 1e-14
-
-
-def train_here(problem: Problem, executors: int, loses: bool = False) -> tuple[Array, int]:
-    """Train in groups of 4 iterations; return the parameters, and how many tasks were run."""
-    jobs, n_tasks, rng = Jobs(problem, 0.9, executors), 0, np.random.default_rng(0)
-    indices, saved, stores = range(executors), list[list[Any]](), dict[int, BlockStore]()
-
-    def get(blocks: Sequence[Block]) -> list[Array]:
-        return [stores[block.task.executor].get(block) for block in blocks]
-
-    def run(task: Task) -> list[Array]:
-        nonlocal n_tasks
-        n_tasks += 1
-        return jobs.run(task, get)
-
-    def start(i: int) -> None:
-        stores[i] = BlockStore(run)
-        for task, blocks in saved[i]:
-            stores[i].put(task, blocks)
-
-    def lose() -> None:
-        if loses and rng.random() < 0.5:
-            start(int(rng.integers(executors)))
-
-    for i, part in enumerate(np.array_split(problem.first_parameters, executors)):
-        saved.append([(Task(SYNCHRONIZATION, -1, i), [part, np.zeros_like(part)])])
-        start(i)
-    for group in dispatches(problem.steps, 4):
-        for store in stores.values():
-            store.drop(group[0][1] - 1)
-        for job, iteration in group:
-            for i in indices:
-                stores[i].make(Task(job, iteration, i))
-                lose()
-        last = [Task(SYNCHRONIZATION, group[-1][1], i) for i in indices]
-        for i, task in enumerate(last):
-            saved[i] = [saved[i][-1], (task, stores[i].make(task))]
-            lose()
-    return np.concatenate(get([Block(task, 0) for task in last])), n_tasks
 
 
 def test_a_network_in_int8_has_weights_within_half_of_their_rows_scale_and_reads_the_same() -> None:

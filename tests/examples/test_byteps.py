@@ -45,14 +45,6 @@ def test_no_other_placement_keeps_the_busiest_machine_less_busy(n, k) -> None:
     assert max(traffic(n, placement(n, k))) == pytest.approx(least, rel=1e-12)
 
 
-@pytest.mark.parametrize(("n", "k"), [(n, k) for n in (2, 4, 7) for k in range(n + 1)])
-def test_every_machine_is_as_busy_as_the_paper_says(n, k) -> None:
-    shares = placement(n, k)
-
-    assert sum(shares) == pytest.approx(1)
-    assert np.allclose(traffic(n, shares), 2 * n * (n - 1) / (n * n + k * n - 2 * k))
-
-
 def test_a_partition_that_is_larger_than_the_credit_goes_alone() -> None:
     sent: list[Partition] = []
 

@@ -195,6 +195,15 @@ def test_an_attempt_of_the_master_that_is_over_changes_nothing_any_more(make_mas
     assert second.history().trials == []
 
 
+def test_calls_of_a_master_that_has_ended_are_stopped(tmp_path: Path) -> None:
+    with lp.testing.worker("master", state=tmp_path):
+        master = Master()
+
+    for call in (master.history, master.close, lambda: master.goes_on(1)):
+        with pytest.raises(lp.Stopped, match="attempt 1 of the master is over"):
+            call()
+
+
 def test_a_slot_that_says_twice_that_it_is_free_has_lost_nothing(make_master) -> None:
     first = make_master()
     first.submit(ASHA)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -38,21 +37,6 @@ def run_backward(training: Training) -> Iterator[Callable[..., DistributedOptimi
 
     with ThreadPoolExecutor(1) as communication:
         yield run
-
-
-def test_backward_goes_on_while_a_bucket_is_under_way(run_backward) -> None:
-    backward_has_ended = threading.Event()
-    has_ended = []
-
-    def mean(x):
-        has_ended.append(backward_has_ended.wait(timeout=20))
-        return x
-
-    optimizer = run_backward(mean)
-    backward_has_ended.set()
-    optimizer.step()
-
-    assert has_ended == [True, True]
 
 
 def test_an_error_in_the_thread_of_communication_is_raised_by_the_step(run_backward) -> None:

@@ -31,18 +31,6 @@ PARTITION = Digits(np.random.default_rng(0).random((5, 64)), np.arange(5))
 JOB = Job(ARGS, [PARTITION, PARTITION], feeders=2)
 
 
-def test_a_cluster_is_told_to_all_when_the_last_node_has_registered() -> None:
-    async def register() -> list[Any]:
-        server = Reservations({"ps": 1, "worker": 2}, limit_s=60)
-        first = [server.cluster(), server.register("worker", 1, "b"), server.register("ps", 0, "c")]
-        waiting = [asyncio.ensure_future(each) for each in first]
-        await asyncio.sleep(0)
-        assert not any(each.done() for each in waiting)
-        return [await server.register("worker", 0, "a"), *await asyncio.gather(*waiting)]
-
-    assert asyncio.run(register()) == 4 * [{"ps": ["c"], "worker": ["a", "b"]}]
-
-
 def test_a_reservation_that_is_not_complete_in_time_names_who_is_absent() -> None:
     server = Reservations({"ps": 1, "worker": 3}, limit_s=0.01)
 

@@ -26,6 +26,9 @@ def queue_of(example: Example, *rows: Any, **options: Any) -> Any:
 examples(
     {
         "QueueEmpty QueueStats": lambda example: example.run(queue=queue_of(example)),
+        "QueueFull": lambda example: example.finds(
+            {"queue": queue_of(example, maxsize=2), "rows": [1, 2, 3]}, rows=[3]
+        ),
         "QueueNode QueueHandle": lambda example: example.run_to_end(shards="abcd", train=use),
     }
 )
@@ -51,11 +54,6 @@ def fail_with_a_row(queue: lp.Queue[str]) -> str:
     if lp.current().attempt == 1:
         raise ValueError(row)
     return row
-
-
-@example_of("QueueFull")
-def queue_is_full(example: Example) -> None:
-    assert example.run(queue=queue_of(example, maxsize=2), rows=[1, 2, 3])["rows"] == [3]
 
 
 @example_of("QueueClosed")
@@ -102,11 +100,6 @@ def pool_is_searched(example: Example) -> None:
     example.run_to_end(search=search)
 
 
-@example_of("pool")
-def script_has_a_pool(example: Example) -> None:
-    assert example.run()["scores"] == list(range(1000))
-
-
 @example_of("Pool")
 def worker_has_a_pool(example: Example) -> None:
     this = types.SimpleNamespace(_workers=[example.client_of(lp.PoolNode()) for _ in range(2)])
@@ -127,6 +120,7 @@ def jobs_of(example: Example) -> Any:
 
 examples(
     {
+        "pool": lambda example: example.finds({}, scores=list(range(1000))),
         "Lease JobCounts": lambda example: example.run(queue=jobs_of(example)),
         "WorkQueueNode CounterNode": Example.run_and_stop,
     }

@@ -19,7 +19,6 @@ from tests.docs.examples.runner import DEADLINE_S, Example, example_of, examples
 from tests.docs.examples.stand_ins import (
     Actor,
     Greeter,
-    Learner,
     hello,
     program_of,
     serve,
@@ -58,7 +57,14 @@ examples(
             loader=lp.PyNode(train), trainer=lp.PyNode(train)
         ),
         "MultiThreadingColocation": lambda example: example.run_and_stop(Replay=Greeter),
+        "CourierHandle": lambda example: example.finds(
+            {"program": lp.Program("training")}, loss=1.0
+        ),
+        "maybe_dereference": lambda example: example.finds({"given": "itself"}, learner="itself"),
         # Launching.
+        "run": lambda example: example.finds(
+            {"program": program_of(lp.PyNode(train), label="trainer")}, weights=[0.5]
+        ),
         "launch LaunchType": lambda example: example.run_to_end(program=hello()),
         "Running": lambda example: example.run(program=training()["program"]),
         "WorkerStatus Metrics ProcessUsage WorkerMetrics edges.EdgeStats": with_a_running_learner,
@@ -136,13 +142,6 @@ def secret_is_read(example: Example) -> None:
     assert example.run()["token"] == "secret"
 
 
-@example_of("maybe_dereference")
-def object_stays_what_it_is(example: Example) -> None:
-    learner = Learner()
-
-    assert example.run(given=learner)["learner"] is learner
-
-
 @example_of("PythonProcess")
 def options_are_for_processes(example: Example) -> None:
     plans: list[lp.LaunchPlan] = []
@@ -155,23 +154,11 @@ def options_are_for_processes(example: Example) -> None:
     assert plans[0].worker("actor-0").env == {"CUDA_VISIBLE_DEVICES": ""}
 
 
-@example_of("CourierHandle")
-def handle_is_used_in_the_script(example: Example) -> None:
-    assert example.run(program=lp.Program("training"))["loss"] == 1.0
-
-
 @example_of("ReverbNode ReverbHandle")
 def is_described_without_reverb(example: Example) -> None:
     given = example.run(program=lp.Program("replay"))
 
     assert str(given["program"].graph()).count("ReverbNode") == 1
-
-
-@example_of("run")
-def what_trainers_return_is_had(example: Example) -> None:
-    program = program_of(lp.PyNode(train), label="trainer")
-
-    assert example.run(program=program)["weights"] == [0.5]
 
 
 @example_of("LAUNCH_TYPE")

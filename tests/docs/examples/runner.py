@@ -43,6 +43,11 @@ class Example:
         self.printed = []
         return run(self.code, {"print": self._print, **given})
 
+    def finds(self, given: Mapping[str, Any], **expected: Any) -> None:
+        """Runs it here, after which these names have these values."""
+        names = self.run(**given)
+        assert {name: names[name] for name in expected} == expected
+
     def _print(self, *values: object, **options: Any) -> None:
         print(*values, **options)
         assert self.printed is not None
