@@ -87,6 +87,17 @@ def test_a_pull_that_waits_ends_with_the_attempt_of_its_shard(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("in_a_worker")
+def test_in_asp_no_pull_waits() -> None:
+    shard = Shard(2, workers=2, rate=1.0, staleness=ASP)
+
+    for clock in range(9):
+        shard.push(0, clock, ALL, np.ones(2))
+
+    assert shard.get(0, 9, ALL).tolist() == [-9, -9]
+    assert shard.report().gets == [Get(clock=9, slowest=0, has_waited=False)]
+
+
+@pytest.mark.usefixtures("in_a_worker")
 def test_a_shard_counts_what_others_pushed_since_a_pull_that_was_made_a_clock_ahead() -> None:
     shard = Shard(2, workers=2, rate=1.0, staleness=ASP)
 

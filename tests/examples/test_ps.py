@@ -12,13 +12,28 @@ from examples._shared.problem import Problem
 from examples._shared.shard import ShardState
 from examples.ps import claims
 from examples.ps.program import Trained, make_program
-from examples.ps.shards import AsyncShard, SyncShard
+from examples.ps.shards import AsyncShard, Shard, SyncShard
 from tests.examples.conftest import assert_refused
 
 
 @pytest.fixture(scope="module")
 def problem() -> Problem:
     return Problem(workers=3)
+
+
+@pytest.mark.usefixtures("in_a_worker")
+@pytest.mark.parametrize("kind", [AsyncShard, SyncShard])
+def test_a_shard_applies_a_gradient_once_that_is_pushed_again_also_to_its_next_attempt(
+    kind: type[Shard],
+) -> None:
+    first = kind(np.zeros(1), workers=1, learning_rate=1.0)
+    answers = [first.push(0, step, np.array([1.0])) for step in (0, 0, 1)]
+
+    second = kind(np.zeros(1), workers=1, learning_rate=1.0)
+    answers += [second.push(0, step, np.array([1.0])) for step in (1, 2)]
+
+    assert np.concatenate(answers).tolist() == [-1, -1, -2, -2, -3]
+    assert second.applied() == [3]
 
 
 @pytest.mark.usefixtures("in_a_worker")
