@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +22,7 @@ from examples.dist_keras.algorithm import (
 from examples.dist_keras.averaging import AveragingCentre, EnsembleCentre
 from examples.dist_keras.oracle import replay
 from examples.dist_keras.program import Trained
+from examples.dist_keras.server import Server
 from examples.dist_keras.training import Rule, Training
 
 RECORD = [Commit(0, 0, 0), Commit(1, 0, 1), Commit(1, 2, 0), Commit(0, 1, 2)]
@@ -88,6 +90,20 @@ def test_a_server_makes_of_two_commits_what_its_rule_says(kind, models) -> None:
 
     assert np.array_equal(centre.models, models)
     assert centre.record == [Commit(0, 0, 0), Commit(1, 0, 1)]
+
+
+@pytest.mark.usefixtures("in_a_worker")
+def test_averaging_answers_a_pull_when_all_have_committed_as_often() -> None:
+    server = Server(AveragingCentre(np.zeros(1), workers=2))
+
+    with ThreadPoolExecutor(1) as pool:
+        server.commit(0, 0, np.ones(1), 0)
+        pulled = pool.submit(server.pull, 1)
+        assert server.pull(0) == ([0], 1)  # for one that has not committed yet
+        assert not pulled.done()
+        server.commit(1, 0, np.full(1, 3.0), 0)
+
+        assert pulled.result(timeout=5) == ([2], 2)
 
 
 def test_claims_hold_for_what_one_process_has_done_and_for_nothing_else(training, trained) -> None:
