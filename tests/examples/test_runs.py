@@ -28,6 +28,9 @@ PLAIN = {
 }
 """What those print in the end that take no `--json`."""
 
+VARIES = ("acme", "angel", "pipedream")
+"""In whose claims numbers depend on `--quick`, on Python's own files, or on how fast a layer is here."""
+
 
 def runs() -> Iterator[Any]:
     """Each example on each of its backends; a system's threads show what its processes show."""
@@ -56,17 +59,20 @@ def test_all_holds_that_is_claimed_of_an_example_whoever_is_killed(
 
     printed = run_example(example.name, launch_type, *flags)
 
-    claimed = claims_of(gallery.HERE / example.name / gallery.CHECKED)
+    claimed = claims_of(example, gallery.HERE / example.name / gallery.CHECKED)
     if "not run again by lp.edges.Replay" in printed:  # a pod writes to a disk of its own
         assert launch_type == "kubernetes"
         claimed.remove("the same program, run again through lp.edges.Replay, gives the same bits")
-    assert claims_of(written) == claimed
+    assert claims_of(example, written) == claimed
     assert "the answer is right" in printed
 
 
-def claims_of(file: Path) -> list[str]:
-    """What has been checked, whatever the numbers in it."""
-    return [re.sub(r"\d+", "#", claim["claim"]) for claim in json.loads(file.read_text())]
+def claims_of(example: gallery.Example, file: Path) -> list[str]:
+    """What has been checked, as the file says."""
+    claims = [claim["claim"] for claim in json.loads(file.read_text())]
+    if example.name in VARIES:
+        return [re.sub(r"\d+", "#", claim) for claim in claims]
+    return claims
 
 
 # --- what flags change ---------------------------------------------------------------------------
