@@ -45,11 +45,12 @@ def run(*command: str, ok: tuple[int, ...] = (0,)) -> str:
         [sys.executable, *command],
         cwd=ROOT,
         env=scripts.environment(),
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         timeout=240,
     )
-    assert done.returncode in ok, done.stdout + done.stderr
+    assert done.returncode in ok, done.stdout
     return done.stdout
 
 
@@ -64,7 +65,7 @@ def report_of(script: str, results: Path) -> dict[str, Any]:
     if not path.exists():
         # Those that judge end with 1 when a trial was slow, as it may be here.
         printed = run(f"benchmarks/{script}.py", "--quick", "--json", str(path), ok=(0, 1))
-        assert len(printed.splitlines()) >= 1
+        assert path.exists(), printed
     found: dict[str, Any] = json.loads(path.read_text())
     return found
 
@@ -121,17 +122,12 @@ def test_answers_and_stops_are_measured_on_kubernetes(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.endurance
 @pytest.mark.timeout(300)
-def test_every_figure_that_a_promise_is_about_is_reported_and_drawn_or_its_contender_is_missing(
-    results: Path, tmp_path: Path
+def test_every_figure_that_a_promise_is_about_is_in_the_reports_or_its_contender_is_missing(
+    results: Path,
 ) -> None:
-    pytest.importorskip("matplotlib")
     report = report_of("rpc", results) | {"soak": report_of("soak", results)["soak"]}
     missing = report_of("rpc", results)["missing"]
-    picture = tmp_path / "calls.svg"
 
-    run("benchmarks/plot.py", "--json", str(results / "rpc.json"), "--to", str(picture))
-
-    assert "courier" in picture.read_text()
     # Quick runs leave the largest arrays out.
     ours = [bar for bar in bars.BARS if not bar.figure.startswith("on_ray/")]
     absent = {bar.figure for bar in ours if bar.figure_in(report) is None}
@@ -140,6 +136,19 @@ def test_every_figure_that_a_promise_is_about_is_reported_and_drawn_or_its_conte
         for figure in absent
         if not figure.endswith(("/16 MB", "/256 MB")) and figure.split("/")[-2] not in missing
     } == set()
+
+
+@pytest.mark.slow
+@pytest.mark.endurance
+@pytest.mark.timeout(300)
+def test_the_plot_is_drawn_from_a_report(results: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    report_of("rpc", results)
+    picture = tmp_path / "calls.svg"
+
+    run("benchmarks/plot.py", "--json", str(results / "rpc.json"), "--to", str(picture))
+
+    assert "courier" in picture.read_text()
 
 
 def test_a_promise_that_does_not_hold_is_shown_as_such() -> None:
