@@ -17,6 +17,7 @@ from benchmarks.calls.uncounted import PACKAGE, write_copy
 from tests.helpers import scripts
 
 ROOT = Path(__file__).parent.parent.parent
+DEADLINE_S = 540  # rpc computes for half a minute, and others may use the machine
 SCRIPTS = sorted(path.name for path in (ROOT / "benchmarks").glob("[!_]*.py"))
 REPORTING = "rpc soak launch plan recovery logs orphans ctrl_c scale cycles mixed".split()
 PRINTING = {
@@ -48,7 +49,7 @@ def run(*command: str, ok: tuple[int, ...] = (0,)) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=240,
+        timeout=DEADLINE_S,
     )
     assert done.returncode in ok, done.stdout
     return done.stdout
@@ -76,7 +77,7 @@ def test_every_script_says_how_it_is_run(script: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(DEADLINE_S + 60)
 @pytest.mark.parametrize("script", at_length(REPORTING))
 def test_a_script_runs_quickly_and_writes_where_it_was_measured(script: str, results: Path) -> None:
     report = report_of(script, results)
@@ -87,7 +88,7 @@ def test_a_script_runs_quickly_and_writes_where_it_was_measured(script: str, res
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(DEADLINE_S + 60)
 @pytest.mark.parametrize("command", at_length(PRINTING))
 def test_a_script_prints_what_it_finds(command: str) -> None:
     script, *options = command.split()
@@ -121,7 +122,7 @@ def test_answers_and_stops_are_measured_on_kubernetes(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.endurance
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(DEADLINE_S + 60)
 def test_every_figure_that_a_promise_is_about_is_in_the_reports_or_its_contender_is_missing(
     results: Path,
 ) -> None:
@@ -140,7 +141,7 @@ def test_every_figure_that_a_promise_is_about_is_in_the_reports_or_its_contender
 
 @pytest.mark.slow
 @pytest.mark.endurance
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(DEADLINE_S + 60)
 def test_the_plot_is_drawn_from_a_report(results: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     report_of("rpc", results)
