@@ -6,7 +6,6 @@ Figures come from what an example writes for `--json`, kept beside it as checked
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ class Example:
         shown: What of its claims the table shows, by a part of their text; empty if it takes no `--json`.
         answer: What it checks, if so.
         flags: Whatever else it is run with, after `--quick`.
+        is_on_spark: Whether its test runs it on Spark, too.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Example:
     shown: tuple[str, ...] = ()
     answer: str = ""
     flags: tuple[str, ...] = ()
+    is_on_spark: bool = False
 
 
 # Pictures of Mermaid; a shape that no example has yet is left out.
@@ -64,6 +65,7 @@ EXAMPLES = [
         "",
         "Two nodes, one of which calls the other.",
         answer="the greeting",
+        is_on_spark=True,
     ),
     Example(
         "consumer_producers",
@@ -80,6 +82,7 @@ EXAMPLES = [
         "Mappers push what they find straight to the reducer that it belongs to.",
         "mappers, reducers",
         answer="all counts are those of one process",
+        is_on_spark=True,
     ),
     Example(
         "es",
@@ -96,6 +99,7 @@ EXAMPLES = [
         "a shard",
         ("sum of what all workers", "workers in step", "shard was killed"),
         flags=("--kill_shard_at=150",),
+        is_on_spark=True,
     ),
     Example(
         "byteps",
@@ -171,6 +175,7 @@ EXAMPLES = [
             "one result",
             "absent",
         ),
+        is_on_spark=True,
     ),
     Example(
         "horovod",
@@ -254,7 +259,7 @@ def page() -> str:
     ]
     rows = [
         f"| [{each.name}]({each.name})<br>{each.source} | {each.idea} | {lines(each)} | {checked(each)}"
-        f" | {each.killed} | {backends(each)} |"
+        f" | {each.killed} | {', '.join(backends(each))} |"
         for each in EXAMPLES
     ]
     graphs = [
@@ -296,16 +301,10 @@ def checked(example: Example) -> str:
     return "<br>".join([*cells, f"({len(claims)} claims in all)"])
 
 
-def backends(example: Example) -> str:
-    """Return those on which its test runs it."""
-    test = HERE.parent / "tests" / "examples" / f"test_{example.name}.py"
-    text = test.read_text()
-    names = ["threads", "processes"]
-    if re.search(rf'run_\w+\(\s*"{example.name}", launch_type', text):
-        names += ["Ray", "Kubernetes"]
-    if '"spark"' in text:
-        names.append("Spark")
-    return ", ".join(names)
+def backends(example: Example) -> list[str]:
+    """Return those on which its test, tests/examples/test_runs.py, runs it."""
+    everywhere = ["threads", "processes", "Ray", "Kubernetes"]
+    return [*everywhere, "Spark"] if example.is_on_spark else everywhere
 
 
 def run(*command: str) -> None:

@@ -10,7 +10,6 @@ import logging
 import os
 import queue
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -76,9 +75,6 @@ class Counter:
     def segfault(self) -> None:
         ctypes.string_at(0)
 
-    def start_grandchild(self) -> int:
-        return subprocess.Popen(["sleep", "1000"]).pid
-
     @property
     def trap(self) -> None:
         raise AssertionError("a property was evaluated")
@@ -140,19 +136,6 @@ class Caller:
     def run(self) -> None:
         for _ in range(self.times):
             self.counter.add()
-        print(f"{lp.current().name} counted", flush=True)
-
-
-class CountsTo:
-    """Waits until others have counted far enough."""
-
-    def __init__(self, counter: Any, target: int) -> None:
-        self.counter, self.target = counter, target
-
-    def run(self) -> None:
-        self.counter.add()
-        while self.counter.add(0) < self.target:
-            time.sleep(0.001)
         print(f"{lp.current().name} counted", flush=True)
 
 

@@ -37,9 +37,8 @@ def test_oats_actors_and_learners_have_their_gpus_and_their_log_lines_arrive() -
     assert "INFO:root:done at versions [2, 2]" in output
 
 
-@backends.both_by_script
-def test_iris_coordinates_workers_and_ends_at_once(launch_type: str, tmp_path: Path) -> None:
-    flags = [f"--lp_launch_type={launch_type}", "--lp_termination_notice_secs=0"]
+def test_iris_coordinates_workers_and_ends_at_once(tmp_path: Path) -> None:
+    flags = ["--lp_launch_type=local_mp", "--lp_termination_notice_secs=0"]
 
     output = output_of("iris_like", f"--logdir={tmp_path}", *flags)
 

@@ -18,7 +18,6 @@ from launchpad import courier
 from tests.helpers import scripts
 from tests.helpers.scripts import run
 
-BOTH = pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
 DEADLINE_S = 60.0
 
 
@@ -29,12 +28,6 @@ def test_row_01_the_module_that_has_python_process_there_is_here_too() -> None:
     module = importlib.import_module("launchpad.nodes.python.local_multi_processing")
 
     assert module.PythonProcess is lp.PythonProcess
-
-
-def test_row_01_it_can_be_the_first_import_of_a_script(tmp_path: Path) -> None:
-    body = "from launchpad.nodes.python.local_multi_processing import PythonProcess\nprint(PythonProcess)"
-
-    assert "PythonProcess" in run(scripts.write(tmp_path, body)).stdout
 
 
 def test_row_06_courier_is_a_top_level_package() -> None:
@@ -89,12 +82,11 @@ class Batches:
         return self._handler
 
 
-@BOTH
-def test_row_04_a_class_that_defines_dir_says_itself_what_is_served(launch_type: str) -> None:
+def test_row_04_a_class_that_defines_dir_says_itself_what_is_served() -> None:
     program = lp.Program("wrapped")
     program.add_node(lp.CourierNode(Wrapper), label="counter")
 
-    with lp.launch(program, launch_type) as running:
+    with lp.launch(program, "test_mp") as running:
         counter: Any = running.client("counter")
         names = courier.list_methods(counter)
 
@@ -132,17 +124,9 @@ def test_row_14_run_can_be_called_where_it_has_been_disabled() -> None:
 # --- courier -------------------------------------------------------------------------------------
 
 
-def test_row_07_a_server_at_a_port_and_a_client_of_host_and_port() -> None:
-    server = courier.Server("counter", 0)
-    server.Bind("add", lambda a, b: a + b)
-    server.Start()
-
-    with courier.Client(f"localhost:{server.port}") as client:
-        assert client.add(1, 2) == 3
-    server.Stop()
-
-
-def test_row_07_a_client_takes_its_options_by_position_and_a_method_may_have_priority() -> None:
+def test_row_07_a_server_at_a_port_a_client_with_options_by_position_and_a_method_with_priority() -> (
+    None
+):
     server = courier.Server("texts", 0)
     server.Bind("echo", lambda text: text, is_priority=True)
     server.Start()
@@ -246,29 +230,23 @@ def test_row_12_a_program_that_a_node_holds_travels_without_its_nodes() -> None:
     lp.testing.run(builder.program, DEADLINE_S, "test_mp")
 
 
-def test_row_13_the_launch_type_has_a_value_where_it_is_not_given(tmp_path: Path) -> None:
+def test_row_13_the_launch_type_has_a_value_and_the_environment_variable_counts_under_absl(
+    tmp_path: Path,
+) -> None:
     body = """
 from absl import app, flags
 import launchpad as lp
-app.run(lambda _: print(flags.FLAGS.lp_launch_type, lp.LAUNCH_TYPE.value))
-"""
-
-    assert run(scripts.write(tmp_path, body)).stdout == "local_mt local_mt\n"
-
-
-def test_row_13_the_environment_variable_still_counts_under_absl(tmp_path: Path) -> None:
-    body = """
-from absl import app
-import launchpad as lp
 program = lp.Program("p")
 program.add_node(lp.PyNode(print), label="a")
-app.run(lambda _: print(lp.plan(program).launch_type))
+app.run(lambda _: print(flags.FLAGS.lp_launch_type, lp.LAUNCH_TYPE.value, lp.plan(program).launch_type))
 """
     command = scripts.write(tmp_path, body)
+    variable = {"LP_LAUNCH_TYPE": "local_mp"}
 
-    assert run(command, env={"LP_LAUNCH_TYPE": "local_mp"}).stdout == "local_mp\n"
-    given = run(command, "--lp_launch_type=local_mt", env={"LP_LAUNCH_TYPE": "local_mp"})
-    assert given.stdout == "local_mt\n"
+    assert run(command).stdout == "local_mt local_mt local_mt\n"
+    assert run(command, env=variable).stdout.split()[-1] == "local_mp"
+    given = run(command, "--lp_launch_type=local_mt", env=variable)
+    assert given.stdout.split()[-1] == "local_mt"
 
 
 # --- failures ------------------------------------------------------------------------------------
@@ -297,10 +275,7 @@ class Adder:
         raise AssertionError("it is switched off")
 
 
-@BOTH
-def test_row_16_a_test_can_have_the_object_of_a_node_with_clients_for_handles(
-    launch_type: str,
-) -> None:
+def test_row_16_a_test_can_have_the_object_of_a_node_with_clients_for_handles() -> None:
     program = lp.Program("adder")
     with program.group("counter"):
         counters = [program.add_node(lp.CourierNode(Counter)) for _ in range(2)]
@@ -312,20 +287,11 @@ def test_row_16_a_test_can_have_the_object_of_a_node_with_clients_for_handles(
     with pytest.raises(lp.NotRunningError):
         node.construct()
 
-    with lp.launch(program, launch_type):
+    with lp.launch(program, "test_mp"):
         adder = node._construct_instance()
 
         assert type(adder) is Adder
         assert adder.step() == 1 + 1 + 100 + 2
-
-
-def test_row_17_a_label_may_begin_with_an_underscore() -> None:
-    program = lp.Program("program_wait")
-    program.add_node(lp.PyNode(print, "hello"), label="_wait_for_stop")
-
-    running = lp.testing.run(program, DEADLINE_S, "test_mp")
-
-    assert "hello" in running.logs("_wait_for_stop")
 
 
 def test_row_18_the_cleanup_of_a_test_does_not_raise_what_was_raised() -> None:

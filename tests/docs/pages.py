@@ -71,7 +71,7 @@ def _is_mark(line: str) -> bool:
 
 
 @functools.cache
-def run(command: str, timeout_s: float = 150.0) -> tuple[int, str]:
+def run(command: str, timeout_s: float = 100.0) -> tuple[int, str]:
     """Exit code and output of a shell command, run as a reader would: in the checkout, with our Python."""
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
     quiet = {k: v for k, v in os.environ.items() if _is_of_readers_or_tests(k)}

@@ -7,6 +7,7 @@ import functools
 import importlib
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,14 @@ SCRIPTS = sorted(
     for p in SNIPPETS.rglob("*.py")
     if not p.name.startswith("test_") and p.parent.name not in ELSEWHERE
 )
+RUN_BY_A_PAGE = {
+    match[1]
+    for block in blocks("console")
+    if not block.marker.startswith("run by: ")
+    for match in re.finditer(
+        r"^\$ python (docs/snippets/\S+)( --lp_launch_type=local_m\w)?$", block.text, re.M
+    )
+}
 CODE = ("python", "toml", "yaml", "dockerfile")
 EXIT_CODES = {"failing.py": 1}
 
@@ -55,12 +64,13 @@ def test_code_in_a_page_is_the_text_of_a_file_that_runs(block: Block) -> None:
     assert block.text.strip() == pages.snippet(block.marker.removeprefix("snippet: "))
 
 
-@pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
-@pytest.mark.parametrize("script", SCRIPTS, ids=_name)
-def test_a_snippet_runs(script: Path, launch_type: str) -> None:
-    flag = f" --lp_launch_type={launch_type}"
+@pytest.mark.parametrize(
+    "script", [script for script in SCRIPTS if _name(script) not in RUN_BY_A_PAGE], ids=_name
+)
+def test_a_snippet_runs_whose_output_no_page_shows(script: Path) -> None:
+    flag = " --lp_launch_type=local_mp" if _takes_flag(script) else ""
 
-    code, output = pages.run(f"python {_name(script)}{flag if _takes_flag(script) else ''}")
+    code, output = pages.run(f"python {_name(script)}{flag}")
 
     assert code == EXIT_CODES.get(script.name, 0), output
 
@@ -224,11 +234,36 @@ def test_the_picture_of_a_worker_s_life_is_the_table_of_the_code() -> None:
 # --- a backend of one's own ----------------------------------------------------------------------
 
 
+SOME_OF_THE_CONTRACT = """
+test_contract.py::test_a_program_runs_to_its_end
+test_contract.py::test_nodes_call_each_other_through_handles
+test_contract.py::test_code_of_the_launching_script_works_as_nodes
+test_contract.py::test_a_worker_knows_who_it_is_also_in_its_threads
+test_contract.py::test_a_run_that_never_asks_about_stopping_is_unwound
+test_contract.py::test_stop_from_the_script_lets_workers_end_in_good_order
+test_contract.py::test_a_failure_stops_the_others_and_names_worker_phase_cause_and_log
+test_contract.py::test_sound_17_all_workers_and_attempts_of_a_run_have_one_hash_seed
+test_contract.py::test_a_call_to_a_server_that_has_ended_fails_at_once
+test_contract.py::test_everything_a_worker_prints_is_in_its_log
+test_contract.py::test_sound_03_what_is_cut_off_after_run_is_named_and_no_success
+test_restarts.py::test_a_failed_worker_is_started_again_and_its_clients_find_it
+test_restarts.py::test_a_worker_is_restarted_on_request_whatever_its_policy_says_and_keeps_what_it_saved
+test_values.py::test_what_workers_return_is_there_by_replica_when_they_have_ended
+""".split()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_backend_that_the_docs_build_passes_the_contract(tmp_path: Path) -> None:
-    import tomllib
-
+@pytest.mark.parametrize(
+    "tests",
+    [
+        pytest.param(
+            " ".join(f"tests/contract/{test}" for test in SOME_OF_THE_CONTRACT), id="some"
+        ),
+        pytest.param("tests/contract -m 'not browser'", id="all", marks=pytest.mark.endurance),
+    ],
+)
+def test_the_backend_that_the_docs_build_passes_the_contract(tests: str, tmp_path: Path) -> None:
     folder = SNIPPETS / "one_python_each"
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     installed = tmp_path / "one_python_each-1.0.dist-info"  # what pip would leave behind
@@ -242,7 +277,7 @@ def test_the_backend_that_the_docs_build_passes_the_contract(tmp_path: Path) -> 
 
     code, output = pages.run(
         f"export PYTHONPATH={tmp_path}:{folder}:. LP_CONTRACT_BACKENDS=one_python_each;"
-        " python -m pytest -q tests/contract --ignore=tests/contract/test_view.py -p no:cacheprovider",
+        f" python -m pytest -q {tests} -p no:cacheprovider",
         timeout_s=880,
     )
 

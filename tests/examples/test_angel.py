@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import pickle
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -34,12 +33,6 @@ def task() -> LogisticRegression:
     return LogisticRegression(40, 1.0, 5, 0.0, rows, worker=0, batch_size=8)
 
 
-@pytest.fixture
-def in_a_worker(tmp_path: Path) -> Iterator[None]:
-    with lp.testing.worker("shard", state=tmp_path):
-        yield
-
-
 def test_the_gradient_is_the_slope_of_the_loss(task: LogisticRegression) -> None:
     batch, keys = task.batch(3), task.keys(3)
     rng = np.random.default_rng(1)
@@ -51,19 +44,6 @@ def test_the_gradient_is_the_slope_of_the_loss(task: LogisticRegression) -> None
 
     slope = (loss(weights + 1e-6 * direction) - loss(weights - 1e-6 * direction)) / 2e-6
     assert task.gradient(weights, 3) @ direction == pytest.approx(slope, rel=1e-6)
-
-
-def test_rows_that_are_chosen_keep_their_keys_and_labels(task: LogisticRegression) -> None:
-    rows = task.rows
-    first = rows.lengths[:4].sum()
-
-    chosen = rows[np.array([4, 1])]
-
-    assert chosen.keys.tolist() == [
-        *rows.keys[first : first + rows.lengths[4]],
-        *rows.keys[rows.lengths[0] : rows.lengths[0] + rows.lengths[1]],
-    ]
-    assert chosen.labels.tolist() == [rows.labels[4], rows.labels[1]]
 
 
 def test_a_sum_of_sparse_vectors_has_each_key_once() -> None:
@@ -94,33 +74,6 @@ def test_a_passage_has_words_and_pairs_of_them_and_those_without_text_are_left_o
         {"import one", "one two", "two three", "three one"}
     )
     assert keys == sorted(keys)
-
-
-@pytest.mark.usefixtures("in_a_worker")
-def test_bsp_shows_nothing_of_a_clock_before_all_have_pushed() -> None:
-    shard = Shard(2, workers=2, rate=1.0, staleness=BSP)
-
-    shard.push(1, 0, ALL, np.array([1.0, 2.0]))
-    before = shard.get(0, 0, ALL)
-    shard.push(0, 0, ALL, np.array([10.0, 10.0]))
-
-    assert before.tolist() == [0, 0]
-    assert shard.get(0, 1, ALL).tolist() == [-11, -12]
-
-
-@pytest.mark.usefixtures("in_a_worker")
-def test_a_pull_waits_until_the_slowest_is_near_enough() -> None:
-    shard = Shard(2, workers=2, rate=1.0, staleness=1)
-    for clock in range(2):
-        shard.push(0, clock, ALL, np.ones(2))
-    assert shard.get(0, 1, ALL).tolist() == [-2, -2]
-
-    with ThreadPoolExecutor(1) as pool:
-        too_early = pool.submit(shard.get, 0, 2, ALL)
-        shard.push(1, 0, ALL, np.ones(2))
-
-        assert too_early.result(timeout=5).tolist() == [-3, -3]
-    assert [get.slowest for get in shard.report().gets] == [0, 1]
 
 
 def test_a_pull_that_waits_ends_with_the_attempt_of_its_shard(tmp_path: Path) -> None:
@@ -188,12 +141,9 @@ def test_stragglers_by_turns_hold_up_workers_in_step_and_none_that_may_be_a_cloc
     assert makespan(trained, 1, overlaps=False) == 4 + 5 + 1 + 5 + 1
 
 
-@pytest.mark.parametrize(("group_size", "shards"), [(2, 3), (4, 1)])
-def test_groups_in_step_learn_what_one_process_learns(
-    task: LogisticRegression, group_size: int, shards: int
-) -> None:
+def test_groups_in_step_learn_what_one_process_learns(task: LogisticRegression) -> None:
     tasks = [replace(task, worker=worker) for worker in range(4)]
-    program = make_program(tasks, BSP, group_size, shards)
+    program = make_program(tasks, BSP, group_size=2, shards=3)
 
     outcome = lp.run(program, "test_mt", timeout_s=60)["worker"][0].outcome
 
@@ -226,77 +176,73 @@ def trial(
     return Trial("it", staleness, [trained], lp.edges.Edges(rows))
 
 
-def test_check_refuses_a_pull_that_was_answered_too_early() -> None:
-    claims.check_gaps(trial(2, Get(5, 3, True)))
-
-    with pytest.raises(ArithmeticError, match="more than 2 clocks behind; 3 at most"):
-        claims.check_gaps(trial(2, Get(5, 3, True), Get(5, 2, False)))
-
-
-def test_check_refuses_asp_that_waits() -> None:
-    claims.check_gaps(trial(ASP, Get(9, 0, False)))
-
-    with pytest.raises(ArithmeticError, match="of which 1 waited"):
-        claims.check_gaps(trial(ASP, Get(9, 0, True)))
-
-
-def test_check_refuses_weights_that_are_off_by_a_bit() -> None:
-    claims.check_serial([trial()], np.array([1.0, 0.0]))
-
-    with pytest.raises(ArithmeticError, match="it off by 2"):
-        claims.check_serial([trial()], np.array([np.nextafter(1, 2), 0.0]))
-
-
-def test_check_refuses_a_shard_that_was_not_killed_as_often_as_it_was_to_be() -> None:
-    claims.check_killed(trial(), 10)
-
-    with pytest.raises(ArithmeticError, match=r"ended in attempts \[10\]"):
-        claims.check_killed(trial(attempt=10), 10)
-
-
-def test_check_refuses_a_pull_of_some_weights_that_costs_as_much_as_one_of_all() -> None:
-    claims.check_pulled([trial(n_weights=1000, received={"weights": 8000, "get": 840})])
-
-    with pytest.raises(ArithmeticError, match=r"to 5 %; 8\.00 to 80\.00 bytes"):
-        claims.check_pulled([trial(n_weights=1000, received={"weights": 8000, "get": 8000})])
-
-
-def test_check_refuses_a_psfunc_that_costs_more_at_a_larger_shard() -> None:
-    large, small = ({"weights": n, "compute": 100} for n in (8000, 2000))
-    claims.check_psfuncs([trial(received=large), trial(received=small)])
-
-    with pytest.raises(ArithmeticError, match="400 of 8000 bytes and 100 of 2000 bytes"):
-        claims.check_psfuncs([trial(received=large | {"compute": 400}), trial(received=small)])
-
-
-def test_check_refuses_slack_that_saves_no_time() -> None:
-    # A single worker waits for nobody but its own pushes, and in BSP its pulls wait for those.
+def waits_for_nobody_else(staleness: float) -> Trial:
+    """Return what a single worker reports: it waits for its own pushes, and in BSP its pulls do, too."""
     trace = [Event("ask", 0), Event("pull", 0, 1), Event("ask", 1), Event("quick", 0)]
     trace += [Event("push", 0), Event("pull", 1, 1), Event("quick", 1), Event("push", 1)]
-    bsp, ssp = trial(BSP, trace=trace), trial(1, trace=trace)
-    claims.check_time(bsp, ssp, ssp)
-
-    with pytest.raises(ArithmeticError, match="4, 4, it 3 units"):
-        claims.check_time(bsp, bsp, ssp)
+    return trial(staleness, trace=trace)
 
 
-def test_check_refuses_weights_that_tell_too_few_passages_right() -> None:
-    rows = Rows(np.array([0, 1] * 5), np.ones(10, int), np.array([1.0, 0.0] * 5))
-    claims.check_accuracy([trial()], rows)
-
-    with pytest.raises(ArithmeticError, match=r"it 0\.800; always the same answer 0\.500"):
-        claims.check_accuracy(
-            [trial()], replace(rows, labels=np.array([1.0, 0.0] * 4 + [0.0, 1.0]))
-        )
+def bytes_of_psfuncs(large: int, small: int) -> list[Trial]:
+    """Return trainings at shards whose weights have 8000 and 2000 bytes."""
+    costs = ({"weights": 8000, "compute": large}, {"weights": 2000, "compute": small})
+    return [trial(received=cost) for cost in costs]
 
 
-@pytest.mark.slow
-def test_angel_learns_in_step_with_slack_and_in_groups_and_all_it_claims_holds(
-    run_system, launch_type
-) -> None:
-    printed = run_system("angel", launch_type)
+def bytes_of_pulls(n_bytes: int) -> list[Trial]:
+    return [trial(n_weights=1000, received={"weights": 8000, "get": n_bytes})]
 
-    claimed = [line for line in printed.splitlines() if line.startswith("ok ")]
-    assert len(claimed) == 15, printed
-    assert "although its first shard was killed 10 times" in printed
-    assert re.search(r"ASP: no pull waits for a worker: \d+ at most at 128 pulls", printed)
+
+ROWS = Rows(np.array([0, 1] * 5), np.ones(10, int), np.array([1.0, 0.0] * 5))
+TOLD_WORSE = replace(ROWS, labels=np.array([1.0, 0.0] * 4 + [0.0, 1.0]))
+IN_STEP, STALE = waits_for_nobody_else(BSP), waits_for_nobody_else(1)
+
+
+@pytest.mark.parametrize(
+    ("claim", "holds", "does_not", "wrong"),
+    [
+        (
+            claims.check_gaps,
+            [trial(2, Get(5, 3, True))],
+            [trial(2, Get(5, 3, True), Get(5, 2, False))],
+            "more than 2 clocks behind; 3 at most",
+        ),
+        (
+            claims.check_gaps,
+            [trial(ASP, Get(9, 0, False))],
+            [trial(ASP, Get(9, 0, True))],
+            "of which 1 waited",
+        ),
+        (
+            claims.check_serial,
+            [[trial()], np.array([1.0, 0.0])],
+            [[trial()], np.array([np.nextafter(1, 2), 0.0])],
+            "it off by 2",
+        ),
+        (claims.check_killed, [trial(), 10], [trial(attempt=10), 10], r"in attempts \[10\]"),
+        (
+            claims.check_pulled,
+            [bytes_of_pulls(840)],
+            [bytes_of_pulls(8000)],
+            r"to 5 %; 8\.00 to 80\.00 bytes",
+        ),
+        (
+            claims.check_psfuncs,
+            [bytes_of_psfuncs(100, 100)],
+            [bytes_of_psfuncs(400, 100)],
+            "400 of 8000 bytes and 100 of 2000 bytes",
+        ),
+        (claims.check_time, [IN_STEP, STALE, STALE], [IN_STEP, IN_STEP, STALE], "4, 4, it 3 units"),
+        (
+            claims.check_accuracy,
+            [[trial()], ROWS],
+            [[trial()], TOLD_WORSE],
+            r"it 0\.800; always the same answer 0\.500",
+        ),
+    ],
+)
+def test_a_claim_that_does_not_hold_is_refused(claim, holds, does_not, wrong) -> None:
+    claim(*holds)
+
+    with pytest.raises(ArithmeticError, match=wrong):
+        claim(*does_not)

@@ -9,19 +9,17 @@ import numpy as np
 import pytest
 
 import launchpad as lp
-from examples._shared import digits, networks
 from examples._shared.problem import Problem
 from examples.byteps import claims
-from examples.byteps.algorithm import SendQueue, train_step
+from examples.byteps.algorithm import SendQueue
 from examples.byteps.iteration_time import iteration_time
-from examples.byteps.on_digits import METHODS
-from examples.byteps.placement import PARTITION_BYTES, Partition, cut, placement, traffic
+from examples.byteps.placement import PARTITION_BYTES, Partition, placement, traffic
 from examples.byteps.program import make_program
 from examples.byteps.server import SummationServer
 from examples.byteps.worker import CREDIT, Trained
 
 FULL = PARTITION_BYTES // 8
-FIRST, SECOND, THIRD, FOURTH = (Partition(1, 0, i * FULL, (i + 1) * FULL) for i in range(4))
+FIRST, SECOND, THIRD = (Partition(1, 0, i * FULL, (i + 1) * FULL) for i in range(3))
 URGENT = Partition(0, 0, 0, FULL)
 ROW = lp.edges.EdgeStats(
     "worker-0", "spare-0", "push", 1, 1, 0, 0, 0, 100, 10, 0, 0, (), is_exact=True
@@ -47,60 +45,6 @@ def test_no_other_placement_keeps_the_busiest_machine_less_busy(n, k) -> None:
     assert max(traffic(n, placement(n, k))) == pytest.approx(least, rel=1e-12)
 
 
-@pytest.mark.parametrize(("n", "k"), [(n, k) for n in (2, 4, 7) for k in range(n + 1)])
-def test_every_machine_is_as_busy_as_the_paper_says(n, k) -> None:
-    shares = placement(n, k)
-
-    assert sum(shares) == pytest.approx(1)
-    assert np.allclose(traffic(n, shares), 2 * n * (n - 1) / (n * n + k * n - 2 * k))
-
-
-@pytest.mark.parametrize("k", [0, 2, 4])
-def test_partitions_are_each_servers_share_of_each_layer_and_4_mb_at_most(k) -> None:
-    sizes, shares = [1000, 5_000_000, 30], placement(4, k)
-
-    layers = cut(sizes, shares)
-
-    for size, partitions in zip(sizes, layers, strict=True):
-        by_server = np.zeros(4 + k)
-        for each in partitions:
-            by_server[each.server] += each.end - each.begin
-        assert [*partitions[0][2:3], *(each.end for each in partitions)] == [
-            *(each.begin for each in partitions),
-            size,
-        ]
-        assert np.abs(by_server - size * np.array(shares)).max() <= 1
-    assert max(each.n_bytes for each in layers[1]) == 4_096_000
-
-
-@pytest.mark.parametrize(
-    ("by_priority", "order"),
-    [(True, [FIRST, URGENT, SECOND, THIRD]), (False, [FIRST, SECOND, THIRD, URGENT])],
-)
-def test_the_first_layer_overtakes_what_waits_for_credit(by_priority, order) -> None:
-    sent: list[Partition] = []
-    queue = SendQueue(sent.append, credit=PARTITION_BYTES, by_priority=by_priority)
-
-    queue.put([FIRST, SECOND, THIRD])
-    queue.put([URGENT])
-    for i in range(4):
-        assert len(sent) == i + 1
-        queue.arrived(sent[i])
-
-    assert sent == order
-
-
-def test_as_many_partitions_are_under_way_as_there_is_credit_for() -> None:
-    sent: list[Partition] = []
-    queue = SendQueue(sent.append, credit=2 * PARTITION_BYTES + 1)
-
-    queue.put([FIRST, SECOND, THIRD, FOURTH])
-    assert sent == [FIRST, SECOND]
-    queue.arrived(SECOND)
-
-    assert sent == [FIRST, SECOND, THIRD]
-
-
 def test_a_partition_that_is_larger_than_the_credit_goes_alone() -> None:
     sent: list[Partition] = []
 
@@ -117,25 +61,6 @@ def test_an_iteration_takes_less_logical_time_if_the_first_layer_overtakes(
     layers = [[URGENT], [FIRST, SECOND, THIRD]]
 
     assert iteration_time(layers, CREDIT, by_priority) == time
-
-
-def test_a_train_step_gives_the_gradient_of_the_whole_network_from_the_last_layer_on() -> None:
-    problem = Problem(digits.Digits(np.ones((9, 64)), np.arange(9)), slice_size=6)
-    widths, parameters = (64, 5, 4, 10), networks.first_parameters((64, 5, 4, 10))
-    calls, made = [], []
-
-    train_step(
-        widths,
-        networks.matrices(widths, parameters),
-        problem.batch(0),
-        before=calls.append,
-        send=lambda layer, gradient: made.append((layer, gradient)),
-    )
-
-    assert calls == [0, 1, 2]
-    assert [layer for layer, _ in made] == [2, 1, 0]
-    expected = networks.gradient(widths, parameters, problem.batch(0))
-    assert np.array_equal(np.concatenate([gradient for _, gradient in reversed(made)]), expected)
 
 
 class FakeWorker:
@@ -208,6 +133,10 @@ ALONE = [("ready", URGENT), ("sent", URGENT)]
 TRAINED = Trained("a1", None, BY_PRIORITY, attempts=[1])
 
 
+def trace(events: list[tuple[str, Partition]]) -> Trained:
+    return replace(TRAINED, trace=events)
+
+
 @pytest.mark.parametrize(
     ("claim", "arguments", "wrong"),
     [
@@ -216,6 +145,9 @@ TRAINED = Trained("a1", None, BY_PRIORITY, attempts=[1])
         (claims.check_bytes, [lp.edges.Edges((ROW,)), 2, 0, 100], "0.1000 to 1.0000, on 2"),
         (claims.check_partitions, [[TRAINED], PARTITION_BYTES], "of a layer of 4,096,000"),
         (claims.check_credit, [[TRAINED]], "12,288,000"),
+        (claims.check_overtaking, [[trace(IN_ORDER)], []], "while one of an earlier layer waits"),
+        (claims.check_overtaking, [[trace(ALONE)], []], "overtaken others 0 times"),
+        (claims.check_overtaking, [[TRAINED], [TRAINED]], "as they are made; 1 times"),
         (claims.check_iteration_time, [[[URGENT]]], "3.000 in place of 3.000"),
         (claims.check_kill, [[TRAINED], [TRAINED]], "attempts of servers: \\[1\\]"),
         (
@@ -228,62 +160,6 @@ TRAINED = Trained("a1", None, BY_PRIORITY, attempts=[1])
 def test_a_claim_that_does_not_hold_is_refused(claim, arguments, wrong) -> None:
     with pytest.raises(ArithmeticError, match=wrong):
         claim(*arguments)
-
-
-@pytest.mark.parametrize(
-    ("with_priority", "without", "wrong"),
-    [
-        (IN_ORDER, IN_ORDER, "while one of an earlier layer waits"),
-        (ALONE, ALONE, "overtaken others 0 times"),
-        (BY_PRIORITY, BY_PRIORITY, "as they are made; 1 times"),
-    ],
-)
-def test_an_order_that_is_not_the_one_claimed_is_refused(with_priority, without, wrong) -> None:
-    traces = [replace(TRAINED, trace=trace) for trace in (with_priority, without)]
-
-    with pytest.raises(ArithmeticError, match=wrong):
-        claims.check_overtaking([traces[0]], without=[traces[1]])
-
-
-@pytest.mark.slow
-def test_byteps_learns_the_common_problem_as_one_process_does_also_when_a_server_is_killed(
-    monkeypatch,
-) -> None:
-    monkeypatch.setattr("sys.argv", ["digits", "--lp_launch_type=local_mp"])
-    problem = Problem(steps=20)
-
-    learned = METHODS["byteps"](problem, True)
-
-    assert np.abs(learned.parameters - problem.train_alone()).max() <= 1e-12
-
-
-@pytest.mark.slow
-def test_byteps_holds_what_the_paper_claims_also_when_a_server_is_killed(
-    run_system, launch_type
-) -> None:
-    printed = run_system("byteps", launch_type)
-
-    for setting, least in (("(4, 0)", "1.5000"), ("(4, 2)", "1.2000"), ("(4, 4)", "1.0000")):
-        assert f"ok    (n, k) = {setting}: workers learn the same bits" in printed
-        assert f"ok    (n, k) = {setting}: each machine sends and gets" in printed
-        assert f"= {least} of the gradients" in printed
-    assert "ok    no partition leaves while one of an earlier layer waits" in printed
-    assert "4 of 4 workers equal the undisturbed ones" in printed
-    assert "attempts of servers: [1, 1, 1, 1, 2, 1]" in printed
-
-
-@pytest.mark.slow
-def test_byteps_reports_a_worker_that_raises_while_the_others_wait_for_its_gradients(
-    assert_failure_is_reported, local_type
-) -> None:
-    assert_failure_is_reported(
-        "byteps",
-        local_type,
-        broken="Worker._push",
-        when="self._index == 1",
-        worker="worker",
-        arguments="example.Problem(steps=3), 1",
-    )
 
 
 def test_a_server_cannot_be_killed_after_the_last_step() -> None:

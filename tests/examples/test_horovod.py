@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 
 import launchpad as lp
-from examples._shared import networks
 from examples._shared.digits import Digits
 from examples.horovod import claims
 from examples.horovod.algorithm import DistributedOptimizer, Momentum, backward
@@ -41,42 +39,6 @@ def run_backward(training: Training) -> Iterator[Callable[..., DistributedOptimi
         yield run
 
 
-def test_backward_tensor_by_tensor_gives_the_gradient_of_the_whole_network(
-    run_backward, training
-) -> None:
-    optimizer = run_backward()
-    optimizer.step()
-
-    expected = networks.gradient(WIDTHS, training.first_parameters, training.batch(0))
-    assert np.array_equal(optimizer.gradient, expected)
-
-
-@pytest.mark.parametrize(
-    ("fusion_bytes", "left_at"),
-    [(1, [1, 2, 3, 4, 5, 6, 7, 8]), (1000, [4, 8]), (1 << 20, [8])],
-)
-def test_tensors_are_fused_until_a_bucket_is_full(run_backward, fusion_bytes, left_at) -> None:
-    optimizer = run_backward(fusion_bytes=fusion_bytes)
-    optimizer.step()
-
-    assert optimizer.left_at == left_at
-
-
-def test_backward_goes_on_while_a_bucket_is_under_way(run_backward) -> None:
-    backward_has_ended = threading.Event()
-    has_ended = []
-
-    def mean(x):
-        has_ended.append(backward_has_ended.wait(timeout=20))
-        return x
-
-    optimizer = run_backward(mean)
-    backward_has_ended.set()
-    optimizer.step()
-
-    assert has_ended == [True, True]
-
-
 def test_an_error_in_the_thread_of_communication_is_raised_by_the_step(run_backward) -> None:
     def mean(x):
         raise lp.PeerFailed("rank 1 has failed")
@@ -92,14 +54,6 @@ def test_compressed_gradients_travel_as_float16(run_backward) -> None:
 
     assert seen == [np.float16]  # 1,400 bytes, in one bucket
     assert optimizer.gradient.dtype == np.float64
-
-
-def star(n_bytes: int) -> lp.edges.Edges:
-    """What goes over the edges of 3 ranks where rank 0 adds up for all."""
-    row = lp.edges.EdgeStats(
-        "rank-1", "rank-0", "put", 1, 1, 0, 0, 0, n_bytes, n_bytes, 0, 0, (), is_exact=True
-    )
-    return lp.edges.Edges((row, replace(row, caller="rank-2")))
 
 
 @pytest.mark.parametrize(
@@ -124,35 +78,12 @@ def test_a_claim_that_does_not_hold_is_refused(claim, arguments, wrong, training
         claim(*arguments, *([training] if needs_training else []))
 
 
-def test_the_bytes_of_a_star_are_refused(training) -> None:
+def test_bytes_that_go_over_a_star_where_rank_0_adds_up_for_all_are_refused(training) -> None:
     size = training.first_parameters.nbytes
+    row = lp.edges.EdgeStats(
+        "rank-1", "rank-0", "put", 1, 1, 0, 0, 0, size, size, 0, 0, (), is_exact=True
+    )
+    star = lp.edges.Edges((row, replace(row, caller="rank-2")))
 
     with pytest.raises(ArithmeticError, match=r"1\.3333.*; 2\.0000"):
-        claims.check_bytes(star(size), 3, training)
-
-
-@pytest.mark.slow
-def test_horovod_holds_what_the_papers_claim_also_when_a_rank_is_killed(
-    run_system, launch_type
-) -> None:
-    printed = run_system("horovod", launch_type)
-
-    assert "ok    each of 4 ranks gets 2(N-1)/N = 1.5000" in printed
-    assert "8 tensors in 2 all-reduces" in printed
-    assert "4 of 4 ranks equal the undisturbed ones, in generation 2" in printed
-
-
-@pytest.mark.slow
-def test_horovod_with_float16_sends_as_much_of_its_quarter_of_the_bytes(run_system) -> None:
-    printed = run_system("horovod", "local_mp", "--fp16")
-
-    assert "in float16" in printed
-
-
-@pytest.mark.slow
-def test_horovod_by_gloo_learns_what_torch_s_data_parallel_learns(run_system) -> None:
-    pytest.importorskip("torch")
-
-    printed = run_system("horovod", "local_mp", "--backend=gloo", "--torch")
-
-    assert "ok    4 ranks learn what torch's DistributedDataParallel learns" in printed
+        claims.check_bytes(star, 3, training)

@@ -21,8 +21,6 @@ from examples.pipedream.algorithm import (
     in_flight,
     schedule,
 )
-from examples.pipedream.planner import best_plan
-from examples.pipedream.profiler import Profile
 from examples.pipedream.program import RATE, WIDTHS, add_pipeline
 from examples.pipedream.stage import AVERAGE, worker_of
 
@@ -33,28 +31,6 @@ THREE = [Part(2, 1), Part(1, 1), Part(2, 1)]
 def batches() -> list[Digits]:
     rng = np.random.default_rng(0)
     return [Digits(rng.random((2, 64)), rng.integers(10, size=2)) for _ in range(12)]
-
-
-def test_the_layers_that_take_twice_as_long_get_twice_the_machines() -> None:
-    profile = Profile(seconds=[1, 2], outputs=[0.1, 0.1], weights=[0.1, 0.1])
-
-    assert best_plan(profile, machines=3, bandwidth=1.0) == (1.0, (Part(1, 1), Part(1, 2)))
-
-
-def test_layers_whose_weights_are_large_are_not_replicated() -> None:
-    profile = Profile(seconds=[1, 2], outputs=[0.1, 0.1], weights=[0.1, 100])
-
-    assert best_plan(profile, machines=3, bandwidth=1.0) == (2.0, (Part(1, 2), Part(1, 1)))
-
-
-@pytest.mark.parametrize("stages", range(1, 7))
-def test_a_pipeline_of_equal_stages_is_busy_all_the_time_between_its_ends(stages: int) -> None:
-    plan = [Part(1, 1)] * stages
-    spans = logical_time.replay([trace(plan, k, 0, 60) for k in range(stages)])
-
-    busiest = spans[-1]
-    assert busiest[-1].end - busiest[0].start == 2 * 60
-    assert all(own[-1].end - own[0].start <= 2 * (60 + stages - 1) for own in spans)
 
 
 def test_the_pipeline_of_no_plan_waits_for_ever() -> None:
@@ -109,12 +85,3 @@ def returned(weights: Array) -> Sequence[tuple[Layers, int, list[Event]]]:
     """Return what the workers of three stages return that have these weights."""
     parts = cut(WIDTHS, THREE, weights)
     return [(Layers(own, False, STASHING, RATE, {12: part}), 1, []) for own, part in parts]
-
-
-@pytest.mark.slow
-def test_pipedream_plans_trains_is_killed_and_all_it_claims_holds(run_system, launch_type) -> None:
-    printed = run_system("pipedream", launch_type)
-
-    claimed = [line for line in printed.splitlines() if line.startswith("ok ")]
-    assert len(claimed) == 14, printed
-    assert "went on with minibatch 24" in printed

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-import re
 import tracemalloc
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +18,7 @@ from examples.zero.oracle import Alone
 from examples.zero.parts import padded, part, resharded
 from examples.zero.program import SAVED_AT, Resumed
 from examples.zero.transient import Transient
+from tests.examples.conftest import assert_refused
 
 SIZES = [(inputs + 1) * outputs for inputs, outputs in pairwise(WIDTHS)]
 
@@ -91,7 +90,7 @@ def test_arrays_that_are_there_at_once_are_counted_together() -> None:
     assert transient.most == 14
 
 
-@pytest.mark.parametrize(("saved_by", "loaded_by"), [(4, 2), (2, 3), (1, 4), (3, 3)])
+@pytest.mark.parametrize(("saved_by", "loaded_by"), [(4, 2), (2, 3)])
 def test_shards_of_some_ranks_become_those_of_others(saved_by: int, loaded_by: int) -> None:
     layers = [np.random.default_rng(size).random((3, size)) for size in (7, 12, 1)]
 
@@ -132,7 +131,7 @@ def test_checks_refuse_what_is_nearly_right() -> None:
     other_bits = good._replace(weights=-weights)
     claims.check_memory(2, [right] * 4, [200, 62])
 
-    for check in (
+    assert_refused(
         lambda: claims.check_weights("", [weights, np.full(3, np.nan)], alone),
         lambda: claims.check_weights("", [weights, weights + 2e-12], alone),
         lambda: claims.check_memory(2, [right] * 3 + [right._replace(moments=133)], [200, 62]),
@@ -142,29 +141,4 @@ def test_checks_refuse_what_is_nearly_right() -> None:
         lambda: claims.check_kill([good, other_bits], alone),
         lambda: claims.check_fewer([begun_anew._replace(generation=1)], 4, alone),
         lambda: claims.check_few_lines_differ(noise, train),
-    ):
-        with pytest.raises(ArithmeticError, match="it should hold that"):
-            check()
-
-
-@pytest.mark.slow
-def test_zero_keeps_what_it_says_and_learns_what_one_process_learns_whoever_dies(
-    run_system, launch_type, tmp_path: Path
-) -> None:
-    volume = json.dumps({"hostPath": {"path": str(tmp_path)}})
-    more = [f"--volume={volume}"] if launch_type == "kubernetes" else []
-
-    printed = run_system("zero", launch_type, *more)
-
-    assert len(re.findall("^ok ", printed, re.M)) == 12, printed
-    assert "generation 2 has gone on from step 2" in printed
-
-
-@pytest.mark.slow
-def test_torch_shards_the_same_training_to_the_same_weights(run_system) -> None:
-    pytest.importorskip("torch")
-
-    printed = run_system("zero", "local_mp", "--torch")
-
-    assert re.search(r"^ok .*ZeroRedundancyOptimizer learns the same", printed, re.M)
-    assert re.search(r"^ok .*FSDP2 learns the same", printed, re.M)
+    )

@@ -21,9 +21,6 @@ class ParameterServer:
     def get_parameters(self, names):
         return {name: self._parameters[name] for name in names}
 
-    def set_parameters(self, parameters):
-        self._parameters.update(parameters)
-
     def add_to_parameters(self, parameters):
         for name, more in parameters.items():
             self._parameters[name] += more

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import socket
 import threading
 import types
@@ -13,109 +12,63 @@ import numpy as np
 import pytest
 
 import launchpad as lp
-from tests.docs.examples.programs import Learner
-from tests.docs.examples.runner import DEADLINE_S, Example, example_of
-
-CLASSES = ("Table", "Learner")
+from tests.docs.examples.runner import DEADLINE_S, Example, example_of, examples
+from tests.docs.examples.stand_ins import Learner, Sums, Table
 
 
-class Table:
-    """What several clients are clients of: rows by key, values by number."""
-
-    def __init__(self) -> None:
-        self.rows: dict[Any, Any] = {}
-        self.values = np.zeros(500_000)  # half of them
-
-    def put(self, key: Any, value: Any) -> None:
-        self.rows[key] = value
-
-    def get(self, key: Any) -> Any:
-        return [self.rows.get(k) for k in key] if isinstance(key, list) else self.rows.get(key)
-
-    def load(self, name: Any) -> str:
-        return str(name)
-
-    def step(self, *batch: Any, **options: Any) -> int:
-        return len(batch)
-
-    def act(self, observation: float) -> float:
-        return -observation
-
-    def push(self, *args: Any, **options: Any) -> None:
-        return None
-
-    def pull(self, keys: Any) -> Any:
-        return self.values[keys]
+def tables(example: Example) -> list[Any]:
+    return [example.client(Table), example.client(Table)]
 
 
-def owner_of_clients(example: Example) -> types.SimpleNamespace:
+def owner(example: Example) -> types.SimpleNamespace:
     """The object whose method an example is in: it has several clients."""
     names = ("_workers", "_shards", "_replicas", "_tables")
-    return types.SimpleNamespace(**dict.fromkeys(names, example.clients(Table)))
+    return types.SimpleNamespace(**dict.fromkeys(names, tables(example)))
 
 
-@example_of("broadcast", "scatter")
+def params(example: Example) -> Any:
+    return lp.sharded(tables(example), lp.RangePartition(1_000_000))
+
+
+def learner(example: Example) -> Any:
+    """A client of a learner that has made a step."""
+    client = example.client(Learner)
+    assert client.step() == 1.0
+    return client
+
+
+examples(
+    {
+        "round_robin shard_by sharded": lambda example: example.run(self=owner(example)),
+        "HashPartition": lambda example: example.run(tables=tables(example)),
+        "parts": lambda example: example.run(workers=tables(example)),
+        "keys": lambda example: example.run(params=params(example), worker="worker-0"),
+        "courier.close courier.health courier.list_methods courier.server_stats courier.stats"
+        " courier.MethodNotFound": lambda example: example.run(learner=learner(example)),
+        "courier.incarnation courier.on_restart": lambda example: example.run(
+            table=example.client(Table)
+        ),
+    }
+)
+
+
+@example_of("broadcast scatter")
 def method_calls_all(example: Example) -> None:
-    given = {"np": np, "compute": lambda _: np.zeros(10)}
-
     with lp.testing.worker("driver") as me:
-        example.run(me=me, **given)["run"](owner_of_clients(example))
-
-
-@example_of("round_robin", "shard_by", "sharded")
-def method_calls_some(example: Example) -> None:
-    keys, gradient = np.array([0, 500_000]), np.ones(2)
-
-    example.run(
-        self=owner_of_clients(example), observations=[0.5, 1.5], keys=keys, gradient=gradient
-    )
-
-
-@example_of("HashPartition")
-def users_are_in_several_tables(example: Example) -> None:
-    example.run(tables=example.clients(Table))
+        example.run(me=me, compute=lambda _: np.zeros(10))["run"](owner(example))
 
 
 @example_of("RangePartition")
 def shard_knows_its_range(example: Example) -> None:
     with lp.testing.worker("shard", rank=1, of=4) as me:
-        assert len(example.run(me=me, np=np)["weights"]) == 250_000
-
-
-@example_of("parts")
-def batch_is_cut_in_two(example: Example) -> None:
-    example.run(workers=example.clients(Table), batch=list(range(64)))
-
-
-@example_of("keys")
-def keys_are_the_third_argument(example: Example) -> None:
-    params = lp.sharded(example.clients(Table), lp.RangePartition(1_000_000))
-
-    example.run(
-        params=params, worker="worker-0", clock=7, rows=np.array([1, 500_001]), gradient=np.ones(2)
-    )
-
-
-# --- clients -------------------------------------------------------------------------------------
-
-
-def learner_and_batch(example: Example) -> dict[str, Any]:
-    learner = example.client(Learner)
-    assert learner.step() == 1.0
-    return {"learner": learner, "batch": [0.5], "batches": [[0.5], [1.5]]}
-
-
-@example_of("courier.close", "courier.health", "courier.list_methods", "courier.server_stats")
-@example_of("courier.stats", "courier.MethodNotFound")
-def learner_is_called(example: Example) -> None:
-    example.run(**learner_and_batch(example))
+        assert len(example.run(me=me)["weights"]) == 250_000
 
 
 @example_of("courier.stop_tracing")
 def calls_are_spans(example: Example) -> None:
     pytest.importorskip("opentelemetry.sdk")
 
-    example.run(**learner_and_batch(example))
+    example.run(learner=learner(example))
 
 
 @example_of("courier.trace")
@@ -130,26 +83,25 @@ def spans_are_exported(example: Example) -> None:
     spans = InMemorySpanExporter()
     with lp.testing.worker("learner"):
         example.run(
-            courier=lp.courier,
             TracerProvider=TracerProvider,
             Resource=Resource,
             BatchSpanProcessor=SimpleSpanProcessor,
             OTLPSpanExporter=lambda: spans,
         )
 
-    learner_and_batch(example)
+    learner(example)
 
     assert spans.get_finished_spans()
 
 
-@example_of("submit", "with_options")
-def function_is_given_a_client(example: Example) -> None:
-    names = example.run(Learner=Learner, Batch=list, Row=list, Table=Table)
+@example_of("submit")
+def function_calls_a_learner(example: Example) -> None:
+    assert example.run()["train"](learner(example), [[0.5], [1.5]]) == 2.0
 
-    if "train" in names:
-        assert names["train"](example.client(Learner), [[0.5], [1.5]]) == 2.0
-    else:
-        assert names["look_up"](example.client(Table)) is None
+
+@example_of("with_options")
+def function_asks_a_table(example: Example) -> None:
+    assert example.run()["look_up"](example.client(Table)) is None
 
 
 def served_at(example: Example, address: str, obj: Any, **options: Any) -> lp.courier.Server:
@@ -161,72 +113,59 @@ def served_at(example: Example, address: str, obj: Any, **options: Any) -> lp.co
     return server
 
 
-def moved(example: Example) -> None:
-    """Sockets of the example are in the folder of the test."""
-    example.code = example.code.replace("/run/user/1000", str(example.folder))
+def connected(example: Example, address: str, **options: Any) -> Any:
+    """A client, until the example ends."""
+    client = lp.courier.Client(address, **options)
+    example.stack.callback(lp.courier.close, client)
+    return client
+
+
+def in_the_folder(example: Example) -> Example:
+    """Its sockets are in the folder of the test."""
+    return example.changed("/run/user/1000", str(example.folder))
 
 
 @example_of("CourierClient")
 def client_of_an_address(example: Example) -> None:
-    moved(example)
     served_at(example, f"unix:{example.folder}/learner.sock", Learner())
 
-    names = example.run(Client=lp.courier.Client, batch=[0.5], batches=[[0.5], [1.5]])
-
-    assert names["losses"] == [1.0, 1.0]
+    assert in_the_folder(example).run()["losses"] == [1.0, 1.0]
 
 
-@example_of("courier", "courier.Server")
+@example_of("courier courier.Server")
 def server_at_an_address(example: Example) -> None:
-    moved(example)
-
-    names = example.run(counter=Counter(), Server=lp.courier.Server, table={})
+    names = in_the_folder(example).run(counter=Sums(), Server=lp.courier.Server, table={})
 
     names["server"].stop()
     if "client" in names:
         lp.courier.close(names["client"])
 
 
-class Counter:
-    def add(self, n: int) -> int:
-        return n
-
-
-@example_of("courier.Credentials", "courier.keyring")
+@example_of("courier.Credentials courier.keyring")
 def secrets_are_on_the_keyring(example: Example) -> None:
-    credentials, keyring = lp.courier.make_credentials(), lp.courier.keyring
+    keyring = lp.courier.keyring
     for prefix in ("tcp:", "unix:/run/user/1000/launchpad/"):
         example.stack.callback(keyring.remove, prefix)
 
-    example.run(token=secrets.token_bytes(16), credentials=credentials)
+    example.run(credentials=lp.courier.make_credentials())
 
     assert keyring.find_credentials("tcp:localhost:1234") is not None
-
-
-@example_of("courier.incarnation", "courier.on_restart")
-def table_is_started_again(example: Example) -> None:
-    table = example.client(Table)
-
-    example.run(table=table, courier=lp.courier, snapshot="checkpoint-7")
 
 
 # --- classes that are served ---------------------------------------------------------------------
 
 
-@example_of("idempotent", "priority", "serves")
+@example_of("idempotent priority serves")
 def methods_are_declared(example: Example) -> None:
-    served = next(value for name, value in example.run().items() if name in CLASSES)
+    served = example.run()["Learner" if "class Learner" in example.code else "Table"]
     served.rows, served.steps = {}, 3
 
-    client = example.client(served)
-
-    assert isinstance(lp.courier.list_methods(client), list)
+    assert isinstance(lp.courier.list_methods(example.client(served)), list)
 
 
 @example_of("batched_handler")
 def calls_are_answered_together(example: Example) -> None:
-    definition, _, call = example.code.partition("\n\n")
-    example.code = definition
+    example.code, _, call = example.code.partition("\n\n")
     served = example.run()["Policy"]
     served._network = staticmethod(lambda observations: np.zeros((len(observations), 18)))
     policy = example.client(served)
@@ -240,78 +179,78 @@ def calls_are_answered_together(example: Example) -> None:
 # --- what can go wrong ---------------------------------------------------------------------------
 
 
-@example_of("courier.NotSent")
-def learner_is_not_up(example: Example) -> None:
-    learner: Any = lp.courier.Client(f"unix:{example.folder}/learner.sock")
-
-    example.run(learner=learner, batch=[0.5])
+class Slow:
+    def step(self, batch: object) -> None:
+        lp.wait_for_stop(DEADLINE_S)
 
 
-@example_of("courier.CourierError", "courier.WorkerFailed")
-def learner_is_not_there(example: Example) -> None:
-    failure = lp.courier.WorkerFailed("it has failed", server="learner-0")
-    learner: Any = lp.courier.Client(
-        f"unix:{example.folder}/learner.sock", failure_check=lambda: failure
-    )
-
-    example.run(learner=learner, batch=[0.5], courier=lp.courier)
-
-    lp.courier.close(learner)
+class Unpicklable(Exception):
+    def __init__(self, text: str = "") -> None:
+        super().__init__(text)
+        self.lock = threading.Lock()
 
 
-@example_of("courier.DeadlineExceeded")
-def learner_is_slow(example: Example) -> None:
-    class Slow:
-        def step(self, batch: object) -> None:
-            lp.wait_for_stop(DEADLINE_S)
+class Raising:
+    def __init__(self, kind: type[Exception]) -> None:
+        self.kind = kind
 
-    example.run(learner=example.client(Slow), batch=[0.5])
+    def step(self, batch: object) -> None:
+        raise self.kind("no data")
+
+
+examples(
+    {
+        "courier.NotSent": lambda example: example.run(
+            learner=connected(example, f"unix:{example.folder}/learner.sock")
+        ),
+        "courier.CourierError courier.WorkerFailed": lambda example: example.run(
+            learner=connected(
+                example,
+                f"unix:{example.folder}/learner.sock",
+                failure_check=lambda: lp.courier.WorkerFailed("failed", server="learner-0"),
+            )
+        ),
+        "courier.DeadlineExceeded": lambda example: example.run(learner=example.client(Slow)),
+        "courier.RemoteError": lambda example: example.run(
+            learner=example.client(Raising, Unpicklable)
+        ),
+        "courier.RemoteTraceback": lambda example: example.run(
+            learner=example.client(Raising, ValueError)
+        ),
+        "courier.Refused": lambda example: example.run(
+            address=served_at(example, "tcp+plaintext:localhost:0", Learner()).address
+        ),
+    }
+)
 
 
 @example_of("courier.MessageTooLarge")
 def batch_is_large(example: Example) -> None:
     server = served_at(example, f"unix:{example.folder}/learner.sock", Learner(), max_bytes=10_000)
-    learner: Any = lp.courier.Client(server.address)
 
-    example.run(learner=learner, batch=np.zeros(10_000))
-
-    lp.courier.close(learner)
+    example.run(learner=connected(example, server.address), batch=np.zeros(10_000))
 
 
-@example_of("courier.OutcomeUnknown", "testing.Faults")
-def network_loses_answers(example: Example) -> None:
-    class Account:
-        def __init__(self) -> None:
-            self.amount = 0
+@example_of("testing.Faults")
+def network_loses_answers_to_a_client(example: Example) -> None:
+    server = served_at(example, f"unix:{example.folder}/account.sock", Sums())
 
-        def deposit(self, amount: int) -> None:
-            self.amount += amount
+    example.run(client=connected(example, server.address))
 
-        add = deposit
 
-        def balance(self) -> int:
-            return self.amount
-
-    server = served_at(example, f"unix:{example.folder}/account.sock", Account())
-    account: Any = lp.courier.Client(server.address)
-    if "Faults" in example.code:
-        example.run(client=account, testing=lp.testing, courier=lp.courier, pytest=pytest)
-        lp.courier.close(account)
-        return
+@example_of("courier.OutcomeUnknown")
+def network_loses_one_answer(example: Example) -> None:
+    server = served_at(example, f"unix:{example.folder}/account.sock", Sums())
+    account = connected(example, server.address)
     faults = example.stack.enter_context(lp.testing.Faults(seed=1, drop_response=1.0))
-    deposit = account.deposit
 
-    class Once:
-        balance = account.balance
+    def deposit(amount: int) -> None:
+        try:
+            account.deposit(amount)
+        finally:
+            faults.__exit__(None, None, None)
 
-        def deposit(self, amount: int) -> None:
-            try:
-                deposit(amount)
-            finally:
-                faults.__exit__(None, None, None)
-
-    example.run(account=Once())
-    lp.courier.close(account)
+    example.run(account=types.SimpleNamespace(deposit=deposit, balance=account.balance))
 
 
 @example_of("courier.ProtocolError")
@@ -319,9 +258,8 @@ def peer_is_no_courier_server(example: Example) -> None:
     with socket.create_server(("localhost", 0)) as listener:
         thread = threading.Thread(target=answer_with_a_page, args=(listener,))
         thread.start()
-        client: Any = lp.courier.Client(f"tcp+plaintext:localhost:{listener.getsockname()[1]}")
-        example.run(client=client)
-        lp.courier.close(client)
+        port = listener.getsockname()[1]
+        example.run(client=connected(example, f"tcp+plaintext:localhost:{port}"))
         thread.join()
 
 
@@ -330,32 +268,6 @@ def answer_with_a_page(listener: socket.socket) -> None:
     with connection:
         connection.recv(4096)
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n" + bytes(100))
-
-
-@example_of("courier.Refused")
-def token_is_wrong(example: Example) -> None:
-    server = served_at(example, "tcp+plaintext:localhost:0", Learner())
-
-    example.run(address=server.address)
-
-
-class Unknown(Exception):
-    """Not to be pickled."""
-
-    def __init__(self, text: str = "") -> None:
-        super().__init__(text)
-        self.lock = threading.Lock()
-
-
-@example_of("courier.RemoteError", "courier.RemoteTraceback")
-def method_raises(example: Example) -> None:
-    kind = ValueError if "ValueError" in example.code else Unknown
-
-    class Raising:
-        def step(self, batch: object) -> None:
-            raise kind("no data")
-
-    example.run(learner=example.client(Raising), batch=[0.5])
 
 
 @example_of("courier.StreamBroken")
@@ -369,8 +281,6 @@ def server_ends_in_a_stream(example: Example) -> None:
             is_over.wait(DEADLINE_S)
 
     server = served_at(example, f"unix:{example.folder}/table.sock", Rows())
-    table: Any = lp.courier.Client(server.address)
 
-    assert example.run(table=table)["rows"] == ["the first"]
+    assert example.run(table=connected(example, server.address))["rows"] == ["the first"]
     is_over.set()
-    lp.courier.close(table)

@@ -2,41 +2,57 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
+import types
 from typing import Any
 
 import pytest
 
 import launchpad as lp
-from tests.docs.examples import programs
-from tests.docs.examples.runner import DEADLINE_S, Example, example_of, run
+from tests.docs.examples.runner import DEADLINE_S, Example, example_of, examples, run_code
+from tests.docs.examples.stand_ins import (
+    Learner,
+    Parameters,
+    fail,
+    hello,
+    program_of,
+    training,
+)
 from tests.waiting import until
 
 
-@example_of("LaunchpadError", "ProgramFailed", "Outcome")
-def program_fails(example: Example) -> None:
-    example.run(program=programs.failing())
+def counting() -> lp.Program:
+    """A program with mappers that go on when they are killed, and a driver that ends it."""
+    program = lp.Program("counting")
+    with program.group("mapper", restart=lp.RestartPolicy(max_restarts=1000)):
+        program.add_node(lp.CourierNode(Learner))
+    program.add_node(lp.PyNode(print, "the counts agree"), label="driver")
+    return program
+
+
+examples(
+    {
+        "LaunchpadError ProgramFailed Outcome": lambda example: example.run(
+            program=program_of(lp.PyNode(fail), label="trainer")
+        ),
+        "ResultError": lambda example: example.run(program=program_of(lp.PyNode(threading.Lock))),
+        "testing.run": lambda example: example.changed("test_mp", "test_mt").run(
+            make_program=counting
+        ),
+        "testing.KillWorkers": lambda example: example.run(running=example.launch(counting())),
+        "testing.nothing_left_over": lambda example: example.run(make_program=hello),
+        "testing.freeze": lambda example: example.changed("timeout_s=1", "timeout_s=0.1").run(
+            **example.learner_process()
+        ),
+    }
+)
 
 
 @example_of("LaunchError")
 def another_program_saves_there(example: Example) -> None:
-    example.launch(programs.training()["program"], state="runs/a")
+    example.launch(training()["program"], state="runs/a")
 
-    example.run(program=programs.hello())
-
-
-@example_of("PayloadError")
-def lock_cannot_be_sent(example: Example) -> None:
-    example.run(threading=threading)
-
-
-@example_of("ResultError")
-def lock_cannot_be_returned(example: Example) -> None:
-    program = lp.Program("locks")
-    program.add_node(lp.PyNode(threading.Lock), label="main")
-
-    example.run(program=program)
+    example.run(program=hello())
 
 
 @example_of("DoNotRestart")
@@ -47,30 +63,19 @@ def worker_gives_up(example: Example) -> None:
 
 @example_of("StaleError")
 def answer_is_old(example: Example) -> None:
-    class Cached:
-        def get_variables(self) -> None:
-            raise lp.StaleError("the answer is 2 s old")
+    def get_variables() -> None:
+        raise lp.StaleError("the answer is 2 s old")
 
-    assert example.run(cached=Cached(), learner=programs.Learner())["weights"] == [1.0]
+    cached = types.SimpleNamespace(get_variables=get_variables)
+
+    assert example.run(cached=cached, learner=Learner())["weights"] == [1.0]
 
 
 # --- recorded orders of calls --------------------------------------------------------------------
 
 
-class Parameters:
-    def pull(self) -> list[float]:
-        return [0.0]
-
-    def push(self, gradient: list[float]) -> None:
-        return None
-
-
 def pull(parameters: Any) -> None:
     parameters.pull()
-
-
-def run_code(code: str, parameters: Any) -> None:
-    run(code, {"parameters": parameters})
 
 
 def calls_of(example: Example, order: Any, *calls: Any) -> lp.Running:
@@ -84,12 +89,12 @@ def calls_of(example: Example, order: Any, *calls: Any) -> lp.Running:
     return running
 
 
-@example_of("edges.Record", "edges.Replay")
+@example_of("edges.Record edges.Replay")
 def order_is_recorded(example: Example) -> None:
     if "Replay" in example.code:
         calls_of(example, lp.edges.Record("runs/a"), pull)
 
-    names = example.run(program=lp.Program("training"), Parameters=Parameters)
+    names = example.run(program=lp.Program("training"))
 
     assert names.get("recorded", names.get("replayed")) is not names["parameters"]
 
@@ -106,30 +111,9 @@ def call_is_another_than_recorded(example: Example) -> None:
 # --- tests of programs ---------------------------------------------------------------------------
 
 
-def counting() -> lp.Program:
-    """A program with mappers that go on when they are killed, and a driver that ends it."""
-    program = lp.Program("counting")
-    with program.group("mapper", restart=lp.RestartPolicy(max_restarts=1000)):
-        program.add_node(lp.CourierNode(programs.Learner))
-    program.add_node(lp.PyNode(print, "the counts agree"), label="driver")
-    return program
-
-
-@example_of("testing.run")
-def program_is_run_by_a_test(example: Example) -> None:
-    example.code = example.code.replace("test_mp", "test_mt")
-
-    example.run(make_program=counting)
-
-
 @example_of("testing")
 def mappers_die_in_a_test(example: Example) -> None:
     example.run(make_program=counting)["test_the_counts_agree_although_mappers_die"]()
-
-
-@example_of("testing.KillWorkers")
-def mappers_may_die(example: Example) -> None:
-    example.run(running=example.launch(counting()))
 
 
 class Mapper:
@@ -184,58 +168,27 @@ def class_is_tested_alone(example: Example) -> None:
     example.run(Trainer=Trainer)["test_a_trainer_goes_on"](example.folder)
 
 
-@example_of("testing.nothing_left_over")
-def nothing_is_left(example: Example) -> None:
-    example.run(make_program=programs.hello)
-
-
 @example_of("testing.crash")
 def worker_crashes(example: Example) -> None:
-    program = lp.Program("training")
-    with program.group("trainer", restart=lp.RestartPolicy()):
-        program.add_node(lp.PyNode(crash_at_first, example.code))
+    example.logs_of(lp.PyNode(run_code, example.code, step=20), is_restarted=True)
 
-    running = example.launch(program)
-    running.wait(DEADLINE_S)
-
-    assert running.status()[0].attempt == 2
-
-
-def crash_at_first(code: str) -> None:
-    run(code, {"step": 20})
-
-
-@example_of("testing.freeze")
-def learner_is_frozen(example: Example) -> None:
-    running = example.launch_processes(programs.training()["program"])
-    client = running.client("learner")
-    client.step()
-    example.code = example.code.replace("timeout_s=1", "timeout_s=0.1")
-
-    example.run(running=running, client=client, pytest=pytest)
+    assert example.launched[0].status()[0].attempt == 2
 
 
 @example_of("testing.throttle")
 def worker_is_slow(example: Example) -> None:
-    running = example.launch_processes(programs.training()["program"])
-    running.client("learner").step()
-    example.code = example.code.replace("worker-3", "learner-0")
+    running = example.learner_process()["running"]
     stop = threading.Timer(0.3, running.stop)
     stop.start()
 
-    example.run(running=running)
+    example.changed("worker-3", "learner-0").run(running=running)
 
     stop.join()
 
 
-@example_of("testing.History", "testing.Findings")
+@example_of("testing.History testing.Findings")
 def calls_are_recorded(example: Example) -> None:
     history = lp.testing.History(example.folder / "history")
+    account = types.SimpleNamespace(deposit=lambda number, amount: history.ran(number))
 
-    class Account:
-        def deposit(self, number: int, amount: int) -> None:
-            history.ran(number)
-
-    example.run(
-        history=history, tmp_path=example.folder, contextlib=contextlib, number=1, account=Account()
-    )
+    example.run(history=history, tmp_path=example.folder, number=1, account=account)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import launchpad as lp
+from tests.docs.examples import stand_ins
 
 DEADLINE_S = 60.0
 
@@ -31,10 +32,21 @@ class Example:
         for module in (lp, sys.modules[lp.launch.__module__]):  # lp.run calls the latter's
             patch.setattr(module, "launch", self.launch)
 
+    def changed(self, old: str, new: str) -> Example:
+        """The same with a value in its place that takes less time, or is true here."""
+        assert old in self.code
+        self.code = self.code.replace(old, new)
+        return self
+
     def run(self, /, **given: Any) -> dict[str, Any]:
         """Runs it here; returns the names that there are then. What it prints is in `printed`."""
         self.printed = []
         return run(self.code, {"print": self._print, **given})
+
+    def finds(self, given: Mapping[str, Any], **expected: Any) -> None:
+        """Runs it here, after which these names have these values."""
+        names = self.run(**given)
+        assert {name: names[name] for name in expected} == expected
 
     def _print(self, *values: object, **options: Any) -> None:
         print(*values, **options)
@@ -43,9 +55,11 @@ class Example:
 
     def run_in_worker(self, /, **given: Any) -> str:
         """Runs it as the one worker of a program; returns what it has printed."""
-        program = lp.Program("example")
-        program.add_node(lp.PyNode(_run, self.code, given), label="worker")
-        running = self.launch(program)
+        return self.logs_of(lp.PyNode(run_code, self.code, **given))
+
+    def logs_of(self, node: Any, *, is_restarted: bool = False) -> str:
+        """Runs a program of this node to its end; returns what the worker has printed."""
+        running = self.launch(stand_ins.program_of(node, is_restarted=is_restarted))
         running.wait(DEADLINE_S)
         return running.logs("worker")
 
@@ -58,48 +72,49 @@ class Example:
 
     def run_to_end(self, /, **given: Any) -> dict[str, Any]:
         """Runs it here, and what it launches, or has added to `program`, to the end; each has to end well."""
-        names = self.run(**given)
-        if not self.launched:
-            self.launch(names["program"])
-        for running in self.launched:
-            running.wait(DEADLINE_S)
-        return names
+        return self._run_until(lambda running: running.wait(DEADLINE_S), given)
 
     def run_and_stop(self, /, **given: Any) -> dict[str, Any]:
         """The same of a program that does not end by itself: it is stopped when all workers run."""
-        names = self.run(**given)
+        return self._run_until(lambda running: running.stop_and_wait(), given)
+
+    def _run_until(
+        self, end: Callable[[lp.Running], object], given: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        names = self.run(**{"program": lp.Program("example"), **given})
         if not self.launched:
             self.launch(names["program"])
         for running in self.launched:
-            running.stop_and_wait()
+            end(running)
         return names
 
-    def launch_processes(self, program: lp.Program) -> lp.Running:
-        """Launches a program as processes, until the example ends."""
-        running = self._launch(program, "test_mp")
+    def learner_process(self) -> dict[str, Any]:
+        """A learner that has made a step, in a process, until the example ends; and a client of it."""
+        running = self._launch(stand_ins.training()["program"], "test_mp")
         self.stack.callback(_end, running)
-        return running
+        client: Any = running.client("learner")
+        client.step()
+        return {"running": running, "client": client}
 
     def client(self, constructor: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """A client of what this makes, which a program of its own serves."""
-        program = lp.Program("example")
-        program.add_node(lp.CourierNode(constructor, *args, **options), label="server")
-        return self.launch(program).client("server")
+        return self.client_of(lp.CourierNode(constructor, *args, **options))
 
-    def clients(self, constructor: Callable[..., Any], n: int = 2) -> list[Any]:
-        """Several."""
-        return [self.client(constructor) for _ in range(n)]
+    def client_of(self, node: Any, *, is_restarted: bool = False) -> Any:
+        program = stand_ins.program_of(node, is_restarted=is_restarted)
+        return self.launch(program).client("worker")
 
 
-def run(code: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Runs code with these names and `lp`; returns the names that there are then."""
-    names = {"lp": lp, "__name__": "example", **given}
+def run(code: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Runs code with these names and those that many take for granted; returns what there are then."""
+    names = {"__name__": "example", **stand_ins.NAMES, **given}
     exec(compile(code, "<example>", "exec", dont_inherit=True), names)
     return names
 
 
-def _run(code: str, given: dict[str, Any]) -> None:
-    run(code, given)
+def run_code(code: str, parameters: Any = None, **given: Any) -> None:
+    """What a worker does whose work is an example."""
+    run(code, {"parameters": parameters, **given})
 
 
 def _end(running: lp.Running) -> None:
@@ -109,16 +124,22 @@ def _end(running: lp.Running) -> None:
 
 Setup = Callable[[Example], object]
 SETUPS: dict[str, Setup] = {}
-"""Public name → what runs its example; where there is none the example needs nothing but `lp`."""
+"""Public name → what runs its example; where there is none the example needs only what all have."""
 
 
-def example_of(*names: str) -> Callable[[Setup], Setup]:
-    """What is decorated runs the examples of these public names, which have no `lp.` here."""
+def examples(setups: Mapping[str, Setup]) -> None:
+    """Note what runs the examples of public names, several to a setup, which have no `lp.` here."""
+    for names, setup in setups.items():
+        for name in names.split():
+            assert f"lp.{name}" not in SETUPS, name
+            SETUPS[f"lp.{name}"] = setup
+
+
+def example_of(names: str) -> Callable[[Setup], Setup]:
+    """What is decorated runs the examples of these public names."""
 
     def note(setup: Setup) -> Setup:
-        for name in names:
-            assert name not in SETUPS, name
-            SETUPS[f"lp.{name}"] = setup
+        examples({names: setup})
         return setup
 
     return note
