@@ -9,24 +9,11 @@ from typing import Any
 
 import pytest
 
-from launchpad import courier
-
-
-def test_a_call_is_awaited(serve, connect, address) -> None:
-    serve(address, add=lambda a, b=0: a + b)
-    client = connect(address)
-
-    async def main() -> int:
-        return await client.aio.add(1, b=2)
-
-    assert asyncio.run(main()) == 3
-
 
 @pytest.mark.every_transport
-def test_many_calls_are_under_way_at_once(serve, connect, address) -> None:
+def test_many_calls_are_under_way_at_once(client_of) -> None:
     barrier = threading.Barrier(20)
-    serve(address, meet=lambda: barrier.wait(10))
-    client = connect(address)
+    client = client_of(meet=lambda: barrier.wait(10))
 
     async def main() -> list[int]:
         return await asyncio.gather(*(client.aio.meet() for _ in range(20)))
@@ -34,23 +21,7 @@ def test_many_calls_are_under_way_at_once(serve, connect, address) -> None:
     assert sorted(asyncio.run(main())) == list(range(20))
 
 
-def test_an_exception_arrives_as_its_own_type(serve, connect, address) -> None:
-    def fail() -> None:
-        raise LookupError("not there")
-
-    serve(address, fail=fail)
-    client = connect(address)
-
-    async def main() -> None:
-        await client.aio.fail()
-
-    with pytest.raises(LookupError, match="not there"):
-        asyncio.run(main())
-
-
-def test_cancelling_the_task_cancels_the_coroutine_that_serves_it(
-    serve, connect, unix_address
-) -> None:
+def test_cancelling_the_task_cancels_the_coroutine_that_serves_it(client_of) -> None:
     begun, cancelled = threading.Event(), threading.Event()
 
     async def wait() -> None:
@@ -60,14 +31,10 @@ def test_cancelling_the_task_cancels_the_coroutine_that_serves_it(
         finally:
             cancelled.set()
 
-    serve(unix_address, wait=wait)
-    client = connect(unix_address)
-
-    async def call() -> None:
-        await client.aio.wait()
+    client = client_of(wait=wait)
 
     async def main() -> None:
-        task = asyncio.create_task(call())
+        task = asyncio.ensure_future(_await(client.aio.wait()))
         await asyncio.to_thread(begun.wait, 10)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -78,30 +45,13 @@ def test_cancelling_the_task_cancels_the_coroutine_that_serves_it(
     assert cancelled.wait(10)
 
 
-def test_the_server_itself_can_be_called(serve, connect, address) -> None:
-    serve(address, __call__=lambda x: x * 2)
-    client = connect(address)
+def test_methods_and_the_server_itself_can_be_called(client_of) -> None:
+    client = client_of(add=lambda a, b=0: a + b, __call__=lambda x: x * 2)
 
-    async def main() -> int:
-        return await client.aio(21)
+    async def main() -> tuple[int, int]:
+        return await client.aio.add(1, b=2), await client.aio(21)
 
-    assert asyncio.run(main()) == 42
-
-
-def test_private_names_are_refused(connect, address) -> None:
-    with pytest.raises(AttributeError, match="underscore"):
-        connect(address).aio._x()
-
-
-def test_timeouts_of_the_options_hold(serve, connect, address, gate) -> None:
-    serve(address, block=lambda: gate.wait(10))
-    client = connect(address).with_options(timeout_s=0.05)
-
-    async def main() -> None:
-        await client.aio.block()
-
-    with pytest.raises(courier.DeadlineExceeded):
-        asyncio.run(main())
+    assert asyncio.run(main()) == (3, 42)
 
 
 def test_answers_that_have_been_decrypted_already_do_not_wait_for_more_bytes(

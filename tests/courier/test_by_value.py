@@ -7,8 +7,6 @@ import dataclasses
 import enum
 import gc
 import pickle
-import subprocess
-import sys
 import threading
 import typing
 import weakref
@@ -19,9 +17,7 @@ import cloudpickle
 import pytest
 
 from launchpad.courier.codec import by_value
-from tests.courier.conftest import begin_source
-
-ROOT = Path(__file__).parents[2]
+from tests.courier.conftest import begin_source, run_python
 
 
 def a_class() -> Any:
@@ -42,14 +38,9 @@ def copied(value: object) -> Any:
 
 def printed_elsewhere(reader: str, folder: Path) -> str:
     """What this code prints in a process of its own, in the folder."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{reader}"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout
+    with run_python(f"{begin_source()}import os; os.chdir({str(folder)!r})\n{reader}") as process:
+        output, _ = process.communicate(timeout=60)
+    return output
 
 
 def test_a_class_that_comes_home_is_itself_and_keeps_what_was_changed() -> None:
@@ -64,10 +55,16 @@ def test_a_class_that_comes_home_is_itself_and_keeps_what_was_changed() -> None:
     assert (message.count, message.method) == (5, method)
 
 
-def test_an_enum_travels_by_value() -> None:
+def test_an_enum_and_a_named_tuple_travel_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Named, "__module__", "__main__")  # or it would travel by name
     color = enum.Enum("color", {"RED": 1}, module="__main__")
 
     assert copied(color.RED) is color.RED  # type: ignore[attr-defined]
+    assert copied(Named(1)) == (1,)
+
+
+class Named(typing.NamedTuple):
+    a: int
 
 
 def test_a_class_is_whole_where_it_arrives_first_and_later_copies_change_nothing(
@@ -262,16 +259,6 @@ def test_sound_28_a_class_that_takes_no_attributes_is_pickled_each_time() -> Non
         pass
 
     assert type(copied(Pair())) is Pair
-
-
-class Named(typing.NamedTuple):
-    a: int
-
-
-def test_a_named_tuple_travels_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Named, "__module__", "__main__")  # or it would travel by name
-
-    assert copied(Named(1)) == (1,)
 
 
 def test_sound_28_classes_that_are_not_sent_any_more_are_forgotten() -> None:

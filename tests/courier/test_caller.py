@@ -54,7 +54,7 @@ def desk(address: str, serve: Serve, gate: threading.Event) -> Desk:
     return made
 
 
-@pytest.mark.every_transport
+@pytest.mark.parametrize("address", ["unix", "inproc"], indirect=True)
 @pytest.mark.parametrize("method", ["wait", "wait_later"])
 @pytest.mark.parametrize("why", ["it is cancelled", "its deadline has passed"])
 def test_a_caller_that_does_not_wait_for_its_future_any_more_is_gone(
@@ -80,7 +80,7 @@ def test_a_caller_that_does_not_wait_for_its_future_any_more_is_gone(
     assert not desk.ended.get(timeout=DEADLINE_S)
 
 
-@pytest.mark.every_transport
+@pytest.mark.parametrize("address", ["unix", "inproc"], indirect=True)
 @pytest.mark.parametrize("method", ["wait", "wait_later"])
 def test_a_caller_whose_deadline_has_passed_as_it_waited_is_gone(
     address: str, desk: Desk, connect: Connect, method: str
@@ -101,7 +101,7 @@ def test_a_caller_whose_connection_has_ended_is_gone(address: str, desk: Desk, m
     assert desk.ended.get(timeout=DEADLINE_S)
 
 
-@pytest.mark.every_transport
+@pytest.mark.parametrize("address", ["unix", "inproc"], indirect=True)
 @pytest.mark.parametrize("method", ["wait", "wait_later"])
 def test_a_caller_that_is_kept_is_no_longer_that_of_a_call_and_keeps_no_connection(
     address: str, desk: Desk, gate: threading.Event, method: str

@@ -9,7 +9,6 @@ import ssl
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -17,8 +16,7 @@ from launchpad.courier import keyring
 from launchpad.courier.security import certificates
 from launchpad.courier.security.keyring import Credentials
 from launchpad.courier.transport import tls_context
-
-REPOSITORY = Path(__file__).parent.parent.parent
+from tests.courier.conftest import REPOSITORY
 
 
 @pytest.fixture(autouse=True)
@@ -48,12 +46,6 @@ def test_certificates_pass_the_strictest_checks_of_both_sides() -> None:
             n_done += 1
 
     assert n_done == 2
-
-
-def test_credentials_pickle_and_compare_by_value() -> None:
-    credentials = certificates.make_credentials()
-
-    assert pickle.loads(pickle.dumps(credentials)) == credentials
 
 
 def test_the_key_is_not_in_the_repr() -> None:
@@ -135,22 +127,6 @@ tls_context.make(credentials, is_server=False), tls_context.make(credentials, is
     )
 
 
-# The keyring.
-
-
-@pytest.fixture
-def keys():
-    added = []
-
-    def add(*args) -> None:
-        keyring.add(*args)
-        added.append(args[0])
-
-    yield add
-    for prefix in added:
-        keyring.remove(prefix)
-
-
 def test_the_keyring_finds_credentials_by_the_longest_prefix_that_has_any(keys) -> None:
     general, special = certificates.make_credentials(), certificates.make_credentials()
     keys("tcp:", b"token", general)
@@ -162,16 +138,11 @@ def test_the_keyring_finds_credentials_by_the_longest_prefix_that_has_any(keys) 
     assert keyring.find("tcp:learner:7077") == b"a token for this one address"
 
 
-def test_no_credentials_are_found_where_none_were_added(keys) -> None:
+def test_no_credentials_are_found_where_none_were_added_or_they_were_removed(keys) -> None:
     keys("unix:", b"token")
-
-    assert keyring.find_credentials("unix:/s") is None
-    assert keyring.find_credentials("tcp:here:1") is None
-
-
-def test_a_removed_key_takes_its_credentials_with_it() -> None:
     keyring.add("tcp:", b"token", certificates.make_credentials())
     keyring.remove("tcp:")
 
+    assert keyring.find_credentials("unix:/s") is None
     assert keyring.find_credentials("tcp:here:1") is None
     assert keyring.find("tcp:here:1") == b""

@@ -43,9 +43,9 @@ def test_a_bomb_is_not_blown_up() -> None:
 
 
 @pytest.mark.every_transport
-def test_calls_and_results_arrive_the_same_compressed(serve, connect, address) -> None:
-    serve(address, echo=lambda value: value)
-    client = connect(address).with_options(compress=True)
+def test_calls_and_results_arrive_the_same_compressed(client_of) -> None:
+    client = client_of(echo=lambda value: value)
+    client = client.with_options(compress=True)
     array = np.zeros((1000, 1000), np.float32)
 
     answer = client.echo({"array": array, "text": "x" * 100_000})
@@ -65,14 +65,14 @@ def test_fewer_bytes_travel(serve, connect, unix_address) -> None:
     assert client._channel.counts[b"echo"].bytes_in < 20_000
 
 
-def test_an_exception_with_a_long_message_arrives_compressed_too(serve, connect, address) -> None:
+def test_an_exception_with_a_long_message_arrives_compressed_too(client_of) -> None:
     def fail(_: object) -> None:
         raise ValueError("long " * 50_000)
 
-    serve(address, fail=fail)
+    client = client_of(fail=fail)
 
     with pytest.raises(ValueError, match="long long"):
-        connect(address).with_options(compress=True).fail("x" * 100_000)
+        client.with_options(compress=True).fail("x" * 100_000)
 
 
 def test_too_large_a_call_is_refused_before_it_is_sent_and_the_connection_survives(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -21,10 +22,11 @@ from hypothesis import strategies as st
 import launchpad as lp
 from launchpad import courier
 from launchpad.courier.client.partition import shard_of
+from tests.courier.conftest import in_background
 
 
 @pytest.fixture
-def clients(serve, connect, short_directory, request) -> list[courier.Client[Any]]:
+def clients(serve, connect, short_directory) -> list[courier.Client[Any]]:
     """Clients of three servers, which know their numbers."""
     found = []
     for i in range(3):
@@ -49,48 +51,36 @@ def _fail_if(i: int, which: tuple[int, ...]) -> int:
 
 
 class FakeClient:
-    """Answers without a server; `futures` and `aio` as a client has them."""
+    """Answers without a server."""
 
-    def __init__(self, number: int) -> None:
+    futures = None
+
+    def __init__(self, number: int, **options: Any) -> None:
         self.number = number
-        self.options: dict[str, Any] = {}
+        self.options = options
 
-    @property
-    def futures(self) -> Any:
-        return FakeMethods(self.number, "futures")
-
-    @property
-    def aio(self) -> Any:
-        return FakeMethods(self.number, "aio")
-
-    def ask(self, *args: Any, **kwargs: Any) -> Any:
-        return self.number, args, kwargs
+    def ask(self, *_: Any) -> int:
+        return self.number
 
     def with_options(self, **changes: Any) -> FakeClient:
-        copied = FakeClient(self.number)
-        copied.options = changes
-        return copied
-
-
-class FakeMethods:
-    def __init__(self, number: int, kind: str) -> None:
-        self.number, self.kind = number, kind
-
-    def ask(self, *args: Any) -> Any:
-        if self.kind == "aio":
-            return self._answer(*args)
-        future: Future[Any] = Future()
-        future.set_result((self.number, args))
-        return future
-
-    async def _answer(self, *args: Any) -> Any:
-        await asyncio.sleep(0)
-        if self.number in args:
-            raise LookupError(f"{self.number} has none")
-        return self.number, args
+        return FakeClient(self.number, **changes)
 
 
 FAKES: Any = [FakeClient(i) for i in range(3)]
+
+
+def group_of_futures(*asks: Callable[[], Future[Any]]) -> Any:
+    """A broadcast to clients whose `futures.ask()` does this."""
+    return lp.broadcast(SimpleNamespace(futures=SimpleNamespace(ask=ask)) for ask in asks)
+
+
+def done(result: object = None, error: Exception | None = None) -> Future[Any]:
+    future: Future[Any] = Future()
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+    return future
 
 
 # --- broadcast -----------------------------------------------------------------------------------
@@ -132,66 +122,40 @@ def test_the_first_failure_of_a_broadcast_is_raised_and_lists_them_all(clients) 
     ]
 
 
-def test_a_broadcast_that_fails_has_waited_for_all(serve, connect, short_directory, gate) -> None:
-    ended = threading.Event()
-    serve(f"unix:{short_directory}/0", work=lambda: 1 / 0)
-    serve(f"unix:{short_directory}/1", work=lambda: (gate.wait(20), ended.set()))
-    group = lp.broadcast(connect(f"unix:{short_directory}/{i}") for i in range(2))
-    timer = threading.Timer(0.02, gate.set)
-    timer.start()
+def test_a_broadcast_that_fails_has_waited_for_all() -> None:
+    last: Future[Any] = Future()
+    group = group_of_futures(lambda: done(error=ZeroDivisionError()), lambda: last)
+
+    call = in_background(group.ask)
+    with pytest.raises(TimeoutError):
+        call.result(0.1)
+    last.set_result(None)
 
     with pytest.raises(ZeroDivisionError):
-        group.work()
-
-    assert ended.is_set()
-    timer.join()
+        call.result(20)
 
 
-def test_a_client_that_cannot_be_asked_does_not_lose_the_answers_of_the_others(clients) -> None:
-    class Closed:
-        @property
-        def futures(self) -> Any:
-            return self
+def test_a_client_that_cannot_be_asked_does_not_lose_the_answers_of_the_others() -> None:
+    def fail() -> Future[Any]:
+        raise OSError("closed")
 
-        def number(self) -> Any:
-            raise OSError("closed")
+    first, closed, last = group_of_futures(lambda: done(0), fail, lambda: done(2)).futures.ask()
 
-    futures = lp.broadcast([clients[0], Closed(), clients[2]]).futures.number()
-
-    assert [futures[0].result(20), futures[2].result(20)] == [0, 2]
+    assert (first.result(0), last.result(0)) == (0, 2)
     with pytest.raises(OSError, match="closed"):
-        futures[1].result(0)
+        closed.result(0)
 
 
 def test_a_broadcast_that_is_interrupted_as_it_begins_cancels_what_it_has_begun() -> None:
     begun: Future[Any] = Future()
 
-    def interrupt() -> None:
+    def interrupt() -> Future[Any]:
         raise KeyboardInterrupt
 
-    group: Any = lp.broadcast(
-        SimpleNamespace(futures=SimpleNamespace(ask=ask)) for ask in (lambda: begun, interrupt)
-    )
-
     with pytest.raises(KeyboardInterrupt):
-        group.ask()
+        group_of_futures(lambda: begun, interrupt).ask()
 
     assert begun.cancelled()
-
-
-def test_a_broadcast_can_be_awaited() -> None:
-    group = lp.broadcast(FAKES)
-
-    async def ask() -> Any:
-        return await group.aio.ask("x")
-
-    async def fail() -> Any:
-        return await group.aio.ask(1, 2)
-
-    assert asyncio.run(ask()) == [(0, ("x",)), (1, ("x",)), (2, ("x",))]
-    with pytest.raises(LookupError, match="1 has none") as caught:
-        asyncio.run(fail())
-    assert caught.value.__notes__[0].startswith("2 of 3 clients of this broadcast failed:")
 
 
 # --- round_robin ---------------------------------------------------------------------------------
@@ -207,30 +171,11 @@ def test_round_robin_asks_one_after_the_other(clients) -> None:
 
 def test_round_robin_leaves_none_out_when_threads_share_it() -> None:
     group = lp.round_robin(FAKES)
-    asked: Counter[int] = Counter()
-    lock = threading.Lock()
 
-    def ask() -> None:
-        numbers = Counter(group.ask()[0] for _ in range(300))
-        with lock:
-            asked.update(numbers)
+    counts = [in_background(lambda: Counter(group.ask() for _ in range(300))) for _ in range(4)]
 
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-
+    asked = sum((count.result(20) for count in counts), Counter())
     assert asked == {0: 400, 1: 400, 2: 400}
-
-
-def test_round_robin_can_be_awaited() -> None:
-    group = lp.round_robin(FAKES)
-
-    async def ask() -> Any:
-        return [await group.aio.ask() for _ in range(2)]
-
-    assert asyncio.run(ask()) == [(0, ()), (1, ())]
 
 
 # --- shard_by ------------------------------------------------------------------------------------
@@ -293,9 +238,7 @@ def test_a_key_that_may_differ_between_processes_is_refused(key: Any) -> None:
 
 
 def test_a_key_that_is_no_function_is_refused() -> None:
-    with pytest.raises(
-        TypeError, match="takes a function of a call's arguments as key, not 'user'"
-    ):
+    with pytest.raises(TypeError, match="a function of a call's arguments as key, not 'user'"):
         lp.shard_by(FAKES, key="user")
 
 
@@ -367,12 +310,16 @@ def test_a_method_of_a_group_can_be_submitted_and_awaited(make, answer, clients)
     assert lp.submit(make(clients), 0).result(20) == make(clients)(0)
 
 
-def test_a_broadcast_that_was_submitted_fails_when_all_are_done(clients) -> None:
-    future = lp.submit(lp.broadcast(clients).fail_if, 1)
+def test_a_broadcast_that_was_submitted_or_awaited_fails_when_all_are_done(clients) -> None:
+    group = lp.broadcast(clients)
 
-    with pytest.raises(LookupError, match="1 has none") as caught:
-        future.result(20)
-    assert caught.value.__notes__[0].startswith("1 of 3 clients of this broadcast failed:")
+    async def ask() -> Any:
+        return await group.aio.fail_if(2, 1)
+
+    for call in (lp.submit(group.fail_if, 2, 1).result, lambda: asyncio.run(ask())):
+        with pytest.raises(LookupError, match="1 has none") as caught:
+            call()
+        assert caught.value.__notes__[0].startswith("2 of 3 clients of this broadcast failed:")
 
 
 def test_groups_that_make_one_call_of_one_may_be_members(clients) -> None:
@@ -383,26 +330,3 @@ def test_groups_that_make_one_call_of_one_may_be_members(clients) -> None:
     for several in (lp.broadcast(clients), lp.scatter(clients)):
         with pytest.raises(TypeError, match="broadcast takes a list of clients"):
             lp.broadcast([several])
-
-
-def test_a_list_of_handles_arrives_in_a_node_as_clients_to_make_a_group_of() -> None:
-    class Worker:
-        def __init__(self, number: int) -> None:
-            self.number = number
-
-        def times(self, x: int) -> int:
-            return self.number * x
-
-    def drive(workers: list[Any]) -> None:
-        print(f"in all: {lp.broadcast(workers).times(10)}")
-        print(f"the first: {lp.round_robin(workers).times(10)}")
-
-    program = lp.Program("group")
-    with program.group("worker"):
-        workers = [program.add_node(lp.CourierNode(Worker, i)) for i in (1, 2, 3)]
-    program.add_node(lp.PyNode(drive, workers), label="driver")
-
-    running = lp.testing.run(program, launch_type="test_mt")
-
-    assert "in all: [10, 20, 30]" in running.logs("driver")
-    assert "the first: 10" in running.logs("driver")
