@@ -167,15 +167,31 @@ def connect() -> Iterator[Connect]:
         yield open_client
 
 
-@pytest.fixture
-def client_of(address: str, serve: Serve, connect: Connect) -> Callable[..., courier.Client[Any]]:
-    """A client of a server at `address`: `client_of(name=function, …)`; also with a `call_timeout`."""
+ClientOf = Callable[..., "courier.Client[Any]"]
 
+
+def _client_at(address: str, serve: Serve, connect: Connect) -> ClientOf:
     def start(*, call_timeout: float | None = None, **methods: Any) -> courier.Client[Any]:
         serve(address, **methods)
         return connect(address, call_timeout=call_timeout)
 
     return start
+
+
+@pytest.fixture
+def client_of(address: str, serve: Serve, connect: Connect) -> ClientOf:
+    """A client of a server at `address`: `client_of(name=function, …)`; also with a `call_timeout`."""
+    return _client_at(address, serve, connect)
+
+
+@pytest.fixture
+def unix_client_of(unix_address: str, serve: Serve, connect: Connect) -> ClientOf:
+    return _client_at(unix_address, serve, connect)
+
+
+@pytest.fixture
+def socket_client_of(socket_address: str, serve: Serve, connect: Connect) -> ClientOf:
+    return _client_at(socket_address, serve, connect)
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ import pytest
 from launchpad import courier
 from launchpad.courier import call_stack
 from launchpad.courier.server import poller
-from launchpad.courier.transport import stream_socket
 from tests.courier.conftest import reach, run_python
 
 
@@ -23,50 +22,37 @@ def path_of(address: str) -> str:
     return address.removeprefix("unix:")
 
 
-def test_the_socket_is_private(serve, unix_address) -> None:
-    serve(unix_address)
-
-    assert stat.S_IMODE(os.stat(path_of(unix_address)).st_mode) == 0o600
-
-
-def test_without_an_address_a_server_has_a_private_directory_of_its_own(serve, connect) -> None:
+def test_without_an_address_a_server_has_a_private_socket_in_a_private_directory_of_its_own(
+    serve, connect
+) -> None:
     server = serve(echo=lambda value: value)
 
-    directory = os.path.dirname(path_of(server.address))
+    path = Path(path_of(server.address))
 
-    assert stat.S_IMODE(os.stat(directory).st_mode) == 0o700
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (path, path.parent)] == [0o600, 0o700]
     assert connect(server.address).echo(1) == 1
 
 
-def test_f19_a_path_that_is_too_long_is_refused_with_the_numbers() -> None:
-    path = "/tmp/" + "x" * 120
+def test_f19_a_path_that_is_too_long_is_refused_with_the_numbers(serve, short_directory) -> None:
+    longest = f"unix:{short_directory}/"
+    longest += "s" * (107 - len(path_of(longest)))
 
-    with pytest.raises(ValueError, match=r"125 bytes.*107 at most.*shorter directory"):
-        courier.Server(address=f"unix:{path}")
+    serve(longest)
+
+    with pytest.raises(ValueError, match=r"108 bytes.*107 at most.*shorter directory"):
+        courier.Server(address=f"{longest}s")
     with pytest.raises(ValueError, match="107 at most"):
-        courier.Client(f"unix:{path}")
+        courier.Client(f"{longest}s")
 
 
 def test_f19_a_shorter_directory_is_chosen_where_the_temporary_one_is_too_long(
-    serve, connect, short_directory, monkeypatch
+    serve, short_directory, monkeypatch
 ) -> None:
     long = short_directory / ("x" * 90)
     long.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long))
 
-    server = serve(echo=lambda value: value)
-
-    assert server.address.startswith("unix:/tmp/courier-")
-    assert connect(server.address).echo(1) == 1
-
-
-def test_a_path_of_107_bytes_works(serve, connect, short_directory) -> None:
-    path = f"{short_directory}/"
-    path += "s" * (107 - len(path))
-
-    serve(f"unix:{path}", echo=lambda value: value)
-
-    assert connect(f"unix:{path}").echo(1) == 1
+    assert serve().address.startswith("unix:/tmp/courier-")
 
 
 @pytest.mark.every_transport
@@ -100,23 +86,16 @@ def test_a_file_that_is_no_socket_is_never_replaced(serve, unix_address) -> None
 
 
 @pytest.mark.parametrize("mode", [0o702, 0o720])
-def test_a_directory_that_others_may_write_to_is_refused(
+def test_a_directory_that_others_may_write_to_is_refused_unless_it_is_sticky_as_tmp_is(
     serve, unix_address, short_directory, mode
 ) -> None:
     short_directory.chmod(mode)
-
     with pytest.raises(PermissionError, match="others may write to it"):
         serve(unix_address)
-
     assert os.listdir(short_directory) == []
 
-
-def test_a_sticky_directory_is_accepted_as_tmp_is(serve, unix_address, short_directory) -> None:
-    short_directory.chmod(0o1777)
-
+    short_directory.chmod(mode | stat.S_ISVTX)
     serve(unix_address)
-
-    assert os.path.exists(path_of(unix_address))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
@@ -149,25 +128,6 @@ def test_a_server_takes_only_its_own_socket_away(serve, unix_address) -> None:
     first.stop()
 
     assert os.path.exists(path)
-
-
-def test_the_directory_of_an_address_is_made_if_need_be(serve, connect, short_directory) -> None:
-    address = f"unix:{short_directory}/new/s"
-
-    server = serve(address, echo=lambda value: value)
-    answer = connect(address).echo(1)
-    server.stop()
-
-    assert answer == 1
-    assert not os.path.exists(short_directory / "new")
-
-
-def test_skipping_what_was_sent_counts_across_pieces() -> None:
-    rest = [memoryview(b"abc"), memoryview(b"de"), memoryview(b"fgh")]
-
-    stream_socket.skip_sent(rest, 6)
-
-    assert [bytes(piece) for piece in rest] == [b"gh"]
 
 
 # --- a socket that is taken away -------------------------------------------------------------------
@@ -247,19 +207,6 @@ def serve_at() -> Iterator[Callable[..., courier.Server]]:
         yield start
 
 
-def test_one_client_comes_by_unix_and_another_by_tls_at_once(
-    serve_at, connect, unix_address, tls_address
-) -> None:
-    server = serve_at([unix_address, tls_address], echo=lambda value: value)
-    near, far = [connect(address) for address in server.addresses]
-
-    futures = [client.futures.echo(i) for i, client in enumerate((near, far))]
-
-    assert [future.result(10) for future in futures] == [0, 1]
-    assert (near.echo("near"), far.echo("far")) == ("near", "far")
-    assert courier.incarnation(near) == courier.incarnation(far)
-
-
 def test_several_addresses_are_in_the_order_given_with_their_real_ports(
     serve_at, unix_address
 ) -> None:
@@ -288,27 +235,19 @@ def test_the_token_of_the_first_address_holds_for_all(
         connect(server.addresses[1]).m()
 
 
-def test_a_stop_leaves_none_of_the_addresses(serve_at, unix_address) -> None:
-    server = serve_at([unix_address, ANY_PORT])
+def test_clients_come_by_unix_and_by_tls_until_a_stop_which_leaves_nothing(
+    serve_at, connect, short_directory, tls_address
+) -> None:
+    server = serve_at([f"unix:{short_directory}/new/s", tls_address], echo=lambda value: value)
+    near, far = [connect(address) for address in server.addresses]
 
+    assert (near.echo("near"), far.echo("far")) == ("near", "far")
+    assert courier.incarnation(near) == courier.incarnation(far)
     server.stop()
 
-    assert not os.path.exists(path_of(unix_address))
+    assert os.listdir(short_directory) == []
     with pytest.raises(ConnectionRefusedError):
         reach(server.addresses[1])
-
-
-def test_a_server_that_drains_takes_calls_at_none_of_its_addresses(
-    serve_at, connect, unix_address
-) -> None:
-    server = serve_at([unix_address, ANY_PORT], m=lambda: "here")
-
-    server.drain()
-
-    for address in server.addresses:
-        with pytest.raises(courier.NotSent):
-            connect(address, wait_for_ready=False).m()
-        assert courier.health(connect(address)) == "draining"
 
 
 def test_where_the_second_address_is_taken_nothing_is_left_at_the_first(

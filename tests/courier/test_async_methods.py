@@ -7,6 +7,7 @@ import queue
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import CancelledError
+from typing import Any
 
 import pytest
 
@@ -35,52 +36,45 @@ def test_a_coroutine_method_is_called_and_raises_like_any_other(client_of) -> No
         client.fail()
 
 
-def test_futures_of_coroutines_run_side_by_side_on_one_thread(client_of) -> None:
-    threads: set[int] = set()
-    arrived: list[asyncio.Event] = []
+class AsyncGate:
+    """Coroutines wait for it, and any thread opens it."""
 
-    async def meet(n: int) -> int:
-        threads.add(threading.get_ident())
-        arrived.append(asyncio.Event())
-        if len(arrived) == n:
-            for event in arrived:
-                event.set()
-        await arrived[-1].wait()
-        return len(arrived)
+    def __init__(self) -> None:
+        self.waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        self.threads: set[int] = set()
 
-    client = client_of(size=2, meet=meet)
-
-    futures = [client.futures.meet(100) for _ in range(100)]
-
-    assert {future.result(10) for future in futures} == {100}
-    assert len(threads) == 1
-
-
-def test_many_clients_may_wait_for_coroutines_without_a_thread_each(
-    serve, connect, address
-) -> None:
-    opened: list[asyncio.Event] = []
-    loops: list[asyncio.AbstractEventLoop] = []
-
-    async def wait() -> str:
-        loops.append(asyncio.get_running_loop())
-        opened.append(asyncio.Event())
-        await opened[-1].wait()
+    async def wait(self) -> str:
+        self.threads.add(threading.get_ident())
+        event = asyncio.Event()
+        self.waiting.append((asyncio.get_running_loop(), event))
+        await event.wait()
         return "done"
 
-    serve(address, size=4, wait=wait)
-    results = [in_background(connect(address).wait) for _ in range(40)]
-    until(lambda: len(opened) == 40)
-    servers = [t for t in threading.enumerate() if t.name.startswith("server-")]
-    for event in opened:
-        loops[0].call_soon_threadsafe(event.set)
+    def open(self) -> None:
+        for loop, event in self.waiting:
+            loop.call_soon_threadsafe(event.set)
 
-    assert [result.result(10) for result in results] == ["done"] * 40
+
+def test_many_clients_may_wait_for_coroutines_that_run_side_by_side_on_one_thread(
+    serve, connect, address
+) -> None:
+    gate = AsyncGate()
+    serve(address, size=2, wait=gate.wait)
+    clients = [connect(address) for _ in range(40)]
+
+    results = [in_background(client.wait) for client in clients]
+    results += [clients[0].futures.wait() for _ in range(100)]
+    until(lambda: len(gate.waiting) == 140)
+    servers = [t for t in threading.enumerate() if t.name.startswith("server-")]
+    gate.open()
+
+    assert [result.result(10) for result in results] == ["done"] * 140
+    assert len(gate.threads) == 1
     assert len(servers) < 30
 
 
-def test_sound_15_a_coroutine_whose_caller_was_killed_leaves_the_next_item_in_the_queue(
-    serve, connect, unix_address, python
+def test_sound_15_a_coroutine_whose_caller_is_gone_leaves_the_next_item_in_the_queue(
+    serve, connect, unix_address
 ) -> None:
     begun, ended = threading.Event(), threading.Event()
     items: asyncio.Queue[str] = asyncio.Queue()
@@ -92,52 +86,23 @@ def test_sound_15_a_coroutine_whose_caller_was_killed_leaves_the_next_item_in_th
         finally:
             ended.set()
 
-    async def put(item: str) -> None:
-        await items.put(item)
-
-    serve(unix_address, get=get, put=put)
-
-    source = f"from launchpad import courier; courier.Client({unix_address!r}).get()"
-    with python(source) as process:
+    serve(unix_address, get=get, put=items.put)
+    with courier.Client[Any](unix_address) as gone:
+        gone.futures.get()
         assert begun.wait(10)
-        process.kill()
-        assert ended.wait(10)
+    assert ended.wait(10)
+
     client = connect(unix_address)
     client.put("the first")
 
     assert client.get() == "the first"
 
 
-def test_a_stop_cancels_coroutines_after_their_grace(serve, connect, address) -> None:
-    begun = threading.Event()
-
-    async def wait() -> None:
-        begun.set()
-        await asyncio.Event().wait()
-
-    server = serve(address, wait=wait)
-    future = connect(address).futures.wait()
-    assert begun.wait(10)
-
-    server.stop(0.05)
-
-    with pytest.raises((courier.CourierError, CancelledError)):
-        future.result(10)
-
-
 def test_a_coroutine_that_has_hardly_begun_when_the_stop_comes_has_its_grace(
     serve, connect, address
 ) -> None:
-    begun, promised, release = threading.Event(), threading.Event(), asyncio.Event()
-    loops: list[asyncio.AbstractEventLoop] = []
-
-    async def wait() -> str:
-        loops.append(asyncio.get_running_loop())
-        begun.set()
-        await release.wait()
-        return "in time"
-
-    server = serve(address, wait=wait)
+    gate, promised = AsyncGate(), threading.Event()
+    server = serve(address, wait=gate.wait)
     core = server._core
     send_when_done = core.send_when_done
 
@@ -148,13 +113,13 @@ def test_a_coroutine_that_has_hardly_begun_when_the_stop_comes_has_its_grace(
 
     core.send_when_done = answer_late
     answer = in_background(connect(address).wait)
-    assert begun.wait(10)
+    until(lambda: gate.waiting)
 
     stopped = in_background(server.stop, 10)
     assert promised.wait(10)
-    loops[0].call_soon_threadsafe(release.set)
+    gate.open()
 
-    assert answer.result(10) == "in time"
+    assert answer.result(10) == "done"
     stopped.result(10)
 
 

@@ -6,12 +6,12 @@ import contextlib
 import datetime
 import gc
 import inspect
+import pickle
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError
-from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -97,12 +97,6 @@ def hold(gate: threading.Event) -> Hold:
     return start
 
 
-def join_batch_threads() -> None:
-    for thread in threading.enumerate():
-        if thread.name.startswith("batch-"):
-            thread.join(20)
-
-
 # --- answers -------------------------------------------------------------------------------------
 
 
@@ -112,7 +106,7 @@ def test_calls_are_answered_together_and_each_gets_its_own_result(serve, connect
     server.bind_object(doubler)
     client = connect(address)
 
-    futures = [client.futures.double(np.full(3, i, np.float32)) for i in range(8)]
+    futures = [client.futures.double(x=np.full(3, i, np.float32)) for i in range(8)]
     results = [future.result(20) for future in futures]
 
     assert [batch.shape for batch in doubler.batches] == [(4, 3), (4, 3)]
@@ -120,30 +114,7 @@ def test_calls_are_answered_together_and_each_gets_its_own_result(serve, connect
     assert [result.tolist() for result in results] == [[2.0 * i] * 3 for i in range(8)]
 
 
-def test_a_list_in_the_result_has_an_item_for_each_caller(client_of) -> None:
-    @lp.batched_handler(2, timeout=NEVER_S)
-    def greet(names: list[str], *, loudly: Any) -> Any:
-        words = [n.upper() if it else n for n, it in zip(names, loudly, strict=True)]
-        return words, {"lengths": np.array([len(name) for name in names]), "note": None}
-
-    client = client_of(greet=greet)
-
-    futures = [client.futures.greet(name, loudly=name == "bo") for name in ("ada", "bo")]
-
-    assert [future.result(20) for future in futures] == [
-        ("ada", {"lengths": 3, "note": None}),
-        ("BO", {"lengths": 2, "note": None}),
-    ]
-
-
-def test_a_batch_that_does_not_fill_is_run_when_its_time_has_come() -> None:
-    doubler = Doubler()
-
-    assert doubler.soon(3) == 6
-    assert [batch.shape for batch in doubler.batches] == [(1,)]
-
-
-def test_the_time_starts_with_the_first_call_of_a_batch() -> None:
+def test_a_batch_that_does_not_fill_is_run_when_the_time_of_its_first_call_has_come() -> None:
     @lp.batched_handler(2, timeout=0.05)
     def when(x: Any) -> Any:
         return np.full(len(x), time.monotonic())
@@ -217,33 +188,22 @@ def test_more_clients_than_server_threads_meet_in_one_batch(serve, connect, addr
     assert n_threads < 32  # far fewer than there are calls that wait
 
 
-def test_as_many_batches_run_side_by_side_as_allowed_and_no_more() -> None:
-    barrier = threading.Barrier(3)
+@pytest.mark.parametrize("n", [1, 3])
+def test_as_many_batches_run_side_by_side_as_allowed_and_no_more(n: int) -> None:
+    barrier = threading.Barrier(n)
     running, most = [], []
 
-    @lp.batched_handler(2, max_parallelism=3, timeout=NEVER_S)
+    @lp.batched_handler(2, max_parallelism=n, timeout=NEVER_S)
     def meet(x: Any) -> Any:
         running.append(1)
         most.append(len(running))
+        time.sleep(0.001)
         barrier.wait(20)
         running.pop()
         return x
 
     assert call_with_each(meet, range(12)) == list(range(12))
-    assert max(most) == 3
-
-
-def test_a_method_runs_one_batch_at_a_time_unless_told_otherwise() -> None:
-    lock = threading.Lock()
-
-    @lp.batched_handler(2, timeout=NEVER_S)
-    def alone(x: Any) -> Any:
-        assert lock.acquire(blocking=False)
-        time.sleep(0.001)
-        lock.release()
-        return x
-
-    assert call_with_each(alone, range(20)) == list(range(20))
+    assert max(most) == n
 
 
 def test_no_call_is_lost_or_answered_twice_under_load() -> None:
@@ -403,12 +363,9 @@ def test_an_idempotent_batch_is_repeated_so_that_only_the_bad_fail(is_outside: b
             raise ZeroDivisionError("0 has no inverse")
         return 1 / x
 
-    def idempotent(fn: Any) -> Any:
-        fn.courier_idempotent = True
-        return fn
-
-    handler = lp.batched_handler(4, timeout=NEVER_S)
-    inverted = idempotent(handler(invert)) if is_outside else handler(idempotent(invert))
+    batched = lp.batched_handler(4, timeout=NEVER_S)
+    inner, outer = (batched, courier.idempotent) if is_outside else (courier.idempotent, batched)
+    inverted = outer(inner(invert))
 
     results = call_with_each(inverted, [1, 2, 0, 4])
 
@@ -470,7 +427,9 @@ def test_an_exception_keeps_no_arguments_alive_once_it_is_gone() -> None:
     gc.disable()
     try:
         argument = call()
-        join_batch_threads()
+        for thread in threading.enumerate():
+            if thread.name.startswith("batch-"):
+                thread.join(20)
 
         assert argument() is None
     finally:
@@ -480,25 +439,19 @@ def test_an_exception_keeps_no_arguments_alive_once_it_is_gone() -> None:
 # --- where it is written -------------------------------------------------------------------------
 
 
-def test_each_object_has_batches_of_its_own() -> None:
-    one, other = Doubler(), Doubler()
+def test_each_object_has_batches_of_its_own_even_if_it_is_not_hashable() -> None:
+    class Equal(Doubler):
+        __hash__ = None  # type: ignore[assignment]
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Equal)
+
+    one, other = Equal(), Equal()
 
     outcomes([each.double.courier_promise(i) for i in range(4) for each in (one, other)])
 
     assert [batch.tolist() for batch in one.batches] == [[0, 1, 2, 3]]
     assert [batch.tolist() for batch in other.batches] == [[0, 1, 2, 3]]
-
-
-def test_an_object_is_not_kept_alive_by_its_batches() -> None:
-    doubler = Doubler()
-    doubler.soon(1)
-    reference = weakref.ref(doubler)
-
-    del doubler
-    join_batch_threads()
-    gc.collect()
-
-    assert reference() is None
 
 
 def test_a_thread_that_waits_for_more_keeps_no_object_alive(
@@ -516,19 +469,6 @@ def test_a_thread_that_waits_for_more_keeps_no_object_alive(
 
     assert thread.is_alive()
     assert reference() is None
-
-
-def test_an_object_need_not_be_hashable() -> None:
-    class Equal(Doubler):
-        __hash__ = None  # type: ignore[assignment]
-
-        def __eq__(self, other: object) -> bool:
-            return isinstance(other, Equal)
-
-    one, other = Equal(), Equal()
-
-    assert (one.soon(1), other.soon(2)) == (2, 4)
-    assert len(one.batches) == len(other.batches) == 1
 
 
 def test_a_method_is_called_through_its_class_too() -> None:
@@ -580,29 +520,19 @@ def test_a_batched_method_looks_like_what_it_was() -> None:
     assert "Doubler.double" in repr(doubler.double)
 
 
-def test_a_class_of_a_script_travels_with_its_batched_methods(python, tmp_path: Path) -> None:
-    def mark(fn: Any) -> Any:
-        fn.courier_idempotent = True
-        return fn
-
+def test_a_batched_method_of_a_script_travels_with_its_marks_and_without_its_threads() -> None:
     class Scripted:
-        @mark
+        @courier.idempotent
         @lp.batched_handler(2, timeout=0.001)
         def double(self, x: Any) -> Any:
             return x * 2
 
     Scripted().double(1)  # there are queues and threads now, which stay
-    (tmp_path / "class").write_bytes(cloudpickle.dumps(Scripted))
-    source = f"""
-import pickle, sys; sys.path.insert(0, {str(REPOSITORY)!r})
-copied = pickle.load(open({str(tmp_path / "class")!r}, "rb"))
-print(copied().double(2), copied.double(copied(), 3), copied().double.courier_idempotent)
-"""
 
-    with python(source) as process:
-        output, _ = process.communicate(timeout=20)
+    copied = pickle.loads(cloudpickle.dumps(vars(Scripted)["double"]))
 
-    assert output == "4 6 True\n"
+    assert copied(Scripted(), 3) == 6
+    assert copied.courier_idempotent
 
 
 def test_slots_without_weakref_are_named() -> None:

@@ -29,10 +29,9 @@ class Server:
 
 
 @contextlib.contextmanager
-def answering(*addresses: str) -> Iterator[None]:
+def answering(address: str) -> Iterator[None]:
     """Within it, this thread answers `f` of a server A. As `Dispatcher.answer` notes it."""
-    methods = Dispatcher("A", addresses[0])
-    methods.addresses = addresses
+    methods = Dispatcher("A", address)
     record = call_stack.here.record
     outer, record.innermost = record.innermost, (record.innermost, methods, None, b"f")
     yield
@@ -48,13 +47,6 @@ def test_a_call_that_waits_for_another_is_told_while_it_does() -> None:
 
     assert during == [(("unix:/a", "f"), ("unix:/b", "g"), "A", "B")]
     assert before == after == []
-
-
-def test_callers_may_wait_at_any_address_of_a_server() -> None:
-    with answering("unix:/a", "tcp:h:1"), call_stack.waiting_for(Server(), b"g"):
-        found = call_stack.edges()
-
-    assert [edge[0] for edge in found] == [("unix:/a", "f"), ("tcp:h:1", "f")]
 
 
 def test_no_call_waits_for_a_thread_that_answers_none_nor_for_a_server_that_is_nowhere() -> None:

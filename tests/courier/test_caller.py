@@ -17,7 +17,7 @@ import pytest
 import launchpad as lp
 from launchpad import courier
 from launchpad.callers import Caller
-from tests.courier.conftest import DEADLINE_S, Connect, Serve
+from tests.courier.conftest import DEADLINE_S, ClientOf, Connect, Serve
 from tests.waiting import until
 
 
@@ -121,34 +121,17 @@ def test_a_caller_that_is_kept_is_no_longer_that_of_a_call_and_keeps_no_connecti
     until(none_is_left)
 
 
-class Seats:
-    """Keeps who has taken one."""
-
-    def __init__(self) -> None:
-        self.taken: list[Caller] = []
-
-    def take(self) -> None:
-        self.taken.append(lp.caller())
-
-    def __getstate__(self) -> Any:
-        return self.taken
-
-    def __setstate__(self, taken: list[Caller]) -> None:
-        self.taken = taken
-
-
 def test_a_caller_can_be_saved_and_is_the_same_when_it_is_loaded(
-    address: str, serve: Serve, connect: Connect, tmp_path: Path
+    client_of: ClientOf, tmp_path: Path
 ) -> None:
-    seats = Seats()
-    serve(address, take=seats.take)
-    connect(address).take()
+    taken: list[Caller] = []
+    client_of(take=lambda: taken.append(lp.caller())).take()
 
     with lp.testing.worker(state=tmp_path) as me:
-        me.save(seats)
+        me.save({"taken": taken})
     with lp.testing.worker(state=tmp_path, attempt=2) as me:
-        loaded = me.load()
+        loaded = me.load()["taken"]
 
-    assert loaded.taken == seats.taken
-    assert loaded.taken[0].worker.startswith("pid ")
-    assert hash(pickle.loads(pickle.dumps(seats.taken[0]))) == hash(seats.taken[0])
+    assert loaded == taken
+    assert loaded[0].worker.startswith("pid ")
+    assert hash(pickle.loads(pickle.dumps(taken[0]))) == hash(taken[0])

@@ -43,20 +43,6 @@ def test_the_late_answer_is_not_taken_for_the_next_one(client_of, gate) -> None:
     assert [client.echo(i) for i in range(20)] == list(range(20))
 
 
-@pytest.mark.every_transport
-@pytest.mark.timing
-def test_futures_have_deadlines_too(client_of, gate) -> None:
-    client = client_of(hang=gate.wait, echo=lambda value: value, call_timeout=0.5)
-    began = time.monotonic()
-
-    futures = [client.futures.hang() for _ in range(5)]
-
-    assert client.futures.echo(1).result(10) == 1
-    assert all(isinstance(f.exception(10), courier.DeadlineExceeded) for f in futures)
-    assert 0.49 < time.monotonic() - began < 3
-    assert client.futures.echo(2).result(10) == 2
-
-
 def test_a_call_whose_deadline_passes_before_it_begins_is_not_begun(
     serve, connect, unix_address, gate
 ) -> None:

@@ -133,6 +133,7 @@ def test_sound_10_a_method_that_raises_or_is_missing(serve, connect, address, wa
     assert isinstance(seen(way, client), courier.MethodNotFound)
 
 
+@pytest.mark.every_transport
 def test_sound_10_a_method_that_takes_too_long(client_of, way, gate) -> None:
     def rows() -> Any:
         yield 1
@@ -182,9 +183,8 @@ def test_sound_10_a_server_that_ends_in_the_middle(serve, connect, address, way,
 
 
 @pytest.mark.parametrize("fault", ["drop_request", "drop_response"])
-def test_sound_10_a_connection_that_breaks(serve, connect, socket_address, way, fault) -> None:
-    serve(socket_address, m=consume, rows=lambda: iter([1]))
-    client = connect(socket_address)
+def test_sound_10_a_connection_that_breaks(socket_client_of, way, fault) -> None:
+    client = socket_client_of(m=consume, rows=lambda: iter([1]))
 
     with fault_injection.Faults(**{fault: 1.0}):
         error = seen(way, client)
@@ -192,11 +192,8 @@ def test_sound_10_a_connection_that_breaks(serve, connect, socket_address, way, 
     assert isinstance(error, courier.NotSent | courier.OutcomeUnknown)
 
 
-def test_sound_10_a_connection_that_breaks_before_all_is_sent(
-    serve, connect, socket_address
-) -> None:
-    serve(socket_address, m=consume)
-    client = connect(socket_address)
+def test_sound_10_a_connection_that_breaks_before_all_is_sent(socket_client_of) -> None:
+    client = socket_client_of(m=consume)
 
     with fault_injection.Faults(cut=1.0):
         assert isinstance(seen(call, client), courier.NotSent)

@@ -20,12 +20,9 @@ def outcomes(client, n: int) -> dict[int, str]:
     return found
 
 
-def test_a_dropped_request_has_not_run_and_a_dropped_response_has(
-    serve, connect, socket_address
-) -> None:
+def test_a_dropped_request_has_not_run_and_a_dropped_response_has(socket_client_of) -> None:
     ran: list[int] = []
-    serve(socket_address, add=ran.append)
-    client = connect(socket_address)
+    client = socket_client_of(add=ran.append)
 
     with Faults(seed=1, drop_request=0.5) as faults:
         requests = outcomes(client, 100)
@@ -42,12 +39,9 @@ def test_a_dropped_request_has_not_run_and_a_dropped_response_has(
 
 
 @pytest.mark.parametrize("fault", ["cut", "corrupt"])
-def test_a_request_that_is_cut_or_damaged_never_runs_twice(
-    serve, connect, socket_address, fault
-) -> None:
+def test_a_request_that_is_cut_or_damaged_never_runs_twice(socket_client_of, fault) -> None:
     ran: list[int] = []
-    serve(socket_address, add=ran.append)
-    client = connect(socket_address)
+    client = socket_client_of(add=ran.append)
 
     with Faults(seed=2, **{fault: 0.3}) as faults:
         ended = outcomes(client, 200)
@@ -58,10 +52,10 @@ def test_a_request_that_is_cut_or_damaged_never_runs_twice(
     assert not {i for i, how in ended.items() if how == "NotSent"} & set(ran)
 
 
-def test_idempotent_calls_all_complete(serve, connect, socket_address) -> None:
+def test_idempotent_calls_all_complete(socket_client_of) -> None:
     ran: list[int] = []
-    serve(socket_address, add=ran.append)
-    client = connect(socket_address).with_options(idempotent=True)
+    client = socket_client_of(add=ran.append)
+    client = client.with_options(idempotent=True)
 
     with Faults(seed=3, drop_request=0.2, drop_response=0.2):
         ended = outcomes(client, 200)
@@ -70,12 +64,10 @@ def test_idempotent_calls_all_complete(serve, connect, socket_address) -> None:
     assert set(ran) == set(range(200))
 
 
-def test_futures_meet_the_faults_too_and_idempotent_ones_all_complete(
-    serve, connect, socket_address
-) -> None:
+def test_futures_meet_the_faults_too_and_idempotent_ones_all_complete(socket_client_of) -> None:
     ran: list[int] = []
-    serve(socket_address, add=ran.append)
-    client = connect(socket_address).with_options(idempotent=True)
+    client = socket_client_of(add=ran.append)
+    client = client.with_options(idempotent=True)
 
     with Faults(seed=5, drop_request=0.2, drop_response=0.2) as faults:
         for start in range(0, 300, 10):  # ten at once are about one message there and one back
@@ -97,11 +89,11 @@ def test_the_same_seed_gives_the_same_faults(serve, connect, unix_address) -> No
     assert run() == run()
 
 
-def test_delays_change_nothing_but_the_time(serve, connect, unix_address) -> None:
-    serve(unix_address, add=lambda i: i)
+def test_delays_change_nothing_but_the_time(unix_client_of) -> None:
+    client = unix_client_of(add=lambda i: i)
 
     with Faults(delay=1.0, delay_s=0.001) as faults:
-        ended = outcomes(connect(unix_address), 20)
+        ended = outcomes(client, 20)
 
     assert set(ended.values()) == {"ok"}
     assert faults.counts == {"delay": 40}
@@ -114,9 +106,9 @@ def test_two_sets_of_faults_at_once_and_a_probability_beyond_one_are_refused() -
         Faults(cut=2)
 
 
-def test_faults_end_with_their_block(serve, connect, unix_address) -> None:
-    serve(unix_address, add=lambda i: i)
+def test_faults_end_with_their_block(unix_client_of) -> None:
+    client = unix_client_of(add=lambda i: i)
     with Faults(drop_request=1.0):
         pass
 
-    assert outcomes(connect(unix_address), 10) == dict.fromkeys(range(10), "ok")
+    assert outcomes(client, 10) == dict.fromkeys(range(10), "ok")

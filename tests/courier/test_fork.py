@@ -59,11 +59,8 @@ server.join()
     assert isinstance(error, courier.OutcomeUnknown)
 
 
-def test_a_forked_child_keeps_no_connection_of_the_parents_event_loop(
-    serve, connect, unix_address
-) -> None:
-    serve(unix_address, echo=lambda value: value)
-    client = connect(unix_address)
+def test_a_forked_child_keeps_no_connection_of_the_parents_event_loop(unix_client_of) -> None:
+    client = unix_client_of(echo=lambda value: value)
 
     async def main() -> int:
         await client.aio.echo(1)

@@ -92,19 +92,6 @@ def test_any_split_of_the_stream_gives_the_same_frames(
     assert decoder.is_between_frames
 
 
-@settings(max_examples=20)
-@given(pieces=st.lists(st.integers(1, 3), min_size=1, max_size=4))
-def test_a_stream_that_arrives_byte_by_byte_is_understood(pieces: list[int]) -> None:
-    sent = [
-        Frame(framing.CALL, 1, b"m", b"body", [], 0),
-        Frame(framing.RESULT, 2, b"", b"", [b"", b"xyz"], 5),
-    ]
-
-    received = feed(framing.FrameDecoder(), b"".join(map(encode, sent)), pieces)
-
-    assert [plain(frame) for frame in received] == [plain(frame) for frame in sent]
-
-
 @given(stream=st.binary(min_size=2, max_size=300))
 def test_garbage_is_a_protocol_error_or_an_unfinished_frame_but_never_a_hang(stream: bytes) -> None:
     decoder = framing.FrameDecoder(max_bytes=1 << 20)

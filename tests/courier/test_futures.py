@@ -28,32 +28,7 @@ def test_two_thousand_futures_all_give_their_own_result(client_of) -> None:
     assert [future.result(20) for future in futures] == [i * i for i in range(2000)]
 
 
-def test_futures_are_the_standard_librarys(client_of) -> None:
-    client = client_of(echo=lambda value: value)
-
-    futures = [client.futures.echo(i) for i in range(10)]
-    done, rest = concurrent.futures.wait(futures, 10)
-
-    assert done == set(futures)
-    assert not rest
-    assert sorted(f.result() for f in concurrent.futures.as_completed(futures, 10)) == [*range(10)]
-
-
 @pytest.mark.every_transport
-def test_a_method_that_blocks_does_not_hold_back_those_behind_it(client_of, gate) -> None:
-    client = client_of(hang=gate.wait, echo=lambda value: value)
-
-    hanging = client.futures.hang()
-    quick = [client.futures.echo(i) for i in range(100)]
-    results = [future.result(10) for future in quick]
-    was_hanging = not hanging.done()
-    gate.set()
-
-    assert results == list(range(100))
-    assert was_hanging
-    assert hanging.result(10) is True
-
-
 def test_calls_that_wait_for_each_other_in_any_order_complete(client_of) -> None:
     gates = [threading.Event() for _ in range(30)]
 
@@ -124,28 +99,6 @@ def test_a_call_cancelled_before_it_is_sent_never_runs(serve, connect, address) 
     assert ran == ["kept"]
     with pytest.raises(concurrent.futures.CancelledError):
         cancelled.result(1)
-
-
-@pytest.mark.every_transport
-def test_cancelling_a_running_call_releases_the_caller_only(client_of, gate) -> None:
-    entered, left = threading.Event(), threading.Event()
-
-    def m() -> None:
-        entered.set()
-        gate.wait()
-        left.set()
-
-    client = client_of(m=m)
-    future = client.futures.m()
-    entered.wait(10)
-
-    was_cancelled = future.cancel()
-    gate.set()
-
-    assert was_cancelled
-    assert left.wait(10)
-    done, _ = concurrent.futures.wait([future], 10)
-    assert done
 
 
 @pytest.mark.parametrize("flags", [handshake.OVERLAP, handshake.SHARE])
@@ -231,11 +184,8 @@ def test_sound_13_a_callback_may_wait_for_another_callback(client_of, gate) -> N
     assert all(each.wait(60) for each in ran)
 
 
-def test_sound_13_a_callback_of_a_broadcast_or_of_a_stream_may_wait_too(
-    serve, connect, unix_address
-) -> None:
-    serve(unix_address, echo=lambda value: value, add_up=sum)
-    client = connect(unix_address)
+def test_sound_13_a_callback_of_a_broadcast_or_of_a_stream_may_wait_too(unix_client_of) -> None:
+    client = unix_client_of(echo=lambda value: value, add_up=sum)
     everybody = courier.broadcast([client, client])
     found: queue.Queue[int] = queue.Queue()
 
