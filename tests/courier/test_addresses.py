@@ -22,9 +22,7 @@ def path_of(address: str) -> str:
     return address.removeprefix("unix:")
 
 
-def test_without_an_address_a_server_has_a_private_socket_in_a_private_directory_of_its_own(
-    serve, connect
-) -> None:
+def test_without_an_address_a_server_has_a_private_directory(serve, connect) -> None:
     server = serve(echo=lambda value: value)
 
     path = Path(path_of(server.address))
@@ -45,9 +43,7 @@ def test_f19_a_path_that_is_too_long_is_refused_with_the_numbers(serve, short_di
         courier.Client(f"{longest}s")
 
 
-def test_f19_a_shorter_directory_is_chosen_where_the_temporary_one_is_too_long(
-    serve, short_directory, monkeypatch
-) -> None:
+def test_f19_a_shorter_directory_is_chosen_if_need_be(serve, short_directory, monkeypatch) -> None:
     long = short_directory / ("x" * 90)
     long.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long))
@@ -109,9 +105,7 @@ def test_a_directory_of_another_user_is_refused(serve, unix_address, short_direc
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a socket away")
-def test_a_client_shows_its_token_to_no_socket_of_another_user(
-    serve, connect, unix_address
-) -> None:
+def test_a_token_is_shown_to_no_socket_of_another_user(serve, connect, unix_address) -> None:
     serve(unix_address, m=lambda: 1)
     os.chown(path_of(unix_address), 12345, -1)
 
@@ -207,9 +201,7 @@ def serve_at() -> Iterator[Callable[..., courier.Server]]:
         yield start
 
 
-def test_several_addresses_are_in_the_order_given_with_their_real_ports(
-    serve_at, unix_address
-) -> None:
+def test_addresses_are_in_the_order_given_with_their_real_ports(serve_at, unix_address) -> None:
     server = courier.Server(address=ANY_PORT, also_at=(unix_address, ANY_PORT))
     assert server.addresses == [ANY_PORT, unix_address, ANY_PORT]
 
@@ -222,9 +214,7 @@ def test_several_addresses_are_in_the_order_given_with_their_real_ports(
     assert first != third
 
 
-def test_the_token_of_the_first_address_holds_for_all(
-    serve_at, connect, unix_address, keys
-) -> None:
+def test_one_token_holds_for_all_addresses(serve_at, connect, unix_address, keys) -> None:
     keys("unix:", b"ours")
     keys("tcp:", b"another")
     server = serve_at([unix_address, ANY_PORT], m=lambda: "here")
@@ -235,7 +225,7 @@ def test_the_token_of_the_first_address_holds_for_all(
         connect(server.addresses[1]).m()
 
 
-def test_clients_come_by_unix_and_by_tls_until_a_stop_which_leaves_nothing(
+def test_clients_come_by_unix_and_by_tls_until_a_stop(
     serve_at, connect, short_directory, tls_address
 ) -> None:
     server = serve_at([f"unix:{short_directory}/new/s", tls_address], echo=lambda value: value)
@@ -250,7 +240,7 @@ def test_clients_come_by_unix_and_by_tls_until_a_stop_which_leaves_nothing(
         reach(server.addresses[1])
 
 
-def test_where_the_second_address_is_taken_nothing_is_left_at_the_first(
+def test_a_taken_address_leaves_nothing_at_others(
     serve, connect, short_directory, tcp_address
 ) -> None:
     first = f"unix:{short_directory}/new/s"
@@ -290,7 +280,7 @@ class Elsewhere:
     address, label, own_token = "unix:/elsewhere", "B", None
 
 
-def test_f30_who_waits_for_a_server_is_known_by_each_of_its_addresses(
+def test_f30_waits_for_a_server_are_known_by_all_its_addresses(
     serve_at, connect, unix_address
 ) -> None:
     def f() -> list[call_stack.Edge]:
@@ -316,7 +306,7 @@ signal.pause()
 """
 
 
-def test_sound_33_what_a_server_without_an_address_left_when_it_was_killed_is_removed(
+def test_sound_33_what_a_killed_server_left_is_removed(
     serve, connect, short_directory: Path
 ) -> None:
     running = serve(ping=lambda: 1)

@@ -54,9 +54,7 @@ def test_methods_and_the_server_itself_can_be_called(client_of) -> None:
     assert asyncio.run(main()) == (3, 42)
 
 
-def test_answers_that_have_been_decrypted_already_do_not_wait_for_more_bytes(
-    serve, connect, tls_address
-) -> None:
+def test_decrypted_answers_do_not_wait_for_more_bytes(serve, connect, tls_address) -> None:
     serve(tls_address, zeros=bytes)
     client = connect(tls_address)
 
@@ -70,7 +68,7 @@ def test_answers_that_have_been_decrypted_already_do_not_wait_for_more_bytes(
     assert asyncio.run(main()) == [1, 2]
 
 
-def test_an_event_of_an_earlier_connection_does_not_end_the_next_one(
+def test_an_event_of_an_earlier_connection_ends_no_other(
     serve, connect, unix_address, gate
 ) -> None:
     begun = threading.Semaphore(0)

@@ -112,9 +112,7 @@ def test_a_method_iterates_over_what_the_client_gives(client_of, count, add_up) 
     assert [future.result(10) for future in futures] == [4950] * 10
 
 
-def test_several_arguments_are_iterators_and_one_that_is_given_twice_is_one(
-    client_of, source
-) -> None:
+def test_several_arguments_are_iterators_and_one_given_twice_is_one(client_of, source) -> None:
     client = client_of(
         pairs=lambda a, *, second, scale: [(x * scale, y) for x, y in zip(a, second, strict=False)]
     )
@@ -127,9 +125,7 @@ def test_several_arguments_are_iterators_and_one_that_is_given_twice_is_one(
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_items_that_share_a_frame_do_not_wait_for_one_that_does_not_come(
-    client_of, gate, is_async
-) -> None:
+def test_items_of_a_frame_do_not_wait_for_one_to_come(client_of, gate, is_async) -> None:
     def items() -> Iterator[int]:
         yield from range(50)
         gate.wait()
@@ -177,9 +173,7 @@ def test_a_list_is_no_stream(client_of) -> None:
 
 
 @pytest.mark.every_transport
-def test_a_client_is_no_more_than_a_window_ahead_of_the_method(
-    client_of, count, source, gate
-) -> None:
+def test_a_client_is_at_most_a_window_ahead_of_a_method(client_of, count, source, gate) -> None:
     def first_later(items: Iterator[int]) -> int:
         first = next(items)
         gate.wait()
@@ -208,9 +202,7 @@ def test_nothing_is_made_for_a_method_that_asks_for_nothing(client_of, count, so
 
 @pytest.mark.parametrize("n_read", [0, 1])
 @pytest.mark.parametrize("is_async", [False, True])
-def test_sound_30_an_iterator_that_a_method_keeps_says_so_when_it_is_read_later(
-    client_of, n_read, is_async
-) -> None:
+def test_sound_30_an_iterator_that_is_kept_says_so_when_read(client_of, n_read, is_async) -> None:
     kept: list[Any] = []
 
     def keep(items: Iterator[int]) -> list[int]:
@@ -334,9 +326,7 @@ def test_an_async_iterator_that_waits_is_closed_all_the_same(client_of) -> None:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_what_a_clients_iterator_raises_reaches_the_method_and_then_the_caller(
-    client_of, is_async
-) -> None:
+def test_an_iterators_error_reaches_the_method_and_then_the_caller(client_of, is_async) -> None:
     seen: list[tuple[str, list[int]]] = []
 
     def learn(batches: Iterator[int]) -> int:
@@ -364,9 +354,7 @@ def test_what_a_clients_iterator_raises_reaches_the_method_and_then_the_caller(
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_method_hears_at_once_that_its_caller_is_gone(
-    serve, unix_address, gate, is_async
-) -> None:
+def test_a_method_hears_that_its_caller_is_gone(serve, unix_address, gate, is_async) -> None:
     first_is_here = threading.Event()
     errors: queue.Queue[BaseException] = queue.Queue()
 
@@ -443,9 +431,7 @@ def test_a_call_that_was_not_sent_leaves_the_iterator_as_it_is(connect, address,
 # Both ways at once.
 
 
-def test_what_waits_is_sent_although_credit_for_an_argument_was_sent_before_it(
-    client_of, gate
-) -> None:
+def test_what_waits_is_sent_although_credit_was_sent_before_it(client_of, gate) -> None:
     def rows(numbers: Iterator[int]) -> Iterator[int]:
         yield next(numbers)
         until(lambda: numbers._incoming.n_items == WINDOW_ITEMS)
@@ -523,7 +509,7 @@ def test_a_method_may_return_its_argument(client_of, source) -> None:
     assert list(client.echo(source.count(500))) == list(range(500))
 
 
-def test_a_stream_of_one_server_may_be_the_argument_of_another(
+def test_a_stream_may_be_the_argument_of_another(
     serve, connect, address, other_address, source
 ) -> None:
     serve(address, rows=source.count)
@@ -580,7 +566,7 @@ def test_sound_01_calls_with_streams_of_both_kinds_may_alternate(client_of, sour
 
 
 @pytest.mark.parametrize("add_up", [total, atotal])
-def test_sound_01_the_streams_of_a_call_do_not_take_those_of_the_next_one_for_theirs(
+def test_sound_01_streams_do_not_take_those_of_the_next_call_for_theirs(
     unix_client_of, gate, monkeypatch, add_up
 ) -> None:
     """A client may have the answer, and call again, before the thread that wrote it goes on."""
@@ -628,9 +614,7 @@ def test_sound_01_nothing_of_an_argument_follows_the_end_of_the_result(unix_clie
         assert client.echo(7) == 7
 
 
-def test_sound_01_a_connection_that_a_cancel_has_closed_is_not_kept_for_later_calls(
-    unix_client_of, gate
-) -> None:
+def test_sound_01_a_connection_that_a_cancel_has_closed_is_not_kept(unix_client_of, gate) -> None:
     called = threading.Event()
     client = unix_client_of(answer=lambda _: called.set() or gate.wait())
     future = client.futures.answer(iter([1]))

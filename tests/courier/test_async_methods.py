@@ -55,9 +55,7 @@ class AsyncGate:
             loop.call_soon_threadsafe(event.set)
 
 
-def test_many_clients_may_wait_for_coroutines_that_run_side_by_side_on_one_thread(
-    serve, connect, address
-) -> None:
+def test_many_clients_may_wait_for_coroutines_on_one_thread(serve, connect, address) -> None:
     gate = AsyncGate()
     serve(address, size=2, wait=gate.wait)
     clients = [connect(address) for _ in range(40)]
@@ -73,7 +71,7 @@ def test_many_clients_may_wait_for_coroutines_that_run_side_by_side_on_one_threa
     assert len(servers) < 30
 
 
-def test_sound_15_a_coroutine_whose_caller_is_gone_leaves_the_next_item_in_the_queue(
+def test_sound_15_a_coroutine_whose_caller_is_gone_takes_no_item(
     serve, connect, unix_address
 ) -> None:
     begun, ended = threading.Event(), threading.Event()
@@ -98,9 +96,7 @@ def test_sound_15_a_coroutine_whose_caller_is_gone_leaves_the_next_item_in_the_q
     assert client.get() == "the first"
 
 
-def test_a_coroutine_that_has_hardly_begun_when_the_stop_comes_has_its_grace(
-    serve, connect, address
-) -> None:
+def test_a_coroutine_that_has_hardly_begun_has_its_grace(serve, connect, address) -> None:
     gate, promised = AsyncGate(), threading.Event()
     server = serve(address, wait=gate.wait)
     core = server._core
@@ -185,9 +181,7 @@ def test_sound_12_a_stream_ends_with_it_after_the_items_before(client_of, leave)
     assert client.add(1, 2) == 3
 
 
-def test_sound_12_leaving_while_a_stream_is_closed_is_shown_and_ends_nothing(
-    client_of, monkeypatch
-) -> None:
+def test_sound_12_leaving_while_a_stream_is_closed_is_only_shown(client_of, monkeypatch) -> None:
     shown: queue.Queue[threading.ExceptHookArgs] = queue.Queue()
     monkeypatch.setattr(threading, "excepthook", shown.put)
 

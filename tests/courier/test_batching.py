@@ -134,7 +134,7 @@ def test_the_timeout_may_be_a_timedelta() -> None:
     assert handler(lambda x: x + 1)(1) == 2
 
 
-def test_without_a_timeout_a_batch_is_what_came_while_the_last_one_ran(
+def test_without_a_timeout_a_batch_is_what_came_meanwhile(
     hold: Hold, gate: threading.Event
 ) -> None:
     method, batches = hold(8, 0)
@@ -454,9 +454,7 @@ def test_each_object_has_batches_of_its_own_even_if_it_is_not_hashable() -> None
     assert [batch.tolist() for batch in other.batches] == [[0, 1, 2, 3]]
 
 
-def test_a_thread_that_waits_for_more_keeps_no_object_alive(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_thread_that_waits_keeps_no_object_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_queue, "IDLE_S", 1.0)
     doubler = Doubler()
     doubler.soon(1)
@@ -484,9 +482,7 @@ def test_a_method_is_called_through_its_class_too() -> None:
     assert super(Tripler, tripler).soon(2) == 4
 
 
-def test_methods_wrapped_in_the_constructor_and_the_object_itself_are_served(
-    serve, connect, address
-) -> None:
+def test_methods_wrapped_in_the_constructor_are_served(serve, connect, address) -> None:
     class Summer:
         def __init__(self, size: int) -> None:
             self.add = lp.batched_handler(size, timeout=NEVER_S)(self.add)

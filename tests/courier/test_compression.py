@@ -75,9 +75,7 @@ def test_an_exception_with_a_long_message_arrives_compressed_too(client_of) -> N
         client.with_options(compress=True).fail("x" * 100_000)
 
 
-def test_too_large_a_call_is_refused_before_it_is_sent_and_the_connection_survives(
-    serve, connect, unix_address
-) -> None:
+def test_too_large_a_call_is_refused_before_it_is_sent(serve, connect, unix_address) -> None:
     server = courier.Server("small", address=unix_address, max_bytes=1 << 20)
     server.bind("size", len)
     server.start()
@@ -94,9 +92,7 @@ def test_too_large_a_call_is_refused_before_it_is_sent_and_the_connection_surviv
         server.stop()
 
 
-def test_too_large_a_result_is_an_error_and_the_connection_survives(
-    serve, connect, unix_address
-) -> None:
+def test_too_large_a_result_is_an_error_of_one_call(serve, connect, unix_address) -> None:
     serve(unix_address, make=bytes)
     client = connect(unix_address, max_bytes=1 << 20)
 

@@ -43,9 +43,7 @@ def test_the_late_answer_is_not_taken_for_the_next_one(client_of, gate) -> None:
     assert [client.echo(i) for i in range(20)] == list(range(20))
 
 
-def test_a_call_whose_deadline_passes_before_it_begins_is_not_begun(
-    serve, connect, unix_address, gate
-) -> None:
+def test_a_call_that_is_late_already_is_not_begun(serve, connect, unix_address, gate) -> None:
     began: list[str] = []
     entered = threading.Event()
     server = serve(

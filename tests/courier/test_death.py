@@ -14,7 +14,7 @@ from tests.waiting import until
 
 
 @pytest.mark.timing
-def test_f26_when_a_server_is_killed_all_calls_in_flight_resolve_at_once(
+def test_f26_when_a_server_is_killed_all_calls_resolve_at_once(
     spawn_server, connect, socket_address
 ) -> None:
     process = spawn_server(socket_address)
@@ -34,9 +34,7 @@ def test_f26_when_a_server_is_killed_all_calls_in_flight_resolve_at_once(
     assert "connection to victim" in str(errors[0])
 
 
-def test_the_supervisors_failure_check_replaces_an_unknown_outcome(
-    spawn_server, connect, unix_address
-) -> None:
+def test_the_failure_check_replaces_an_unknown_outcome(spawn_server, connect, unix_address) -> None:
     process = spawn_server(unix_address)
     failures: list[Exception] = []
     client = connect(unix_address, failure_check=lambda: failures[0] if failures else None)
@@ -97,9 +95,7 @@ def test_no_call_is_lost_or_run_twice_over_orderly_restarts(serve, connect, addr
     assert sorted(ran) == sorted(made)
 
 
-def test_a_server_that_breaks_off_the_handshake_counts_as_not_up(
-    serve, connect, unix_address
-) -> None:
+def test_a_server_that_breaks_the_handshake_off_is_not_up(serve, connect, unix_address) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(unix_address.removeprefix("unix:"))
         listener.listen()

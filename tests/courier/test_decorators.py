@@ -128,9 +128,7 @@ def test_idempotent_methods_are_known_from_the_class() -> None:
     assert idempotent_methods(Table) == ("get",)
 
 
-def test_a_priority_method_overtakes_calls_that_wait_for_a_thread(
-    serve, connect, unix_address, gate, monkeypatch
-) -> None:
+def test_priority_calls_overtake_others(serve, connect, unix_address, gate, monkeypatch) -> None:
     monkeypatch.setattr(ThreadPool, "_may_grow", lambda self: False)
     order: list[str] = []
     begun = threading.Event()
@@ -166,9 +164,7 @@ def test_a_priority_method_overtakes_calls_that_wait_for_a_thread(
     assert order == ["urgent"] + ["ordinary"] * 8
 
 
-def test_garbage_to_a_server_with_priority_methods_ends_its_own_connection(
-    serve, connect, unix_address
-) -> None:
+def test_garbage_among_priority_calls_ends_its_own_connection(serve, connect, unix_address) -> None:
     serve(unix_address, urgent=courier.priority(lambda: 1))
 
     with reach(unix_address) as sock:

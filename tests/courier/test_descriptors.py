@@ -56,7 +56,7 @@ def test_f44_old_clients_are_served_while_there_are_no_descriptors_and_new_ones_
 
 
 @pytest.mark.parametrize("socket_address", ["unix"], indirect=True)
-def test_f44_a_server_without_descriptors_says_once_that_clients_wait_and_does_not_spin(
+def test_f44_a_server_without_descriptors_says_so_once_and_does_not_spin(
     poor_server, connect, socket_address
 ) -> None:
     client = connect(socket_address, call_timeout=20)

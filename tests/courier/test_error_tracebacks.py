@@ -147,9 +147,7 @@ def test_sound_10_a_method_that_takes_too_long(client_of, way, gate) -> None:
 
 @pytest.mark.every_transport
 @pytest.mark.parametrize("end", [courier.Server.stop, courier.Server.drain])
-def test_sound_10_a_server_that_has_stopped_or_takes_no_more_calls(
-    serve, connect, address, way, end
-) -> None:
+def test_sound_10_a_server_that_has_stopped_or_drains(serve, connect, address, way, end) -> None:
     server = serve(address, m=consume, rows=lambda: iter([1]))
     client = connect(address)
     way(client)

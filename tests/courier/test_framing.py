@@ -80,9 +80,7 @@ def feed(decoder: framing.FrameDecoder, stream: bytes, pieces: list[int]) -> lis
     sent=st.lists(frames(), min_size=1, max_size=4),
     pieces=st.lists(st.integers(1, 200), max_size=60).map(lambda pieces: [*pieces, 70_000]),
 )
-def test_any_split_of_the_stream_gives_the_same_frames(
-    sent: list[Frame], pieces: list[int]
-) -> None:
+def test_any_split_of_a_stream_gives_the_same_frames(sent: list[Frame], pieces: list[int]) -> None:
     stream = b"".join(encode(frame) for frame in sent)
     decoder = framing.FrameDecoder()
 
