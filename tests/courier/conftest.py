@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -214,6 +214,22 @@ def in_background(call: Callable[..., Any], *args: Any) -> Future[Any]:
 
     threading.Thread(target=run, daemon=True).start()
     return future
+
+
+async def awaited(call: Awaitable[Any]) -> Any:
+    """`asyncio.run` takes coroutines only."""
+    return await call
+
+
+def exit_code_of_child(run: Callable[[], int]) -> int:
+    """Forks; the child ends with what `run()` returns, or with 255 where that fails."""
+    pid = os.fork()
+    if not pid:
+        try:
+            os._exit(run())
+        finally:
+            os._exit(255)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def begin_source() -> str:

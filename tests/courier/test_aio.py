@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.courier.conftest import awaited
+
 
 @pytest.mark.every_transport
 def test_many_calls_are_under_way_at_once(client_of) -> None:
@@ -34,7 +36,7 @@ def test_cancelling_the_task_cancels_the_coroutine_that_serves_it(client_of) -> 
     client = client_of(wait=wait)
 
     async def main() -> None:
-        task = asyncio.ensure_future(_await(client.aio.wait()))
+        task = asyncio.ensure_future(awaited(client.aio.wait()))
         await asyncio.to_thread(begun.wait, 10)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -48,10 +50,8 @@ def test_cancelling_the_task_cancels_the_coroutine_that_serves_it(client_of) -> 
 def test_methods_and_the_server_itself_can_be_called(client_of) -> None:
     client = client_of(add=lambda a, b=0: a + b, __call__=lambda x: x * 2)
 
-    async def main() -> tuple[int, int]:
-        return await client.aio.add(1, b=2), await client.aio(21)
-
-    assert asyncio.run(main()) == (3, 42)
+    assert asyncio.run(awaited(client.aio.add(1, b=2))) == 3
+    assert asyncio.run(awaited(client.aio(21))) == 42
 
 
 def test_decrypted_answers_do_not_wait_for_more_bytes(serve, connect, tls_address) -> None:
@@ -82,7 +82,7 @@ def test_an_event_of_an_earlier_connection_ends_no_other(
 
     async def main() -> bool:
         loop = asyncio.get_running_loop()
-        call = asyncio.ensure_future(_await(client.aio.wait()))
+        call = asyncio.ensure_future(awaited(client.aio.wait()))
         await loop.run_in_executor(None, begun.acquire)
         (pipeline,) = client._channel.connections._loop_pipelines.values()
         late_event = partial(*_reading(loop, pipeline.reader._watched))
@@ -95,10 +95,6 @@ def test_an_event_of_an_earlier_connection_ends_no_other(
         return await call
 
     assert asyncio.run(main())
-
-
-async def _await(call: Any) -> Any:
-    return await call
 
 
 def _reading(loop: Any, fd: int) -> tuple[Any, ...]:

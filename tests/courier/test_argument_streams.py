@@ -19,10 +19,8 @@ from launchpad.courier.client.stream import StreamCall
 from launchpad.courier.server.serial_connection import SerialConnection
 from launchpad.courier.server.stream_call import ServerStreamCall
 from launchpad.courier.streams.receiver import WINDOW_ITEMS
-from tests.courier.conftest import in_background
+from tests.courier.conftest import DEADLINE_S, in_background
 from tests.waiting import until
-
-SOON_S = 1.0
 
 
 class Source:
@@ -276,7 +274,7 @@ def test_an_iterator_is_closed_when_its_call(client_of, count, source, end) -> N
 
     end(client, count(), source)
 
-    assert source.closed.wait(SOON_S)
+    assert source.closed.wait(DEADLINE_S)
 
 
 def test_a_method_may_close_an_argument_and_go_on(client_of, count, source, gate) -> None:
@@ -313,12 +311,12 @@ def test_an_async_iterator_that_waits_is_closed_all_the_same(client_of) -> None:
     client = client_of(first=first_of)
 
     assert client.first(items()) == 1
-    assert closed.wait(SOON_S)
+    assert closed.wait(DEADLINE_S)
 
     async def main() -> int:
         closed.clear()
         first = await client.aio.first(items())
-        await asyncio.to_thread(closed.wait, SOON_S)
+        await asyncio.to_thread(closed.wait, DEADLINE_S)
         return first
 
     assert asyncio.run(main()) == 1
@@ -378,7 +376,7 @@ def test_a_method_hears_that_its_caller_is_gone(serve, unix_address, gate, is_as
         client.futures.collect(one_then_two(gate))
         assert first_is_here.wait(10)
 
-    error = errors.get(timeout=SOON_S)
+    error = errors.get(timeout=DEADLINE_S)
     assert is_async or "is gone, after 1 items" in str(error)
 
 
@@ -416,7 +414,7 @@ def test_after_the_grace_the_caller_is_told(serve, connect, address, gate, sourc
 
     with pytest.raises(courier.OutcomeUnknown):
         result.result(10)
-    assert source.closed.wait(SOON_S)
+    assert source.closed.wait(DEADLINE_S)
 
 
 def test_a_call_that_was_not_sent_leaves_the_iterator_as_it_is(connect, address, source) -> None:

@@ -22,7 +22,7 @@ import launchpad as lp
 from launchpad import courier
 from launchpad.courier.batching import queue as batch_queue
 from launchpad.courier.call_stack import current_call
-from tests.courier.conftest import REPOSITORY, in_background
+from tests.courier.conftest import exit_code_of_child, in_background
 
 NEVER_S = 600.0  # a timeout that no test reaches: only a full batch is run
 
@@ -273,26 +273,12 @@ def test_a_call_from_within_its_own_batch_is_refused_for_it_would_wait_for_ever(
         recursive(1)
 
 
-def test_a_forked_child_starts_threads_of_its_own(python) -> None:
-    source = f"""
-import os, sys, warnings; sys.path.insert(0, {str(REPOSITORY)!r})
-warnings.simplefilter("ignore")
-import launchpad as lp
-@lp.batched_handler(2, timeout=0.001)
-def double(x):
-    return x * 2
-assert double(1) == 2
-pid = os.fork()
-assert double(2) == 4
-if pid == 0:
-    os._exit(0)
-print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-"""
+def test_a_forked_child_starts_threads_of_its_own() -> None:
+    doubler = Doubler()
+    doubler.soon(1)
 
-    with python(source) as process:
-        output, _ = process.communicate(timeout=20)
-
-    assert output == "0\n"
+    assert exit_code_of_child(lambda: int(doubler.soon(2))) == 4
+    assert doubler.soon(2) == 4
 
 
 # --- failures ------------------------------------------------------------------------------------

@@ -43,9 +43,11 @@ def test_a_bomb_is_not_blown_up() -> None:
 
 
 @pytest.mark.every_transport
-def test_calls_and_results_arrive_the_same_compressed(client_of) -> None:
-    client = client_of(echo=lambda value: value)
-    client = client.with_options(compress=True)
+def test_calls_results_and_exceptions_arrive_the_same_compressed(client_of) -> None:
+    def fail(_: object) -> None:
+        raise ValueError("long " * 50_000)
+
+    client = client_of(echo=lambda value: value, fail=fail).with_options(compress=True)
     array = np.zeros((1000, 1000), np.float32)
 
     answer = client.echo({"array": array, "text": "x" * 100_000})
@@ -53,6 +55,8 @@ def test_calls_and_results_arrive_the_same_compressed(client_of) -> None:
     assert np.array_equal(answer["array"], array)
     assert answer["array"].flags.writeable
     assert answer["text"] == "x" * 100_000
+    with pytest.raises(ValueError, match="long long"):
+        client.fail("x" * 100_000)
 
 
 def test_fewer_bytes_travel(serve, connect, unix_address) -> None:
@@ -63,16 +67,6 @@ def test_fewer_bytes_travel(serve, connect, unix_address) -> None:
 
     assert client._channel.counts[b"echo"].bytes_out < 20_000
     assert client._channel.counts[b"echo"].bytes_in < 20_000
-
-
-def test_an_exception_with_a_long_message_arrives_compressed_too(client_of) -> None:
-    def fail(_: object) -> None:
-        raise ValueError("long " * 50_000)
-
-    client = client_of(fail=fail)
-
-    with pytest.raises(ValueError, match="long long"):
-        client.with_options(compress=True).fail("x" * 100_000)
 
 
 def test_too_large_a_call_is_refused_before_it_is_sent(serve, connect, unix_address) -> None:

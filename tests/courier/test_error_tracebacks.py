@@ -14,7 +14,7 @@ import pytest
 
 from launchpad import courier
 from launchpad.courier.transport import fault_injection
-from tests.courier.conftest import DEADLINE_S, in_background
+from tests.courier.conftest import DEADLINE_S, awaited, in_background
 
 OURS = str(Path(courier.__file__).parent)
 
@@ -32,10 +32,7 @@ def future(client: Any, **options: Any) -> None:
 
 
 def aio(client: Any, **options: Any) -> None:
-    async def main() -> None:
-        await client.with_options(**options).aio.m()
-
-    asyncio.run(main())
+    asyncio.run(awaited(client.with_options(**options).aio.m()))
 
 
 def argument_stream(client: Any, **options: Any) -> None:

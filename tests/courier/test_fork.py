@@ -6,7 +6,7 @@ import asyncio
 import os
 
 from launchpad import courier
-from tests.courier.conftest import begin_source
+from tests.courier.conftest import begin_source, exit_code_of_child
 
 
 def test_a_forked_child_has_connections_of_its_own(serve, socket_address, python) -> None:
@@ -66,13 +66,7 @@ def test_a_forked_child_keeps_no_connection_of_the_parents_event_loop(unix_clien
         await client.aio.echo(1)
         (pipeline,) = client._channel.connections._loop_pipelines.values()
         fd = pipeline.reader._watched
-        if (pid := os.fork()) == 0:
-            try:
-                os.fstat(fd)
-            except OSError:
-                os._exit(0)
-            os._exit(1)
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        status = exit_code_of_child(lambda: os.path.exists(fd))
         assert await client.aio.echo(2) == 2
         return status
 

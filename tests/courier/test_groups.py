@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import launchpad as lp
 from launchpad import courier
 from launchpad.courier.client.partition import shard_of
-from tests.courier.conftest import begin_source, in_background, run_python
+from tests.courier.conftest import awaited, begin_source, in_background, run_python
 
 
 @pytest.fixture
@@ -97,11 +97,11 @@ def test_a_broadcast_asks_all_side_by_side_and_answers_in_their_order(clients) -
 def test_the_first_failure_of_a_broadcast_is_raised_and_lists_them_all(clients) -> None:
     group = lp.broadcast(clients)
 
-    async def ask() -> Any:
-        return await group.aio.fail_if(2, 1)
-
-    submitted = lp.submit(group.fail_if, 2, 1)
-    for call in (lambda: group.fail_if(2, 1), submitted.result, lambda: asyncio.run(ask())):
+    for call in (
+        lambda: group.fail_if(2, 1),
+        lambda: lp.submit(group.fail_if, 2, 1).result(20),
+        lambda: asyncio.run(group.aio.fail_if(2, 1)),
+    ):
         with pytest.raises(LookupError, match="1 has none") as caught:
             call()
         assert caught.value.__notes__ == [
@@ -270,13 +270,8 @@ def test_options_of_a_group_are_those_of_its_clients(make) -> None:
 
 @pytest.mark.parametrize(("make", "answer"), [*zip(GROUPS, ([0, 1, 2], 0, 0), strict=True)])
 def test_a_method_of_a_group_can_be_submitted_and_awaited(make, answer, clients) -> None:
-    group = make(clients)
-
-    async def ask() -> Any:
-        return await make(clients).aio.number_of(0)
-
-    assert lp.submit(group.number_of, 0).result(20) == answer
-    assert asyncio.run(ask()) == answer
+    assert lp.submit(make(clients).number_of, 0).result(20) == answer
+    assert asyncio.run(awaited(make(clients).aio.number_of(0))) == answer
     assert lp.submit(make(clients), 0).result(20) == make(clients)(0)
 
 
