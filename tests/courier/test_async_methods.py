@@ -119,6 +119,19 @@ def test_a_coroutine_that_has_hardly_begun_has_its_grace(serve, connect, address
     stopped.result(10)
 
 
+@pytest.mark.every_transport
+def test_a_stop_cancels_coroutines_after_their_grace(serve, connect, address) -> None:
+    gate = AsyncGate()
+    server = serve(address, wait=gate.wait)
+    future = connect(address).futures.wait()
+    until(lambda: gate.waiting)
+
+    server.stop(0.05)
+
+    with pytest.raises((courier.CourierError, CancelledError)):
+        future.result(10)
+
+
 LEAVES: list[type[BaseException]] = [SystemExit, KeyboardInterrupt, GeneratorExit]
 
 

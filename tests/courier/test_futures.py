@@ -26,6 +26,7 @@ def test_two_thousand_futures_all_give_their_own_result(client_of) -> None:
     futures = [client.futures.square(i) for i in range(2000)]
 
     assert [future.result(20) for future in futures] == [i * i for i in range(2000)]
+    assert not futures[0].cancel()
 
 
 @pytest.mark.every_transport
