@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import pytest
 
 from launchpad import courier
 from launchpad.courier import keyring
+from launchpad.courier.protocol import framing
 from launchpad.courier.security import certificates
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -144,9 +145,18 @@ def serve(short_directory: Path) -> Iterator[Serve]:
             name: str = "server",
             token: bytes | None = None,
             size: int = 16,
+            also_at: Sequence[str] = (),
+            max_bytes: int = framing.MAX_BYTES,
             **methods: Callable[..., Any],
         ) -> courier.Server:
-            server = courier.Server(name, address=address, token=token, thread_pool_size=size)
+            server = courier.Server(
+                name,
+                address=address,
+                token=token,
+                thread_pool_size=size,
+                also_at=also_at,
+                max_bytes=max_bytes,
+            )
             for method, fn in methods.items():
                 server.bind(method, fn)
             server.start()

@@ -6,9 +6,8 @@ import contextlib
 import os
 import socket
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -183,29 +182,11 @@ def test_f17_a_server_that_listens_at_our_path_is_not_replaced_and_we_say_so_onc
 ANY_PORT = "tcp:127.0.0.1:0"
 
 
-@pytest.fixture
-def serve_at() -> Iterator[Callable[..., courier.Server]]:
-    """Starts a server at several addresses: `serve_at([unix, tcp], name=function, …)`."""
-    with contextlib.ExitStack() as stack:
-
-        def start(
-            addresses: list[str], name: str = "learner", **methods: Callable[..., Any]
-        ) -> courier.Server:
-            server = courier.Server(name, address=addresses[0], also_at=addresses[1:])
-            for method, fn in methods.items():
-                server.bind(method, fn)
-            stack.callback(server.stop, 0.2)
-            server.start()
-            return server
-
-        yield start
-
-
-def test_addresses_are_in_the_order_given_with_their_real_ports(serve_at, unix_address) -> None:
+def test_addresses_are_in_the_order_given_with_their_real_ports(serve, unix_address) -> None:
     server = courier.Server(address=ANY_PORT, also_at=(unix_address, ANY_PORT))
     assert server.addresses == [ANY_PORT, unix_address, ANY_PORT]
 
-    server = serve_at([ANY_PORT, unix_address, ANY_PORT])
+    server = serve(ANY_PORT, also_at=[unix_address, ANY_PORT])
 
     first, second, third = server.addresses
     assert server.address == first
@@ -214,10 +195,10 @@ def test_addresses_are_in_the_order_given_with_their_real_ports(serve_at, unix_a
     assert first != third
 
 
-def test_one_token_holds_for_all_addresses(serve_at, connect, unix_address, keys) -> None:
+def test_one_token_holds_for_all_addresses(serve, connect, unix_address, keys) -> None:
     keys("unix:", b"ours")
     keys("tcp:", b"another")
-    server = serve_at([unix_address, ANY_PORT], m=lambda: "here")
+    server = serve(unix_address, also_at=[ANY_PORT], m=lambda: "here")
 
     assert connect(server.addresses[0]).m() == "here"
     assert connect(server.addresses[1], token=b"ours").m() == "here"
@@ -226,9 +207,10 @@ def test_one_token_holds_for_all_addresses(serve_at, connect, unix_address, keys
 
 
 def test_clients_come_by_unix_and_by_tls_until_a_stop(
-    serve_at, connect, short_directory, tls_address
+    serve, connect, short_directory, tls_address
 ) -> None:
-    server = serve_at([f"unix:{short_directory}/new/s", tls_address], echo=lambda value: value)
+    new = f"unix:{short_directory}/new/s"
+    server = serve(new, also_at=[tls_address], echo=lambda value: value)
     near, far = [connect(address) for address in server.addresses]
 
     assert (near.echo("near"), far.echo("far")) == ("near", "far")
@@ -281,13 +263,13 @@ class Elsewhere:
 
 
 def test_f30_waits_for_a_server_are_known_by_all_its_addresses(
-    serve_at, connect, unix_address
+    serve, connect, unix_address
 ) -> None:
     def f() -> list[call_stack.Edge]:
         with call_stack.waiting_for(Elsewhere, b"g"):
             return call_stack.edges()
 
-    server = serve_at([unix_address, ANY_PORT], name="A", f=f)
+    server = serve(unix_address, also_at=[ANY_PORT], name="A", f=f)
 
     edges = connect(server.addresses[1]).f()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.courier.conftest import awaited
+from tests.courier.conftest import DEADLINE_S, awaited
 
 
 @pytest.mark.every_transport
@@ -62,7 +62,7 @@ def test_decrypted_answers_do_not_wait_for_more_bytes(serve, connect, tls_addres
         await client.aio.zeros(1)
         for n in 6000, 9000, 10_500:  # together more than is read at once, and less than twice that
             calls = [client.aio.zeros(n + i) for i in range(3)]
-            await asyncio.wait_for(asyncio.gather(*calls), 2)
+            await asyncio.wait_for(asyncio.gather(*calls), DEADLINE_S)
         return [len(each) for each in await asyncio.gather(*(client.aio.zeros(i) for i in (1, 2)))]
 
     assert asyncio.run(main()) == [1, 2]

@@ -61,7 +61,7 @@ def test_a_caller_that_waits_no_more_for_its_future_is_gone(
     address, desk, connect, gate, method, why
 ) -> None:
     client = connect(address)
-    limited = client.with_options(timeout_s=0.5) if "deadline" in why else client
+    limited = client.with_options(timeout_s=1.0) if "deadline" in why else client
     other = getattr(client.futures, method)()
     still_waits = desk.began.get(timeout=DEADLINE_S)
 
@@ -86,7 +86,7 @@ def test_a_caller_whose_deadline_has_passed_as_it_waited_is_gone(
     address, desk, connect, method
 ) -> None:
     with contextlib.suppress(courier.DeadlineExceeded):  # the answer may be just in time
-        getattr(connect(address, call_timeout=0.3), method)()
+        getattr(connect(address, call_timeout=1.0), method)()
 
     assert desk.ended.get(timeout=DEADLINE_S)
 

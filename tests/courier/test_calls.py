@@ -184,7 +184,7 @@ with pickle.loads({pickled!r}) as client:
 """
 
     with python(source) as process:
-        output, _ = process.communicate(timeout=20)
+        output, _ = process.communicate(timeout=60)
 
     assert output == "2 Local 7\n"
 

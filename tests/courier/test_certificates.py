@@ -115,7 +115,7 @@ tls_context.make(credentials, is_server=False), tls_context.make(credentials, is
 """
 
     with python(source) as process:
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def test_the_keyring_finds_credentials_by_the_longest_prefix_that_has_any(keys) -> None:

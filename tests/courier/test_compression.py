@@ -59,9 +59,8 @@ def test_calls_results_and_exceptions_arrive_the_same_compressed(client_of) -> N
         client.fail("x" * 100_000)
 
 
-def test_fewer_bytes_travel(serve, connect, unix_address) -> None:
-    serve(unix_address, echo=lambda value: value)
-    client = connect(unix_address)
+def test_fewer_bytes_travel(unix_client_of) -> None:
+    client = unix_client_of(echo=lambda value: value)
 
     client.with_options(compress=True).echo("x" * 1_000_000)
 
@@ -69,21 +68,15 @@ def test_fewer_bytes_travel(serve, connect, unix_address) -> None:
     assert client._channel.counts[b"echo"].bytes_in < 20_000
 
 
-def test_too_large_a_call_is_refused_before_it_is_sent(serve, connect, unix_address) -> None:
-    server = courier.Server("small", address=unix_address, max_bytes=1 << 20)
-    server.bind("size", len)
-    server.start()
-    try:
-        client = connect(unix_address)
+def test_too_large_a_call_is_refused_before_it_is_sent(unix_client_of) -> None:
+    client = unix_client_of(max_bytes=1 << 20, size_of=len)
 
-        for _ in range(2):  # also where it was not yet known what the server takes
-            with pytest.raises(courier.MessageTooLarge, match="takes 1048576 at once"):
-                client.size(bytes(2 << 20))
+    for _ in range(2):  # also where it was not yet known what the server takes
+        with pytest.raises(courier.MessageTooLarge, match="takes 1048576 at once"):
+            client.size_of(bytes(2 << 20))
 
-        assert client.size(b"next") == 4
-        assert client._channel.connections.idle_connections[0].was_used
-    finally:
-        server.stop()
+    assert client.size_of(b"next") == 4
+    assert client._channel.connections.idle_connections[0].was_used
 
 
 def test_too_large_a_result_is_an_error_of_one_call(serve, connect, unix_address) -> None:

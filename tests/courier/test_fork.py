@@ -29,7 +29,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
 
     with python(source) as process:
-        output, _ = process.communicate(timeout=20)
+        output, _ = process.communicate(timeout=60)
 
     assert output == "0\n"
 
