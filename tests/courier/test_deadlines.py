@@ -101,18 +101,6 @@ def test_a_call_made_after_the_inherited_deadline_is_not_sent(serve, connect, ad
     assert ran == [1]
 
 
-def test_deadlines_come_back_in_order_when_their_time_has_come() -> None:
-    deadlines = DeadlineHeap({1, 2, 3, 4})
-
-    were_first = [deadlines.add(at, call) for at, call in [(5.0, 1), (3.0, 2), (4.0, 3), (2.0, 4)]]
-
-    assert were_first == [True, True, False, True]
-    assert deadlines.first() == 2.0
-    assert deadlines.pop_expired(4.0) == [4, 2, 3]
-    assert deadlines.pop_expired(4.0) == []
-    assert deadlines.first() == 5.0
-
-
 def test_deadlines_of_calls_that_are_done_are_not_kept() -> None:
     open_calls: set[int] = set()
     deadlines = DeadlineHeap(open_calls)
