@@ -30,11 +30,14 @@ def test_without_an_address_a_server_has_a_private_directory(serve, connect) -> 
     assert connect(server.address).echo(1) == 1
 
 
-def test_f19_a_path_that_is_too_long_is_refused_with_the_numbers(serve, short_directory) -> None:
+def test_f19_a_path_that_is_too_long_is_refused_with_the_numbers(
+    serve, connect, short_directory
+) -> None:
     longest = f"unix:{short_directory}/"
     longest += "s" * (107 - len(path_of(longest)))
 
-    serve(longest)
+    serve(longest, echo=lambda value: value)
+    assert connect(longest).echo(1) == 1
 
     with pytest.raises(ValueError, match=r"108 bytes.*107 at most.*shorter directory"):
         courier.Server(address=f"{longest}s")
@@ -239,6 +242,19 @@ def test_a_taken_address_leaves_nothing_at_others(
     server.start()  # it may try again
     assert [connect(address).m() for address in server.addresses] == ["here"] * 3
     server.stop()
+
+
+def test_the_first_address_taken_leaves_nothing_at_others(
+    serve, inproc_address, unix_address
+) -> None:
+    serve(inproc_address)
+    server = courier.Server(address=inproc_address, also_at=[unix_address, ANY_PORT])
+
+    with pytest.raises(OSError, match="another server"):
+        server.start()
+
+    assert not os.path.exists(path_of(unix_address))
+    assert server.addresses == [inproc_address, unix_address, ANY_PORT]
 
 
 @pytest.mark.parametrize(
