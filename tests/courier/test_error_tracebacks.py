@@ -177,7 +177,7 @@ def test_sound_10_a_server_that_ends_in_the_middle(serve, connect, address, way,
     assert isinstance(error, courier.OutcomeUnknown)
 
 
-@pytest.mark.parametrize("fault", ["drop_request", "drop_response"])
+@pytest.mark.parametrize("fault", ["drop_request", "drop_response", "cut"])
 def test_sound_10_a_connection_that_breaks(socket_client_of, way, fault) -> None:
     client = socket_client_of(m=consume, rows=lambda: iter([1]))
 
@@ -185,13 +185,6 @@ def test_sound_10_a_connection_that_breaks(socket_client_of, way, fault) -> None
         error = seen(way, client)
 
     assert isinstance(error, courier.NotSent | courier.OutcomeUnknown)
-
-
-def test_sound_10_a_connection_that_breaks_before_all_is_sent(socket_client_of) -> None:
-    client = socket_client_of(m=consume)
-
-    with fault_injection.Faults(cut=1.0):
-        assert isinstance(seen(call, client), courier.NotSent)
 
 
 @pytest.mark.every_transport
