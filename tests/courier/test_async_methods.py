@@ -137,23 +137,15 @@ LEAVES: list[type[BaseException]] = [SystemExit, KeyboardInterrupt, GeneratorExi
 
 @pytest.mark.parametrize("leave", LEAVES)
 def test_sound_12_what_would_end_a_process_is_a_failure_of_one_call(client_of, leave) -> None:
-    entered = threading.Event()
-    goes_on: list[asyncio.Event] = []
+    gate = AsyncGate()
 
     async def raise_it() -> None:
-        goes_on[0].set()
+        gate.open()
         raise leave
 
-    async def wait() -> str:
-        goes_on.append(asyncio.Event())
-        entered.set()
-        await goes_on[0].wait()
-        await asyncio.sleep(0)
-        return "done"
-
-    client = client_of(raise_it=raise_it, wait=wait, add=add, call_timeout=60)
+    client = client_of(raise_it=raise_it, wait=gate.wait, add=add, call_timeout=60)
     waiting = client.futures.wait()
-    assert entered.wait(60)
+    until(lambda: gate.waiting)
 
     with pytest.raises(courier.RemoteError) as caught:
         client.raise_it()
