@@ -2,76 +2,55 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import stat
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from launchpad import courier
-from launchpad.courier import call_deadlock
-from launchpad.courier.client import remote_server
+from launchpad.courier import call_stack
 from launchpad.courier.server import poller
-from launchpad.courier.transport import stream_socket
-from tests.courier.conftest import CREDENTIALS, reach
+from tests.courier.conftest import reach, run_python
 
 
 def path_of(address: str) -> str:
     return address.removeprefix("unix:")
 
 
-def test_the_socket_is_private(serve, unix_address) -> None:
-    serve(unix_address)
-
-    assert stat.S_IMODE(os.stat(path_of(unix_address)).st_mode) == 0o600
-
-
-def test_without_an_address_a_server_has_a_private_directory_of_its_own(serve, connect) -> None:
+def test_without_an_address_a_server_has_a_private_directory(serve, connect) -> None:
     server = serve(echo=lambda value: value)
 
-    directory = os.path.dirname(path_of(server.address))
+    path = Path(path_of(server.address))
 
-    assert stat.S_IMODE(os.stat(directory).st_mode) == 0o700
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (path, path.parent)] == [0o600, 0o700]
     assert connect(server.address).echo(1) == 1
 
 
-def test_f19_a_path_that_is_too_long_is_refused_with_the_numbers() -> None:
-    path = "/tmp/" + "x" * 120
-
-    with pytest.raises(ValueError, match=r"125 bytes.*107 at most.*shorter directory"):
-        courier.Server(address=f"unix:{path}")
-    with pytest.raises(ValueError, match="107 at most"):
-        courier.Client(f"unix:{path}")
-
-
-def test_f19_a_shorter_directory_is_chosen_where_the_temporary_one_is_too_long(
-    serve, connect, short_directory, monkeypatch
+def test_f19_a_path_that_is_too_long_is_refused_with_the_numbers(
+    serve, connect, short_directory
 ) -> None:
+    longest = f"unix:{short_directory}/"
+    longest += "s" * (107 - len(path_of(longest)))
+
+    serve(longest, echo=lambda value: value)
+    assert connect(longest).echo(1) == 1
+
+    with pytest.raises(ValueError, match=r"108 bytes.*107 at most.*shorter directory"):
+        courier.Server(address=f"{longest}s")
+    with pytest.raises(ValueError, match="107 at most"):
+        courier.Client(f"{longest}s")
+
+
+def test_f19_a_shorter_directory_is_chosen_if_need_be(serve, short_directory, monkeypatch) -> None:
     long = short_directory / ("x" * 90)
     long.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long))
 
-    server = serve(echo=lambda value: value)
-
-    assert server.address.startswith("unix:/tmp/courier-")
-    assert connect(server.address).echo(1) == 1
-
-
-@pytest.mark.parametrize("length", [100, 107])
-def test_paths_up_to_the_limit_work(serve, connect, short_directory, length) -> None:
-    path = f"{short_directory}/"
-    path += "s" * (length - len(path))
-
-    serve(f"unix:{path}", echo=lambda value: value)
-
-    assert connect(f"unix:{path}").echo(1) == 1
+    assert serve().address.startswith("unix:/tmp/courier-")
 
 
 @pytest.mark.every_transport
@@ -94,35 +73,27 @@ def test_f18_what_a_dead_server_left_is_replaced(serve, connect, unix_address) -
 
 
 def test_a_file_that_is_no_socket_is_never_replaced(serve, unix_address) -> None:
-    with open(path_of(unix_address), "w") as file:
-        file.write("precious")
+    file = Path(path_of(unix_address))
+    file.write_text("precious")
 
     with pytest.raises(FileExistsError, match="no socket"):
         serve(unix_address)
 
-    with open(path_of(unix_address)) as file:
-        assert file.read() == "precious"
-    assert os.listdir(os.path.dirname(path_of(unix_address))) == ["s"]
+    assert file.read_text() == "precious"
+    assert os.listdir(file.parent) == ["s"]
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o770, 0o720])
-def test_a_directory_that_others_may_write_to_is_refused(
+@pytest.mark.parametrize("mode", [0o702, 0o720])
+def test_a_directory_that_others_may_write_to_is_refused_unless_it_is_sticky_as_tmp_is(
     serve, unix_address, short_directory, mode
 ) -> None:
     short_directory.chmod(mode)
-
     with pytest.raises(PermissionError, match="others may write to it"):
         serve(unix_address)
-
     assert os.listdir(short_directory) == []
 
-
-def test_a_sticky_directory_is_accepted_as_tmp_is(serve, unix_address, short_directory) -> None:
-    short_directory.chmod(0o1777)
-
+    short_directory.chmod(mode | stat.S_ISVTX)
     serve(unix_address)
-
-    assert os.path.exists(path_of(unix_address))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
@@ -136,9 +107,7 @@ def test_a_directory_of_another_user_is_refused(serve, unix_address, short_direc
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a socket away")
-def test_a_client_shows_its_token_to_no_socket_of_another_user(
-    serve, connect, unix_address
-) -> None:
+def test_a_token_is_shown_to_no_socket_of_another_user(serve, connect, unix_address) -> None:
     serve(unix_address, m=lambda: 1)
     os.chown(path_of(unix_address), 12345, -1)
 
@@ -157,25 +126,6 @@ def test_a_server_takes_only_its_own_socket_away(serve, unix_address) -> None:
     assert os.path.exists(path)
 
 
-def test_the_directory_of_an_address_is_made_if_need_be(serve, connect, short_directory) -> None:
-    address = f"unix:{short_directory}/new/s"
-
-    server = serve(address, echo=lambda value: value)
-    answer = connect(address).echo(1)
-    server.stop()
-
-    assert answer == 1
-    assert not os.path.exists(short_directory / "new")
-
-
-def test_skipping_what_was_sent_counts_across_pieces() -> None:
-    rest = [memoryview(b"abc"), memoryview(b"de"), memoryview(b"fgh")]
-
-    stream_socket.skip_sent(rest, 6)
-
-    assert [bytes(piece) for piece in rest] == [b"gh"]
-
-
 # --- a socket that is taken away -------------------------------------------------------------------
 
 
@@ -184,30 +134,32 @@ def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(poller, "_POLL_S", 0.01)
 
 
-def test_f17_a_socket_that_was_removed_is_published_again_loudly(
-    serve, connect, unix_address, looks_often, caplog
+@contextlib.contextmanager
+def another_socket(path: str) -> Iterator[socket.socket]:
+    """Puts a socket that does not listen yet in the place of the server's."""
+    with socket.socket(socket.AF_UNIX) as thief:
+        thief.bind(f"{path}.new")
+        os.rename(f"{path}.new", path)
+        yield thief
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_f17_a_socket_that_was_removed_or_replaced_is_published_again_loudly(
+    serve, connect, unix_address, looks_often, caplog, is_replaced
 ) -> None:
     serve(unix_address, ping=lambda: "pong")
     old = connect(unix_address)
     old.ping()
 
-    os.unlink(unix_address.removeprefix("unix:"))
+    if is_replaced:
+        with another_socket(path_of(unix_address)):
+            pass
+    else:
+        os.unlink(path_of(unix_address))
 
     assert connect(unix_address, call_timeout=20).ping() == "pong"
     assert old.ping() == "pong"
     assert "was taken away; it is back" in caplog.text
-
-
-def test_f17_a_socket_that_was_replaced_is_published_again(
-    serve, connect, unix_address, looks_often
-) -> None:
-    serve(unix_address, ping=lambda: "pong")
-    path = unix_address.removeprefix("unix:")
-    with socket.socket(socket.AF_UNIX) as thief:
-        thief.bind(f"{path}.new")
-        os.rename(f"{path}.new", path)
-
-    assert connect(unix_address, call_timeout=20).ping() == "pong"
 
 
 def test_f17_a_server_that_listens_at_our_path_is_not_replaced_and_we_say_so_once(
@@ -216,17 +168,14 @@ def test_f17_a_server_that_listens_at_our_path_is_not_replaced_and_we_say_so_onc
     serve(unix_address, ping=lambda: "ours")
     old = connect(unix_address)
     old.ping()
-    path = unix_address.removeprefix("unix:")
-    with socket.socket(socket.AF_UNIX) as thief:
-        thief.bind(f"{path}.new")
+    with another_socket(path_of(unix_address)) as thief:
         thief.listen()
-        os.rename(f"{path}.new", path)
         while "do not find this server" not in caplog.text:
             assert old.ping() == "ours"
         for _ in range(10):
             old.ping()
         assert caplog.text.count("do not find this server") == 1
-    os.unlink(path)
+    os.unlink(path_of(unix_address))
 
     assert connect(unix_address, call_timeout=20).ping() == "ours"
 
@@ -236,51 +185,11 @@ def test_f17_a_server_that_listens_at_our_path_is_not_replaced_and_we_say_so_onc
 ANY_PORT = "tcp:127.0.0.1:0"
 
 
-@pytest.fixture
-def serve_at() -> Iterator[Callable[..., courier.Server]]:
-    """Starts a server at several addresses: `serve_at([unix, tcp], name=function, …)`."""
-    with ExitStack() as stack:
-
-        def start(
-            addresses: list[str], name: str = "learner", **methods: Callable[..., Any]
-        ) -> courier.Server:
-            server = courier.Server(name, address=addresses[0], also_at=addresses[1:])
-            for method, fn in methods.items():
-                server.bind(method, fn)
-            stack.callback(server.stop, 0.2)
-            server.start()
-            return server
-
-        yield start
-
-
-@pytest.fixture
-def credentials() -> Iterator[None]:
-    courier.keyring.add("tcp:", b"", CREDENTIALS)
-    yield
-    courier.keyring.remove("tcp:")
-
-
-def test_one_client_comes_by_unix_and_another_by_tls_at_once(
-    serve_at, connect, unix_address, credentials
-) -> None:
-    server = serve_at([unix_address, ANY_PORT], echo=lambda value: value)
-    near, far = [connect(address) for address in server.addresses]
-
-    futures = [client.futures.echo(i) for i, client in enumerate((near, far))]
-
-    assert [future.result(10) for future in futures] == [0, 1]
-    assert (near.echo("near"), far.echo("far")) == ("near", "far")
-    assert courier.incarnation(near) == courier.incarnation(far)
-
-
-def test_several_addresses_are_in_the_order_given_with_their_real_ports(
-    serve_at, unix_address
-) -> None:
+def test_addresses_are_in_the_order_given_with_their_real_ports(serve, unix_address) -> None:
     server = courier.Server(address=ANY_PORT, also_at=(unix_address, ANY_PORT))
     assert server.addresses == [ANY_PORT, unix_address, ANY_PORT]
 
-    server = serve_at([ANY_PORT, unix_address, ANY_PORT])
+    server = serve(ANY_PORT, also_at=[unix_address, ANY_PORT])
 
     first, second, third = server.addresses
     assert server.address == first
@@ -289,12 +198,10 @@ def test_several_addresses_are_in_the_order_given_with_their_real_ports(
     assert first != third
 
 
-def test_the_token_of_the_first_address_holds_for_all(
-    serve_at, connect, unix_address, keys
-) -> None:
+def test_one_token_holds_for_all_addresses(serve, connect, unix_address, keys) -> None:
     keys("unix:", b"ours")
     keys("tcp:", b"another")
-    server = serve_at([unix_address, ANY_PORT], m=lambda: "here")
+    server = serve(unix_address, also_at=[ANY_PORT], m=lambda: "here")
 
     assert connect(server.addresses[0]).m() == "here"
     assert connect(server.addresses[1], token=b"ours").m() == "here"
@@ -302,30 +209,23 @@ def test_the_token_of_the_first_address_holds_for_all(
         connect(server.addresses[1]).m()
 
 
-def test_a_stop_leaves_none_of_the_addresses(serve_at, unix_address) -> None:
-    server = serve_at([unix_address, ANY_PORT])
+def test_clients_come_by_unix_and_by_tls_until_a_stop(
+    serve, connect, short_directory, tls_address
+) -> None:
+    new = f"unix:{short_directory}/new/s"
+    server = serve(new, also_at=[tls_address], echo=lambda value: value)
+    near, far = [connect(address) for address in server.addresses]
 
+    assert (near.echo("near"), far.echo("far")) == ("near", "far")
+    assert courier.incarnation(near) == courier.incarnation(far)
     server.stop()
 
-    assert not os.path.exists(path_of(unix_address))
+    assert os.listdir(short_directory) == []
     with pytest.raises(ConnectionRefusedError):
         reach(server.addresses[1])
 
 
-def test_a_server_that_drains_takes_calls_at_none_of_its_addresses(
-    serve_at, connect, unix_address
-) -> None:
-    server = serve_at([unix_address, ANY_PORT], m=lambda: "here")
-
-    server.drain()
-
-    for address in server.addresses:
-        with pytest.raises(courier.NotSent):
-            connect(address, wait_for_ready=False).m()
-        assert courier.health(connect(address)) == "draining"
-
-
-def test_where_the_second_address_is_taken_nothing_is_left_at_the_first(
+def test_a_taken_address_leaves_nothing_at_others(
     serve, connect, short_directory, tcp_address
 ) -> None:
     first = f"unix:{short_directory}/new/s"
@@ -344,8 +244,8 @@ def test_where_the_second_address_is_taken_nothing_is_left_at_the_first(
     server.stop()
 
 
-def test_where_the_first_address_is_taken_nothing_is_left_at_the_second(
-    serve, connect, inproc_address, unix_address
+def test_the_first_address_taken_leaves_nothing_at_others(
+    serve, inproc_address, unix_address
 ) -> None:
     serve(inproc_address)
     server = courier.Server(address=inproc_address, also_at=[unix_address, ANY_PORT])
@@ -372,40 +272,31 @@ def test_another_address_that_cannot_be_is_refused_where_it_is_written(also_at, 
         courier.Server(also_at=also_at)
 
 
-def test_f30_a_cycle_is_named_through_any_of_its_servers_addresses(
-    serve_at, connect, short_directory, monkeypatch
+class Elsewhere:
+    """A server as its clients know it."""
+
+    address, label, own_token = "unix:/elsewhere", "B", None
+
+
+def test_f30_waits_for_a_server_are_known_by_all_its_addresses(
+    serve, connect, unix_address
 ) -> None:
-    monkeypatch.setattr(remote_server, "DEADLOCK_AFTER_S", 0.5)
-    texts: list[str] = []
-    said, release = threading.Event(), threading.Event()
-    monkeypatch.setattr(call_deadlock, "warn", lambda text: (texts.append(text), said.set()))
-    depth: list[int] = []
+    def f() -> list[call_stack.Edge]:
+        with call_stack.waiting_for(Elsewhere, b"g"):
+            return call_stack.edges()
 
-    def f() -> None:
-        depth.append(1)
-        if len(depth) > 1:
-            release.wait(20)  # as if a lock were held, or all threads were taken
-        else:
-            connect(b.addresses[1]).g()
+    server = serve(unix_address, also_at=[ANY_PORT], name="A", f=f)
 
-    a = serve_at([f"unix:{short_directory}/a", ANY_PORT], name="A", f=f)
-    b = serve_at(
-        [f"unix:{short_directory}/b", ANY_PORT], name="B", g=lambda: connect(a.addresses[1]).f()
-    )
-    caller = threading.Thread(target=connect(a.address).f)
-    caller.start()
-    try:
-        assert said.wait(15)
-    finally:
-        release.set()
-        caller.join(10)
+    edges = connect(server.addresses[1]).f()
 
-    assert "A.f → B.g → A.f" in texts[0] or "B.g → A.f → B.g" in texts[0]
+    waits_for = ("unix:/elsewhere", "g"), "A", "B"
+    assert edges == [((address, "f"), *waits_for) for address in server.addresses]
 
 
 FRESH_SERVER = """
-import signal
+import signal, tempfile
 from launchpad import courier
+tempfile.tempdir = {folder!r}
 server = courier.Server("killed")
 server.start()
 print(server.address, flush=True)
@@ -413,17 +304,15 @@ signal.pause()
 """
 
 
-def test_sound_33_what_a_server_without_an_address_left_when_it_was_killed_is_removed(
+def test_sound_33_what_a_killed_server_left_is_removed(
     serve, connect, short_directory: Path
 ) -> None:
     running = serve(ping=lambda: 1)
     folder = Path(path_of(running.address)).parent.parent
-    environment = {**os.environ, "TMPDIR": str(folder)}
-    command = [sys.executable, "-c", FRESH_SERVER]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as one:
-        assert one.stdout is not None
-        killed = Path(path_of(one.stdout.readline().strip())).parent
-        one.kill()
+    with run_python(FRESH_SERVER.format(folder=str(folder))) as process:
+        assert process.stdout is not None
+        killed = Path(path_of(process.stdout.readline().strip())).parent
+        process.kill()
     begun, abandoned = folder / f"courier-{'1' * 12}", folder / f"courier-{'2' * 12}"
     theirs, named = folder / f"courier-{'3' * 12}", folder / "courier-of-mine"
     for directory in (begun, abandoned, named):

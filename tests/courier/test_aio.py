@@ -9,24 +9,13 @@ from typing import Any
 
 import pytest
 
-from launchpad import courier
-
-
-def test_a_call_is_awaited(serve, connect, address) -> None:
-    serve(address, add=lambda a, b=0: a + b)
-    client = connect(address)
-
-    async def main() -> int:
-        return await client.aio.add(1, b=2)
-
-    assert asyncio.run(main()) == 3
+from tests.courier.conftest import DEADLINE_S, awaited
 
 
 @pytest.mark.every_transport
-def test_many_calls_are_under_way_at_once(serve, connect, address) -> None:
+def test_many_calls_are_under_way_at_once(client_of) -> None:
     barrier = threading.Barrier(20)
-    serve(address, meet=lambda: barrier.wait(10))
-    client = connect(address)
+    client = client_of(meet=lambda: barrier.wait(10))
 
     async def main() -> list[int]:
         return await asyncio.gather(*(client.aio.meet() for _ in range(20)))
@@ -34,23 +23,7 @@ def test_many_calls_are_under_way_at_once(serve, connect, address) -> None:
     assert sorted(asyncio.run(main())) == list(range(20))
 
 
-def test_an_exception_arrives_as_its_own_type(serve, connect, address) -> None:
-    def fail() -> None:
-        raise LookupError("not there")
-
-    serve(address, fail=fail)
-    client = connect(address)
-
-    async def main() -> None:
-        await client.aio.fail()
-
-    with pytest.raises(LookupError, match="not there"):
-        asyncio.run(main())
-
-
-def test_cancelling_the_task_cancels_the_coroutine_that_serves_it(
-    serve, connect, unix_address
-) -> None:
+def test_cancelling_the_task_cancels_the_coroutine_that_serves_it(client_of) -> None:
     begun, cancelled = threading.Event(), threading.Event()
 
     async def wait() -> None:
@@ -60,14 +33,10 @@ def test_cancelling_the_task_cancels_the_coroutine_that_serves_it(
         finally:
             cancelled.set()
 
-    serve(unix_address, wait=wait)
-    client = connect(unix_address)
-
-    async def call() -> None:
-        await client.aio.wait()
+    client = client_of(wait=wait)
 
     async def main() -> None:
-        task = asyncio.create_task(call())
+        task = asyncio.ensure_future(awaited(client.aio.wait()))
         await asyncio.to_thread(begun.wait, 10)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -78,35 +47,14 @@ def test_cancelling_the_task_cancels_the_coroutine_that_serves_it(
     assert cancelled.wait(10)
 
 
-def test_the_server_itself_can_be_called(serve, connect, address) -> None:
-    serve(address, __call__=lambda x: x * 2)
-    client = connect(address)
+def test_methods_and_the_server_itself_can_be_called(client_of) -> None:
+    client = client_of(add=lambda a, b=0: a + b, __call__=lambda x: x * 2)
 
-    async def main() -> int:
-        return await client.aio(21)
-
-    assert asyncio.run(main()) == 42
+    assert asyncio.run(awaited(client.aio.add(1, b=2))) == 3
+    assert asyncio.run(awaited(client.aio(21))) == 42
 
 
-def test_private_names_are_refused(connect, address) -> None:
-    with pytest.raises(AttributeError, match="underscore"):
-        connect(address).aio._x()
-
-
-def test_timeouts_of_the_options_hold(serve, connect, address, gate) -> None:
-    serve(address, block=lambda: gate.wait(10))
-    client = connect(address).with_options(timeout_s=0.05)
-
-    async def main() -> None:
-        await client.aio.block()
-
-    with pytest.raises(courier.DeadlineExceeded):
-        asyncio.run(main())
-
-
-def test_answers_that_have_been_decrypted_already_do_not_wait_for_more_bytes(
-    serve, connect, tls_address
-) -> None:
+def test_decrypted_answers_do_not_wait_for_more_bytes(serve, connect, tls_address) -> None:
     serve(tls_address, zeros=bytes)
     client = connect(tls_address)
 
@@ -114,13 +62,13 @@ def test_answers_that_have_been_decrypted_already_do_not_wait_for_more_bytes(
         await client.aio.zeros(1)
         for n in 6000, 9000, 10_500:  # together more than is read at once, and less than twice that
             calls = [client.aio.zeros(n + i) for i in range(3)]
-            await asyncio.wait_for(asyncio.gather(*calls), 2)
+            await asyncio.wait_for(asyncio.gather(*calls), DEADLINE_S)
         return [len(each) for each in await asyncio.gather(*(client.aio.zeros(i) for i in (1, 2)))]
 
     assert asyncio.run(main()) == [1, 2]
 
 
-def test_an_event_of_an_earlier_connection_does_not_end_the_next_one(
+def test_an_event_of_an_earlier_connection_ends_no_other(
     serve, connect, unix_address, gate
 ) -> None:
     begun = threading.Semaphore(0)
@@ -134,7 +82,7 @@ def test_an_event_of_an_earlier_connection_does_not_end_the_next_one(
 
     async def main() -> bool:
         loop = asyncio.get_running_loop()
-        call = asyncio.ensure_future(_await(client.aio.wait()))
+        call = asyncio.ensure_future(awaited(client.aio.wait()))
         await loop.run_in_executor(None, begun.acquire)
         (pipeline,) = client._channel.connections._loop_pipelines.values()
         late_event = partial(*_reading(loop, pipeline.reader._watched))
@@ -147,10 +95,6 @@ def test_an_event_of_an_earlier_connection_does_not_end_the_next_one(
         return await call
 
     assert asyncio.run(main())
-
-
-async def _await(call: Any) -> Any:
-    return await call
 
 
 def _reading(loop: Any, fd: int) -> tuple[Any, ...]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-import time
 from collections.abc import AsyncIterator
 from concurrent.futures import CancelledError
+from typing import Any
 
 import pytest
 
 from launchpad import courier
 from launchpad.courier.server.event_loop import EventLoop
-from tests.courier.conftest import DEADLINE_S
+from tests.courier.conftest import DEADLINE_S, in_background
 from tests.waiting import until
 
 
@@ -28,80 +28,51 @@ async def fail() -> None:
 
 
 @pytest.mark.every_transport
-def test_a_coroutine_method_is_called_like_any_other(serve, connect, address) -> None:
-    serve(address, add=add)
+def test_a_coroutine_method_is_called_and_raises_like_any_other(client_of) -> None:
+    client = client_of(add=add, fail=fail)
 
-    assert connect(address).add(1, b=2) == 3
-
-
-def test_what_a_coroutine_raises_arrives_as_its_own_type(serve, connect, address) -> None:
-    serve(address, fail=fail)
-
+    assert client.add(1, b=2) == 3
     with pytest.raises(LookupError, match="not there"):
-        connect(address).fail()
+        client.fail()
 
 
-def test_futures_of_coroutines_run_side_by_side_on_one_thread(serve, connect, address) -> None:
-    threads: set[int] = set()
-    arrived: list[asyncio.Event] = []
+class AsyncGate:
+    """Coroutines wait for it, and any thread opens it."""
 
-    async def meet(n: int) -> int:
-        threads.add(threading.get_ident())
-        arrived.append(asyncio.Event())
-        if len(arrived) == n:
-            for event in arrived:
-                event.set()
-        await arrived[-1].wait()
-        return len(arrived)
+    def __init__(self) -> None:
+        self.waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        self.threads: set[int] = set()
 
-    serve(address, size=2, meet=meet)
-    client = connect(address)
-
-    futures = [client.futures.meet(100) for _ in range(100)]
-
-    assert {future.result(10) for future in futures} == {100}
-    assert len(threads) == 1
-
-
-def test_many_clients_may_wait_for_coroutines_without_a_thread_each(serve, connect, address):
-    opened: list[asyncio.Event] = []
-    loops: list[asyncio.AbstractEventLoop] = []
-
-    async def wait() -> str:
-        loops.append(asyncio.get_running_loop())
-        opened.append(asyncio.Event())
-        await opened[-1].wait()
+    async def wait(self) -> str:
+        self.threads.add(threading.get_ident())
+        event = asyncio.Event()
+        self.waiting.append((asyncio.get_running_loop(), event))
+        await event.wait()
         return "done"
 
-    def release() -> int:
-        for event in opened:
-            loops[0].call_soon_threadsafe(event.set)
-        return len(opened)
+    def open(self) -> None:
+        for loop, event in self.waiting:
+            loop.call_soon_threadsafe(event.set)
 
-    def count() -> int:
-        return len(opened)
 
-    serve(address, size=4, wait=wait, release=release, count=count)
+def test_many_clients_may_wait_for_coroutines_on_one_thread(serve, connect, address) -> None:
+    gate = AsyncGate()
+    serve(address, size=2, wait=gate.wait)
     clients = [connect(address) for _ in range(40)]
-    results: list[str] = []
-    callers = [
-        threading.Thread(target=lambda c=client: results.append(c.wait())) for client in clients
-    ]
-    for caller in callers:
-        caller.start()
-    other = connect(address)
-    until(lambda: other.count() >= 40)
-    servers = [t for t in threading.enumerate() if t.name.startswith("server-")]
-    assert other.release() == 40
-    for caller in callers:
-        caller.join(10)
 
-    assert results == ["done"] * 40
+    results = [in_background(client.wait) for client in clients]
+    results += [clients[0].futures.wait() for _ in range(100)]
+    until(lambda: len(gate.waiting) == 140)
+    servers = [t for t in threading.enumerate() if t.name.startswith("server-")]
+    gate.open()
+
+    assert [result.result(10) for result in results] == ["done"] * 140
+    assert len(gate.threads) == 1
     assert len(servers) < 30
 
 
-def test_sound_15_a_coroutine_whose_caller_was_killed_leaves_the_next_item_in_the_queue(
-    serve, connect, unix_address, python
+def test_sound_15_a_coroutine_whose_caller_is_gone_takes_no_item(
+    serve, connect, unix_address
 ) -> None:
     begun, ended = threading.Event(), threading.Event()
     items: asyncio.Queue[str] = asyncio.Queue()
@@ -113,33 +84,47 @@ def test_sound_15_a_coroutine_whose_caller_was_killed_leaves_the_next_item_in_th
         finally:
             ended.set()
 
-    async def put(item: str) -> None:
-        await items.put(item)
-
-    serve(unix_address, get=get, put=put)
-
-    source = f"from launchpad import courier; courier.Client({unix_address!r}).get()"
-    with python(source) as process:
+    serve(unix_address, get=get, put=items.put)
+    with courier.Client[Any](unix_address) as gone:
+        gone.futures.get()
         assert begun.wait(10)
-        process.kill()
-        assert ended.wait(10)
+    assert ended.wait(10)
+
     client = connect(unix_address)
     client.put("the first")
 
     assert client.get() == "the first"
 
 
+def test_a_coroutine_that_has_hardly_begun_has_its_grace(serve, connect, address) -> None:
+    gate, promised = AsyncGate(), threading.Event()
+    server = serve(address, wait=gate.wait)
+    core = server._core
+    send_when_done = core.send_when_done
+
+    def answer_late(*args: object) -> None:
+        until(lambda: core.pool._is_stopping)
+        send_when_done(*args)
+        promised.set()
+
+    core.send_when_done = answer_late
+    answer = in_background(connect(address).wait)
+    until(lambda: gate.waiting)
+
+    stopped = in_background(server.stop, 10)
+    assert promised.wait(10)
+    gate.open()
+
+    assert answer.result(10) == "done"
+    stopped.result(10)
+
+
 @pytest.mark.every_transport
-def test_a_stop_gives_coroutines_their_grace_and_then_cancels_them(serve, connect, address):
-    begun = threading.Event()
-
-    async def wait() -> None:
-        begun.set()
-        await asyncio.Event().wait()
-
-    server = serve(address, wait=wait)
+def test_a_stop_cancels_coroutines_after_their_grace(serve, connect, address) -> None:
+    gate = AsyncGate()
+    server = serve(address, wait=gate.wait)
     future = connect(address).futures.wait()
-    assert begun.wait(10)
+    until(lambda: gate.waiting)
 
     server.stop(0.05)
 
@@ -147,96 +132,20 @@ def test_a_stop_gives_coroutines_their_grace_and_then_cancels_them(serve, connec
         future.result(10)
 
 
-def test_a_coroutine_that_has_hardly_begun_when_the_stop_comes_has_its_grace_too(
-    serve, connect, address
-) -> None:
-    begun, promised, release = threading.Event(), threading.Event(), asyncio.Event()
-    loops: list[asyncio.AbstractEventLoop] = []
-
-    async def wait() -> str:
-        loops.append(asyncio.get_running_loop())
-        begun.set()
-        await release.wait()
-        return "in time"
-
-    server = serve(address, wait=wait)
-    house, promise_one = server._core, server._core.send_when_done
-
-    def answer_late(*args: object) -> None:
-        while house.pool._is_stopping is False:
-            time.sleep(0.001)
-        promise_one(*args)
-        promised.set()
-
-    house.send_when_done = answer_late
-    client = connect(address)
-    answers: list[str] = []
-    caller = threading.Thread(target=lambda: answers.append(client.wait()))
-    caller.start()
-    assert begun.wait(10)
-
-    stopper = threading.Thread(target=server.stop, args=(10,))
-    stopper.start()
-    assert promised.wait(10)
-    loops[0].call_soon_threadsafe(release.set)
-    stopper.join(10)
-    caller.join(10)
-
-    assert answers == ["in time"]
-
-
-def test_a_coroutine_that_is_done_within_the_grace_is_answered(serve, connect, address) -> None:
-    begun, release = threading.Event(), asyncio.Event()
-    loops: list[asyncio.AbstractEventLoop] = []
-
-    async def wait() -> str:
-        loops.append(asyncio.get_running_loop())
-        begun.set()
-        await release.wait()
-        return "in time"
-
-    server = serve(address, wait=wait)
-    client = connect(address)
-    answers: list[str] = []
-    caller = threading.Thread(target=lambda: answers.append(client.wait()))
-    caller.start()
-    assert begun.wait(10)
-
-    stopper = threading.Thread(target=server.stop, args=(10,))
-    stopper.start()
-    loops[0].call_soon_threadsafe(release.set)
-    stopper.join(10)
-    caller.join(10)
-
-    assert answers == ["in time"]
-
-
 LEAVES: list[type[BaseException]] = [SystemExit, KeyboardInterrupt, GeneratorExit]
 
 
-@pytest.mark.every_transport
 @pytest.mark.parametrize("leave", LEAVES)
-def test_sound_12_what_would_end_a_process_is_a_failure_of_one_call(
-    serve, connect, address, leave
-) -> None:
-    entered = threading.Event()
-    goes_on: list[asyncio.Event] = []
+def test_sound_12_what_would_end_a_process_is_a_failure_of_one_call(client_of, leave) -> None:
+    gate = AsyncGate()
 
     async def raise_it() -> None:
-        goes_on[0].set()
+        gate.open()
         raise leave
 
-    async def wait() -> str:
-        goes_on.append(asyncio.Event())
-        entered.set()
-        await goes_on[0].wait()
-        await asyncio.sleep(0)
-        return "done"
-
-    serve(address, raise_it=raise_it, wait=wait, add=add)
-    client = connect(address, call_timeout=60)
+    client = client_of(raise_it=raise_it, wait=gate.wait, add=add, call_timeout=60)
     waiting = client.futures.wait()
-    assert entered.wait(60)
+    until(lambda: gate.waiting)
 
     with pytest.raises(courier.RemoteError) as caught:
         client.raise_it()
@@ -246,9 +155,7 @@ def test_sound_12_what_would_end_a_process_is_a_failure_of_one_call(
     assert client.add(1, 2) == 3
 
 
-def test_sound_12_a_task_of_a_method_does_not_end_the_loop_either(
-    serve, connect, unix_address
-) -> None:
+def test_sound_12_a_task_of_a_method_does_not_end_the_loop_either(client_of) -> None:
     async def leave() -> None:
         raise SystemExit(3)
 
@@ -258,23 +165,19 @@ def test_sound_12_a_task_of_a_method_does_not_end_the_loop_either(
         assert isinstance(task.exception(), SystemExit)
         return "begun"
 
-    serve(unix_address, begin=begin, add=add)
-    client = connect(unix_address, call_timeout=60)
+    client = client_of(begin=begin, add=add)
 
     assert client.begin() == "begun"
     assert client.add(1, 2) == 3
 
 
 @pytest.mark.parametrize("leave", LEAVES[:2])
-def test_sound_12_a_stream_ends_with_it_after_the_items_before(
-    serve, connect, unix_address, leave
-) -> None:
+def test_sound_12_a_stream_ends_with_it_after_the_items_before(client_of, leave) -> None:
     async def rows() -> AsyncIterator[int]:
         yield 1
         raise leave
 
-    serve(unix_address, rows=rows, add=add)
-    client = connect(unix_address, call_timeout=60)
+    client = client_of(rows=rows, add=add)
     found = client.rows()
 
     assert next(found) == 1
@@ -283,9 +186,7 @@ def test_sound_12_a_stream_ends_with_it_after_the_items_before(
     assert client.add(1, 2) == 3
 
 
-def test_sound_12_leaving_while_a_stream_is_closed_is_shown_and_ends_nothing(
-    serve, connect, unix_address, monkeypatch
-) -> None:
+def test_sound_12_leaving_while_a_stream_is_closed_is_only_shown(client_of, monkeypatch) -> None:
     shown: queue.Queue[threading.ExceptHookArgs] = queue.Queue()
     monkeypatch.setattr(threading, "excepthook", shown.put)
 
@@ -296,8 +197,7 @@ def test_sound_12_leaving_while_a_stream_is_closed_is_shown_and_ends_nothing(
         finally:
             raise SystemExit(3)
 
-    serve(unix_address, rows=rows, add=add)
-    client = connect(unix_address, call_timeout=60)
+    client = client_of(rows=rows, add=add)
 
     with client.rows() as found:
         assert next(found) == 1

@@ -6,12 +6,12 @@ import contextlib
 import datetime
 import gc
 import inspect
+import pickle
 import threading
 import time
 import weakref
-from collections import Counter
-from concurrent.futures import CancelledError, ThreadPoolExecutor
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from concurrent.futures import CancelledError
 from typing import Any
 
 import cloudpickle
@@ -22,8 +22,8 @@ import launchpad as lp
 from launchpad import courier
 from launchpad.courier.batching import queue as batch_queue
 from launchpad.courier.call_stack import current_call
+from tests.courier.conftest import exit_code_of_child, in_background
 
-REPOSITORY = Path(__file__).parent.parent.parent
 NEVER_S = 600.0  # a timeout that no test reaches: only a full batch is run
 
 
@@ -55,17 +55,46 @@ class Doubler:
         return x * 2
 
 
-def call_side_by_side(fn: Any, arguments: list[Any]) -> list[Any]:
-    """Each call in a thread of its own; what it returned or raised."""
-
-    def call(argument: Any) -> Any:
+def outcomes(calls: list[Any]) -> list[Any]:
+    """What each of these calls returned or raised."""
+    assert all(call.wait(20) for call in calls)
+    found = []
+    for call in calls:
         try:
-            return fn(argument)
-        except Exception as error:
-            return error
+            found.append(call.result())
+        except BaseException as error:
+            found.append(error)
+    return found
 
-    with ThreadPoolExecutor(len(arguments)) as pool:
-        return list(pool.map(call, arguments))
+
+def call_with_each(fn: Any, arguments: Iterable[Any]) -> list[Any]:
+    """What calls with these arguments, made at once, returned or raised."""
+    return outcomes([fn.courier_promise(argument) for argument in arguments])
+
+
+Hold = Callable[[int, float], tuple[Any, list[Any]]]
+
+
+@pytest.fixture
+def hold(gate: threading.Event) -> Hold:
+    """A method with its first batch, of a call with 0, under way until the gate opens; and its batches."""
+
+    def start(size: int, timeout: float) -> tuple[Any, list[Any]]:
+        begun = threading.Event()
+        batches: list[Any] = []
+
+        @lp.batched_handler(size, timeout=timeout)
+        def method(x: Any) -> Any:
+            batches.append(x.tolist())
+            begun.set()
+            gate.wait(20)
+            return x
+
+        method.courier_promise(0)
+        assert begun.wait(20)
+        return method, batches
+
+    return start
 
 
 # --- answers -------------------------------------------------------------------------------------
@@ -77,7 +106,7 @@ def test_calls_are_answered_together_and_each_gets_its_own_result(serve, connect
     server.bind_object(doubler)
     client = connect(address)
 
-    futures = [client.futures.double(np.full(3, i, np.float32)) for i in range(8)]
+    futures = [client.futures.double(x=np.full(3, i, np.float32)) for i in range(8)]
     results = [future.result(20) for future in futures]
 
     assert [batch.shape for batch in doubler.batches] == [(4, 3), (4, 3)]
@@ -85,46 +114,11 @@ def test_calls_are_answered_together_and_each_gets_its_own_result(serve, connect
     assert [result.tolist() for result in results] == [[2.0 * i] * 3 for i in range(8)]
 
 
-@pytest.mark.every_transport
-def test_calls_of_many_clients_meet_in_one_batch(serve, connect, address) -> None:
-    doubler = Doubler()
-    serve(address, double=doubler.double)
-    clients = [connect(address) for _ in range(4)]
+def test_a_batch_that_does_not_fill_is_run_when_the_time_of_its_first_call_has_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batch_queue, "IDLE_S", 0.3)
 
-    results = call_side_by_side(lambda i: clients[i].double(i), list(range(4)))
-
-    assert results == [0, 2, 4, 6]
-    assert [sorted(batch) for batch in doubler.batches] == [[0, 1, 2, 3]]
-
-
-def test_a_list_in_the_result_has_an_item_for_each_caller(serve, connect, address) -> None:
-    @lp.batched_handler(2, timeout=NEVER_S)
-    def greet(names: list[str], *, loudly: Any) -> Any:
-        words = [n.upper() if it else n for n, it in zip(names, loudly, strict=True)]
-        return words, {"lengths": np.array([len(name) for name in names]), "note": None}
-
-    serve(address, greet=greet)
-    client = connect(address)
-
-    futures = [client.futures.greet(name, loudly=name == "bo") for name in ("ada", "bo")]
-
-    assert [future.result(20) for future in futures] == [
-        ("ada", {"lengths": 3, "note": None}),
-        ("BO", {"lengths": 2, "note": None}),
-    ]
-
-
-def test_a_batch_that_does_not_fill_is_run_when_its_time_has_come(serve, connect, address) -> None:
-    doubler = Doubler()
-    serve(address, soon=doubler.soon)
-
-    result = connect(address).soon(3)
-
-    assert result == 6
-    assert [batch.shape for batch in doubler.batches] == [(1,)]
-
-
-def test_the_time_starts_with_the_first_call_of_a_batch() -> None:
     @lp.batched_handler(2, timeout=0.05)
     def when(x: Any) -> Any:
         return np.full(len(x), time.monotonic())
@@ -133,9 +127,7 @@ def test_the_time_starts_with_the_first_call_of_a_batch() -> None:
     time.sleep(0.1)  # longer than the timeout: that of the last batch must not count
     began = time.monotonic()
 
-    ran = when(1)
-
-    assert ran - began >= 0.05
+    assert when(1) - began >= 0.05
 
 
 def test_the_timeout_may_be_a_timedelta() -> None:
@@ -144,105 +136,76 @@ def test_the_timeout_may_be_a_timedelta() -> None:
     assert handler(lambda x: x + 1)(1) == 2
 
 
-def test_without_a_timeout_a_batch_is_what_came_while_the_last_one_ran(gate) -> None:
-    begun = threading.Event()
-
-    @lp.batched_handler(8, timeout=0)
-    def count(x: Any) -> Any:
-        begun.set()
-        gate.wait(20)
-        return [len(x)] * len(x)
-
-    first = count.courier_promise(0)
-    assert begun.wait(20)
-    others = [count.courier_promise(i) for i in range(3)]
+def test_without_a_timeout_a_batch_is_what_came_meanwhile(
+    hold: Hold, gate: threading.Event
+) -> None:
+    method, batches = hold(8, 0)
+    calls = [method.courier_promise(i) for i in (1, 2, 3)]
     gate.set()
 
-    assert all(later.wait(20) for later in (first, *others))
-    assert [later.result() for later in (first, *others)] == [1, 3, 3, 3]
+    assert outcomes(calls) == [1, 2, 3]
+    assert batches == [[0], [1, 2, 3]]
 
 
-def test_a_short_batch_is_padded_for_methods_that_know_one_shape_only(
-    serve, connect, address
-) -> None:
+def test_batches_fill_up_while_all_threads_are_busy(hold: Hold, gate: threading.Event) -> None:
+    method, batches = hold(4, 0.001)
+    calls = [method.courier_promise(i) for i in range(8)]
+    gate.set()
+
+    assert outcomes(calls) == list(range(8))
+    assert batches == [[0], [0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_a_short_batch_is_padded_for_methods_that_know_one_shape_only() -> None:
     doubler = Doubler()
-    serve(address, padded=doubler.padded)
 
-    result = connect(address).padded(np.arange(2))
-
-    assert result.tolist() == [0, 2]
+    assert doubler.padded(np.arange(2)).tolist() == [0, 2]
     assert [batch.tolist() for batch in doubler.batches] == [[[0, 1]] * 4]
 
 
-def test_nothing_is_stacked_for_a_method_without_arguments(serve, connect, address) -> None:
-    serve(address, answer=lp.batched_handler(2, timeout=NEVER_S)(lambda: ["a", "b"]))
-    client = connect(address)
+def test_nothing_is_stacked_for_a_method_without_arguments() -> None:
+    answer: Any = lp.batched_handler(2, timeout=NEVER_S)(lambda: ["a", "b"])
 
-    futures = [client.futures.answer() for _ in range(2)]
-
-    assert sorted(future.result(20) for future in futures) == ["a", "b"]
+    assert outcomes([answer.courier_promise() for _ in range(2)]) == ["a", "b"]
 
 
 # --- threads -------------------------------------------------------------------------------------
 
 
-def test_more_callers_than_server_threads_do_not_deadlock(serve, connect, address) -> None:
+def test_more_clients_than_server_threads_meet_in_one_batch(serve, connect, address) -> None:
     @lp.batched_handler(64, timeout=NEVER_S)
     def total(x: Any) -> Any:
         return np.full(len(x), x.sum())
 
     serve(address, size=1, name="small", total=total, echo=lambda x: x)
-    clients = [connect(address) for _ in range(64)]
-    results: list[int] = []
-    callers = [
-        threading.Thread(target=lambda c=client: results.append(c.total(1))) for client in clients
-    ]
+    *clients, last = [connect(address) for _ in range(64)]
 
-    for caller in callers[:-1]:
-        caller.start()
-    echoed = clients[-1].echo("in between")
+    results = [in_background(client.total, 1) for client in clients]
+    echoed = last.echo("in between")
     n_threads = sum(thread.name.startswith("small-") for thread in threading.enumerate())
-    callers[-1].start()
-    for caller in callers:
-        caller.join(20)
+    results.append(in_background(last.total, 1))
 
+    assert [result.result(20) for result in results] == [64] * 64
     assert echoed == "in between"
     assert n_threads < 32  # far fewer than there are calls that wait
-    assert results == [64] * 64
 
 
-def test_as_many_batches_run_side_by_side_as_allowed_and_no_more() -> None:
-    barrier = threading.Barrier(3)
+@pytest.mark.parametrize("n", [1, 3])
+def test_as_many_batches_run_side_by_side_as_allowed_and_no_more(n: int) -> None:
+    barrier = threading.Barrier(n)
     running, most = [], []
 
-    @lp.batched_handler(2, max_parallelism=3, timeout=NEVER_S)
+    @lp.batched_handler(2, max_parallelism=n, timeout=NEVER_S)
     def meet(x: Any) -> Any:
         running.append(1)
         most.append(len(running))
+        time.sleep(0.001)
         barrier.wait(20)
         running.pop()
         return x
 
-    laters = [meet.courier_promise(i) for i in range(12)]
-
-    assert all(later.wait(20) for later in laters)
-    assert [later.result() for later in laters] == list(range(12))
-    assert max(most) == 3
-
-
-def test_a_method_runs_one_batch_at_a_time_unless_told_otherwise() -> None:
-    lock = threading.Lock()
-
-    @lp.batched_handler(2, timeout=NEVER_S)
-    def alone(x: Any) -> Any:
-        assert lock.acquire(blocking=False)
-        time.sleep(0.001)
-        lock.release()
-        return x
-
-    results = call_side_by_side(alone, list(range(20)))
-
-    assert results == list(range(20))
+    assert call_with_each(meet, range(12)) == list(range(12))
+    assert max(most) == n
 
 
 def test_no_call_is_lost_or_answered_twice_under_load() -> None:
@@ -251,11 +214,12 @@ def test_no_call_is_lost_or_answered_twice_under_load() -> None:
         return -x
 
     def call_often(start: int) -> list[int]:
-        return [negate(i) for i in range(start, start + 300)]
+        return [negate(i) for i in range(start, start + 100)]
 
-    results = call_side_by_side(call_often, [1000 * i for i in range(8)])
+    results = [in_background(call_often, 100 * i) for i in range(8)]
 
-    assert results == [[-i for i in range(1000 * j, 1000 * j + 300)] for j in range(8)]
+    found = [value for result in results for value in result.result(60)]
+    assert found == [-i for i in range(800)]
 
 
 def test_threads_end_when_there_is_nothing_to_do() -> None:
@@ -271,22 +235,17 @@ def test_threads_end_when_there_is_nothing_to_do() -> None:
     assert doubler.soon(2) == 4  # and another one is started when it is needed
 
 
-def test_nothing_of_one_callers_context_reaches_a_batch(serve, connect, unix_address) -> None:
-    seen: list[Any] = []
-
+def test_nothing_of_one_callers_context_reaches_a_batch(client_of) -> None:
     @lp.batched_handler(1)
-    def look(x: Any) -> Any:
-        seen.append(current_call.get())
-        return x
+    def look(x: Any) -> list[Any]:
+        return [current_call.get()]
 
-    serve(unix_address, look=look, plain=lambda: seen.append(current_call.get()))
-    client = connect(unix_address, call_timeout=20.0)
+    client = client_of(
+        look=look, has_context=lambda: current_call.get() is not None, call_timeout=20.0
+    )
 
-    client.plain()
-    client.look(1)
-
-    assert seen[0] is not None
-    assert seen[1] is None
+    assert client.has_context()
+    assert client.look(1) is None
 
 
 def test_the_thread_belongs_to_the_worker_that_serves() -> None:
@@ -316,56 +275,43 @@ def test_a_call_from_within_its_own_batch_is_refused_for_it_would_wait_for_ever(
         recursive(1)
 
 
-def test_a_forked_child_starts_threads_of_its_own(python) -> None:
-    source = f"""
-import os, sys, warnings; sys.path.insert(0, {str(REPOSITORY)!r})
-warnings.simplefilter("ignore")
-import launchpad as lp
-@lp.batched_handler(2, timeout=0.001)
-def double(x):
-    return x * 2
-assert double(1) == 2
-pid = os.fork()
-assert double(2) == 4
-if pid == 0:
-    os._exit(0)
-print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-"""
+def test_a_forked_child_starts_threads_of_its_own() -> None:
+    doubler = Doubler()
+    doubler.soon(1)
 
-    with python(source) as process:
-        output, _ = process.communicate(timeout=20)
-
-    assert output == "0\n"
+    assert exit_code_of_child(lambda: int(doubler.soon(2))) == 4
+    assert doubler.soon(2) == 4
 
 
 # --- failures ------------------------------------------------------------------------------------
 
 
-def test_a_call_that_differs_from_the_others_fails_alone(serve, connect, address) -> None:
+ENDLESS: dict[str, Any] = {}
+ENDLESS["self"] = ENDLESS
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "kind", "words"),
+    [
+        (("a",), {}, ValueError, r"args\[0\]: .* type int expected, .* str given.*3 of the 4"),
+        ((), {"x": 3}, ValueError, "args: a tuple of 1 expected, a tuple of 0 given"),
+        ((ENDLESS,), {}, RecursionError, "maximum recursion"),
+    ],
+    ids=["another type", "by name", "cannot be looked into"],
+)
+def test_a_call_that_differs_from_the_others_fails_alone_though_it_came_first(
+    args: tuple[Any, ...], kwargs: dict[str, Any], kind: type[Exception], words: str
+) -> None:
     doubler = Doubler()
-    serve(address, double=doubler.double)
-    client = connect(address)
 
-    futures = [client.futures.double(np.zeros(3)) for _ in range(3)]
-    odd_one = client.futures.double(np.zeros(4))
+    calls = [doubler.double.courier_promise(*args, **kwargs)]
+    calls += [doubler.double.courier_promise(i) for i in range(3)]
+    odd_one, *others = outcomes(calls)
 
-    with pytest.raises(
-        ValueError, match=r"args\[0\]: .*\(3,\) expected, .*\(4,\) given.*3 of the 4"
-    ):
-        odd_one.result(20)
-    assert [future.result(20).shape for future in futures] == [(3,)] * 3
-    assert [batch.shape for batch in doubler.batches] == [(3, 3)]
-
-
-def test_the_largest_group_wins_though_an_odd_one_came_first() -> None:
-    doubler = Doubler()
-
-    laters = [doubler.double.courier_promise(each) for each in ("a", 1, 2, 3)]
-    _ = [later.wait(20) for later in laters]
-
-    with pytest.raises(ValueError, match="type str given"):
-        laters[0].result()
-    assert [later.result() for later in laters[1:]] == [2, 4, 6]
+    with pytest.raises(kind, match=words):
+        raise odd_one
+    assert others == [0, 2, 4]
+    assert [batch.shape for batch in doubler.batches] == [(3,)]
 
 
 def test_of_two_equal_groups_the_one_wins_that_is_like_the_batch_before() -> None:
@@ -373,53 +319,26 @@ def test_of_two_equal_groups_the_one_wins_that_is_like_the_batch_before() -> Non
     def double(x: Any) -> Any:
         return x * 2
 
-    before = [double.courier_promise(i) for i in range(2)]
-    odd_one, good = double.courier_promise("a"), double.courier_promise(3)
-    _ = [later.wait(20) for later in (*before, odd_one, good)]
+    *_, odd_one, good = call_with_each(double, [0, 1, "a", 3])
 
-    assert good.result() == 6
+    assert good == 6
     with pytest.raises(ValueError, match="type int expected"):
-        odd_one.result()
+        raise odd_one
 
 
-def test_arguments_given_in_another_way_are_a_difference_too() -> None:
-    doubler = Doubler()
+def test_a_batch_that_raises_is_not_repeated_and_all_callers_get_it_with_a_note() -> None:
+    runs: list[int] = []
 
-    laters = [doubler.double.courier_promise(i) for i in range(3)]
-    laters.append(doubler.double.courier_promise(x=3))
-    _ = [later.wait(20) for later in laters]
-
-    with pytest.raises(ValueError, match="args: a tuple of 1 expected, a tuple of 0 given"):
-        laters[3].result()
-
-
-def test_a_call_whose_arguments_cannot_be_looked_into_fails_alone() -> None:
-    doubler = Doubler()
-    endless: dict[str, Any] = {}
-    endless["self"] = endless
-
-    laters = [doubler.double.courier_promise(each) for each in (endless, 1, 2, 3)]
-    _ = [later.wait(20) for later in laters]
-
-    with pytest.raises(RecursionError):
-        laters[0].result()
-    assert [later.result() for later in laters[1:]] == [2, 4, 6]
-
-
-def test_when_the_method_raises_all_callers_get_it_with_a_note(serve, connect, address) -> None:
     @lp.batched_handler(3, timeout=NEVER_S)
     def fail(x: Any) -> Any:
+        runs.append(len(x))
         raise LookupError("not there")
 
-    serve(address, fail=fail)
-    client = connect(address)
+    errors = call_with_each(fail, range(3))
 
-    futures = [client.futures.fail(i) for i in range(3)]
-
-    for future in futures:
-        with pytest.raises(LookupError, match="not there") as caught:
-            future.result(20)
-        assert "raised for a batch of 3 requests" in caught.value.__notes__[0]
+    assert [repr(error) for error in errors] == ["LookupError('not there')"] * 3
+    assert "raised for a batch of 3 requests" in errors[0].__notes__[0]
+    assert runs == [3]
 
 
 @pytest.mark.parametrize("is_outside", [True, False])
@@ -432,14 +351,11 @@ def test_an_idempotent_batch_is_repeated_so_that_only_the_bad_fail(is_outside: b
             raise ZeroDivisionError("0 has no inverse")
         return 1 / x
 
-    def idempotent(fn: Any) -> Any:
-        fn.courier_idempotent = True
-        return fn
+    batched = lp.batched_handler(4, timeout=NEVER_S)
+    inner, outer = (batched, courier.idempotent) if is_outside else (courier.idempotent, batched)
+    inverted = outer(inner(invert))
 
-    handler = lp.batched_handler(4, timeout=NEVER_S)
-    inverted = idempotent(handler(invert)) if is_outside else handler(idempotent(invert))
-
-    results = call_side_by_side(inverted, [1, 2, 0, 4])
+    results = call_with_each(inverted, [1, 2, 0, 4])
 
     assert results[:2] + results[3:] == [1.0, 0.5, 0.25]
     assert isinstance(results[2], ZeroDivisionError)
@@ -447,29 +363,12 @@ def test_an_idempotent_batch_is_repeated_so_that_only_the_bad_fail(is_outside: b
     assert sizes == [4, 1, 1, 1, 1]
 
 
-def test_a_batch_that_is_not_idempotent_is_never_repeated() -> None:
-    runs: list[int] = []
+def test_a_result_of_another_length_is_an_error_for_all() -> None:
+    short: Any = lp.batched_handler(3, timeout=NEVER_S)(lambda x: x[:2])
 
-    @lp.batched_handler(2, timeout=NEVER_S)
-    def fail(x: Any) -> Any:
-        runs.append(len(x))
-        raise LookupError
-
-    results = call_side_by_side(fail, [1, 2])
-
-    assert [type(each) for each in results] == [LookupError, LookupError]
-    assert runs == [2]
-
-
-def test_a_result_of_another_length_is_an_error_for_all(serve, connect, address) -> None:
-    serve(address, short=lp.batched_handler(3, timeout=NEVER_S)(lambda x: x[:2]))
-    client = connect(address)
-
-    futures = [client.futures.short(i) for i in range(3)]
-
-    for future in futures:
+    for error in call_with_each(short, range(3)):
         with pytest.raises(ValueError, match=r"shape \(2,\), where one item for each of 3"):
-            future.result(20)
+            raise error
 
 
 def test_a_method_that_exits_does_not_take_its_thread_along() -> None:
@@ -484,29 +383,19 @@ def test_a_method_that_exits_does_not_take_its_thread_along() -> None:
     assert leave(1) == 1
 
 
-def test_a_cancelled_call_does_not_reach_the_method(gate) -> None:
-    begun = threading.Event()
-    batches: list[Any] = []
-
-    @lp.batched_handler(2, timeout=0.001)
-    def record(x: Any) -> Any:
-        batches.append(x.tolist())
-        begun.set()
-        gate.wait(20)
-        return x
-
-    laters = [record.courier_promise(0)]
-    assert begun.wait(20)
-    laters += [record.courier_promise(i) for i in (1, 2, 3)]
-    is_cancelled = laters[2].cancel()
+def test_a_cancelled_call_does_not_reach_the_method(hold: Hold, gate: threading.Event) -> None:
+    method, batches = hold(2, 0.001)
+    calls = [method.courier_promise(i) for i in (1, 2, 3)]
+    is_cancelled = calls[1].cancel()
     gate.set()
-    _ = [later.wait(20) for later in laters]
+
+    first, cancelled, last = outcomes(calls)
 
     assert is_cancelled
-    with pytest.raises(CancelledError):
-        laters[2].result()
+    assert isinstance(cancelled, CancelledError)
+    assert (first, last) == (1, 3)
     assert batches == [[0], [1, 3]]
-    assert not laters[0].cancel()
+    assert not calls[0].cancel()
 
 
 def test_an_exception_keeps_no_arguments_alive_once_it_is_gone() -> None:
@@ -538,33 +427,22 @@ def test_an_exception_keeps_no_arguments_alive_once_it_is_gone() -> None:
 # --- where it is written -------------------------------------------------------------------------
 
 
-def test_each_object_has_batches_of_its_own() -> None:
-    one, other = Doubler(), Doubler()
+def test_each_object_has_batches_of_its_own_even_if_it_is_not_hashable() -> None:
+    class Equal(Doubler):
+        __hash__ = None  # type: ignore[assignment]
 
-    laters = [each.double.courier_promise(i) for i in range(4) for each in (one, other)]
-    _ = [later.wait(20) for later in laters]
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Equal)
+
+    one, other = Equal(), Equal()
+
+    outcomes([each.double.courier_promise(i) for i in range(4) for each in (one, other)])
 
     assert [batch.tolist() for batch in one.batches] == [[0, 1, 2, 3]]
     assert [batch.tolist() for batch in other.batches] == [[0, 1, 2, 3]]
 
 
-def test_an_object_is_not_kept_alive_by_its_batches() -> None:
-    doubler = Doubler()
-    doubler.soon(1)
-    reference = weakref.ref(doubler)
-
-    del doubler
-    for thread in threading.enumerate():
-        if thread.name.startswith("batch-"):
-            thread.join(20)
-    gc.collect()
-
-    assert reference() is None
-
-
-def test_a_thread_that_waits_for_more_keeps_no_object_alive(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_thread_that_waits_keeps_no_object_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_queue, "IDLE_S", 1.0)
     doubler = Doubler()
     doubler.soon(1)
@@ -577,19 +455,6 @@ def test_a_thread_that_waits_for_more_keeps_no_object_alive(
 
     assert thread.is_alive()
     assert reference() is None
-
-
-def test_an_object_need_not_be_hashable() -> None:
-    class Equal(Doubler):
-        __hash__ = None  # type: ignore[assignment]
-
-        def __eq__(self, other: object) -> bool:
-            return isinstance(other, Equal)
-
-    one, other = Equal(), Equal()
-
-    assert (one.soon(1), other.soon(2)) == (2, 4)
-    assert len(one.batches) == len(other.batches) == 1
 
 
 def test_a_method_is_called_through_its_class_too() -> None:
@@ -605,7 +470,7 @@ def test_a_method_is_called_through_its_class_too() -> None:
     assert super(Tripler, tripler).soon(2) == 4
 
 
-def test_a_bound_method_may_be_wrapped_in_the_constructor(serve, connect, address) -> None:
+def test_methods_wrapped_in_the_constructor_are_served(serve, connect, address) -> None:
     class Summer:
         def __init__(self, size: int) -> None:
             self.add = lp.batched_handler(size, timeout=NEVER_S)(self.add)
@@ -613,29 +478,20 @@ def test_a_bound_method_may_be_wrapped_in_the_constructor(serve, connect, addres
         def add(self, x: Any) -> Any:
             return x + x.sum()
 
-    server = serve(address)
-    server.bind_object(Summer(2))
-    client = connect(address)
-
-    futures = [client.futures.add(i) for i in (10, 20)]
-
-    assert courier.list_methods(client) == ["add"]
-    assert [future.result(20) for future in futures] == [40, 50]
-
-
-def test_an_object_may_be_callable_in_batches(serve, connect, address) -> None:
-    class Square:
         @lp.batched_handler(2, timeout=NEVER_S)
         def __call__(self, x: Any) -> Any:
             return x * x
 
     server = serve(address)
-    server.bind_object(Square())
+    server.bind_object(Summer(2))
     client = connect(address)
 
-    futures = [client.futures(i) for i in (3, 4)]
+    sums = [client.futures.add(i) for i in (10, 20)]
+    squares = [client.futures(i) for i in (3, 4)]
 
-    assert [future.result(20) for future in futures] == [9, 16]
+    assert courier.list_methods(client) == ["__call__", "add"]
+    assert [future.result(20) for future in sums] == [40, 50]
+    assert [future.result(20) for future in squares] == [9, 16]
 
 
 def test_a_batched_method_looks_like_what_it_was() -> None:
@@ -648,29 +504,19 @@ def test_a_batched_method_looks_like_what_it_was() -> None:
     assert "Doubler.double" in repr(doubler.double)
 
 
-def test_a_class_of_a_script_travels_with_its_batched_methods(python, tmp_path: Path) -> None:
-    def mark(fn: Any) -> Any:
-        fn.courier_idempotent = True
-        return fn
-
+def test_a_batched_method_of_a_script_travels_with_its_marks_and_without_its_threads() -> None:
     class Scripted:
-        @mark
+        @courier.idempotent
         @lp.batched_handler(2, timeout=0.001)
         def double(self, x: Any) -> Any:
             return x * 2
 
     Scripted().double(1)  # there are queues and threads now, which stay
-    (tmp_path / "class").write_bytes(cloudpickle.dumps(Scripted))
-    source = f"""
-import pickle, sys; sys.path.insert(0, {str(REPOSITORY)!r})
-copied = pickle.load(open({str(tmp_path / "class")!r}, "rb"))
-print(copied().double(2), copied.double(copied(), 3), copied().double.courier_idempotent)
-"""
 
-    with python(source) as process:
-        output, _ = process.communicate(timeout=20)
+    copied = pickle.loads(cloudpickle.dumps(vars(Scripted)["double"]))
 
-    assert output == "4 6 True\n"
+    assert copied(Scripted(), 3) == 6
+    assert copied.courier_idempotent
 
 
 def test_slots_without_weakref_are_named() -> None:
@@ -685,6 +531,14 @@ def test_slots_without_weakref_are_named() -> None:
         Slotted().m(1)
 
 
+async def coroutine(x: Any) -> Any:
+    return x
+
+
+def generator(x: Any) -> Any:
+    yield x
+
+
 @pytest.mark.parametrize(
     ("decorate", "kind", "words"),
     [
@@ -694,40 +548,10 @@ def test_slots_without_weakref_are_named() -> None:
         (lambda: lp.batched_handler(2, timeout=float("nan")), ValueError, "not nan"),
         (lambda: lp.batched_handler(lambda x: x), TypeError, "with its parentheses"),
         (lambda: lp.batched_handler(2)(3), TypeError, "decorates a function, not a int"),
+        (lambda: lp.batched_handler(2)(coroutine), TypeError, "coroutine is a generator or an a"),
+        (lambda: lp.batched_handler(2)(generator), TypeError, "generator is a generator or an a"),
     ],
 )
 def test_a_mistake_fails_at_the_line_that_makes_it(decorate: Any, kind: type, words: str) -> None:
     with pytest.raises(kind, match=words):
         decorate()
-
-
-def test_coroutines_and_generators_are_refused() -> None:
-    async def coroutine(x: Any) -> Any:
-        return x
-
-    def generator(x: Any) -> Any:
-        yield x
-
-    for fn in (coroutine, generator):
-        with pytest.raises(TypeError, match=f"{fn.__name__} is a generator or an async def"):
-            lp.batched_handler(2)(fn)
-
-
-def test_batches_fill_up_while_all_threads_are_busy(gate) -> None:
-    begun = threading.Event()
-    sizes: Counter[int] = Counter()
-
-    @lp.batched_handler(4, timeout=0.001)
-    def count(x: Any) -> Any:
-        sizes[len(x)] += 1
-        begun.set()
-        gate.wait(20)
-        return x
-
-    laters = [count.courier_promise(0)]
-    assert begun.wait(20)
-    laters += [count.courier_promise(i) for i in range(8)]
-    gate.set()
-
-    assert all(later.wait(20) for later in laters)
-    assert sizes == {1: 1, 4: 2}

@@ -7,21 +7,16 @@ import dataclasses
 import enum
 import gc
 import pickle
-import subprocess
-import sys
 import threading
 import typing
 import weakref
-from pathlib import Path
 from typing import Any
 
 import cloudpickle
 import pytest
 
 from launchpad.courier.codec import by_value
-from tests.courier.conftest import begin_source
-
-ROOT = Path(__file__).parents[2]
+from tests.courier.conftest import begin_source, run_python
 
 
 def a_class() -> Any:
@@ -40,16 +35,13 @@ def copied(value: object) -> Any:
     return pickle.loads(by_value.dumps(value, 5, lambda _: True))
 
 
-def printed_elsewhere(reader: str, folder: Path) -> str:
-    """What this code prints in a process of its own, in the folder."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{reader}"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout
+def printed_elsewhere(reader: str, *values: object) -> str:
+    """What this code prints in a process of its own, with the values as `bodies`."""
+    bodies = [by_value.dumps(value, 5, lambda _: True) for value in values]
+    source = f"{begin_source()}import pickle\nbodies = {bodies!r}\n{reader}"
+    with run_python(source) as process:
+        output, _ = process.communicate(timeout=60)
+    return output
 
 
 def test_a_class_that_comes_home_is_itself_and_keeps_what_was_changed() -> None:
@@ -64,34 +56,33 @@ def test_a_class_that_comes_home_is_itself_and_keeps_what_was_changed() -> None:
     assert (message.count, message.method) == (5, method)
 
 
-def test_an_enum_travels_by_value() -> None:
+def test_an_enum_and_a_named_tuple_travel_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Named, "__module__", "__main__")  # or it would travel by name
     color = enum.Enum("color", {"RED": 1}, module="__main__")
 
     assert copied(color.RED) is color.RED  # type: ignore[attr-defined]
+    assert copied(Named(1)) == (1,)
 
 
-def test_a_class_is_whole_where_it_arrives_first_and_later_copies_change_nothing(
-    short_directory: Path,
-) -> None:
+class Named(typing.NamedTuple):
+    a: int
+
+
+def test_a_class_is_whole_where_it_arrives_first_and_later_copies_change_nothing() -> None:
     message = a_class()
-    for i in range(2):
-        (short_directory / str(i)).write_bytes(by_value.dumps(message(), 5, lambda _: True))
     reader = """
-import pickle
-first = pickle.load(open("0", "rb"))
+first = pickle.loads(bodies[0])
 type(first).count += 1
-second = pickle.load(open("1", "rb"))
+second = pickle.loads(bodies[1])
 print(type(first) is type(second), second.count, first.method())
 """
 
-    printed = printed_elsewhere(reader, short_directory)
-
-    assert printed == "True 1 1\n"
+    assert printed_elsewhere(reader, message(), message()) == "True 1 1\n"
 
 
-def test_sound_pass_2_instances_of_a_class_with_slots_come_back_from_where_it_travelled_to(
-    short_directory: Path,
-) -> None:
+def test_sound_pass_2_instances_of_a_class_with_slots_come_back_from_where_it_travelled_to() -> (
+    None
+):
     @dataclasses.dataclass(slots=True)
     class Point:
         x: int
@@ -102,42 +93,32 @@ def test_sound_pass_2_instances_of_a_class_with_slots_come_back_from_where_it_tr
 
     point, below = Point(1), Below(3)
     below.z = 5
-    (short_directory / "there").write_bytes(by_value.dumps([point, below], 5, lambda _: True))
     reader = """
-import pickle
 from launchpad.courier.codec import by_value
-points = pickle.load(open("there", "rb"))
-print([hasattr(point, "__dict__") for point in points])
-open("back", "wb").write(by_value.dumps(points, 5, lambda _: True))
+points = pickle.loads(bodies[0])
+assert not any(hasattr(point, "__dict__") for point in points)
+print(by_value.dumps(points, 5, lambda _: True).hex())
 """
 
-    printed = printed_elsewhere(reader, short_directory)
-    back = pickle.loads((short_directory / "back").read_bytes())
+    back = pickle.loads(bytes.fromhex(printed_elsewhere(reader, [point, below])))
 
-    assert printed == "[False, False]\n"
     assert back[0] == point
     assert (type(back[1]), back[1].z, back[1]) == (Below, 5, below)
 
 
-def test_a_class_whose_attributes_could_not_be_read_gets_them_the_next_time(
-    short_directory: Path,
-) -> None:
+def test_a_class_whose_attributes_could_not_be_read_gets_them_the_next_time() -> None:
     message = a_class()
     message.needs = Needs()
-    (short_directory / "body").write_bytes(by_value.dumps(message, 5, lambda _: True))
     reader = """
-import pickle, types
-body = open("body", "rb").read()
+import types
 try:
-    pickle.loads(body)
+    pickle.loads(bodies[0])
 except ImportError:
     sys.modules["comes_later"] = types.ModuleType("comes_later")
-print(pickle.loads(body).needs)
+print(pickle.loads(bodies[0]).needs)
 """
 
-    printed = printed_elsewhere(reader, short_directory)
-
-    assert "comes_later" in printed
+    assert "comes_later" in printed_elsewhere(reader, message)
 
 
 class Needs:
@@ -147,7 +128,7 @@ class Needs:
         return __import__, ("comes_later",)
 
 
-def test_plain_cloudpickle_is_used_should_it_keep_its_classes_elsewhere(
+def test_plain_cloudpickle_is_used_if_its_classes_are_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(by_value, "_known_classes", dict)
@@ -264,16 +245,6 @@ def test_sound_28_a_class_that_takes_no_attributes_is_pickled_each_time() -> Non
     assert type(copied(Pair())) is Pair
 
 
-class Named(typing.NamedTuple):
-    a: int
-
-
-def test_a_named_tuple_travels_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Named, "__module__", "__main__")  # or it would travel by name
-
-    assert copied(Named(1)) == (1,)
-
-
 def test_sound_28_classes_that_are_not_sent_any_more_are_forgotten() -> None:
     message = a_class()
     by_value.dumps(message(), 5)
@@ -285,9 +256,7 @@ def test_sound_28_classes_that_are_not_sent_any_more_are_forgotten() -> None:
     assert gone() is None
 
 
-def test_sound_28_what_a_class_of_the_script_drags_along_is_said_once_with_its_size(
-    unix_address, python
-) -> None:
+def test_sound_28_what_a_class_drags_along_is_said_once_with_its_size(unix_address, python) -> None:
     source = f"""{begin_source()}
 import dataclasses, logging
 logging.basicConfig(format="%(message)s", stream=sys.stdout)

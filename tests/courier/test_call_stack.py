@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from launchpad.courier import call_stack
 from launchpad.courier.call_stack import Edge
 from launchpad.courier.server.dispatcher import Dispatcher
+from tests.courier.conftest import exit_code_of_child, in_background
 
 
 class Server:
@@ -28,10 +28,9 @@ class Server:
 
 
 @contextlib.contextmanager
-def answering(*addresses: str) -> Iterator[None]:
+def answering(address: str) -> Iterator[None]:
     """Within it, this thread answers `f` of a server A. As `Dispatcher.answer` notes it."""
-    methods = Dispatcher("A", addresses[0])
-    methods.addresses = addresses
+    methods = Dispatcher("A", address)
     record = call_stack.here.record
     outer, record.innermost = record.innermost, (record.innermost, methods, None, b"f")
     yield
@@ -49,15 +48,10 @@ def test_a_call_that_waits_for_another_is_told_while_it_does() -> None:
     assert before == after == []
 
 
-def test_callers_may_wait_at_any_address_of_a_server() -> None:
-    with answering("unix:/a", "tcp:h:1"), call_stack.waiting_for(Server(), b"g"):
-        found = call_stack.edges()
-
-    assert [edge[0] for edge in found] == [("unix:/a", "f"), ("tcp:h:1", "f")]
-
-
-def test_no_call_waits_for_a_thread_that_answers_none() -> None:
+def test_no_call_waits_for_a_thread_that_answers_none_nor_for_a_server_that_is_nowhere() -> None:
     with call_stack.waiting_for(Server(), b"g"):
+        assert call_stack.edges() == []
+    with answering("unix:/a"), call_stack.waiting_for(Server(""), b"g"):
         assert call_stack.edges() == []
 
 
@@ -74,11 +68,6 @@ def test_of_calls_within_calls_each_waits_for_the_next_one() -> None:
     assert found == [("unix:/b", "unix:/c"), ("unix:/a", "unix:/b")]
 
 
-def test_a_server_that_is_nowhere_yet_is_not_waited_for() -> None:
-    with answering("unix:/a"), call_stack.waiting_for(Server(""), b"g"):
-        assert call_stack.edges() == []
-
-
 def test_a_thread_knows_its_own_and_a_process_those_of_all_threads(gate: threading.Event) -> None:
     waits = threading.Event()
 
@@ -87,48 +76,28 @@ def test_a_thread_knows_its_own_and_a_process_those_of_all_threads(gate: threadi
             waits.set()
             gate.wait()
 
-    thread = threading.Thread(target=wait)
-    thread.start()
+    thread = in_background(wait)
     waits.wait(10)
     of_all, of_this = call_stack.find_waits(), call_stack.find_waits(call_stack.here.record)
     gate.set()
-    thread.join(10)
+    thread.result(10)
 
     assert len(of_all) == 1
     assert of_this == call_stack.edges() == []
 
 
-def test_a_method_that_raises_is_not_answered_any_more() -> None:
+def test_a_call_that_fails_and_a_wait_that_is_interrupted_are_over() -> None:
     methods = Dispatcher("A", "unix:/a")
     methods.bind("f", lambda: 1 / 0)
 
     methods.answer(b"f", b"nonsense", ())
+    with pytest.raises(KeyboardInterrupt), call_stack.waiting_for(Server(), b"g"):
+        raise KeyboardInterrupt
 
     assert call_stack.here.record.innermost is None
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
-def test_a_wait_that_is_interrupted_is_over(error: type[BaseException]) -> None:
-    with pytest.raises(error), call_stack.waiting_for(Server(), b"g"):
-        raise error
-
-    assert call_stack.here.record.innermost is None
-
-
-def test_a_forked_child_has_none_of_its_parents_threads(python: Any) -> None:
-    source = """
-import os
-from launchpad.courier import call_stack
-from launchpad.courier.server.dispatcher import Dispatcher
-call_stack.here.record.innermost = (None, Dispatcher("A", "unix:/a"), None, b"f")
-class Server: address, label, own_token = "unix:/b", "B", None
-with call_stack.waiting_for(Server, b"g"):
-    print(len(call_stack.edges()), flush=True)
-    pid = os.fork()
-    if not pid:
-        print(len(call_stack.edges()), flush=True)
-        os._exit(0)
-    os.waitpid(pid, 0)
-"""
-    with python(source) as process:
-        assert process.stdout.read() == "1\n0\n"
+def test_a_forked_child_has_none_of_its_parents_threads() -> None:
+    with answering("unix:/a"), call_stack.waiting_for(Server(), b"g"):
+        assert len(call_stack.edges()) == 1
+        assert exit_code_of_child(lambda: len(call_stack.edges())) == 0

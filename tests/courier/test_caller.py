@@ -17,7 +17,7 @@ import pytest
 import launchpad as lp
 from launchpad import courier
 from launchpad.callers import Caller
-from tests.courier.conftest import DEADLINE_S, Connect, Serve
+from tests.courier.conftest import DEADLINE_S, ClientOf
 from tests.waiting import until
 
 
@@ -48,20 +48,20 @@ class Desk:
 
 
 @pytest.fixture
-def desk(address: str, serve: Serve, gate: threading.Event) -> Desk:
+def desk(address, serve, gate) -> Desk:
     made = Desk(gate)
     serve(address, wait=made.wait, wait_later=made.wait_later)
     return made
 
 
-@pytest.mark.every_transport
+@pytest.mark.parametrize("address", ["unix", "inproc"], indirect=True)
 @pytest.mark.parametrize("method", ["wait", "wait_later"])
 @pytest.mark.parametrize("why", ["it is cancelled", "its deadline has passed"])
-def test_a_caller_that_does_not_wait_for_its_future_any_more_is_gone(
-    address: str, desk: Desk, connect: Connect, gate: threading.Event, method: str, why: str
+def test_a_caller_that_waits_no_more_for_its_future_is_gone(
+    address, desk, connect, gate, method, why
 ) -> None:
     client = connect(address)
-    limited = client.with_options(timeout_s=0.5) if "deadline" in why else client
+    limited = client.with_options(timeout_s=1.0) if "deadline" in why else client
     other = getattr(client.futures, method)()
     still_waits = desk.began.get(timeout=DEADLINE_S)
 
@@ -80,13 +80,13 @@ def test_a_caller_that_does_not_wait_for_its_future_any_more_is_gone(
     assert not desk.ended.get(timeout=DEADLINE_S)
 
 
-@pytest.mark.every_transport
+@pytest.mark.parametrize("address", ["unix", "inproc"], indirect=True)
 @pytest.mark.parametrize("method", ["wait", "wait_later"])
 def test_a_caller_whose_deadline_has_passed_as_it_waited_is_gone(
-    address: str, desk: Desk, connect: Connect, method: str
+    address, desk, connect, method
 ) -> None:
     with contextlib.suppress(courier.DeadlineExceeded):  # the answer may be just in time
-        getattr(connect(address, call_timeout=0.3), method)()
+        getattr(connect(address, call_timeout=1.0), method)()
 
     assert desk.ended.get(timeout=DEADLINE_S)
 
@@ -101,11 +101,9 @@ def test_a_caller_whose_connection_has_ended_is_gone(address: str, desk: Desk, m
     assert desk.ended.get(timeout=DEADLINE_S)
 
 
-@pytest.mark.every_transport
+@pytest.mark.parametrize("address", ["unix", "inproc"], indirect=True)
 @pytest.mark.parametrize("method", ["wait", "wait_later"])
-def test_a_caller_that_is_kept_is_no_longer_that_of_a_call_and_keeps_no_connection(
-    address: str, desk: Desk, gate: threading.Event, method: str
-) -> None:
+def test_a_caller_that_is_kept_keeps_no_call_and_no_connection(address, desk, gate, method) -> None:
     gate.set()
     with courier.Client[Any](address) as client:
         getattr(client, method)()
@@ -121,34 +119,17 @@ def test_a_caller_that_is_kept_is_no_longer_that_of_a_call_and_keeps_no_connecti
     until(none_is_left)
 
 
-class Seats:
-    """Keeps who has taken one."""
-
-    def __init__(self) -> None:
-        self.taken: list[Caller] = []
-
-    def take(self) -> None:
-        self.taken.append(lp.caller())
-
-    def __getstate__(self) -> Any:
-        return self.taken
-
-    def __setstate__(self, taken: list[Caller]) -> None:
-        self.taken = taken
-
-
-def test_a_caller_can_be_saved_and_is_the_same_when_it_is_loaded(
-    address: str, serve: Serve, connect: Connect, tmp_path: Path
+def test_a_caller_that_was_saved_is_the_same_when_loaded(
+    client_of: ClientOf, tmp_path: Path
 ) -> None:
-    seats = Seats()
-    serve(address, take=seats.take)
-    connect(address).take()
+    taken: list[Caller] = []
+    client_of(take=lambda: taken.append(lp.caller())).take()
 
     with lp.testing.worker(state=tmp_path) as me:
-        me.save(seats)
+        me.save({"taken": taken})
     with lp.testing.worker(state=tmp_path, attempt=2) as me:
-        loaded = me.load()
+        loaded = me.load()["taken"]
 
-    assert loaded.taken == seats.taken
-    assert loaded.taken[0].worker.startswith("pid ")
-    assert hash(pickle.loads(pickle.dumps(seats.taken[0]))) == hash(seats.taken[0])
+    assert loaded == taken
+    assert loaded[0].worker.startswith("pid ")
+    assert hash(pickle.loads(pickle.dumps(taken[0]))) == hash(taken[0])

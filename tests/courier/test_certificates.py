@@ -6,10 +6,8 @@ import contextlib
 import os
 import pickle
 import ssl
-import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -17,8 +15,7 @@ from launchpad.courier import keyring
 from launchpad.courier.security import certificates
 from launchpad.courier.security.keyring import Credentials
 from launchpad.courier.transport import tls_context
-
-REPOSITORY = Path(__file__).parent.parent.parent
+from tests.courier.conftest import CREDENTIALS, begin_source
 
 
 @pytest.fixture(autouse=True)
@@ -27,15 +24,14 @@ def no_context_is_remembered() -> None:
 
 
 def test_every_run_has_an_authority_of_its_own() -> None:
-    one, other = certificates.make_credentials(), certificates.make_credentials()
+    other = certificates.make_credentials()
 
-    assert one.fingerprint != other.fingerprint
-    assert one.ca_pem != other.ca_pem
+    assert CREDENTIALS.fingerprint != other.fingerprint
+    assert CREDENTIALS.ca_pem != other.ca_pem
 
 
 def test_certificates_pass_the_strictest_checks_of_both_sides() -> None:
-    credentials = certificates.make_credentials()
-    client, server = (tls_context.make(credentials, is_server=each) for each in (False, True))
+    client, server = (tls_context.make(CREDENTIALS, is_server=each) for each in (False, True))
     for context in (client, server):
         context.verify_flags |= ssl.VERIFY_X509_STRICT
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -50,45 +46,36 @@ def test_certificates_pass_the_strictest_checks_of_both_sides() -> None:
     assert n_done == 2
 
 
-def test_credentials_pickle_and_compare_by_value() -> None:
-    credentials = certificates.make_credentials()
-
-    assert pickle.loads(pickle.dumps(credentials)) == credentials
-
-
 def test_the_key_is_not_in_the_repr() -> None:
-    credentials = certificates.make_credentials()
-    secret = credentials.key_pem.decode().splitlines()[1]
+    secret = CREDENTIALS.key_pem.decode().splitlines()[1]
 
-    assert secret not in repr(credentials)
-    assert credentials.fingerprint in repr(credentials)
+    assert secret not in repr(CREDENTIALS)
+    assert CREDENTIALS.fingerprint in repr(CREDENTIALS)
 
 
 def test_contexts_are_made_once_for_equal_credentials() -> None:
-    credentials = certificates.make_credentials()
-    equal = pickle.loads(pickle.dumps(credentials))
+    equal = pickle.loads(pickle.dumps(CREDENTIALS))
 
     for is_server in (False, True):
-        context = tls_context.make(credentials, is_server=is_server)
+        context = tls_context.make(CREDENTIALS, is_server=is_server)
         assert context is tls_context.make(equal, is_server=is_server)
 
 
 def test_credentials_that_do_not_fit_together_are_an_error_that_says_what_is_needed() -> None:
-    one, other = certificates.make_credentials(), certificates.make_credentials()
+    ca_pem, cert_pem, key_pem = CREDENTIALS.ca_pem, CREDENTIALS.cert_pem, CREDENTIALS.key_pem
+    other = certificates.make_credentials()
 
     for wrong in (
-        Credentials(one.ca_pem, one.cert_pem, other.key_pem),
-        Credentials(one.ca_pem, b"", b""),
-        Credentials(b"\xff", one.cert_pem, one.key_pem),
+        Credentials(ca_pem, cert_pem, other.key_pem),
+        Credentials(ca_pem, b"", b""),
+        Credentials(b"\xff", cert_pem, key_pem),
     ):
         with pytest.raises(ValueError, match="three PEM texts"):
             tls_context.make(wrong, is_server=True)
 
 
 @pytest.mark.parametrize("lacks", ["memfd_create", "/proc"])
-def test_without_files_in_memory_a_private_file_is_removed_at_once(
-    monkeypatch, tmp_path, lacks
-) -> None:
+def test_without_memfd_a_private_file_is_removed_at_once(monkeypatch, tmp_path, lacks) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     if lacks == "/proc":
         monkeypatch.setattr(os.path, "exists", lambda path: False)
@@ -98,7 +85,7 @@ def test_without_files_in_memory_a_private_file_is_removed_at_once(
     unlink = os.unlink
     monkeypatch.setattr(os, "unlink", lambda p: (modes.append(os.stat(p).st_mode), unlink(p)))
 
-    tls_context.make(certificates.make_credentials(), is_server=True)
+    tls_context.make(CREDENTIALS, is_server=True)
 
     assert [mode & 0o777 for mode in modes] == [0o600]
     assert os.listdir(tmp_path) == []
@@ -108,7 +95,7 @@ def test_without_files_in_memory_a_private_file_is_removed_at_once(
 def test_nothing_is_written_to_a_disk(monkeypatch) -> None:
     monkeypatch.setattr(tempfile, "mkstemp", lambda **_: pytest.fail("a file was made"))
 
-    tls_context.make(certificates.make_credentials(), is_server=True)
+    tls_context.make(CREDENTIALS, is_server=True)
 
 
 def test_without_the_package_it_is_said_what_to_install(monkeypatch) -> None:
@@ -118,60 +105,35 @@ def test_without_the_package_it_is_said_what_to_install(monkeypatch) -> None:
         certificates.make_credentials()
 
 
-def test_who_only_uses_credentials_needs_no_package() -> None:
-    source = f"""
-import pickle, sys
-sys.path.insert(0, {str(REPOSITORY)!r})
+def test_who_only_uses_credentials_needs_no_package(python) -> None:
+    source = f"""{begin_source()}
+import pickle
 sys.modules["cryptography"] = None
 from launchpad.courier.transport import tls_context
-credentials = pickle.load(sys.stdin.buffer)
+credentials = pickle.loads({pickle.dumps(CREDENTIALS)!r})
 tls_context.make(credentials, is_server=False), tls_context.make(credentials, is_server=True)
 """
 
-    subprocess.run(
-        [sys.executable, "-c", source],
-        input=pickle.dumps(certificates.make_credentials()),
-        check=True,
-    )
-
-
-# The keyring.
-
-
-@pytest.fixture
-def keys():
-    added = []
-
-    def add(*args) -> None:
-        keyring.add(*args)
-        added.append(args[0])
-
-    yield add
-    for prefix in added:
-        keyring.remove(prefix)
+    with python(source) as process:
+        assert process.wait(60) == 0
 
 
 def test_the_keyring_finds_credentials_by_the_longest_prefix_that_has_any(keys) -> None:
-    general, special = certificates.make_credentials(), certificates.make_credentials()
-    keys("tcp:", b"token", general)
+    special = certificates.make_credentials()
+    keys("tcp:", b"token", CREDENTIALS)
     keys("tcp:learner", b"token", special)
     keys("tcp:learner:7077", b"a token for this one address")
 
-    assert keyring.find_credentials("tcp:other:1") == general
+    assert keyring.find_credentials("tcp:other:1") == CREDENTIALS
     assert keyring.find_credentials("tcp:learner:7077") == special
     assert keyring.find("tcp:learner:7077") == b"a token for this one address"
 
 
-def test_no_credentials_are_found_where_none_were_added(keys) -> None:
+def test_no_credentials_are_found_where_none_were_added_or_they_were_removed(keys) -> None:
     keys("unix:", b"token")
-
-    assert keyring.find_credentials("unix:/s") is None
-    assert keyring.find_credentials("tcp:here:1") is None
-
-
-def test_a_removed_key_takes_its_credentials_with_it() -> None:
-    keyring.add("tcp:", b"token", certificates.make_credentials())
+    keyring.add("tcp:", b"token", CREDENTIALS)
     keyring.remove("tcp:")
 
+    assert keyring.find_credentials("unix:/s") is None
     assert keyring.find_credentials("tcp:here:1") is None
     assert keyring.find("tcp:here:1") == b""

@@ -43,9 +43,11 @@ def test_a_bomb_is_not_blown_up() -> None:
 
 
 @pytest.mark.every_transport
-def test_calls_and_results_arrive_the_same_compressed(serve, connect, address) -> None:
-    serve(address, echo=lambda value: value)
-    client = connect(address).with_options(compress=True)
+def test_calls_results_and_exceptions_arrive_the_same_compressed(client_of) -> None:
+    def fail(_: object) -> None:
+        raise ValueError("long " * 50_000)
+
+    client = client_of(echo=lambda value: value, fail=fail).with_options(compress=True)
     array = np.zeros((1000, 1000), np.float32)
 
     answer = client.echo({"array": array, "text": "x" * 100_000})
@@ -53,11 +55,12 @@ def test_calls_and_results_arrive_the_same_compressed(serve, connect, address) -
     assert np.array_equal(answer["array"], array)
     assert answer["array"].flags.writeable
     assert answer["text"] == "x" * 100_000
+    with pytest.raises(ValueError, match="long long"):
+        client.fail("x" * 100_000)
 
 
-def test_fewer_bytes_travel(serve, connect, unix_address) -> None:
-    serve(unix_address, echo=lambda value: value)
-    client = connect(unix_address)
+def test_fewer_bytes_travel(unix_client_of) -> None:
+    client = unix_client_of(echo=lambda value: value)
 
     client.with_options(compress=True).echo("x" * 1_000_000)
 
@@ -65,38 +68,18 @@ def test_fewer_bytes_travel(serve, connect, unix_address) -> None:
     assert client._channel.counts[b"echo"].bytes_in < 20_000
 
 
-def test_an_exception_with_a_long_message_arrives_compressed_too(serve, connect, address) -> None:
-    def fail(_: object) -> None:
-        raise ValueError("long " * 50_000)
+def test_too_large_a_call_is_refused_before_it_is_sent(unix_client_of) -> None:
+    client = unix_client_of(max_bytes=1 << 20, size_of=len)
 
-    serve(address, fail=fail)
+    for _ in range(2):  # also where it was not yet known what the server takes
+        with pytest.raises(courier.MessageTooLarge, match="takes 1048576 at once"):
+            client.size_of(bytes(2 << 20))
 
-    with pytest.raises(ValueError, match="long long"):
-        connect(address).with_options(compress=True).fail("x" * 100_000)
-
-
-def test_too_large_a_call_is_refused_before_it_is_sent_and_the_connection_survives(
-    serve, connect, unix_address
-) -> None:
-    server = courier.Server("small", address=unix_address, max_bytes=1 << 20)
-    server.bind("size", len)
-    server.start()
-    try:
-        client = connect(unix_address)
-
-        for _ in range(2):  # also where it was not yet known what the server takes
-            with pytest.raises(courier.MessageTooLarge, match="takes 1048576 at once"):
-                client.size(bytes(2 << 20))
-
-        assert client.size(b"next") == 4
-        assert client._channel.connections.idle_connections[0].was_used
-    finally:
-        server.stop()
+    assert client.size_of(b"next") == 4
+    assert client._channel.connections.idle_connections[0].was_used
 
 
-def test_too_large_a_result_is_an_error_and_the_connection_survives(
-    serve, connect, unix_address
-) -> None:
+def test_too_large_a_result_is_an_error_of_one_call(serve, connect, unix_address) -> None:
     serve(unix_address, make=bytes)
     client = connect(unix_address, max_bytes=1 << 20)
 

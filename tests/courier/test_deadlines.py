@@ -15,9 +15,8 @@ from launchpad.courier.client.pending_calls import DeadlineHeap
 
 @pytest.mark.every_transport
 @pytest.mark.timing
-def test_a_call_that_takes_too_long_raises_on_time(serve, connect, address, gate) -> None:
-    serve(address, name="slow", hang=gate.wait, echo=lambda value: value)
-    client = connect(address, call_timeout=0.15)
+def test_a_call_that_takes_too_long_raises_on_time(client_of, gate) -> None:
+    client = client_of(name="slow", hang=gate.wait, echo=lambda value: value, call_timeout=0.15)
     client.echo(1)
     began = time.monotonic()
 
@@ -32,36 +31,17 @@ def test_a_call_that_takes_too_long_raises_on_time(serve, connect, address, gate
 
 
 @pytest.mark.every_transport
-def test_the_late_answer_is_not_taken_for_the_next_one(serve, connect, address, gate) -> None:
-    serve(address, hang=lambda: gate.wait() and "late", echo=lambda value: value)
-    client = connect(address, call_timeout=0.5)
+def test_the_late_answer_is_not_taken_for_the_next_one(client_of, gate) -> None:
+    client = client_of(hang=lambda: gate.wait() and "late", echo=lambda value: value)
     with pytest.raises(courier.DeadlineExceeded):
-        client.hang()
+        client.with_options(timeout_s=0.2).hang()
 
     gate.set()
 
     assert [client.echo(i) for i in range(20)] == list(range(20))
 
 
-@pytest.mark.every_transport
-@pytest.mark.timing
-def test_futures_have_deadlines_too(serve, connect, address, gate) -> None:
-    serve(address, hang=gate.wait, echo=lambda value: value)
-    client = connect(address, call_timeout=0.5)
-    began = time.monotonic()
-
-    futures = [client.futures.hang() for _ in range(5)]
-    quick = client.futures.echo(1)
-
-    assert quick.result(10) == 1
-    assert all(isinstance(f.exception(10), courier.DeadlineExceeded) for f in futures)
-    assert 0.49 < time.monotonic() - began < 3
-    assert client.futures.echo(2).result(10) == 2
-
-
-def test_a_call_whose_deadline_passes_before_it_begins_is_not_begun(
-    serve, connect, unix_address, gate
-) -> None:
+def test_a_call_that_is_late_already_is_not_begun(serve, connect, unix_address, gate) -> None:
     began: list[str] = []
     entered = threading.Event()
     server = serve(
@@ -86,20 +66,18 @@ def test_a_call_whose_deadline_passes_before_it_begins_is_not_begun(
 
 
 @pytest.mark.every_transport
-def test_large_results_within_the_deadline_arrive_whole(serve, connect, address) -> None:
-    serve(address, echo=lambda value: value)
-    value = b"x" * 30_000_000
+def test_large_results_within_the_deadline_arrive_whole(client_of) -> None:
+    client = client_of(echo=lambda value: value, call_timeout=20)
+    value = b"x" * 10_000_000
 
-    returned = connect(address, call_timeout=20).echo(value)
-
-    assert returned == value
+    assert client.echo(value) == value
 
 
-def test_many_calls_each_have_the_whole_time(serve, connect, address) -> None:
-    serve(address, nap=time.sleep)
-    client = connect(address, call_timeout=0.8)
+@pytest.mark.timing
+def test_many_calls_each_have_the_whole_time(client_of) -> None:
+    client = client_of(nap=time.sleep, call_timeout=0.8)
 
-    for _ in range(5):
+    for _ in range(4):
         client.nap(0.25)
 
 
@@ -123,23 +101,11 @@ def test_a_call_made_after_the_inherited_deadline_is_not_sent(serve, connect, ad
     assert ran == [1]
 
 
-def test_deadlines_come_back_in_order_when_their_time_has_come() -> None:
-    deadlines = DeadlineHeap({1, 2, 3, 4})
-
-    were_first = [deadlines.add(at, call) for at, call in [(5.0, 1), (3.0, 2), (4.0, 3), (2.0, 4)]]
-
-    assert were_first == [True, True, False, True]
-    assert deadlines.first() == 2.0
-    assert deadlines.pop_expired(4.0) == [4, 2, 3]
-    assert deadlines.pop_expired(4.0) == []
-    assert deadlines.first() == 5.0
-
-
 def test_deadlines_of_calls_that_are_done_are_not_kept() -> None:
     open_calls: set[int] = set()
     deadlines = DeadlineHeap(open_calls)
 
-    for call in range(100_000):
+    for call in range(20_000):
         open_calls.add(call)
         deadlines.add(float(call), call)
         open_calls.discard(call - 10)
@@ -148,7 +114,6 @@ def test_deadlines_of_calls_that_are_done_are_not_kept() -> None:
     assert set(deadlines.pop_expired(1e9)) >= open_calls
 
 
-@pytest.mark.every_transport
 @pytest.mark.parametrize("timeout_s", [math.inf, 1e12])
 def test_sound_32_a_timeout_may_be_infinite(serve, connect, address, timeout_s) -> None:
     serve(address, echo=lambda value: value, rows=lambda: iter([1]), add_up=sum)

@@ -9,18 +9,17 @@ import time
 import pytest
 
 from launchpad import courier
+from tests.courier.conftest import in_background
 from tests.waiting import until
 
 
 @pytest.mark.timing
-def test_f26_when_a_server_is_killed_all_calls_in_flight_resolve_at_once(
+def test_f26_when_a_server_is_killed_all_calls_resolve_at_once(
     spawn_server, connect, socket_address
 ) -> None:
     process = spawn_server(socket_address)
     client = connect(socket_address)
-    blocked: list[Exception] = []
-    thread = threading.Thread(target=lambda: blocked.append(_error_of(client.hang)))
-    thread.start()
+    blocked = in_background(client.hang)
     until(client.n_hanging)
     futures = [client.futures.hang() for _ in range(1000)]
     until(lambda: client.n_hanging() >= 1001)
@@ -28,26 +27,17 @@ def test_f26_when_a_server_is_killed_all_calls_in_flight_resolve_at_once(
     process.kill()
     process.wait(10)
     began = time.monotonic()
-    errors = [future.exception(10) for future in futures]
-    thread.join(10)
+    errors = [future.exception(10) for future in [*futures, blocked]]
 
     assert time.monotonic() - began < 0.5
     assert {type(error) for error in errors} == {courier.OutcomeUnknown}
     assert "connection to victim" in str(errors[0])
 
 
-def _error_of(call) -> Exception:
-    with pytest.raises(courier.CourierError) as caught:
-        call()
-    return caught.value
-
-
-def test_the_supervisors_failure_check_replaces_an_unknown_outcome(
-    spawn_server, connect, socket_address
-) -> None:
-    process = spawn_server(socket_address)
+def test_the_failure_check_replaces_an_unknown_outcome(spawn_server, connect, unix_address) -> None:
+    process = spawn_server(unix_address)
     failures: list[Exception] = []
-    client = connect(socket_address, failure_check=lambda: failures[0] if failures else None)
+    client = connect(unix_address, failure_check=lambda: failures[0] if failures else None)
     future = client.futures.hang()
     until(client.n_hanging)
 
@@ -55,55 +45,26 @@ def test_the_supervisors_failure_check_replaces_an_unknown_outcome(
     process.kill()
 
     assert future.exception(10) is failures[0]
-    assert _error_of(client.hang) is failures[0]
+    with pytest.raises(courier.WorkerFailed) as caught:
+        client.hang()
+    assert caught.value is failures[0]
 
 
-def test_f27_after_a_restart_at_the_same_address_the_next_call_works(
+def test_f27_calls_made_while_a_server_is_down_and_after_its_restart_reach_its_successor(
     spawn_server, connect, socket_address
 ) -> None:
     first = spawn_server(socket_address)
     client = connect(socket_address)
-    pids = [client.pid(), client.futures.pid().result(10)]
+    before = [client.pid(), client.futures.pid().result(10)]
 
     first.kill()
     first.wait(10)
+    waiting = [in_background(client.pid), client.futures.pid()]
     second = spawn_server(socket_address)  # F18: over the dead one's socket
-    pids += [client.pid(), client.futures.pid().result(10)]
+    after = [client.pid(), client.futures.pid().result(10)]
 
-    assert pids == [first.pid, first.pid, second.pid, second.pid]
-
-
-def test_a_call_while_the_server_is_down_waits_for_its_successor(
-    spawn_server, connect, socket_address
-) -> None:
-    first = spawn_server(socket_address)
-    client = connect(socket_address)
-    client.echo(1)
-    first.kill()
-    first.wait(10)
-    answers: list[object] = []
-
-    thread = threading.Thread(target=lambda: answers.append(client.echo("waited")))
-    thread.start()
-    future = client.futures.echo("waited too")
-    spawn_server(socket_address)
-    thread.join(10)
-
-    assert answers == ["waited"]
-    assert future.result(10) == "waited too"
-
-
-@pytest.mark.every_transport
-def test_after_an_orderly_restart_the_next_call_works(serve, connect, address) -> None:
-    first = serve(address, who=lambda: "first")
-    client = connect(address)
-    answers = [client.who(), client.futures.who().result(10)]
-
-    first.stop()
-    serve(address, who=lambda: "second")
-    answers += [client.who(), client.futures.who().result(10)]
-
-    assert answers == ["first", "first", "second", "second"]
+    assert before == [first.pid] * 2
+    assert [each.result(10) for each in waiting] == after == [second.pid] * 2
 
 
 @pytest.mark.every_transport
@@ -114,69 +75,36 @@ def test_no_call_is_lost_or_run_twice_over_orderly_restarts(serve, connect, addr
     server = serve(address, m=ran.append)
     stop = threading.Event()
     made: list[int] = []
-    errors: list[BaseException] = []
 
     def work(k: int) -> None:
         for i in range(k, 10**9, 4):
             if stop.is_set():
                 return
-            try:
-                client.m(i) if k % 2 else client.futures.m(i).result(20)
-            except BaseException as error:
-                errors.append(error)
-                return
+            client.m(i) if k % 2 else client.futures.m(i).result(20)
             made.append(i)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
+    workers = [in_background(work, k) for k in range(4)]
     for _ in range(10):
         target = len(made) + 50
-        while len(made) < target and not errors:
-            time.sleep(0.001)
+        until(lambda target=target: len(made) >= target or any(w.done() for w in workers))
         server.stop(5)
         server = serve(address, m=ran.append)
     stop.set()
-    for thread in threads:
-        thread.join(20)
 
-    assert errors == []
+    assert [worker.exception(20) for worker in workers] == [None] * 4
     assert sorted(ran) == sorted(made)
 
 
-@pytest.mark.every_transport
-def test_calls_that_run_at_the_end_of_the_grace_period_are_unknown(
-    serve, connect, address, gate
-) -> None:
-    entered = threading.Semaphore(0)
-    server = serve(address, hang=lambda: entered.release() or gate.wait())
-    client = connect(address)
-    future = client.futures.hang()
-    errors: list[Exception] = []
-    thread = threading.Thread(target=lambda: errors.append(_error_of(client.hang)))
-    thread.start()
-    assert entered.acquire(timeout=10)
-    assert entered.acquire(timeout=10)
-
-    server.stop(grace_s=0.05)
-    thread.join(10)
-
-    assert isinstance(errors[0], courier.OutcomeUnknown)
-    assert isinstance(future.exception(10), courier.OutcomeUnknown)
-
-
-def test_a_server_that_breaks_off_the_handshake_counts_as_not_up(
-    serve, connect, unix_address
-) -> None:
+def test_a_server_that_breaks_the_handshake_off_is_not_up(serve, connect, unix_address) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(unix_address.removeprefix("unix:"))
         listener.listen()
-        thread = threading.Thread(target=lambda: listener.accept()[0].close())
-        thread.start()
-        error = _error_of(connect(unix_address, wait_for_ready=False).m)
-        thread.join(10)
+        accepted = in_background(lambda: listener.accept()[0].close())
+        with pytest.raises(courier.NotSent) as caught:
+            connect(unix_address, wait_for_ready=False).m()
+        accepted.result(10)
 
     serve(unix_address, m=lambda: "up")
 
-    assert type(error) is courier.NotSent
+    assert type(caught.value) is courier.NotSent
     assert connect(unix_address).m() == "up"

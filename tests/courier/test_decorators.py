@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import socket
 import threading
-import time
 
 import pytest
 
@@ -17,32 +15,58 @@ from launchpad.courier.protocol import handshake
 from launchpad.courier.server import decorators
 from launchpad.courier.server.decorators import idempotent_methods, public_methods
 from launchpad.courier.server.thread_pool import ThreadPool
+from tests.courier.conftest import in_background, reach
+from tests.waiting import until
 
 
 class Plain:
+    """An object with a bit of everything that may or may not be served."""
+
+    class Config:
+        pass
+
     attribute = 3
 
     def __init__(self) -> None:
         self.compiled = functools.partial(max, 7)
+        self.callback = lambda: "private"
 
     def step(self) -> str:
         return "step"
 
     def run(self) -> None: ...
 
+    def running_average(self) -> float:
+        return 0.5
+
     def _hidden(self) -> None: ...
+
+    def __call__(self, x: int) -> int:
+        return -x
 
     @property
     def costly(self) -> int:
         raise AssertionError("a property was evaluated")
 
+    @functools.cached_property
+    def cache(self) -> None:
+        raise AssertionError("a cached property was evaluated")
+
     @staticmethod
     def helper() -> int:
         return 1
 
+    @classmethod
+    def name(cls) -> str:
+        return cls.__name__
+
+
+ALL = {"__call__", "helper", "name", "running_average", "step"}
+
 
 def test_only_public_methods_of_the_class_are_served() -> None:
-    assert set(public_methods(Plain())) == {"step", "helper"}
+    assert set(public_methods(Plain())) == ALL
+    assert set(public_methods(Plain(), {"step", "__call__"})) == ALL - {"step", "__call__"}
 
 
 def test_a_class_may_restrict_what_it_serves() -> None:
@@ -58,19 +82,21 @@ def test_a_class_may_serve_run_and_attributes_of_the_instance_also() -> None:
 
     served = public_methods(Extended())
 
-    assert set(served) == {"step", "helper", "run", "compiled"}
+    assert set(served) == {*ALL, "run", "compiled"}
     assert served["compiled"](9) == 9
 
 
-def test_a_name_to_serve_that_is_not_there_is_refused_where_it_is_written() -> None:
-    with pytest.raises(TypeError, match="Plain has no method 'stepp'"):
-        courier.serves(only=["stepp"])(Plain)
-
-
-@pytest.mark.parametrize("names", ["step", ["_hidden"]])
-def test_names_that_could_not_be_called_are_refused(names) -> None:
-    with pytest.raises(TypeError, match=r"list of strings|begins with '_'"):
-        courier.serves(also=names)
+@pytest.mark.parametrize(
+    ("decorate", "words"),
+    [
+        (lambda: courier.serves(only=["stepp"])(Plain), "Plain has no method 'stepp'"),
+        (lambda: courier.serves(also="step"), "list of strings"),
+        (lambda: courier.serves(also=["_hidden"]), "begins with '_'"),
+    ],
+)
+def test_names_that_could_not_be_called_are_refused_where_they_are_written(decorate, words) -> None:
+    with pytest.raises(TypeError, match=words):
+        decorate()
 
 
 def test_an_attribute_that_the_constructor_did_not_make_is_named() -> None:
@@ -81,21 +107,17 @@ def test_an_attribute_that_the_constructor_did_not_make_is_named() -> None:
         public_methods(Wrong())
 
 
-@pytest.mark.every_transport
 def test_a_client_cannot_call_what_is_not_served(serve, connect, address) -> None:
-    server = courier.Server("plain", address=address)
-    server.bind_object(Plain())
-    server.start()
-    try:
-        client = connect(address)
-        assert client.step() == "step"
-        for name in ("run", "costly", "compiled"):
-            with pytest.raises(courier.MethodNotFound, match=name):
-                getattr(client, name)()
-        with pytest.raises(AttributeError, match="underscore"):
-            client._hidden()
-    finally:
-        server.stop()
+    serve(address).bind_object(Plain(), exclude={"helper"})
+    client = connect(address)
+
+    assert courier.list_methods(client) == sorted(ALL - {"helper"})
+    assert (client.step(), client.name(), client(5)) == ("step", "Plain", -5)
+    for name in ("run", "costly", "compiled", "helper"):
+        with pytest.raises(courier.MethodNotFound, match=name):
+            getattr(client, name)()
+    with pytest.raises(AttributeError, match="underscore"):
+        client._hidden()
 
 
 def test_idempotent_methods_are_known_from_the_class() -> None:
@@ -108,9 +130,7 @@ def test_idempotent_methods_are_known_from_the_class() -> None:
     assert idempotent_methods(Table) == ("get",)
 
 
-def test_a_priority_method_overtakes_calls_that_wait_for_a_thread(
-    serve, connect, unix_address, gate, monkeypatch
-) -> None:
+def test_priority_calls_overtake_others(serve, connect, unix_address, gate, monkeypatch) -> None:
     monkeypatch.setattr(ThreadPool, "_may_grow", lambda self: False)
     order: list[str] = []
     begun = threading.Event()
@@ -127,44 +147,29 @@ def test_a_priority_method_overtakes_calls_that_wait_for_a_thread(
         order.append("urgent")
 
     server = serve(unix_address, size=1, block=block, ordinary=ordinary, urgent=urgent)
+    pool = server._core.pool
     clients = [connect(unix_address) for _ in range(9)]
     for client in clients:
         client.ordinary()
     order.clear()
-    await_that(lambda: not server._core.pool._running)  # no thread stays with a connection
-    with contextlib.ExitStack() as callers:
-        start(callers, connect(unix_address).block)
-        assert begun.wait(10)
-        for client in clients[:8]:
-            start(callers, client.ordinary)
-        await_that(lambda: len(server._core.pool._jobs) == 8)
-        start(callers, clients[8].urgent)
-        await_that(lambda: len(server._core.pool._jobs) == 9)
-        gate.set()
+    until(lambda: not pool._running)  # no thread stays with a connection
+    calls = [in_background(connect(unix_address).block)]
+    assert begun.wait(10)
+    calls += [in_background(client.ordinary) for client in clients[:8]]
+    until(lambda: len(pool._jobs) == 8)
+    calls.append(in_background(clients[8].urgent))
+    until(lambda: len(pool._jobs) == 9)
+    gate.set()
+    for call in calls:
+        call.result(10)
 
     assert order == ["urgent"] + ["ordinary"] * 8
 
 
-def start(stack: contextlib.ExitStack, call) -> None:
-    thread = threading.Thread(target=call)
-    thread.start()
-    stack.callback(thread.join, 10)
-
-
-def await_that(condition) -> None:
-    end = time.monotonic() + 10
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.001)
-
-
-def test_garbage_to_a_server_with_priority_methods_ends_its_own_connection(
-    serve, connect, unix_address
-) -> None:
+def test_garbage_among_priority_calls_ends_its_own_connection(serve, connect, unix_address) -> None:
     serve(unix_address, urgent=courier.priority(lambda: 1))
 
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(10)
-        sock.connect(unix_address.removeprefix("unix:"))
+    with reach(unix_address) as sock:
         sock.sendall(handshake.encode_client_hello(b"", Peer("mad")))
         sock.recv(handshake.SERVER_HELLO_SIZE, socket.MSG_WAITALL)
         sock.sendall(b"\xee" * 100)
@@ -197,10 +202,8 @@ def test_sound_30_a_method_that_the_client_has_itself_is_warned_of(serve, unix_a
     assert [each.filename for each in warned] == [__file__] * 2
 
 
-@pytest.mark.every_transport
-def test_sound_30_a_clients_attributes_are_neither_true_nor_set(serve, connect, address) -> None:
-    serve(address, done=lambda: False)
-    client = connect(address)
+def test_sound_30_a_clients_attributes_are_neither_true_nor_set(client_of) -> None:
+    client = client_of(done=lambda: False)
 
     for method in (client.done, client.futures.done, client.aio.done):
         with pytest.raises(TypeError, match=r"'done' of a courier server.*: call it"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import threading
 import traceback
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 
 from launchpad import courier
 from launchpad.courier.transport import fault_injection
-from tests.courier.conftest import DEADLINE_S
+from tests.courier.conftest import DEADLINE_S, awaited, in_background
 
 OURS = str(Path(courier.__file__).parent)
 
@@ -31,10 +32,7 @@ def future(client: Any, **options: Any) -> None:
 
 
 def aio(client: Any, **options: Any) -> None:
-    async def main() -> None:
-        await client.with_options(**options).aio.m()
-
-    asyncio.run(main())
+    asyncio.run(awaited(client.with_options(**options).aio.m()))
 
 
 def argument_stream(client: Any, **options: Any) -> None:
@@ -133,41 +131,25 @@ def test_sound_10_a_method_that_raises_or_is_missing(serve, connect, address, wa
 
 
 @pytest.mark.every_transport
-def test_sound_10_a_method_that_takes_too_long(serve, connect, address, way, gate) -> None:
+def test_sound_10_a_method_that_takes_too_long(client_of, way, gate) -> None:
     def rows() -> Any:
         yield 1
         gate.wait(DEADLINE_S)
 
-    serve(address, m=lambda *_: gate.wait(DEADLINE_S), rows=rows)
-    client = connect(address)
+    client = client_of(m=lambda *_: gate.wait(DEADLINE_S), rows=rows)
 
-    first = seen(way, client, timeout_s=0.05)
-    second = seen(way, client, timeout_s=0.05)
-
-    gate.set()
-    assert isinstance(first, courier.DeadlineExceeded)
-    assert isinstance(second, courier.DeadlineExceeded)
+    for _ in range(2):
+        assert isinstance(seen(way, client, timeout_s=0.05), courier.DeadlineExceeded)
 
 
 @pytest.mark.every_transport
-def test_sound_10_a_server_that_has_stopped(serve, connect, address, way) -> None:
+@pytest.mark.parametrize("end", [courier.Server.stop, courier.Server.drain])
+def test_sound_10_a_server_that_has_stopped_or_drains(serve, connect, address, way, end) -> None:
     server = serve(address, m=consume, rows=lambda: iter([1]))
     client = connect(address)
     way(client)
 
-    server.stop()
-
-    assert isinstance(seen(way, client, wait_for_ready=False), courier.NotSent)
-    assert isinstance(seen(way, client, timeout_s=0.05), courier.DeadlineExceeded)
-
-
-@pytest.mark.every_transport
-def test_sound_10_a_server_that_takes_no_more_calls(serve, connect, address, way) -> None:
-    server = serve(address, m=consume, rows=lambda: iter([1]))
-    client = connect(address)
-    way(client)
-
-    server.drain()
+    end(server)
 
     assert isinstance(seen(way, client, wait_for_ready=False), courier.NotSent)
     assert isinstance(seen(way, client, timeout_s=0.05), courier.DeadlineExceeded)
@@ -186,20 +168,18 @@ def test_sound_10_a_server_that_ends_in_the_middle(serve, connect, address, way,
         m()
 
     server = serve(address, m=m, rows=rows)
-    stopper = threading.Thread(target=lambda: began.wait(DEADLINE_S) and server.stop(0.0))
-    stopper.start()
+    stopped = in_background(lambda: began.wait(DEADLINE_S) and server.stop(0.0))
 
     error = seen(way, connect(address))
 
     gate.set()
-    stopper.join()
+    stopped.result(DEADLINE_S)
     assert isinstance(error, courier.OutcomeUnknown)
 
 
-@pytest.mark.parametrize("fault", ["drop_request", "drop_response"])
-def test_sound_10_a_connection_that_breaks(serve, connect, socket_address, way, fault) -> None:
-    serve(socket_address, m=consume, rows=lambda: iter([1]))
-    client = connect(socket_address)
+@pytest.mark.parametrize("fault", ["drop_request", "drop_response", "cut"])
+def test_sound_10_a_connection_that_breaks(socket_client_of, way, fault) -> None:
+    client = socket_client_of(m=consume, rows=lambda: iter([1]))
 
     with fault_injection.Faults(**{fault: 1.0}):
         error = seen(way, client)
@@ -207,44 +187,30 @@ def test_sound_10_a_connection_that_breaks(serve, connect, socket_address, way, 
     assert isinstance(error, courier.NotSent | courier.OutcomeUnknown)
 
 
-def test_sound_10_a_connection_that_breaks_before_all_is_sent(
-    serve, connect, socket_address
-) -> None:
-    serve(socket_address, m=consume)
-    client = connect(socket_address)
-
-    with fault_injection.Faults(cut=1.0):
-        assert isinstance(seen(call, client), courier.NotSent)
-
-
 @pytest.mark.every_transport
 def test_sound_10_a_call_that_is_interrupted_while_it_waits(connect, address) -> None:
-    import ctypes
-
-    def interrupt() -> None:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(me), ctypes.py_object(Interrupted)
-        )
-
-    me = threading.get_ident()
+    me = ctypes.c_ulong(threading.get_ident())
     asked = 0
 
     def check() -> None:
         nonlocal asked
         asked += 1
         if asked == 3:
-            interrupt()
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(me, ctypes.py_object(Interrupted))
 
     assert isinstance(seen(call, connect(address, failure_check=check)), Interrupted)
 
 
 @pytest.mark.every_transport
-def test_sound_10_arguments_that_cannot_be_pickled(serve, connect, address) -> None:
-    serve(address, m=consume)
-    client = connect(address)
+def test_sound_10_arguments_that_cannot_be_pickled(client_of) -> None:
+    ran: list[object] = []
+    client = client_of(m=ran.append)
 
     for way in (client.m, client.futures.m):
-        assert isinstance(seen(way, [threading.Lock()]), TypeError)
+        error = seen(way, threading.Lock())
+        assert isinstance(error, TypeError)
+        assert "lock" in str(error)
+    assert ran == []
 
 
 def test_sound_10_what_the_caller_is_handling_remains_the_context(connect, unix_address) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from launchpad import courier
@@ -22,12 +20,9 @@ def outcomes(client, n: int) -> dict[int, str]:
     return found
 
 
-def test_a_dropped_request_has_not_run_and_a_dropped_response_has(
-    serve, connect, socket_address
-) -> None:
+def test_a_dropped_request_has_not_run_and_a_dropped_response_has(socket_client_of) -> None:
     ran: list[int] = []
-    serve(socket_address, add=ran.append)
-    client = connect(socket_address)
+    client = socket_client_of(add=ran.append)
 
     with Faults(seed=1, drop_request=0.5) as faults:
         requests = outcomes(client, 100)
@@ -44,12 +39,9 @@ def test_a_dropped_request_has_not_run_and_a_dropped_response_has(
 
 
 @pytest.mark.parametrize("fault", ["cut", "corrupt"])
-def test_a_request_that_is_cut_or_damaged_never_runs_twice(
-    serve, connect, socket_address, fault
-) -> None:
+def test_a_request_that_is_cut_or_damaged_never_runs_twice(socket_client_of, fault) -> None:
     ran: list[int] = []
-    serve(socket_address, add=ran.append)
-    client = connect(socket_address)
+    client = socket_client_of(add=ran.append)
 
     with Faults(seed=2, **{fault: 0.3}) as faults:
         ended = outcomes(client, 200)
@@ -60,10 +52,10 @@ def test_a_request_that_is_cut_or_damaged_never_runs_twice(
     assert not {i for i, how in ended.items() if how == "NotSent"} & set(ran)
 
 
-def test_idempotent_calls_all_complete(serve, connect, socket_address) -> None:
+def test_idempotent_calls_all_complete(socket_client_of) -> None:
     ran: list[int] = []
-    serve(socket_address, add=ran.append)
-    client = connect(socket_address).with_options(idempotent=True)
+    client = socket_client_of(add=ran.append)
+    client = client.with_options(idempotent=True)
 
     with Faults(seed=3, drop_request=0.2, drop_response=0.2):
         ended = outcomes(client, 200)
@@ -72,12 +64,10 @@ def test_idempotent_calls_all_complete(serve, connect, socket_address) -> None:
     assert set(ran) == set(range(200))
 
 
-def test_futures_meet_the_faults_too_and_idempotent_ones_all_complete(
-    serve, connect, socket_address
-) -> None:
+def test_futures_meet_the_faults_too_and_idempotent_ones_all_complete(socket_client_of) -> None:
     ran: list[int] = []
-    serve(socket_address, add=ran.append)
-    client = connect(socket_address).with_options(idempotent=True)
+    client = socket_client_of(add=ran.append)
+    client = client.with_options(idempotent=True)
 
     with Faults(seed=5, drop_request=0.2, drop_response=0.2) as faults:
         for start in range(0, 300, 10):  # ten at once are about one message there and one back
@@ -89,41 +79,36 @@ def test_futures_meet_the_faults_too_and_idempotent_ones_all_complete(
     assert set(ran) == set(range(300))
 
 
-def test_the_same_seed_gives_the_same_faults(serve, connect, socket_address) -> None:
-    serve(socket_address, add=lambda i: i)
+def test_the_same_seed_gives_the_same_faults(serve, connect, unix_address) -> None:
+    serve(unix_address, add=lambda i: i)
 
     def run() -> dict[int, str]:
-        client = connect(socket_address)
         with Faults(seed=4, drop_request=0.2, drop_response=0.1, cut=0.1):
-            return outcomes(client, 100)
+            return outcomes(connect(unix_address), 100)
 
     assert run() == run()
 
 
-def test_delays_change_nothing_but_the_time(serve, connect, socket_address) -> None:
-    serve(socket_address, add=lambda i: i)
+def test_delays_change_nothing_but_the_time(unix_client_of) -> None:
+    client = unix_client_of(add=lambda i: i)
 
     with Faults(delay=1.0, delay_s=0.001) as faults:
-        ended = outcomes(connect(socket_address), 20)
+        ended = outcomes(client, 20)
 
     assert set(ended.values()) == {"ok"}
     assert faults.counts == {"delay": 40}
 
 
-def test_two_sets_of_faults_at_once_are_refused() -> None:
+def test_two_sets_of_faults_at_once_and_a_probability_beyond_one_are_refused() -> None:
     with Faults(), pytest.raises(RuntimeError, match="at work in this process"), Faults():
         raise AssertionError("entered")
-
-
-def test_a_probability_beyond_one_is_refused() -> None:
     with pytest.raises(ValueError, match="from 0 to 1"):
         Faults(cut=2)
 
 
-def test_faults_end_with_their_block(serve, connect, socket_address) -> None:
-    serve(socket_address, add=lambda i: i)
+def test_faults_end_with_their_block(unix_client_of) -> None:
+    client = unix_client_of(add=lambda i: i)
     with Faults(drop_request=1.0):
         pass
 
-    assert outcomes(connect(socket_address), 10) == dict.fromkeys(range(10), "ok")
-    assert threading.active_count() >= 1
+    assert outcomes(client, 10) == dict.fromkeys(range(10), "ok")

@@ -84,7 +84,7 @@ class WriteQueue:
         self._tracked: list[tuple[int, TrackedFrame]] = []  # of the batch, each with where it ends
         self._n_written = 0  # bytes of the batch
         self._has_failed = False
-        self.has_written = False  # anything to this connection
+        self.has_written = False  # a frame to this connection, in full
         #: Adds a frame of one chunk, or a tracked one. Never blocks.
         self.put = self._queue.append
         #: Adds the chunks of one frame; no other comes between them. Never blocks.
@@ -236,8 +236,10 @@ class WriteQueue:
         except OSError as error:
             self._has_failed |= not isinstance(error, BlockingIOError)
             raise
-        self.has_written = True
         self._n_written += n
         skip_sent(rest, n)
+        # Of a frame that was cut short the peer has nothing: a call is not made again and again for it.
+        if not rest or (self._tracked and self._tracked[0][0] <= self._n_written):
+            self.has_written = True
         if not rest:
             self._tracked = []
