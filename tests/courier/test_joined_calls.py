@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
@@ -104,51 +103,50 @@ def test_calls_that_leave_their_frame_are_not_counted_twice(serve, connect, unix
     assert theirs.bytes_in < 1.2 * 60 * alone  # those that ran in their frame bring its ids
 
 
-def test_each_has_an_outcome_of_its_own(serve, connect, unix_address) -> None:
+def test_each_has_an_outcome_of_its_own_and_one_that_is_cancelled_is_not_sent(
+    serve, connect, unix_address
+) -> None:
+    ran: list[int] = []
+
     def method(i: int) -> Any:
+        ran.append(i)
         if i % 3 == 1:
             raise KeyError(i)
         return [i] if i % 3 else i
 
-    futures = submit_before_the_server_is_up(connect(unix_address), "method", 30)
+    client = connect(unix_address)
+    futures = submit_before_the_server_is_up(client, "method", 30)
+    assert futures[5].cancel()
     serve(unix_address, method=method)
 
     for i, future in enumerate(futures):
-        if i % 3 == 1:
+        if i == 5:
+            assert future.cancelled()
+        elif i % 3 == 1:
             with pytest.raises(KeyError, match=str(i)):
                 future.result(10)
         else:
             assert future.result(10) == ([i] if i % 3 else i)
-
-
-def test_one_that_is_cancelled_while_it_waits_is_not_sent(serve, connect, unix_address) -> None:
-    ran: list[int] = []
-    futures = submit_before_the_server_is_up(connect(unix_address), "append", 10)
-    cancelled = futures[4].cancel()
-    serve(unix_address, append=ran.append)
-
-    for future in futures[:4] + futures[5:]:
-        future.result(10)
-    assert cancelled
-    with pytest.raises(CancelledError):
-        futures[4].result(10)
-    assert ran == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    assert sorted(ran) == [i for i in range(30) if i != 5]
+    stats = client.stats().methods["method"]
+    assert (stats.calls, stats.errors, stats.in_flight) == (30, 10, 0)
 
 
 @pytest.mark.parametrize("limited", ["server", "client"])
 def test_none_share_a_frame_with_a_peer_that_takes_little_at_once(
     limited: str, serve, connect, unix_address
 ) -> None:
-    client = connect(unix_address, **({"max_bytes": 200} if limited == "client" else {}))
+    limits = {limited: {"max_bytes": 200}}
+    client = connect(unix_address, **limits.get("client", {}))
     futures = submit_before_the_server_is_up(client, "echo")
-    limits = {"max_bytes": 200} if limited == "server" else {}
-    server = courier.Server(address=unix_address, **limits)
+    server = courier.Server(address=unix_address, **limits.get("server", {}))
     server.bind("echo", lambda value: value)
     server.start()
-    try:
-        assert [future.result(10) for future in futures] == list(range(N))
-    finally:
-        server.stop()
+
+    results = [future.result(10) for future in futures]
+    server.stop()
+
+    assert results == list(range(N))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +77,7 @@ NAME: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.fixture(params=["unix to unix", "tcp to tcp", "unix to tls", "tls to unix"])
-def places(request: pytest.FixtureRequest, short_directory: Path) -> Iterator[tuple[str, str]]:
+def any_places(request: pytest.FixtureRequest, short_directory: Path) -> Iterator[tuple[str, str]]:
     """Two addresses, of the same carrier or not."""
     kinds = request.param.split(" to ")
     if "tls" in kinds:
@@ -95,10 +94,16 @@ def places(request: pytest.FixtureRequest, short_directory: Path) -> Iterator[tu
 
 
 @pytest.fixture
-def serve_as(serve) -> Callable[[str, str], courier.Server]:
+def places(short_directory: Path) -> tuple[str, str]:
+    """Two addresses, for what does not depend on how they are reached."""
+    return f"unix:{short_directory}/a", f"unix:{short_directory}/b"
+
+
+@pytest.fixture
+def serve_as(serve) -> Callable[..., courier.Server]:
     """Starts a server that tells its name."""
 
-    def start(name: str, address: str) -> courier.Server:
+    def start(name: str, address: str, **methods: Callable[..., Any]) -> courier.Server:
         server: courier.Server = serve(
             address,
             name=name,
@@ -106,43 +111,36 @@ def serve_as(serve) -> Callable[[str, str], courier.Server]:
             names=lambda: iter([name]),
             of=lambda _: name,
             echo=lambda value: value,
+            **methods,
         )
         return server
 
     return start
 
 
-def n_calls(server: courier.Server, method: str) -> int:
-    counted = server.stats().methods.get(method)
-    return 0 if counted is None else counted.calls
-
-
-def await_that(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+def n_calls(server: courier.Server) -> dict[str, int]:
+    return {name: method.calls for name, method in server.stats().methods.items()}
 
 
 # --- a server that dies ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", PID)
 def test_f28_a_server_that_comes_back_at_another_address_is_reached_by_the_next_call(
-    spawn_server, connect, places, kind
+    spawn_server, connect, any_places
 ) -> None:
-    first = spawn_server(places[0])
-    board = Board(places[0])
-    client = connect(board, call_timeout=20)
-    before = PID[kind](client)
+    first = spawn_server(any_places[0])
+    board = Board(any_places[0])
+    clients = {kind: connect(board, call_timeout=20) for kind in PID}
+    before = {ask(clients[kind]) for kind, ask in PID.items()}
 
     first.kill()
     first.wait(10)
-    second = spawn_server(places[1])
-    board.address = places[1]
+    second = spawn_server(any_places[1])
+    board.address = any_places[1]
+    after = {ask(clients[kind]) for kind, ask in PID.items()}
 
-    assert (before, PID[kind](client)) == (first.pid, second.pid)
-    assert client.address == places[1]
+    assert (before, after) == ({first.pid}, {second.pid})
+    assert clients["call"].address == any_places[1]
 
 
 def test_f28_calls_in_flight_when_the_server_dies_are_unknown_and_name_the_old_address(
@@ -166,34 +164,16 @@ def test_f28_calls_in_flight_when_the_server_dies_are_unknown_and_name_the_old_a
         assert error.address == places[0]
 
 
-def test_f28_a_call_in_flight_that_may_run_twice_goes_on_at_the_new_address(
+def test_f28_calls_wait_from_the_death_of_a_server_until_its_new_address_is_known(
     spawn_server, connect, places
 ) -> None:
+    """Also one that was in flight, if it may run twice."""
     first = spawn_server(places[0])
     board = Board(places[0])
-    client = connect(board, call_timeout=20, idempotent=["hang"])
-    future = client.futures.hang()
+    client = connect(board, call_timeout=60, idempotent=["hang"])
+    repeated = client.futures.hang()
     until(client.n_hanging)
-
-    first.kill()
-    first.wait(10)
     board.address = ""
-    spawn_server(places[1])
-    board.address = places[1]
-    until(client.n_hanging)
-
-    assert not future.done()
-    courier.close(client)
-    assert isinstance(future.exception(10), courier.CourierError)
-
-
-def test_a_call_waits_from_the_death_of_a_server_until_its_new_address_is_known(
-    spawn_server, connect, places
-) -> None:
-    first = spawn_server(places[0])
-    board = Board(places[0])
-    client = connect(board, call_timeout=20)
-    client.echo(1)
     first.kill()
     first.wait(10)
     board.was_asked.clear()
@@ -206,6 +186,8 @@ def test_a_call_waits_from_the_death_of_a_server_until_its_new_address_is_known(
     thread.join(10)
 
     assert outcome == [future.result(10)] == [second.pid]
+    until(client.n_hanging)
+    assert not repeated.done()
 
 
 def test_who_wants_to_know_of_restarts_is_told_of_a_move_once(serve_as, connect, places) -> None:
@@ -247,64 +229,51 @@ def test_the_same_server_at_its_other_address_is_no_restart(connect, short_direc
 # --- a server that lives on, cut off from the rest -------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", NAME)
 def test_f28_an_idle_connection_to_a_server_that_was_given_up_is_not_used_again(
-    serve_as, connect, places, kind, monkeypatch
+    serve_as, connect, any_places, monkeypatch
 ) -> None:
     monkeypatch.setattr(reader, "_IDLE_S", 60.0)  # it is not for want of calls that they are closed
-    old = serve_as("old", places[0])
-    board = Board(places[0])
-    client = connect(board, call_timeout=20)
-    ask = NAME[kind]
-    answers = [ask(client), ask(client)]
-    n_before = {name: method.calls for name, method in old.stats().methods.items()}
+    old = serve_as("old", any_places[0])
+    board = Board(any_places[0])
+    clients = {kind: connect(board, call_timeout=20) for kind in NAME}
+    before = {ask(clients[kind]) for kind, ask in NAME.items() for _ in range(2)}
+    n_before = n_calls(old)
 
-    serve_as("new", places[1])
-    board.address = places[1]
-    answers += [ask(client), ask(client)]
+    serve_as("new", any_places[1])
+    board.address = any_places[1]
+    after = {ask(clients[kind]) for kind, ask in NAME.items() for _ in range(2)}
 
-    assert answers == ["old", "old", "new", "new"]
-    assert {name: method.calls for name, method in old.stats().methods.items()} == n_before
-    await_that(lambda: old.stats().connections == 0)
+    assert (before, after) == ({"old"}, {"new"})
+    assert n_calls(old) == n_before
+    until(lambda: old.stats().connections == 0)
 
 
-def test_futures_go_to_the_new_place_while_others_are_in_flight_to_the_old_one(
-    serve, serve_as, connect, places, gate
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_what_is_in_flight_to_the_old_place_goes_on_there_until_the_client_is_closed(
+    serve_as, connect, places, gate, is_closed: bool
 ) -> None:
-    old = serve(places[0], name="old", hang=lambda: gate.wait(20), who=lambda: "old")
+    begun = threading.Event()
+    old = serve_as("old", places[0], hang=lambda: begun.set() or gate.wait(20))
     board = Board(places[0])
     client = connect(board, call_timeout=20)
     hanging = client.futures.hang()
+    assert begun.wait(10)
     assert client.futures.who().result(10) == "old"
 
     serve_as("new", places[1])
     board.address = places[1]
     answers = [client.futures.who().result(10) for _ in range(3)]
     was_done = hanging.done()
-    gate.set()
+    if is_closed:
+        courier.close(client)
+        assert isinstance(hanging.exception(0), courier.CourierError)
+    else:
+        gate.set()
+        assert hanging.result(10) is True
 
     assert answers == ["new"] * 3
     assert not was_done
-    assert hanging.result(10) is True
-    assert n_calls(old, "who") == 1
-
-
-def test_to_close_the_client_ends_what_is_in_flight_to_the_old_place_too(
-    serve, serve_as, connect, places, gate
-) -> None:
-    begun = threading.Event()
-    serve(places[0], name="old", hang=lambda: begun.set() or gate.wait(20))
-    board = Board(places[0])
-    client = connect(board, call_timeout=20)
-    hanging = client.futures.hang()
-    assert begun.wait(10)
-    serve_as("new", places[1])
-    board.address = places[1]
-    client.futures.who().result(10)
-
-    courier.close(client)
-
-    assert isinstance(hanging.exception(0), courier.CourierError)
+    assert n_calls(old)["who"] == 1
 
 
 def test_a_server_that_moves_while_we_connect_is_not_called_at_the_old_place(
@@ -317,7 +286,7 @@ def test_a_server_that_moves_while_we_connect_is_not_called_at_the_old_place(
     client = connect(lambda: next(said, places[1]), call_timeout=20)
 
     assert client.who() == "new"
-    assert n_calls(old, "who") == 0
+    assert "who" not in n_calls(old)
 
 
 def test_a_server_that_is_not_known_any_more_is_not_called(serve_as, connect, places) -> None:
@@ -332,7 +301,7 @@ def test_a_server_that_is_not_known_any_more_is_not_called(serve_as, connect, pl
     with pytest.raises(courier.NotSent):
         client.who()
     assert isinstance(client.futures.who().exception(10), courier.NotSent)
-    assert n_calls(server, "who") == 2
+    assert n_calls(server)["who"] == 2
 
 
 # --- nobody knows yet ------------------------------------------------------------------------------
@@ -340,58 +309,45 @@ def test_a_server_that_is_not_known_any_more_is_not_called(serve_as, connect, pl
 
 @pytest.mark.parametrize("kind", NAME)
 def test_a_call_waits_until_it_is_known_where_the_server_is(
-    serve_as, connect, places, kind
+    serve_as, connect, unix_address, kind
 ) -> None:
     board = Board()
     client = connect(board, call_timeout=20)
     thread, outcome = call_in_thread(lambda: NAME[kind](client))
     assert board.was_asked.wait(10)
 
-    serve_as("found", places[0])
-    board.address = places[0]
+    serve_as("found", unix_address)
+    board.address = unix_address
     thread.join(20)
 
     assert outcome == ["found"]
 
 
-def test_the_failure_check_ends_the_wait_for_a_server_that_is_nowhere(connect) -> None:
-    failed = threading.Event()
-
-    def failure_check() -> Exception | None:
-        return courier.WorkerFailed("learner-0 failed: exit code 3") if failed.is_set() else None
-
-    board = Board()
-    client = connect(board, failure_check=failure_check)
-    thread, outcome = call_in_thread(client.m)
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"wait_for_ready": False}, courier.NotSent, r"\) is not up"),
+        ({"call_timeout": 0.1}, courier.DeadlineExceeded, r"within 0\.1 s"),
+        (
+            {"failure_check": lambda: courier.WorkerFailed("exit code 3")},
+            courier.WorkerFailed,
+            "exit code 3",
+        ),
+    ],
+)
+def test_the_wait_for_a_server_that_is_nowhere_ends_as_all_waits_do(
+    connect, options: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    client = connect(Board(), name="learner-0", **options)
     future = client.futures.m()
-    assert board.was_asked.wait(10)
 
-    failed.set()
-    thread.join(10)
-
-    assert isinstance(outcome[0], courier.WorkerFailed)
-    assert isinstance(future.exception(10), courier.WorkerFailed)
-
-
-def test_a_client_that_does_not_wait_is_told_that_the_address_is_not_known(connect) -> None:
-    client = connect(Board(), name="learner-0", wait_for_ready=False)
-
-    with pytest.raises(courier.NotSent, match="its address is not known yet") as caught:
+    with pytest.raises(error, match=words) as caught:
         client.m()
 
-    assert str(caught.value).startswith("learner-0 (its address is not known yet) is not up")
+    assert isinstance(future.exception(10), error)
     assert caught.value.address == client.address == ""
-    assert isinstance(client.futures.m().exception(10), courier.NotSent)
-
-
-def test_the_deadline_ends_the_wait_for_a_server_that_is_nowhere(connect) -> None:
-    client = connect(Board(), call_timeout=0.1)
-
-    with pytest.raises(
-        courier.DeadlineExceeded, match=r"the server \(its address is not known yet"
-    ):
-        client.m()
-    assert isinstance(client.futures.m().exception(10), courier.DeadlineExceeded)
+    if error is not courier.WorkerFailed:
+        assert "learner-0 (its address is not known yet" in str(caught.value)
 
 
 # --- what belongs to a connection ------------------------------------------------------------------
@@ -487,16 +443,20 @@ def test_an_address_that_is_neither_text_nor_callable_is_refused_at_once() -> No
 # --- the client as a value -------------------------------------------------------------------------
 
 
-def test_a_pickled_client_goes_on_asking(serve_as, connect, places, tmp_path) -> None:
+def test_a_pickled_client_and_one_with_other_options_go_on_asking(
+    serve_as, connect, places, tmp_path
+) -> None:
     where = WrittenDown(tmp_path / "where")
     client = connect(where, call_timeout=20, idempotent=["who"])
 
+    other = client.with_options(timeout_s=30)
     copy = pickle.loads(pickle.dumps(client))
     with copy:
         for name, address in zip(("first", "second"), places, strict=True):
             serve_as(name, address)
             where.path.write_text(address)
-            assert (copy.who(), client.who()) == (name, name)
+            assert [each.who() for each in (copy, client, other)] == [name] * 3
+            assert other.futures.who().result(10) == name
 
 
 def test_moving_clients_compare_by_what_they_ask(tmp_path) -> None:
@@ -519,16 +479,3 @@ def test_a_moving_client_shows_where_its_server_is_now(unix_address) -> None:
     assert before == f"Client({board!r}, now at an unknown address)"
     assert repr(client) == f"Client({board!r}, now at {unix_address})"
     assert client.stats().address == client.address == unix_address
-
-
-def test_options_of_a_moving_client_move_with_it(serve_as, connect, places) -> None:
-    board = Board(places[0])
-    client = connect(board).with_options(timeout_s=20)
-    serve_as("first", places[0])
-    answers = [client.who()]
-
-    serve_as("second", places[1])
-    board.address = places[1]
-    answers += [client.who(), client.futures.who().result(10)]
-
-    assert answers == ["first", "second", "second"]
