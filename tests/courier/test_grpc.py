@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import pickle
-import socket
 import subprocess
 import sys
 import threading
@@ -139,26 +138,13 @@ def run_python(source: str) -> str:
 # Addresses.
 
 
-def test_a_server_whose_second_address_is_taken_does_not_start_at_the_first(
-    unix_address: str,
-) -> None:
+def test_a_server_whose_second_address_is_taken_keeps_none_at_the_first(unix_address: str) -> None:
     taken = start(ANY_PORT).address
-    server = courier.Server(address=unix_address, also_at=[taken])
-
-    with pytest.raises(OSError, match="another server"):
-        server.start()
-
-    start(unix_address, ping=lambda: 1)
-
-
-def test_a_server_that_could_not_start_keeps_no_grpc_port() -> None:
-    free = free_address()
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        taken = f"tcp:127.0.0.1:{other.getsockname()[1]}"
+    for address in (unix_address, free_address()):
         with pytest.raises(OSError, match="another server"):
-            courier.Server(address=free, also_at=[taken]).start()
+            courier.Server(address=address, also_at=[taken]).start()
 
-    start(free, ping=lambda: 1)
+        start(address, ping=lambda: 1)
 
 
 @pytest.mark.parametrize("also_at", [["grpc:nowhere"], ["grpc::1:2"]])
@@ -209,38 +195,28 @@ def test_without_grpc_the_error_says_what_to_install() -> None:
 # Health.
 
 
-def test_health_follows_the_server() -> None:
+def test_health_follows_the_server_and_who_watches_it_hears_of_every_change() -> None:
     server = start(ANY_PORT)
     with channel_to(server) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
+        watched = stub.Watch(health_pb2.HealthCheckRequest(), timeout=DEADLINE_S)
 
         def check(service: str) -> Any:
             return stub.Check(health_pb2.HealthCheckRequest(service=service)).status
 
-        assert [check(""), check("launchpad.learner")] == [SERVING, SERVING]
-        server.set_is_healthy(False)
-        assert [check(""), check("launchpad.learner")] == [NOT_SERVING, NOT_SERVING]
-        server.set_is_healthy(True)
-        assert check("") == SERVING
-        server.drain()
-        assert check("") == NOT_SERVING
+        for change, status in [
+            (lambda: None, SERVING),
+            (lambda: server.set_is_healthy(False), NOT_SERVING),
+            (lambda: server.set_is_healthy(True), SERVING),
+            (server.drain, NOT_SERVING),
+        ]:
+            change()
+            assert next(watched).status == status
+            assert [check(""), check("launchpad.learner")] == [status, status]
         code, _ = status_of(lambda: check("another"))
         assert code is grpc.StatusCode.NOT_FOUND
-
-
-def test_who_watches_health_hears_of_every_change() -> None:
-    server = start(ANY_PORT)
-    with channel_to(server) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
-        received = stub.Watch(health_pb2.HealthCheckRequest(), timeout=DEADLINE_S)
-
-        assert next(received).status == SERVING
-        server.set_is_healthy(False)
-        assert next(received).status == NOT_SERVING
-        server.set_is_healthy(True)
-        assert next(received).status == SERVING
         server.stop()
-        assert list(received) == []
+        assert list(watched) == []
 
 
 def test_health_and_reflection_need_no_token_and_calls_do(
@@ -709,3 +685,27 @@ def test_a_forked_child_says_that_grpc_does_not_survive_a_fork() -> None:
 
     assert "was forked from one" in said
     assert said.endswith("alive\n")
+
+
+class Learner:
+    """A node that says where it is."""
+
+    def set_courier_server(self, server: courier.Server) -> None:
+        self._server = server
+
+    def where(self) -> list[str]:
+        return self._server.addresses
+
+
+def test_a_node_of_a_program_is_also_at_a_grpc_address() -> None:
+    program = lp.Program("with grpc")
+    node = lp.CourierNode(Learner, courier_kwargs={"also_at": [ANY_PORT]})
+    program.add_node(node, label="learner")
+
+    with lp.launch(program, launch_type="local_mp") as running:
+        (address,) = [a for a in running.client("learner").where() if a.startswith("grpc")]
+        with grpc.insecure_channel(address.partition(":")[2]) as channel:
+            health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+        running.stop()
+
+    assert health.status == SERVING
