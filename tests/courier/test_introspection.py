@@ -59,37 +59,30 @@ def test_a_call_of_a_draining_server_waits_for_the_next_one(serve, connect, sock
     assert answers == ["new"]
 
 
-def test_a_client_learns_that_its_server_is_another_one(serve, connect, unix_address) -> None:
-    server = serve(unix_address, m=lambda: 1)
-    client = connect(unix_address)
-    restarts: list[str] = []
-    courier.on_restart(client, lambda: restarts.append(courier.incarnation(client)))
-    first = courier.incarnation(client)
-    client.m()
-    assert restarts == []
-
-    server.stop()
-    serve(unix_address, m=lambda: 2)
-
-    assert client.m() == 2
-    assert restarts == [courier.incarnation(client)]
-    assert first != restarts[0]
-
-
-def test_the_state_can_be_restored_before_the_call_that_finds_the_restart(
+def test_a_client_learns_of_a_restart_before_the_call_that_finds_it_and_can_restore_the_state(
     serve, connect, unix_address
 ) -> None:
     table: dict[str, int] = {}
     server = serve(unix_address, get=table.__getitem__, put=table.__setitem__)
     client = connect(unix_address)
+    restarts: list[str] = []
+
+    def restore() -> None:
+        restarts.append(courier.incarnation(client))
+        client.put("a", 1)
+
+    courier.on_restart(client, restore)
+    first = courier.incarnation(client)
     client.put("a", 1)
-    courier.on_restart(client, lambda: client.put("a", 1))
+    assert restarts == []
 
     server.stop()
     fresh: dict[str, int] = {}
     serve(unix_address, get=fresh.__getitem__, put=fresh.__setitem__)
 
     assert client.get("a") == 1
+    assert restarts == [courier.incarnation(client)]
+    assert first != restarts[0]
 
 
 def test_a_stopped_process_is_named_to_those_who_wait_for_it(

@@ -32,6 +32,8 @@ class Board:
 
     def __call__(self) -> str:
         self.was_asked.set()
+        if isinstance(self.address, Exception):
+            raise self.address
         return self.address
 
 
@@ -59,37 +61,29 @@ async def only_async(stream: Any) -> Any:
     return item
 
 
-# Ways to ask a server for its process; and for its name, of servers in this process.
-PID: dict[str, Callable[[Any], Any]] = {
+# Ways to ask a server for its process.
+ASK: dict[str, Callable[[Any], Any]] = {
     "call": lambda client: client.pid(),
     "future": lambda client: client.futures.pid().result(20),
     "stream": lambda client: only(client.pids()),
     "aio": lambda client: asyncio.run(awaited(client.aio.pid())),
-}
-NAME: dict[str, Callable[[Any], Any]] = {
-    "call": lambda client: client.who(),
-    "future": lambda client: client.futures.who().result(20),
-    "stream": lambda client: only(client.names()),
-    "aio": lambda client: asyncio.run(awaited(client.aio.who())),
-    "async stream": lambda client: asyncio.run(only_async(client.aio.names())),
-    "large call": lambda client: client.of(LARGE),
+    "async stream": lambda client: asyncio.run(only_async(client.aio.pids())),
+    "large call": lambda client: client.echo(LARGE) is not None and client.pid(),
 }
 
 
 @pytest.fixture(params=["unix to unix", "tcp to tcp", "unix to tls", "tls to unix"])
-def any_places(request: pytest.FixtureRequest, short_directory: Path) -> Iterator[tuple[str, str]]:
+def any_places(request: pytest.FixtureRequest, short_directory: Path) -> Iterator[tuple[str, ...]]:
     """Two addresses, of the same carrier or not."""
-    kinds = request.param.split(" to ")
-    if "tls" in kinds:
+    if "tls" in request.param:
         courier.keyring.add("tcp:", b"", CREDENTIALS)
     with reserve_port() as one, reserve_port() as other:
-        free = iter([one, other])
-        names = iter("ab")
-        first, second = [
-            f"unix:{short_directory}/{next(names)}" if kind == "unix" else next(free)
-            for kind in kinds
-        ]
-        yield first, second
+        free = {
+            "unix": iter([f"unix:{short_directory}/a", f"unix:{short_directory}/b"]),
+            "tcp": iter([one, other]),
+            "tls": iter([one, other]),
+        }
+        yield tuple(next(free[kind]) for kind in request.param.split(" to "))
     courier.keyring.remove("tcp:")
 
 
@@ -101,15 +95,14 @@ def places(short_directory: Path) -> tuple[str, str]:
 
 @pytest.fixture
 def serve_as(serve) -> Callable[..., courier.Server]:
-    """Starts a server that tells its name."""
+    """Starts a server that has its name for its process."""
 
     def start(name: str, address: str, **methods: Callable[..., Any]) -> courier.Server:
         server: courier.Server = serve(
             address,
             name=name,
-            who=lambda: name,
-            names=lambda: iter([name]),
-            of=lambda _: name,
+            pid=lambda: name,
+            pids=lambda: iter([name]),
             echo=lambda value: value,
             **methods,
         )
@@ -130,14 +123,14 @@ def test_f28_a_server_that_comes_back_at_another_address_is_reached_by_the_next_
 ) -> None:
     first = spawn_server(any_places[0])
     board = Board(any_places[0])
-    clients = {kind: connect(board, call_timeout=20) for kind in PID}
-    before = {ask(clients[kind]) for kind, ask in PID.items()}
+    clients = {kind: connect(board, call_timeout=20) for kind in ASK}
+    before = {ask(clients[kind]) for kind, ask in ASK.items()}
 
     first.kill()
     first.wait(10)
     second = spawn_server(any_places[1])
     board.address = any_places[1]
-    after = {ask(clients[kind]) for kind, ask in PID.items()}
+    after = {ask(clients[kind]) for kind, ask in ASK.items()}
 
     assert (before, after) == ({first.pid}, {second.pid})
     assert clients["call"].address == any_places[1]
@@ -190,43 +183,32 @@ def test_f28_calls_wait_from_the_death_of_a_server_until_its_new_address_is_know
     assert not repeated.done()
 
 
-def test_who_wants_to_know_of_restarts_is_told_of_a_move_once(serve_as, connect, places) -> None:
-    board = Board(places[0])
+# --- a server that lives on, cut off from the rest -------------------------------------------------
+
+
+def test_who_wants_to_know_of_restarts_is_told_of_another_server_once(
+    serve_as, connect, places
+) -> None:
+    first = courier.Server(address=places[0], also_at=["tcp:127.0.0.1:0"])
+    first.bind("pid", lambda: "first")
+    first.start()
+    board = Board(first.addresses[0])
     client = connect(board, call_timeout=20)
     told: list[str] = []
     courier.on_restart(client, lambda: told.append(board.address))
-    first = serve_as("first", places[0])
-    client.who()
+    client.pid()
 
+    board.address = first.addresses[1]
+    client.pid()
+    told_of_the_same_server = list(told)
     first.stop()
     serve_as("second", places[1])
     board.address = places[1]
-    for ask in NAME.values():
-        ask(client)
+    answers = {ask(client) for ask in ASK.values()}
 
+    assert answers == {"second"}
+    assert told_of_the_same_server == []
     assert told == [places[1]]
-
-
-def test_the_same_server_at_its_other_address_is_no_restart(connect, short_directory) -> None:
-    server = courier.Server(address=f"unix:{short_directory}/s", also_at=["tcp:127.0.0.1:0"])
-    server.bind("m", lambda: "here")
-    server.start()
-    board = Board(server.addresses[0])
-    client = connect(board)
-    told: list[int] = []
-    courier.on_restart(client, lambda: told.append(1))
-    answers = [client.m()]
-
-    board.address = server.addresses[1]
-    answers.append(client.m())
-    courier.close(client)
-    server.stop()
-
-    assert answers == ["here", "here"]
-    assert told == []
-
-
-# --- a server that lives on, cut off from the rest -------------------------------------------------
 
 
 def test_f28_an_idle_connection_to_a_server_that_was_given_up_is_not_used_again(
@@ -235,13 +217,13 @@ def test_f28_an_idle_connection_to_a_server_that_was_given_up_is_not_used_again(
     monkeypatch.setattr(reader, "_IDLE_S", 60.0)  # it is not for want of calls that they are closed
     old = serve_as("old", any_places[0])
     board = Board(any_places[0])
-    clients = {kind: connect(board, call_timeout=20) for kind in NAME}
-    before = {ask(clients[kind]) for kind, ask in NAME.items() for _ in range(2)}
+    clients = {kind: connect(board, call_timeout=20) for kind in ASK}
+    before = {ask(clients[kind]) for kind, ask in ASK.items() for _ in range(2)}
     n_before = n_calls(old)
 
     serve_as("new", any_places[1])
     board.address = any_places[1]
-    after = {ask(clients[kind]) for kind, ask in NAME.items() for _ in range(2)}
+    after = {ask(clients[kind]) for kind, ask in ASK.items() for _ in range(2)}
 
     assert (before, after) == ({"old"}, {"new"})
     assert n_calls(old) == n_before
@@ -258,11 +240,11 @@ def test_what_is_in_flight_to_the_old_place_goes_on_there_until_the_client_is_cl
     client = connect(board, call_timeout=20)
     hanging = client.futures.hang()
     assert begun.wait(10)
-    assert client.futures.who().result(10) == "old"
+    assert client.futures.pid().result(10) == "old"
 
     serve_as("new", places[1])
     board.address = places[1]
-    answers = [client.futures.who().result(10) for _ in range(3)]
+    answers = [client.futures.pid().result(10) for _ in range(3)]
     was_done = hanging.done()
     if is_closed:
         courier.close(client)
@@ -273,7 +255,7 @@ def test_what_is_in_flight_to_the_old_place_goes_on_there_until_the_client_is_cl
 
     assert answers == ["new"] * 3
     assert not was_done
-    assert n_calls(old)["who"] == 1
+    assert n_calls(old)["pid"] == 1
 
 
 def test_a_server_that_moves_while_we_connect_is_not_called_at_the_old_place(
@@ -285,35 +267,35 @@ def test_a_server_that_moves_while_we_connect_is_not_called_at_the_old_place(
 
     client = connect(lambda: next(said, places[1]), call_timeout=20)
 
-    assert client.who() == "new"
-    assert "who" not in n_calls(old)
+    assert client.pid() == "new"
+    assert "pid" not in n_calls(old)
 
 
 def test_a_server_that_is_not_known_any_more_is_not_called(serve_as, connect, places) -> None:
     server = serve_as("lost", places[0])
     board = Board(places[0])
     client = connect(board, wait_for_ready=False)
-    client.who()
-    client.futures.who().result(10)
+    client.pid()
+    client.futures.pid().result(10)
 
     board.address = ""
 
     with pytest.raises(courier.NotSent):
-        client.who()
-    assert isinstance(client.futures.who().exception(10), courier.NotSent)
-    assert n_calls(server)["who"] == 2
+        client.pid()
+    assert isinstance(client.futures.pid().exception(10), courier.NotSent)
+    assert n_calls(server)["pid"] == 2
 
 
 # --- nobody knows yet ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", NAME)
+@pytest.mark.parametrize("kind", ASK)
 def test_a_call_waits_until_it_is_known_where_the_server_is(
     serve_as, connect, unix_address, kind
 ) -> None:
     board = Board()
     client = connect(board, call_timeout=20)
-    thread, outcome = call_in_thread(lambda: NAME[kind](client))
+    thread, outcome = call_in_thread(lambda: ASK[kind](client))
     assert board.was_asked.wait(10)
 
     serve_as("found", unix_address)
@@ -353,10 +335,6 @@ def test_the_wait_for_a_server_that_is_nowhere_ends_as_all_waits_do(
 # --- what belongs to a connection ------------------------------------------------------------------
 
 
-def n_sharing(client: courier.Client[Any]) -> int:
-    return sum(line.shares_memory for line in client._channel.connections.shm_connections)  # type: ignore
-
-
 def test_memory_is_shared_by_unix_sockets_only_from_one_place_to_the_next(
     serve_as, connect, short_directory
 ) -> None:
@@ -370,7 +348,8 @@ def test_memory_is_shared_by_unix_sockets_only_from_one_place_to_the_next(
     for server in (near, far, near, far):
         board.address = server.address
         assert np.array_equal(client.echo(LARGE), LARGE)
-        shared.append(n_sharing(client))
+        connections = client._channel.connections.shm_connections  # type: ignore[union-attr]
+        shared.append(sum(each.shares_memory for each in connections))
 
     courier.keyring.remove("tcp:")
     assert shared == ([1, 0, 1, 0] if segments.IS_SUPPORTED else [0, 0, 0, 0])
@@ -404,6 +383,7 @@ def test_each_place_is_shown_the_token_that_the_keyring_has_for_it(
         ("tcp:nowhere", ValueError, "tcp:HOST:PORT"),
         ("somewhere", ValueError, "has to be"),
         (None, TypeError, "returned None"),
+        (LookupError("the table is gone"), LookupError, "the table is gone"),
     ],
 )
 def test_an_address_to_which_no_server_can_move_is_the_error_of_the_call(
@@ -412,27 +392,15 @@ def test_an_address_to_which_no_server_can_move_is_the_error_of_the_call(
     serve_as("server", unix_address)
     board = Board(unix_address)
     client = connect(board)
-    client.who()
-    client.futures.who().result(10)
+    client.pid()
+    client.futures.pid().result(10)
 
     board.address = said
 
     with pytest.raises(error, match=text):
-        client.who()
+        client.pid()
     with pytest.raises(error, match=text):
-        client.futures.who().result(10)
-
-
-def test_what_the_callable_raises_the_call_raises(connect) -> None:
-    def ask() -> str:
-        raise LookupError("the table is gone")
-
-    client = connect(ask)
-
-    with pytest.raises(LookupError, match="the table is gone"):
-        client.m()
-    with pytest.raises(LookupError, match="the table is gone"):
-        client.futures.m().result(10)
+        client.futures.pid().result(10)
 
 
 def test_an_address_that_is_neither_text_nor_callable_is_refused_at_once() -> None:
@@ -447,7 +415,7 @@ def test_a_pickled_client_and_one_with_other_options_go_on_asking(
     serve_as, connect, places, tmp_path
 ) -> None:
     where = WrittenDown(tmp_path / "where")
-    client = connect(where, call_timeout=20, idempotent=["who"])
+    client = connect(where, call_timeout=20, idempotent=["pid"])
 
     other = client.with_options(timeout_s=30)
     copy = pickle.loads(pickle.dumps(client))
@@ -455,8 +423,8 @@ def test_a_pickled_client_and_one_with_other_options_go_on_asking(
         for name, address in zip(("first", "second"), places, strict=True):
             serve_as(name, address)
             where.path.write_text(address)
-            assert [each.who() for each in (copy, client, other)] == [name] * 3
-            assert other.futures.who().result(10) == name
+            assert [each.pid() for each in (copy, client, other)] == [name] * 3
+            assert other.futures.pid().result(10) == name
 
 
 def test_moving_clients_compare_by_what_they_ask(tmp_path) -> None:

@@ -209,31 +209,24 @@ def test_a_server_that_drains_is_asked_again_in_its_own_time(serve, connect, uni
     assert not future.done()
 
 
-def test_what_is_more_than_the_server_takes_fails_alone(connect, unix_address) -> None:
-    server = courier.Server("small", address=unix_address, max_bytes=10_000)
-    server.bind("size", lambda value: len(value))
-    client = connect(unix_address)
+@pytest.mark.parametrize("limited", ["server", "client"])
+def test_a_message_that_is_more_than_one_side_takes_fails_alone(
+    connect, unix_address, limited: str
+) -> None:
+    limits = {limited: {"max_bytes": 10_000}}
+    server = courier.Server("small", address=unix_address, **limits.get("server", {}))
+    server.bind("echo", lambda value: value)
+    client = connect(unix_address, **limits.get("client", {}))
+    values = [b"x" * n for n in (100, 20_000, 200_000, 200)]
 
-    before = [client.futures.size(b"x" * n) for n in (100, 20_000, 200_000)]
+    before = [client.futures.echo(value) for value in values]
     server.start()
-    results = [_outcome(future) for future in before]
-    after = [client.futures.size(b"x" * n) for n in (100, 20_000, 200_000)]
-    results += [_outcome(future) for future in after]
+    outcomes = [_outcome(future) for future in before]
+    after = [client.futures.echo(value) for value in values]
+    outcomes += [_outcome(future) for future in after]
     server.stop()
 
-    assert results == [100, "MessageTooLarge", "MessageTooLarge"] * 2
-
-
-def test_an_answer_that_is_more_than_the_client_takes_fails_alone(
-    serve, connect, unix_address
-) -> None:
-    serve(unix_address, make=bytes)
-
-    client = connect(unix_address, max_bytes=10_000)
-    futures = [client.futures.make(n) for n in (3, 20_000, 200_000, 2)]
-    outcomes = [_outcome(future) for future in futures]
-
-    assert outcomes == [bytes(3), "MessageTooLarge", "MessageTooLarge", bytes(2)]
+    assert outcomes == [values[0], "MessageTooLarge", "MessageTooLarge", values[3]] * 2
 
 
 def _outcome(future: Future) -> object:
@@ -270,42 +263,43 @@ def test_calls_that_no_connection_takes_fail_in_the_end(connect, unix_address) -
     assert len(accepted) <= 2 * 4
 
 
+@contextmanager
+def no_new_threads(named: str) -> Iterator[None]:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.startswith(named):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        yield
+
+
 def test_a_thread_that_cannot_be_started_fails_the_call_and_not_those_after_it(
-    serve, connect, unix_address, monkeypatch
+    serve, connect, unix_address
 ) -> None:
     ran: list[int] = []
     serve(unix_address, m=ran.append)
     client = connect(unix_address)
 
-    def refuse(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
-        with pytest.raises(RuntimeError, match="new thread"):
-            client.futures.m(1)
+    with no_new_threads(""), pytest.raises(RuntimeError, match="new thread"):
+        client.futures.m(1)
     client.futures.m(2).result(10)
 
     assert ran == [2]
 
 
 def test_sound_01_a_stream_that_no_thread_can_fetch_fails_its_future_and_no_other(
-    serve, connect, unix_address, monkeypatch
+    serve, connect, unix_address
 ) -> None:
     server = serve(unix_address, rows=lambda: iter([1]), echo=lambda value: value)
     client = connect(unix_address)
     client.futures.echo(1).result(10)  # there is a thread that reads
-    start = threading.Thread.start
 
-    def refuse(thread: threading.Thread) -> None:
-        if thread.name.startswith("courier-future-"):
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
-        with pytest.raises(RuntimeError, match="new thread"):
-            client.futures.rows().result(10)
+    with no_new_threads("courier-future-"), pytest.raises(RuntimeError, match="new thread"):
+        client.futures.rows().result(10)
 
     until(lambda: not server._methods.unclaimed_streams._unclaimed)  # it has been told
     assert client.futures.echo(2).result(10) == 2

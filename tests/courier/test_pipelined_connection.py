@@ -49,29 +49,6 @@ def test_what_is_sent_before_hanging_up_is_answered(serve, unix_address, gate) -
     assert rest == [(framing.RESULT, 2)]
 
 
-def test_a_slow_method_leaves_the_turn_alone_and_a_quick_one_gets_it_back(
-    serve, connect, unix_address, gate
-) -> None:
-    entered = threading.Semaphore(0)
-    server = serve(unix_address, work=lambda wait: entered.release() or (wait and gate.wait()))
-    client = connect(unix_address)
-    slow = [client.futures.work(True) for _ in range(20)]
-    for _ in slow:
-        assert entered.acquire(timeout=20)
-    (session,) = server._core.connections
-    (average,) = session._averages.values()
-    gate.set()
-    for future in slow:
-        future.result(10)
-
-    for _ in range(300):
-        client.futures.work(False).result(10)
-    (later_average,) = session._averages.values()
-
-    assert average > pipelined_connection._SLOW_S
-    assert later_average < pipelined_connection._SLOW_S
-
-
 def test_a_call_is_stuck_when_two_looks_meet_it_and_not_when_one_does() -> None:
     turn = ReadTurn(connection=None)
     turn.runs = MethodCounts()

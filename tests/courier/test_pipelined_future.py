@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -192,76 +191,40 @@ def test_an_event_loop_can_await_it(holder: Holder, end: End) -> None:
     assert asyncio.run(wait()) == expected(end)
 
 
-def test_a_future_that_is_not_waited_for_has_no_lock(holder: Holder) -> None:
-    """That is why it is cheap."""
-    succeed(holder)
-
-    assert holder.call.result() == "value"
-    assert vars(holder.call) == {}
+def is_called_back(future: Future[Any]) -> bool:
+    notified = threading.Event()
+    future.add_done_callback(lambda _: notified.set())
+    return notified.wait(10)
 
 
-@pytest.mark.parametrize("ask", ["wait", "as_completed", "callback", "repr", "result"])
-def test_who_asks_in_the_very_moment_of_the_outcome_hears_of_it(ask: str) -> None:
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda future: concurrent.futures.wait([future], 10).done == {future},
+        lambda future: list(concurrent.futures.as_completed([future], 10)) == [future],
+        lambda future: "state=" in repr(future),
+        is_called_back,
+        outcome,
+    ],
+    ids=["wait", "as_completed", "repr", "callback", "result"],
+)
+def test_who_asks_in_the_very_moment_of_the_outcome_hears_of_it(ask: Callable[..., Any]) -> None:
     """Many times, with one thread that settles and one that asks, started together."""
-    ends = [succeed, fail, cancel]
-    with ThreadPoolExecutor(2) as pool:
-        for i in range(200):
-            holder, start = Holder(), threading.Barrier(2)
-            settled = pool.submit(_after, start, lambda k=holder, i=i: ends[i % 3](k))
-            asked = pool.submit(_after, start, lambda k=holder: _ask(ask, k.call))
 
+    def settle(holder: Holder, end: End, start: threading.Barrier) -> None:
+        start.wait(10)
+        end(holder)
+
+    with ThreadPoolExecutor(1) as pool:
+        for end in [succeed, fail, cancel] * 100:
+            holder = Holder()
+            start = threading.Barrier(2)
+            settled = pool.submit(settle, holder, end, start)
+            start.wait(10)
+
+            assert ask(holder.call)
             assert settled.result(10) is None
-            assert asked.result(10)
             assert holder.call.done()
-
-
-def _after(start: threading.Barrier, fn: Callable[[], Any]) -> Any:
-    start.wait(10)
-    return fn()
-
-
-def _ask(how: str, future: Future[Any]) -> bool:
-    if how == "wait":
-        return concurrent.futures.wait([future], 10).done == {future}
-    if how == "as_completed":
-        return list(concurrent.futures.as_completed([future], 10)) == [future]
-    if how == "repr":
-        return "state=" in repr(future)
-    if how == "callback":
-        notified = threading.Event()
-        future.add_done_callback(lambda _: notified.set())
-        return notified.wait(10)
-    try:
-        return future.result(10) == "value"
-    except (LookupError, concurrent.futures.CancelledError):
-        return True
-
-
-@pytest.fixture
-def switch_often() -> Iterator[None]:
-    """Threads change as often as they can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
-
-
-def test_every_wait_on_many_calls_in_flight_ends_with_all_of_them(
-    serve, connect, unix_address, switch_often
-) -> None:
-    serve(unix_address, echo=lambda value: value, fail=lambda value: [][value])
-    client = connect(unix_address)
-
-    for i in range(10):
-        futures = [client.futures.echo(k) if k % 5 else client.futures.fail(k) for k in range(40)]
-        if i % 2:
-            done, rest = concurrent.futures.wait(futures, 20)
-        else:
-            done, rest = set(concurrent.futures.as_completed(futures, 20)), set()
-
-        assert (done, rest) == (set(futures), set())
-        assert all(f.result(0) == k for k, f in enumerate(futures) if k % 5)
-        assert all(isinstance(f.exception(0), IndexError) for f in futures[::5])
 
 
 def test_who_sets_a_result_himself_does_not_stop_the_others(serve, connect, unix_address) -> None:
