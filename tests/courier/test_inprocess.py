@@ -32,9 +32,6 @@ def who() -> int:
     return threading.get_ident()
 
 
-# --- where a call runs -------------------------------------------------------------------------
-
-
 def test_a_method_never_runs_in_the_thread_that_calls_it(
     serve: Serve, connect: Connect, here: str
 ) -> None:
@@ -110,9 +107,6 @@ def test_a_method_does_not_inherit_no_grad_from_its_caller(
         inside = client.is_grad_enabled()
 
     assert inside
-
-
-# --- handshake, end and limits -----------------------------------------------------------------
 
 
 def test_the_next_server_at_the_address_gets_a_handshake_of_its_own(
@@ -214,9 +208,6 @@ def test_either_side_says_how_much_it_takes_at_once(connect: Connect, here: str)
     server.stop()
 
 
-# --- memory ------------------------------------------------------------------------------------
-
-
 def test_idle_memory_is_limited_and_used_for_buffers_of_its_own_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -237,9 +228,6 @@ def test_idle_memory_is_limited_and_used_for_buffers_of_its_own_size(
     assert sum(map(len, buffers._idle)) <= 10 << 20
     assert len(buffers._idle) <= buffers._MAX_BLOCKS
     buffers._idle.clear()
-
-
-# --- other processes ---------------------------------------------------------------------------
 
 
 TRIES = """

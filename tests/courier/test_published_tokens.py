@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import stat
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -26,16 +24,6 @@ ADDRESSES = [
     "tcp:localhost:0",
     pytest.param("grpc:127.0.0.1:0", marks=keeps_descriptors),
 ]
-
-SERVER = """
-import signal
-from launchpad import courier
-server = courier.Server("alone", address="tcp:127.0.0.1:0")
-server.bind("ping", lambda: "pong")
-server.start()
-print(server.address, flush=True)
-signal.pause()
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -188,14 +176,13 @@ def test_sound_27_a_stop_takes_the_token_away_and_that_of_a_forked_child_does_no
 
 
 def test_sound_27_the_token_of_a_server_that_was_killed_is_removed_by_the_next(
-    serve, tokens: Path, connect
+    serve, spawn_server, connect, tcp_address: str, tokens: Path
 ) -> None:
     running = serve("tcp:127.0.0.1:0", ping=lambda: "pong")
-    with subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True) as one:
-        assert one.stdout is not None
-        address = one.stdout.readline().strip()
-        assert connect(address, call_timeout=20).ping() == "pong"
-        one.kill()
+    killed = spawn_server(tcp_address)
+    assert connect(tcp_address, call_timeout=20).pid() == killed.pid
+    killed.kill()
+    killed.wait(10)
     assert len(list(tokens.iterdir())) == 2
 
     third = serve("tcp:127.0.0.1:0")

@@ -120,7 +120,7 @@ def test_a_recording_ends_by_itself_and_shows_what_has_not_ended(
     waiting = threading.Thread(target=wait_in, args=("a barrier", goes_on))
     waiting.start()
 
-    start(found, seconds=0.3)
+    start(found, seconds=1.0)
     future = client.futures.work()
     until(lambda: found, DEADLINE_S)
     goes_on.set()
