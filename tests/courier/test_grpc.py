@@ -543,45 +543,31 @@ def test_too_large_arguments_are_an_error_of_the_caller(connect: Connect) -> Non
     assert client.echo(1) == 1
 
 
-def test_a_killed_server_leaves_no_call_without_an_outcome(
+def test_a_killed_server_leaves_no_call_without_an_outcome_and_the_next_one_is_called(
     connect: Connect, spawn_server: Spawn
 ) -> None:
     address = free_address()
     process = spawn_server(address)
     client = connect(address)
+    restarts: list[int] = []
+    courier.on_restart(client, lambda: restarts.append(1))
     futures = [client.futures.hang() for _ in range(20)]
     repeated = client.with_options(idempotent=True).futures.hang()
     until(lambda: client.n_hanging() >= 21)
 
     process.kill()
     process.wait()
-
     for future in futures:
         with pytest.raises(courier.OutcomeUnknown, match="victim"):
             future.result(DEADLINE_S)
-    spawn_server(address)
+    until(lambda: client._channel.n_connections == 0)
+    waiting = client.futures.pid()
+    second = spawn_server(address)
+
+    assert waiting.result(DEADLINE_S) == second.pid
+    assert restarts == [1]
     until(lambda: client.n_hanging() >= 1)  # the one that may run twice has been called again
     assert not repeated.done()
-
-
-def test_the_next_call_after_a_restart_is_answered(connect: Connect, spawn_server: Spawn) -> None:
-    address = free_address()
-    process = spawn_server(address)
-    client = connect(address)
-    restarts: list[int] = []
-    first = client.pid()
-    courier.on_restart(client, lambda: restarts.append(1))
-    process.kill()
-    process.wait()
-    waiting = client.futures.pid()
-    spawn_server(address)
-
-    try:
-        second = waiting.result(DEADLINE_S)
-    except courier.OutcomeUnknown:  # it was sent before anybody here knew of the death
-        second = client.pid()
-    assert second != first
-    assert restarts == [1]
 
 
 def test_a_call_that_meets_the_next_server_before_its_client_knows_is_answered(

@@ -22,13 +22,11 @@ from launchpad.courier.transport.fault_injection import Faults
 from tests.helpers import raw_sockets
 from tests.waiting import until
 
-LONG_S = 60.0  # no test takes that long
-
 
 @pytest.fixture
 def never_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing happens because some time has passed without anything happening."""
-    monkeypatch.setattr("launchpad.courier.client.reader._IDLE_S", LONG_S)
+    monkeypatch.setattr("launchpad.courier.client.reader._IDLE_S", 60.0)
 
 
 @pytest.mark.parametrize("n", [1, 2, 300])

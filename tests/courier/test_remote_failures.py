@@ -74,7 +74,7 @@ def fail(error: BaseException) -> None:
 
 
 def fails_with(client: courier.Client, *args: object) -> Exception:
-    """What both ways of calling raise."""
+    """What both ways of calling raise, one after the other: the server serves on."""
     future_error = client.futures.m(*args).exception(20)
     with pytest.raises(Exception) as caught:  # noqa: PT011
         client.m(*args)
@@ -94,24 +94,36 @@ def error_of(serve, connect, address) -> Callable[..., Any]:
 
 
 @pytest.mark.every_transport
-def test_an_exception_arrives_as_its_own_type_with_the_remote_traceback(
-    serve, connect, address
-) -> None:
+def test_an_exception_arrives_as_its_own_type_with_the_remote_traceback(error_of) -> None:
     def m(text: str) -> object:
         return json.loads(text)
 
-    serve(address, name="parser", m=m)
-
-    error = fails_with(connect(address), "{nonsense")
+    error = error_of(m, "{nonsense")
 
     assert type(error) is json.JSONDecodeError
     assert error.pos == 1
     text = str(error.__cause__)
     assert isinstance(error.__cause__, courier.RemoteTraceback)
-    assert "In 'm' of parser" in text
+    assert "In 'm' of server" in text
     assert "return json.loads(text)" in text
     assert "launchpad/courier/server/dispatcher.py" not in text
     assert "".join(traceback.format_exception(error)).count("JSONDecodeError") == 2
+
+
+@pytest.mark.every_transport
+def test_f31_endless_recursion_is_a_recursion_error_and_the_server_serves_on(error_of) -> None:
+    def dive(n: int) -> int:
+        return dive(n + 1) + 1
+
+    assert type(error_of(dive, 0)) is RecursionError
+
+
+@pytest.mark.parametrize("leave", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+def test_what_would_end_a_process_ends_neither_server_nor_caller(error_of, leave) -> None:
+    error = error_of(lambda: fail(leave))
+
+    assert type(error) is courier.RemoteError
+    assert error.type_name == type(leave).__name__
 
 
 def test_what_an_exception_was_raised_from_comes_along_through_two_servers(
@@ -134,22 +146,6 @@ def test_what_an_exception_was_raised_from_comes_along_through_two_servers(
     assert type(error.__cause__.__context__) is TwoArguments
     for text in ("In 'm' of outer", "In 'm' of inner", 'raise ValueError("deep")'):
         assert text in str(error.__cause__)
-
-
-@pytest.mark.every_transport
-def test_f31_endless_recursion_is_a_recursion_error_and_the_server_serves_on(
-    serve, connect, address
-) -> None:
-    def dive(n: int) -> int:
-        return dive(n + 1) + 1
-
-    serve(address, m=dive, echo=lambda value: value)
-    client = connect(address)
-
-    error = fails_with(client, 0)
-
-    assert type(error) is RecursionError
-    assert client.echo(1) == 1
 
 
 class Holder:
@@ -355,20 +351,6 @@ def test_f34_a_traceback_of_200_kb_arrives_whole(error_of) -> None:
 
     assert str(error).endswith("x end")
     assert str(error.__cause__).endswith('x end\n"""')
-
-
-@pytest.mark.parametrize("leave", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
-def test_what_would_end_a_process_ends_neither_server_nor_caller(
-    serve, connect, address, leave
-) -> None:
-    serve(address, m=lambda: fail(leave), echo=lambda value: value)
-    client = connect(address)
-
-    error = fails_with(client)
-
-    assert type(error) is courier.RemoteError
-    assert error.type_name == type(leave).__name__
-    assert client.echo(1) == 1
 
 
 def test_a_courier_error_of_a_method_does_not_look_like_one_of_this_call(error_of) -> None:

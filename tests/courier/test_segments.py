@@ -27,6 +27,7 @@ from launchpad.courier.shm.sender import (
     SegmentLease,
     SegmentPool,
 )
+from tests.courier.test_shm import n_mapped, n_open, numbers
 from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(not segments.IS_SUPPORTED, reason="shared memory needs Linux")
@@ -99,31 +100,9 @@ def assert_nothing_is_left() -> None:
     until(lambda: n_mapped() == n_open() == 0)
 
 
-def n_mapped() -> int:
-    """Mappings of segments in this process."""
-    return Path("/proc/self/maps").read_text().count("memfd:courier")
-
-
-def n_open() -> int:
-    """Descriptors of segments in this process."""
-    return sum("memfd:courier" in link for link in _links())
-
-
-def _links() -> Iterator[str]:
-    for fd in os.listdir("/proc/self/fd"):
-        try:
-            yield os.readlink(f"/proc/self/fd/{fd}")
-        except FileNotFoundError:
-            continue  # the one that lists them
-
-
 def n_bytes(fd: int) -> int:
     """What a file in memory occupies."""
     return os.fstat(fd).st_blocks * 512
-
-
-def numbers(n: int, first: int = 0) -> np.ndarray:
-    return (np.arange(n) + first).astype(np.uint8)
 
 
 # What arrives.
@@ -392,10 +371,6 @@ def test_buffers_outside_of_the_segment_are_refused(pair, lengths) -> None:
         pair.mappings.receive(descriptor, lengths)
 
 
-def _regular_file() -> int:
-    return os.open(__file__, os.O_RDONLY)
-
-
 def _pipe() -> int:
     read, write = os.pipe()
     os.close(write)
@@ -412,10 +387,6 @@ def _not_sealed_against_shrinking() -> int:
     return _unsealed(os.MFD_ALLOW_SEALING)
 
 
-def _too_small() -> int:
-    return segments.create_file(segments.HEADER_SIZE)
-
-
 def _read_only() -> int:
     fd = segments.create_file(MB)
     try:
@@ -426,7 +397,14 @@ def _read_only() -> int:
 
 @pytest.mark.parametrize(
     "make",
-    [_regular_file, _pipe, _unsealed, _not_sealed_against_shrinking, _too_small, _read_only],
+    [
+        lambda: os.open(__file__, os.O_RDONLY),
+        _pipe,
+        _unsealed,
+        _not_sealed_against_shrinking,
+        lambda: segments.create_file(segments.HEADER_SIZE),  # too small
+        _read_only,
+    ],
 )
 def test_a_file_that_is_no_segment_is_closed_and_counts_as_lost(make) -> None:
     fd = make()
