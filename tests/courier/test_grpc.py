@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import grpc
@@ -32,7 +33,7 @@ from launchpad.courier.call_stack import current_call
 from launchpad.courier.grpc import common, json_service
 from launchpad.courier.grpc.connection import GrpcConnection
 from launchpad.courier.security.certificates import make_credentials
-from tests.courier.conftest import DEADLINE_S, Connect, Serve
+from tests.courier.conftest import DEADLINE_S, Serve
 from tests.waiting import until
 
 ANY_PORT = "grpc:127.0.0.1:0"
@@ -40,8 +41,6 @@ OPEN_PORT = "grpc+plaintext:127.0.0.1:0"  # for callers that show no token
 TOKEN = b"a token of 16 by"
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-
-Spawn = Callable[[str], subprocess.Popen[str]]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -56,28 +55,17 @@ def grpc_is_in_use() -> Iterator[None]:
     server.stop()
 
 
-_servers: list[courier.Server] = []
+Start = Callable[..., courier.Server]
 
 
-def start(
-    address: str, options: dict[str, Any] | None = None, **methods: Callable[..., Any]
-) -> courier.Server:
-    server = courier.Server("learner", address=address, **(options or {}))
-    for name, fn in methods.items():
-        server.bind(name, fn)
-    server.start()
-    _servers.append(server)
-    return server
+@pytest.fixture
+def start(serve: Serve) -> Start:
+    """Starts servers: `start(address, name=function, …)`. They are stopped after the test."""
+    return partial(serve, name="learner")
 
 
-@pytest.fixture(autouse=True)
-def servers_are_stopped() -> Iterator[None]:
-    yield
-    while _servers:
-        _servers.pop().stop(0.2)
-
-
-def free_address() -> str:
+@pytest.fixture
+def free_address(start: Start) -> str:
     server = start(ANY_PORT)
     server.stop()
     return server.address
@@ -138,9 +126,11 @@ def run_python(source: str) -> str:
 # Addresses.
 
 
-def test_a_server_whose_second_address_is_taken_keeps_none_at_the_first(unix_address: str) -> None:
+def test_a_server_whose_second_address_is_taken_keeps_none_at_the_first(
+    start, unix_address, free_address
+) -> None:
     taken = start(ANY_PORT).address
-    for address in (unix_address, free_address()):
+    for address in (unix_address, free_address):
         with pytest.raises(OSError, match="another server"):
             courier.Server(address=address, also_at=[taken]).start()
 
@@ -153,9 +143,9 @@ def test_a_malformed_address_is_refused_where_it_is_written(also_at: Any) -> Non
         courier.Server(also_at=also_at)
 
 
-def test_addresses_of_all_kinds_stand_in_the_order_given(unix_address: str) -> None:
+def test_addresses_of_all_kinds_stand_in_the_order_given(start, unix_address) -> None:
     also_at = [unix_address, ANY_PORT, "tcp:127.0.0.1:0"]
-    server = start(ANY_PORT, {"also_at": also_at}, ping=lambda: "here")
+    server = start(ANY_PORT, also_at=also_at, ping=lambda: "here")
 
     kinds = [address.partition(":")[0] for address in server.addresses]
 
@@ -166,7 +156,7 @@ def test_addresses_of_all_kinds_stand_in_the_order_given(unix_address: str) -> N
             assert client.ping() == "here"
 
 
-def test_plaintext_beyond_loopback_has_to_be_asked_for(connect: Connect) -> None:
+def test_plaintext_beyond_loopback_has_to_be_asked_for(start, connect) -> None:
     with pytest.raises(PermissionError, match=r"grpc\+plaintext:0\.0\.0\.0:0"):
         courier.Server(address="grpc:0.0.0.0:0").start()
     with pytest.raises(PermissionError, match="beyond loopback"):
@@ -177,7 +167,7 @@ def test_plaintext_beyond_loopback_has_to_be_asked_for(connect: Connect) -> None
     assert connect(server.address).ping() == "here"
 
 
-def test_grpc_is_imported_only_for_its_addresses() -> None:
+def test_grpc_is_imported_only_for_its_addresses(start) -> None:
     source = "import sys; from launchpad import courier\n"
     source += "server = courier.Server(); server.start(); server.stop()\n"
     source += "print('grpc' in sys.modules)"
@@ -195,7 +185,7 @@ def test_without_grpc_the_error_says_what_to_install() -> None:
 # Health.
 
 
-def test_health_follows_the_server_and_who_watches_it_hears_of_every_change() -> None:
+def test_health_follows_the_server_and_who_watches_it_hears_of_every_change(start) -> None:
     server = start(ANY_PORT)
     with channel_to(server) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
@@ -219,9 +209,7 @@ def test_health_follows_the_server_and_who_watches_it_hears_of_every_change() ->
         assert list(watched) == []
 
 
-def test_health_and_reflection_need_no_token_and_calls_do(
-    keys: Callable[[str, bytes], None],
-) -> None:
+def test_health_and_reflection_need_no_token_and_calls_do(start, keys) -> None:
     keys("grpc:", TOKEN)
     server = start(ANY_PORT, add=lambda a, b: a + b)
 
@@ -240,7 +228,7 @@ def test_health_and_reflection_need_no_token_and_calls_do(
 
 
 @pytest.mark.parametrize("version", ["v1alpha", "v1"])
-def test_reflection_lists_services_and_the_methods_that_are_bound_now(version: str) -> None:
+def test_reflection_lists_services_and_the_methods_that_are_bound_now(start, version: str) -> None:
     server = start(ANY_PORT, add=lambda a, b: a + b)
     with channel_to(server) as channel:
         request = reflection_pb2.ServerReflectionRequest(list_services="")
@@ -255,7 +243,9 @@ def test_reflection_lists_services_and_the_methods_that_are_bound_now(version: s
     assert [method.name for method in after] == ["add", "later"]
 
 
-def test_json_lists_are_positional_objects_are_keyword_arguments_and_whole_numbers_ints() -> None:
+def test_json_lists_are_positional_objects_are_keyword_arguments_and_whole_numbers_ints(
+    start,
+) -> None:
     server = start(OPEN_PORT, show=lambda *args, **kwargs: repr((args, kwargs)))
 
     for argument, shown in [
@@ -267,7 +257,7 @@ def test_json_lists_are_positional_objects_are_keyword_arguments_and_whole_numbe
         assert call_json(server, "show", argument) == shown
 
 
-def test_arrays_come_back_as_lists_and_calls_are_counted_under_the_callers_host() -> None:
+def test_arrays_come_back_as_lists_and_calls_are_counted_under_the_callers_host(start) -> None:
     result = {"grid": np.zeros((2, 2), np.float32), "n": np.int64(2), "rest": [None, True, "text"]}
     server = start(OPEN_PORT, get=lambda: result)
 
@@ -286,7 +276,9 @@ def test_arrays_come_back_as_lists_and_calls_are_counted_under_the_callers_host(
         ({1: 2}, "has the key 1"),
     ],
 )
-def test_what_json_cannot_express_is_an_error_that_says_where(result: Any, where: str) -> None:
+def test_what_json_cannot_express_is_an_error_that_says_where(
+    start, result: Any, where: str
+) -> None:
     server = start(OPEN_PORT, get=lambda: result)
 
     code, text = status_of(lambda: call_json(server, "get", []))
@@ -297,7 +289,7 @@ def test_what_json_cannot_express_is_an_error_that_says_where(result: Any, where
         json_service.to_value(result)
 
 
-def test_an_exception_of_a_method_is_unknown_with_its_type_text_and_traceback() -> None:
+def test_an_exception_of_a_method_is_unknown_with_its_type_text_and_traceback(start) -> None:
     def fail(error: str) -> None:
         raise KeyError(error)
 
@@ -313,7 +305,7 @@ def test_an_exception_of_a_method_is_unknown_with_its_type_text_and_traceback() 
     assert large_text.startswith("KeyError: KeyError('xxx")  # cut
 
 
-def test_an_unknown_method_is_unimplemented_and_lists_those_there_are() -> None:
+def test_an_unknown_method_is_unimplemented_and_lists_those_there_are(start) -> None:
     server = start(OPEN_PORT, add=lambda a, b: a + b)
     with channel_to(server) as channel:
         invoke = channel.unary_unary("/launchpad.learner/sub")
@@ -324,13 +316,13 @@ def test_an_unknown_method_is_unimplemented_and_lists_those_there_are() -> None:
     assert "It serves: add" in text
 
 
-def test_a_foreign_deadline_is_that_of_the_call() -> None:
+def test_a_foreign_deadline_is_that_of_the_call(start) -> None:
     server = start(OPEN_PORT, find_time_left=find_time_left)
 
     assert 0 < call_json(server, "find_time_left", []) < DEADLINE_S + 2  # gRPC rounds
 
 
-def test_a_draining_server_is_unavailable_to_json_callers() -> None:
+def test_a_draining_server_is_unavailable_to_json_callers(start) -> None:
     server = start(OPEN_PORT, add=lambda a, b: a + b)
     server.drain()
 
@@ -344,7 +336,7 @@ def test_a_draining_server_is_unavailable_to_json_callers() -> None:
 
 
 def test_a_courier_client_gets_what_it_gets_elsewhere_and_both_sides_count_it(
-    connect: Connect,
+    start, connect
 ) -> None:
     def fail() -> None:
         raise LookupError("gone")
@@ -374,7 +366,7 @@ def test_a_courier_client_gets_what_it_gets_elsewhere_and_both_sides_count_it(
         assert (failed.calls, failed.errors, failed.in_flight) == (2, 2, 0)
 
 
-def test_spans_of_both_sides_are_linked(connect: Connect) -> None:
+def test_spans_of_both_sides_are_linked(start, connect) -> None:
     client = connect(start(ANY_PORT, double=lambda x: 2 * x).address)
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
@@ -396,7 +388,7 @@ def test_spans_of_both_sides_are_linked(connect: Connect) -> None:
     assert len(called) == len(parents) == 2
 
 
-def test_methods_that_wait_for_each_other_find_threads(connect: Connect) -> None:
+def test_methods_that_wait_for_each_other_find_threads(start, connect) -> None:
     barrier = threading.Barrier(50)
     client = connect(start(ANY_PORT, meet=lambda: barrier.wait(DEADLINE_S)).address)
 
@@ -406,7 +398,7 @@ def test_methods_that_wait_for_each_other_find_threads(connect: Connect) -> None
 
 
 def test_more_than_a_thousand_calls_may_be_outstanding_and_coroutines_hold_no_thread(
-    connect: Connect,
+    start, connect
 ) -> None:
     released: list[asyncio.Event] = []
 
@@ -429,9 +421,10 @@ def test_more_than_a_thousand_calls_may_be_outstanding_and_coroutines_hold_no_th
     assert max(future.result(DEADLINE_S) for future in futures) < 60
 
 
-def test_a_call_waits_for_a_server_that_is_not_up_or_has_failed(connect: Connect) -> None:
-    address = free_address()
-    client = connect(address)
+def test_a_call_waits_for_a_server_that_is_not_up_or_has_failed(
+    start, connect, free_address
+) -> None:
+    client = connect(free_address)
     future = client.futures.ping()
     failures = iter([None, None])
     failed = courier.WorkerFailed("it has failed")
@@ -439,8 +432,8 @@ def test_a_call_waits_for_a_server_that_is_not_up_or_has_failed(connect: Connect
     with pytest.raises(courier.NotSent):
         client.with_options(wait_for_ready=False).ping()
     with pytest.raises(courier.WorkerFailed):
-        connect(address, failure_check=lambda: next(failures, failed)).ping()
-    start(address, ping=lambda: "up")
+        connect(free_address, failure_check=lambda: next(failures, failed)).ping()
+    start(free_address, ping=lambda: "up")
 
     assert future.result(DEADLINE_S) == "up"
 
@@ -450,9 +443,7 @@ def find_time_left() -> float:
     return current_call.get().deadline - time.monotonic()
 
 
-def test_a_deadline_ends_a_call_and_travels_with_it(
-    connect: Connect, gate: threading.Event
-) -> None:
+def test_a_deadline_ends_a_call_and_travels_with_it(start, connect, gate) -> None:
     client = connect(start(ANY_PORT, hang=gate.wait, find_time_left=find_time_left).address)
 
     with pytest.raises(courier.DeadlineExceeded, match=r"within 0\.1 s"):
@@ -462,7 +453,7 @@ def test_a_deadline_ends_a_call_and_travels_with_it(
 
 
 def test_a_cancelled_future_is_not_begun_and_one_that_runs_has_no_caller_any_more(
-    connect: Connect,
+    start, connect
 ) -> None:
     ran: list[int] = []
 
@@ -471,7 +462,7 @@ def test_a_cancelled_future_is_not_begun_and_one_that_runs_has_no_caller_any_mor
         caller = lp.caller()
         until(lambda: caller.is_gone)
 
-    server = start(ANY_PORT, {"thread_pool_size": 1}, wait=run_until_nobody_waits, note=ran.append)
+    server = start(ANY_PORT, size=1, wait=run_until_nobody_waits, note=ran.append)
     server._core.pool._may_grow = lambda: False
     client = connect(server.address)
     running = client.futures.wait()
@@ -487,9 +478,9 @@ def test_a_cancelled_future_is_not_begun_and_one_that_runs_has_no_caller_any_mor
 
 @pytest.mark.parametrize("token", [b"", b"another token 16"])
 def test_a_call_with_a_wrong_token_is_refused_before_it_is_read(
-    connect: Connect, token: bytes
+    start, connect, token: bytes
 ) -> None:
-    server = start(ANY_PORT, {"token": TOKEN}, ping=lambda: 1)
+    server = start(ANY_PORT, token=TOKEN, ping=lambda: 1)
     sent: list[int] = []
 
     def body() -> Iterator[bytes]:
@@ -507,7 +498,7 @@ def test_a_call_with_a_wrong_token_is_refused_before_it_is_read(
         connect(server.address, token=token).ping()
 
 
-def test_a_call_meant_for_another_incarnation_does_not_run() -> None:
+def test_a_call_meant_for_another_incarnation_does_not_run(start) -> None:
     ran: list[int] = []
     server = start(OPEN_PORT, note=ran.append)
     frame = common.encode_frame(1, b"note", pickle.dumps(((1,), {})), [])
@@ -518,7 +509,7 @@ def test_a_call_meant_for_another_incarnation_does_not_run() -> None:
     assert ran == []
 
 
-def test_a_stream_is_an_error_that_says_so(connect: Connect) -> None:
+def test_a_stream_is_an_error_that_says_so(start, connect) -> None:
     server = start(OPEN_PORT, count=lambda: iter([1]), ping=lambda: 1)
     client = connect(server.address)
 
@@ -531,8 +522,8 @@ def test_a_stream_is_an_error_that_says_so(connect: Connect) -> None:
     assert client.ping() == 1
 
 
-def test_too_large_arguments_are_an_error_of_the_caller(connect: Connect) -> None:
-    server = start(ANY_PORT, {"max_bytes": 1 << 20}, echo=lambda x: x)
+def test_too_large_arguments_are_an_error_of_the_caller(start, connect) -> None:
+    server = start(ANY_PORT, max_bytes=1 << 20, echo=lambda x: x)
     client = connect(server.address)
 
     with pytest.raises(courier.MessageTooLarge):
@@ -544,11 +535,10 @@ def test_too_large_arguments_are_an_error_of_the_caller(connect: Connect) -> Non
 
 
 def test_a_killed_server_leaves_no_call_without_an_outcome_and_the_next_one_is_called(
-    connect: Connect, spawn_server: Spawn
+    connect, spawn_server, free_address
 ) -> None:
-    address = free_address()
-    process = spawn_server(address)
-    client = connect(address)
+    process = spawn_server(free_address)
+    client = connect(free_address)
     restarts: list[int] = []
     courier.on_restart(client, lambda: restarts.append(1))
     futures = [client.futures.hang() for _ in range(20)]
@@ -562,7 +552,7 @@ def test_a_killed_server_leaves_no_call_without_an_outcome_and_the_next_one_is_c
             future.result(DEADLINE_S)
     until(lambda: client._channel.n_connections == 0)
     waiting = client.futures.pid()
-    second = spawn_server(address)
+    second = spawn_server(free_address)
 
     assert waiting.result(DEADLINE_S) == second.pid
     assert restarts == [1]
@@ -571,22 +561,21 @@ def test_a_killed_server_leaves_no_call_without_an_outcome_and_the_next_one_is_c
 
 
 def test_a_call_that_meets_the_next_server_before_its_client_knows_is_answered(
-    connect: Connect, serve: Serve, monkeypatch: pytest.MonkeyPatch
+    connect, serve, monkeypatch, free_address
 ) -> None:
     """The next server has made a token of its own, and gRPC connects to it by itself."""
-    address = free_address()
-    first = serve(address, who=lambda: "first")
-    client = connect(address)
+    first = serve(free_address, who=lambda: "first")
+    client = connect(free_address)
     with monkeypatch.context() as it_knows_of_nothing:
         it_knows_of_nothing.setattr(GrpcConnection, "_on_lost", lambda self, open_call: None)
         assert client.who() == "first"
     first.stop()
-    serve(address, who=lambda: "second")
+    serve(free_address, who=lambda: "second")
 
     assert client.futures.who().result(DEADLINE_S) == "second"
 
 
-def test_closing_a_client_ends_its_futures(connect: Connect, gate: threading.Event) -> None:
+def test_closing_a_client_ends_its_futures(start, connect, gate) -> None:
     client = connect(start(ANY_PORT, hang=gate.wait).address)
     future = client.futures.hang()
 
@@ -596,7 +585,7 @@ def test_closing_a_client_ends_its_futures(connect: Connect, gate: threading.Eve
         future.result(DEADLINE_S)
 
 
-def test_stop_waits_for_the_calls_that_run(connect: Connect, gate: threading.Event) -> None:
+def test_stop_waits_for_the_calls_that_run(start, connect, gate) -> None:
     begun = threading.Event()
 
     def work() -> str:
@@ -613,7 +602,7 @@ def test_stop_waits_for_the_calls_that_run(connect: Connect, gate: threading.Eve
     assert future.result(DEADLINE_S) == "done"
 
 
-def test_a_method_may_stop_its_own_server(connect: Connect) -> None:
+def test_a_method_may_stop_its_own_server(start, connect) -> None:
     server = start(ANY_PORT)
     server.bind("stop", lambda: server.stop(5.0) or "stopped")  # type: ignore[func-returns-value]
 
@@ -621,7 +610,7 @@ def test_a_method_may_stop_its_own_server(connect: Connect) -> None:
     assert not server.has_started
 
 
-def test_credentials_make_it_tls_and_others_are_refused(connect: Connect) -> None:
+def test_credentials_make_it_tls_and_others_are_refused(start, connect) -> None:
     ours, theirs = make_credentials(), make_credentials()
     keyring.add("grpc:127.0.0.1:", TOKEN, ours)
     try:

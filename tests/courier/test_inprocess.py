@@ -11,7 +11,6 @@ import queue
 import threading
 import weakref
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,13 +18,7 @@ import pytest
 
 from launchpad import courier
 from launchpad.courier import buffers
-from tests.courier.conftest import DEADLINE_S, Connect, Serve, begin_source
-
-
-@pytest.fixture
-def here(short_directory: Path) -> str:
-    """An in-process address."""
-    return f"inproc:{short_directory}/s"
+from tests.courier.conftest import DEADLINE_S, Connect, Serve, begin_source, in_background
 
 
 def who() -> int:
@@ -33,10 +26,10 @@ def who() -> int:
 
 
 def test_a_method_never_runs_in_the_thread_that_calls_it(
-    serve: Serve, connect: Connect, here: str
+    serve: Serve, connect: Connect, inproc_address: str
 ) -> None:
-    clients = [connect(here), connect(here, call_timeout=DEADLINE_S)]
-    serve(here, who=who, who_else=lambda: (who(), clients[0].who()))
+    clients = [connect(inproc_address), connect(inproc_address, call_timeout=DEADLINE_S)]
+    serve(inproc_address, who=who, who_else=lambda: (who(), clients[0].who()))
 
     threads = {client.who() for client in clients for _ in range(100)}
     threads |= {client.futures.who().result(DEADLINE_S) for client in clients for _ in range(100)}
@@ -47,30 +40,30 @@ def test_a_method_never_runs_in_the_thread_that_calls_it(
 
 
 def test_calls_that_wait_for_a_thread_are_not_overtaken(
-    serve: Serve, connect: Connect, here: str, gate: threading.Event
+    serve: Serve, connect: Connect, inproc_address: str, gate: threading.Event
 ) -> None:
     order: list[str] = []
     entered = threading.Event()
-    server = serve(here, size=1, hang=lambda: entered.set() or gate.wait(), note=order.append)
-    client = connect(here)
+    server = serve(
+        inproc_address, size=1, hang=lambda: entered.set() or gate.wait(), note=order.append
+    )
+    client = connect(inproc_address)
     client.note("first")
     server._core.pool._may_grow = lambda: False
     hangs = client.futures.hang()
     assert entered.wait(DEADLINE_S)
     queued = client.futures.note("queued")
 
-    late = threading.Thread(target=client.note, args=("late",))
-    late.start()
+    late = in_background(client.note, "late")
     gate.set()
-    late.join(DEADLINE_S)
 
-    assert queued.result(DEADLINE_S) is None
+    assert queued.result(DEADLINE_S) is late.result(DEADLINE_S) is None
     assert hangs.result(DEADLINE_S)
     assert order == ["first", "queued", "late"]
 
 
 def test_a_method_finds_nothing_that_belongs_to_its_callers_thread(
-    serve: Serve, connect: Connect, here: str
+    serve: Serve, connect: Connect, inproc_address: str
 ) -> None:
     """Neither its context's variables, nor the exception that it handles, nor its event loop."""
     variable = contextvars.ContextVar("variable", default="default")
@@ -80,8 +73,8 @@ def test_a_method_finds_nothing_that_belongs_to_its_callers_thread(
         variable.set("the server's")
         raise ValueError(found)
 
-    serve(here, fail=lambda: asyncio.run(fail()))
-    client = connect(here)
+    serve(inproc_address, fail=lambda: asyncio.run(fail()))
+    client = connect(inproc_address)
 
     async def call() -> str:
         variable.set("the caller's")
@@ -97,11 +90,11 @@ def test_a_method_finds_nothing_that_belongs_to_its_callers_thread(
 
 
 def test_a_method_does_not_inherit_no_grad_from_its_caller(
-    serve: Serve, connect: Connect, here: str
+    serve: Serve, connect: Connect, inproc_address: str
 ) -> None:
     torch = pytest.importorskip("torch")
-    serve(here, is_grad_enabled=torch.is_grad_enabled)
-    client = connect(here)
+    serve(inproc_address, is_grad_enabled=torch.is_grad_enabled)
+    client = connect(inproc_address)
 
     with torch.no_grad():
         inside = client.is_grad_enabled()
@@ -110,25 +103,27 @@ def test_a_method_does_not_inherit_no_grad_from_its_caller(
 
 
 def test_the_next_server_at_the_address_gets_a_handshake_of_its_own(
-    serve: Serve, connect: Connect, here: str
+    serve: Serve, connect: Connect, inproc_address: str
 ) -> None:
-    client = connect(here)
-    server = serve(here, name="old", token=b"one", who=who)
+    client = connect(inproc_address)
+    server = serve(inproc_address, name="old", token=b"one", who=who)
     with pytest.raises(courier.Refused):
         client.who()
     server.stop()
 
-    server = serve(here, name="new", who=who)
+    server = serve(inproc_address, name="new", who=who)
     assert client.who()
     server.stop()
-    serve(here, name="other", token=b"two", who=who)
+    serve(inproc_address, name="other", token=b"two", who=who)
 
     with pytest.raises(courier.Refused):
         client.who()
 
 
-def test_a_future_of_a_callback_of_the_close_has_an_end(connect: Connect, here: str) -> None:
-    client = connect(here)
+def test_a_future_of_a_callback_of_the_close_has_an_end(
+    connect: Connect, inproc_address: str
+) -> None:
+    client = connect(inproc_address)
     later: queue.Queue[Future[Any]] = queue.Queue()
 
     def call_again(_: object) -> None:
@@ -143,7 +138,7 @@ def test_a_future_of_a_callback_of_the_close_has_an_end(connect: Connect, here: 
 
 
 def test_a_client_keeps_neither_a_stopped_server_nor_its_object(
-    connect: Connect, here: str
+    connect: Connect, inproc_address: str
 ) -> None:
     class Table:
         def get(self) -> int:
@@ -151,10 +146,10 @@ def test_a_client_keeps_neither_a_stopped_server_nor_its_object(
 
     table = Table()
     gone = weakref.ref(table)
-    server = courier.Server("table", address=here)
+    server = courier.Server("table", address=inproc_address)
     server.bind_object(table)
     server.start()
-    client = connect(here)
+    client = connect(inproc_address)
     client.get()
 
     server.stop()
@@ -165,33 +160,29 @@ def test_a_client_keeps_neither_a_stopped_server_nor_its_object(
 
 
 def test_an_idempotent_call_that_is_given_up_is_made_again_when_the_next_server_is_up(
-    serve: Serve, connect: Connect, here: str, gate: threading.Event
+    serve: Serve, connect: Connect, inproc_address: str, gate: threading.Event
 ) -> None:
     entered = threading.Semaphore(0)
-    first = serve(here, m=lambda: entered.release() or gate.wait())
-    client = connect(here)
+    first = serve(inproc_address, m=lambda: entered.release() or gate.wait())
+    client = connect(inproc_address)
     again = client.with_options(idempotent=True)
-    answers: list[Any] = []
-    thread = threading.Thread(target=lambda: answers.append(again.m()))
-    thread.start()
+    called = in_background(again.m)
     futures = [again.futures.m(), client.futures.m()]
     for _ in range(3):
         assert entered.acquire(timeout=10)
 
     first.stop(0)
-    serve(here, m=lambda: "second")
-    thread.join(10)
+    serve(inproc_address, m=lambda: "second")
 
-    assert answers == [futures[0].result(10)] == ["second"]
+    assert called.result(10) == futures[0].result(10) == "second"
     assert isinstance(futures[1].exception(10), courier.OutcomeUnknown)
 
 
-def test_either_side_says_how_much_it_takes_at_once(connect: Connect, here: str) -> None:
-    server = courier.Server("small", address=here, max_bytes=200_000)
-    server.bind("zeros", lambda n: np.zeros(n, np.uint8))
-    server.bind("length", len)
-    server.start()
-    client = connect(here, max_bytes=300_000)
+def test_either_side_says_how_much_it_takes_at_once(
+    serve: Serve, connect: Connect, inproc_address: str
+) -> None:
+    serve(inproc_address, max_bytes=200_000, zeros=lambda n: np.zeros(n, np.uint8), length=len)
+    client = connect(inproc_address, max_bytes=300_000)
     large = np.zeros(200_001, np.uint8)
 
     with pytest.raises(courier.MessageTooLarge, match="takes 200000 at once"):
@@ -205,7 +196,6 @@ def test_either_side_says_how_much_it_takes_at_once(connect: Connect, here: str)
 
     assert client.length(large[:100_000]) == 100_000
     assert len(client.zeros(200_000)) == 200_000
-    server.stop()
 
 
 def test_idle_memory_is_limited_and_used_for_buffers_of_its_own_size(
@@ -251,10 +241,10 @@ N_TRIES = 7
 
 
 def test_sound_26_a_client_in_another_process_is_told_at_once_where_its_server_is(
-    serve: Serve, connect: Connect, python: Any, here: str
+    serve: Serve, connect: Connect, python: Any, inproc_address: str
 ) -> None:
-    serve(here, m=list)
-    client = connect(here, name="counter-0")
+    serve(inproc_address, m=list)
+    client = connect(inproc_address, name="counter-0")
     source = f"{begin_source()}{TRIES}refusals(pickle.load(sys.stdin.buffer))"
 
     with python(source) as process:

@@ -12,7 +12,7 @@ import pytest
 from launchpad import courier
 from launchpad.courier import call_deadlock
 from launchpad.courier.client import remote_server
-from tests.courier.test_wait_for_ready import call_in_thread
+from tests.courier.conftest import in_background
 
 
 @pytest.mark.every_transport
@@ -51,12 +51,11 @@ def test_a_call_of_a_draining_server_waits_for_the_next_one(serve, connect, sock
     assert client.m() == "old"
     server.drain()
 
-    thread, answers = call_in_thread(client.m)
+    called = in_background(client.m)
     server.stop()
     serve(socket_address, m=lambda: "new")
-    thread.join(10)
 
-    assert answers == ["new"]
+    assert called.result(10) == "new"
 
 
 def test_a_client_learns_of_a_restart_before_the_call_that_finds_it_and_can_restore_the_state(
@@ -98,12 +97,11 @@ def test_a_stopped_process_is_named_to_those_who_wait_for_it(
 
     os.kill(process.pid, signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # the signal takes its time
-    thread, answers = call_in_thread(lambda: client.echo(2))
+    called = in_background(client.echo, 2)
     assert said.wait(10)
     os.kill(process.pid, signal.SIGCONT)
-    thread.join(10)
 
-    assert answers == [2]
+    assert called.result(10) == 2
     assert f"its process {process.pid} is stopped" in texts[0]
     assert "'echo'" in texts[0]
 
@@ -167,13 +165,11 @@ def test_f30_a_cycle_of_waiting_calls_is_named(
     for name, method in zip("ABC", methods, strict=True):
         address = place.format(directory=short_directory, name=name)
         at[name] = serve(address, name=name, **{method: methods[method]}).address
-    thread, _ = call_in_thread(connect(at["A"]).f)
-    try:
-        assert said.wait(15)
-    finally:
-        gate.set()
-        thread.join(10)
+    called = in_background(connect(at["A"]).f)
+    assert said.wait(15)
+    gate.set()
 
+    assert called.result(10) is None
     assert "wait for each other" in texts[0]
     assert any(
         cycle in texts[0]

@@ -139,14 +139,9 @@ def test_none_share_a_frame_with_a_peer_that_takes_little_at_once(
     limits = {limited: {"max_bytes": 200}}
     client = connect(unix_address, **limits.get("client", {}))
     futures = [client.futures.echo(i) for i in range(N)]
-    server = courier.Server(address=unix_address, **limits.get("server", {}))
-    server.bind("echo", lambda value: value)
-    server.start()
+    serve(unix_address, echo=lambda value: value, **limits.get("server", {}))
 
-    results = [future.result(10) for future in futures]
-    server.stop()
-
-    assert results == list(range(N))
+    assert [future.result(10) for future in futures] == list(range(N))
 
 
 @pytest.mark.parametrize(

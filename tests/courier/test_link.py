@@ -17,6 +17,7 @@ from launchpad import courier
 from launchpad.courier.call_stack import current_call
 from launchpad.courier.client import link as links
 from launchpad.courier.client.link import Bandwidth, Delay, Link
+from tests.courier.conftest import awaited
 
 SHORT_S = 0.05
 
@@ -63,10 +64,6 @@ def test_a_rule_that_means_nothing_is_refused(wrong: Any) -> None:
         Delay(wrong)
     with pytest.raises(ValueError, match="Bandwidth takes bytes a second, more than 0"):
         Bandwidth(wrong)
-
-
-async def awaited(call: Any) -> Any:
-    return await call
 
 
 @pytest.mark.parametrize("rule", [Delay(SHORT_S), Bandwidth(50_000 / SHORT_S)])

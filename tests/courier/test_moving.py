@@ -16,8 +16,7 @@ import pytest
 from launchpad import courier
 from launchpad.courier.client import reader
 from launchpad.courier.shm import segments
-from tests.courier.conftest import CREDENTIALS, reserve_port
-from tests.courier.test_wait_for_ready import call_in_thread
+from tests.courier.conftest import CREDENTIALS, awaited, in_background, reserve_port
 from tests.waiting import until
 
 LARGE = np.arange(1 << 20, dtype=np.uint8)
@@ -45,10 +44,6 @@ class WrittenDown:
 
     def __call__(self) -> str:
         return self.path.read_text() if self.path.exists() else ""
-
-
-async def awaited(call: Any) -> Any:
-    return await call
 
 
 def only(stream: Any) -> Any:
@@ -144,15 +139,14 @@ def test_f28_calls_in_flight_when_the_server_dies_are_unknown_and_name_the_old_a
     board = Board(places[0])
     client = connect(board)
     future = client.futures.hang()
-    thread, outcome = call_in_thread(client.hang)
+    called = in_background(client.hang)
     until(lambda: client.n_hanging() >= 2)
 
     board.address = places[1]
     assert client.address == places[1]
     process.kill()
-    thread.join(10)
 
-    for error in (future.exception(10), outcome[0]):
+    for error in (future.exception(10), called.exception(10)):
         assert type(error) is courier.OutcomeUnknown
         assert f"connection to victim ({places[0]}) ended" in str(error)
         assert error.address == places[0]
@@ -172,14 +166,13 @@ def test_f28_calls_wait_from_the_death_of_a_server_until_its_new_address_is_know
     first.wait(10)
     board.was_asked.clear()
 
-    thread, outcome = call_in_thread(client.pid)
+    called = in_background(client.pid)
     future = client.futures.pid()
     assert board.was_asked.wait(10)
     second = spawn_server(places[1])
     board.address = places[1]
-    thread.join(10)
 
-    assert outcome == [future.result(10)] == [second.pid]
+    assert called.result(10) == future.result(10) == second.pid
     until(client.n_hanging)
     assert not repeated.done()
 
@@ -188,11 +181,9 @@ def test_f28_calls_wait_from_the_death_of_a_server_until_its_new_address_is_know
 
 
 def test_who_wants_to_know_of_restarts_is_told_of_another_server_once(
-    serve_as, connect, places
+    serve, serve_as, connect, places
 ) -> None:
-    first = courier.Server(address=places[0], also_at=["tcp:127.0.0.1:0"])
-    first.bind("pid", lambda: "first")
-    first.start()
+    first = serve(places[0], also_at=["tcp:127.0.0.1:0"], pid=lambda: "first")
     board = Board(first.addresses[0])
     client = connect(board, call_timeout=20)
     told: list[str] = []
@@ -296,14 +287,13 @@ def test_a_call_waits_until_it_is_known_where_the_server_is(
 ) -> None:
     board = Board()
     client = connect(board, call_timeout=20)
-    thread, outcome = call_in_thread(lambda: ASK_HERE[kind](client))
+    called = in_background(ASK_HERE[kind], client)
     assert board.was_asked.wait(10)
 
     serve_as("found", unix_address)
     board.address = unix_address
-    thread.join(20)
 
-    assert outcome == ["found"]
+    assert called.result(20) == "found"
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from launchpad.courier.client.pending_calls import DeadlineHeap
 from launchpad.courier.client.reader import Reader
 from launchpad.courier.protocol import framing
 from launchpad.courier.transport.fault_injection import Faults
+from tests.courier.conftest import in_background
 from tests.helpers import raw_sockets
 from tests.waiting import until
 
@@ -31,11 +32,10 @@ def never_idle(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 300])
 def test_calls_leave_although_those_before_them_are_not_answered(
-    serve, connect, unix_address, gate, never_idle, n: int
+    unix_client_of, gate, never_idle, n: int
 ) -> None:
     """Nobody waits for their results, either: that would send them, too."""
-    serve(unix_address, hang=gate.wait, echo=lambda value: value)
-    client = connect(unix_address)
+    client = unix_client_of(hang=gate.wait, echo=lambda value: value)
     answered = threading.Semaphore(0)
 
     for _ in range(5):
@@ -48,11 +48,10 @@ def test_calls_leave_although_those_before_them_are_not_answered(
 
 
 def test_a_deadline_is_kept_while_nothing_comes_from_the_server(
-    serve, connect, unix_address, gate, never_idle
+    unix_client_of, gate, never_idle
 ) -> None:
     entered = threading.Event()
-    serve(unix_address, hang=lambda: entered.set() or gate.wait())
-    client = connect(unix_address)
+    client = unix_client_of(hang=lambda: entered.set() or gate.wait())
     patient = client.futures.hang()
     assert entered.wait(10)
 
@@ -154,13 +153,12 @@ def test_a_call_that_the_server_does_not_take_is_made_again_at_its_successor(
     client = connect(unix_address, call_timeout=20)
     running = client.futures.hang()
     assert entered.wait(10)
-    stopping = threading.Thread(target=first.stop, args=(10.0,))
-    stopping.start()
+    stopping = in_background(first.stop, 10.0)
     until(lambda: first._core.is_stopping)
 
     futures = [client.futures.echo(i) for i in range(10)]
     gate.set()
-    stopping.join(10)
+    stopping.result(10)
     serve(unix_address, echo=lambda value: value)
 
     assert running.result(10) is True
@@ -209,20 +207,17 @@ def test_a_server_that_drains_is_asked_again_in_its_own_time(serve, connect, uni
 
 @pytest.mark.parametrize("limited", ["server", "client"])
 def test_a_message_that_is_more_than_one_side_takes_fails_alone(
-    connect, unix_address, limited: str
+    serve, connect, unix_address, limited: str
 ) -> None:
     limits = {limited: {"max_bytes": 10_000}}
-    server = courier.Server("small", address=unix_address, **limits.get("server", {}))
-    server.bind("echo", lambda value: value)
     client = connect(unix_address, **limits.get("client", {}))
     values = [b"x" * n for n in (100, 20_000, 200_000, 200)]
 
     before = [client.futures.echo(value) for value in values]
-    server.start()
+    serve(unix_address, echo=lambda value: value, **limits.get("server", {}))
     outcomes = [_outcome(future) for future in before]
     after = [client.futures.echo(value) for value in values]
     outcomes += [_outcome(future) for future in after]
-    server.stop()
 
     assert outcomes == [values[0], "MessageTooLarge", "MessageTooLarge", values[3]] * 2
 
@@ -232,11 +227,8 @@ def _outcome(future: Future) -> object:
     return type(error).__name__ if error is not None else future.result()
 
 
-def test_the_memory_of_arguments_is_free_when_the_answer_is_here(
-    serve, connect, unix_address
-) -> None:
-    serve(unix_address, length=len)
-    client = connect(unix_address)
+def test_the_memory_of_arguments_is_free_when_the_answer_is_here(unix_client_of) -> None:
+    client = unix_client_of(length=len)
 
     futures = [client.futures.length(b"x" * n) for n in (10, 1_000_000)]
     sizes = [future.result(10) for future in futures]
@@ -276,11 +268,10 @@ def no_new_threads(named: str) -> Iterator[None]:
 
 
 def test_a_thread_that_cannot_be_started_fails_the_call_and_not_those_after_it(
-    serve, connect, unix_address
+    unix_client_of,
 ) -> None:
     ran: list[int] = []
-    serve(unix_address, m=ran.append)
-    client = connect(unix_address)
+    client = unix_client_of(m=ran.append)
 
     with no_new_threads(""), pytest.raises(RuntimeError, match="new thread"):
         client.futures.m(1)
@@ -304,9 +295,8 @@ def test_sound_01_a_stream_that_no_thread_can_fetch_fails_its_future_and_no_othe
     assert list(client.futures.rows().result(10)) == [1]
 
 
-def test_closing_from_a_callback_is_allowed(serve, connect, unix_address, gate) -> None:
-    serve(unix_address, hang=gate.wait, echo=lambda value: value)
-    client = connect(unix_address)
+def test_closing_from_a_callback_is_allowed(unix_client_of, gate) -> None:
+    client = unix_client_of(hang=gate.wait, echo=lambda value: value)
     hanging = client.futures.hang()
 
     client.futures.echo(1).add_done_callback(lambda _: courier.close(client))
@@ -314,11 +304,8 @@ def test_closing_from_a_callback_is_allowed(serve, connect, unix_address, gate) 
     assert isinstance(hanging.exception(10), courier.OutcomeUnknown)
 
 
-def test_threads_that_submit_while_others_close_get_an_answer_or_an_error(
-    serve, connect, unix_address
-) -> None:
-    serve(unix_address, echo=lambda value: value)
-    client = connect(unix_address)
+def test_threads_that_submit_while_others_close_get_an_answer_or_an_error(unix_client_of) -> None:
+    client = unix_client_of(echo=lambda value: value)
 
     def submit(i: int) -> str:
         try:
@@ -359,11 +346,10 @@ def test_the_thread_ends_when_all_calls_were_cancelled_before_a_server_came(
 
 
 def test_sound_01_the_deadline_of_a_call_that_is_done_does_not_end_the_connection(
-    serve, connect, unix_address, never_idle
+    unix_client_of, never_idle
 ) -> None:
     """It was taken for a time without work, and streams that were not fetched yet were lost."""
-    serve(unix_address, echo=lambda value: value)
-    client = connect(unix_address)
+    client = unix_client_of(echo=lambda value: value)
     client.futures.echo(0).result(10)
     pipeline = client._channel.connections.get_pipeline()
     reader, late_at = pipeline.reader, time.monotonic() + 1.0
@@ -385,12 +371,11 @@ def test_the_first_deadline_is_that_of_a_call_that_is_not_done() -> None:
 
 
 def test_sound_01_the_connection_of_a_future_stays_until_its_stream_has_been_fetched(
-    serve, connect, unix_address, monkeypatch
+    unix_client_of, monkeypatch
 ) -> None:
     """However long that takes: the server drops it with the connection."""
     monkeypatch.setattr("launchpad.courier.client.reader._IDLE_S", 0.01)
-    serve(unix_address, rows=lambda: iter([1, 2, 3]))
-    client = connect(unix_address)
+    client = unix_client_of(rows=lambda: iter([1, 2, 3]))
     pipeline = client._channel.connections.get_pipeline()
     waits, fetch, wait = [0], stream_calls.attach, Reader._poll_timeout_s
 
@@ -427,12 +412,9 @@ def test_a_stream_is_lost_when_its_server_stops_before_the_client_has_fetched_it
         connect(unix_address).futures.rows().result(30)
 
 
-def test_a_fault_on_the_way_costs_the_calls_in_flight_and_no_more(
-    serve, connect, unix_address
-) -> None:
+def test_a_fault_on_the_way_costs_the_calls_in_flight_and_no_more(unix_client_of) -> None:
     ran: list[int] = []
-    serve(unix_address, m=ran.append)
-    client = connect(unix_address, call_timeout=30)
+    client = unix_client_of(m=ran.append, call_timeout=30)
     with Faults(seed=5, drop_request=0.05, drop_response=0.05, cut=0.05, corrupt=0.05):
         futures = []
         for i in range(600):

@@ -15,6 +15,7 @@ from launchpad.courier.server import pipelined_connection
 from launchpad.courier.server.pipelined_connection import ReadTurn
 from launchpad.courier.server.thread_pool import Job
 from launchpad.courier.telemetry.counters import MethodCounts
+from tests.courier.conftest import in_background
 from tests.helpers import raw_sockets
 from tests.waiting import until
 
@@ -133,10 +134,9 @@ def test_a_server_that_stops_begins_no_more_of_what_it_has_read(
     with greeted(unix_address) as sock:
         sock.sendall(b"".join(call(i, "work", i) for i in range(1, 2001)))
         assert reached.wait(10)
-        stopping = threading.Thread(target=server.stop, args=(20.0,))
-        stopping.start()
+        stopping = in_background(server.stop, 20.0)
         answers = read_answers(sock, 2002)
-        stopping.join(30)
+        stopping.result(30)
 
     assert {i for kind, i in answers if kind == framing.RESULT} == set(ran)
     not_run = {i for kind, i in answers if kind == framing.NOT_RUN}

@@ -141,13 +141,10 @@ def test_callbacks_run_once(holder: Holder, end: End, is_late: bool) -> None:
     assert sorted(notified) == [(i, expected(end)) for i in range(3)]
 
 
-def test_a_callback_that_ends_its_thread_does_not_end_ours(
-    serve, connect, unix_address, monkeypatch
-) -> None:
+def test_a_callback_that_ends_its_thread_does_not_end_ours(unix_client_of, monkeypatch) -> None:
     told: list[threading.ExceptHookArgs] = []
     monkeypatch.setattr(threading, "excepthook", told.append)
-    serve(unix_address, echo=lambda value: value)
-    client = connect(unix_address)
+    client = unix_client_of(echo=lambda value: value)
 
     def leave(_: object) -> None:
         raise SystemExit
@@ -227,9 +224,8 @@ def test_who_asks_in_the_very_moment_of_the_outcome_hears_of_it(ask: Callable[..
             assert holder.call.done()
 
 
-def test_who_sets_a_result_himself_does_not_stop_the_others(serve, connect, unix_address) -> None:
-    serve(unix_address, echo=lambda value: value)
-    client = connect(unix_address)
+def test_who_sets_a_result_himself_does_not_stop_the_others(unix_client_of) -> None:
+    client = unix_client_of(echo=lambda value: value)
 
     client.futures.echo(1).set_result("mine")
 

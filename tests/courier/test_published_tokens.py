@@ -15,6 +15,7 @@ from launchpad.courier.caller import Peer
 from launchpad.courier.protocol import handshake
 from launchpad.courier.security import published_token
 from launchpad.courier.transport import stream_socket
+from tests.courier.conftest import exit_code_of_child
 from tests.helpers import other_user
 from tests.helpers.other_user import needs_root
 
@@ -112,19 +113,16 @@ def test_sound_27_only_an_address_that_says_plaintext_is_served_without_a_token(
 
 
 def test_sound_27_by_a_socket_of_this_user_and_in_process_nothing_is_asked_for(
-    unix_address: str, inproc_address: str, connect, tmp_path: Path, monkeypatch
+    serve, connect, unix_address: str, inproc_address: str, tmp_path: Path, monkeypatch
 ) -> None:
     for first in (unix_address, inproc_address):
-        server = courier.Server(address=first, also_at=["tcp:127.0.0.1:0"])
-        server.bind("items", lambda: iter([1, 2]))
-        server.bind("ping", lambda: "pong")
-        server.start()
+        also_at = ["tcp:127.0.0.1:0"]
+        server = serve(first, also_at=also_at, items=lambda: iter([1, 2]), ping=lambda: "pong")
         with monkeypatch.context() as patch:
             patch.setenv("LAUNCHPAD_TOKENS_DIR", str(tmp_path / "another"))
             client = connect(first, call_timeout=20)
             assert (client.ping(), list(client.items())) == ("pong", [1, 2])
         assert connect(server.addresses[1], call_timeout=20).ping() == "pong"
-        server.stop()
 
 
 def test_sound_27_a_client_that_comes_before_the_token_is_there_looks_again(
@@ -159,18 +157,11 @@ def test_sound_27_a_stop_takes_the_token_away_and_that_of_a_forked_child_does_no
 ) -> None:
     server = serve("tcp:127.0.0.1:0")
 
-    pid = os.fork()
-    if pid == 0:
-        try:
-            server.stop(0.1)
-            os._exit(0)
-        finally:
-            os._exit(1)
-    child_status = os.waitpid(pid, 0)[1]
+    exit_code = exit_code_of_child(lambda: server.stop(0.1) or 0)
     after_child = list(tokens.iterdir())
     server.stop()
 
-    assert child_status == 0
+    assert exit_code == 0
     assert len(after_child) == 1
     assert list(tokens.iterdir()) == []
 

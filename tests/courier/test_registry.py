@@ -13,7 +13,7 @@ from launchpad import courier
 from launchpad.courier import caller
 from launchpad.courier.caller import Peer
 from launchpad.courier.telemetry import registry
-from tests.courier.conftest import Connect, Serve
+from tests.courier.conftest import Connect, Serve, exit_code_of_child, in_background
 
 ME = Peer("me-0", 1, os.urandom(16))
 
@@ -63,9 +63,7 @@ def test_counts_belong_to_whose_thread_has_made_the_client(unix_address: str, se
         with courier.Client(unix_address) as client:
             client.work()
 
-    other = threading.Thread(target=call)
-    other.start()
-    other.join()
+    in_background(call).result(20)
     call()
 
     made, served = calls()
@@ -81,8 +79,5 @@ def test_a_forked_process_has_counted_nothing(unix_address: str, serve: Serve) -
     with courier.Client(unix_address) as client:
         client.work()
 
-    if (child := os.fork()) == 0:
-        os._exit(0 if registry.counted(ME) == ({}, {}) else 1)
-
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert exit_code_of_child(lambda: registry.counted(ME) != ({}, {})) == 0
     assert calls()[0] == {("me-0", "server-0", "work"): 1}

@@ -259,12 +259,11 @@ def test_sound_14_an_exception_arrives_with_its_arguments_attributes_and_notes(
         assert getattr(error, name, None) == getattr(original, name, None)
 
 
-def test_sound_14_except_star_works_across_a_call(serve, connect, address) -> None:
+def test_sound_14_except_star_works_across_a_call(client_of) -> None:
     inner = Failures([TwoArguments(404, "gone"), OutOfRange(1, 2)], 7)
     group = ExceptionGroup("both", [KeyError("k"), inner])
     group.add_note("in epoch 3")
-    serve(address, m=lambda: fail(group))
-    client = connect(address)
+    client = client_of(m=lambda: fail(group))
 
     met: list[BaseException] = []
     try:
