@@ -16,9 +16,7 @@ from tests.waiting import until
 
 @pytest.mark.every_transport
 @pytest.mark.parametrize("use_futures", [False, True])
-def test_nodes_that_call_each_other_do_not_deadlock(
-    serve, connect, address, other_address, use_futures
-) -> None:
+def test_nodes_call_each_other_30_deep(serve, connect, address, other_address, use_futures) -> None:
     """a → b → a → … thirty deep, each server with one thread."""
     clients: dict[str, courier.Client] = {}
 
@@ -39,9 +37,7 @@ def test_nodes_that_call_each_other_do_not_deadlock(
 
 
 @pytest.mark.parametrize("use_futures", [False, True])
-def test_many_idle_clients_do_not_hold_threads_that_others_need(
-    serve, connect, unix_address, use_futures
-) -> None:
+def test_idle_clients_hold_no_threads_of_others(serve, connect, unix_address, use_futures) -> None:
     serve(unix_address, name="host", size=4, echo=lambda value: value)
     clients = [connect(unix_address) for _ in range(200)]
 
@@ -56,9 +52,7 @@ def test_many_idle_clients_do_not_hold_threads_that_others_need(
     assert sum(t.name.startswith("host-") for t in threading.enumerate()) < 60
 
 
-def test_as_many_calls_run_side_by_side_as_the_pool_has_threads(
-    serve, connect, unix_address, gate
-) -> None:
+def test_as_many_calls_run_as_the_pool_has_threads(serve, connect, unix_address, gate) -> None:
     entered: list[int] = []
     server = serve(unix_address, size=2, hang=lambda i: entered.append(i) or gate.wait())
     pool = server._core.pool
@@ -88,7 +82,7 @@ def count_growth(server: courier.Server) -> list[int]:
 
 
 @pytest.mark.parametrize("is_computing", [False, True])
-def test_sound_21_three_hundred_callers_that_wait_for_each_other_take_few_looks_at_the_pool(
+def test_sound_21_300_callers_that_wait_for_each_other_take_few_looks_at_the_pool(
     serve, connect, unix_address, is_computing
 ) -> None:
     """Each look takes some milliseconds. The callers connect then, too, and may keep the process busy."""
@@ -110,9 +104,7 @@ def test_sound_21_three_hundred_callers_that_wait_for_each_other_take_few_looks_
     assert len(grown) <= 30
 
 
-def test_sound_21_beside_those_that_are_blocked_as_many_run_as_otherwise(
-    serve, connect, unix_address, gate
-) -> None:
+def test_sound_21_beside_blocked_calls_as_many_run(serve, connect, unix_address, gate) -> None:
     entered = threading.Semaphore(0)
     server = serve(unix_address, size=4, wait=lambda: entered.release() or gate.wait(), echo=str)
     grown = count_growth(server)
@@ -131,9 +123,7 @@ def test_sound_21_beside_those_that_are_blocked_as_many_run_as_otherwise(
     until(lambda: not server._core.pool._blocked)
 
 
-def test_sound_29_a_deep_recursion_is_no_alarm(
-    serve, connect, short_directory, monkeypatch
-) -> None:
+def test_sound_29_deep_recursion_is_no_alarm(serve, connect, short_directory, monkeypatch) -> None:
     """It needs as many threads as calls that wait for each other, and then it is answered."""
     monkeypatch.setattr(thread_pool, "MANY_FOR_S", 60.0, raising=False)
     monkeypatch.setattr(remote_server, "DEADLOCK_AFTER_S", 60.0)

@@ -79,9 +79,7 @@ def test_a_server_that_is_none_of_ours_is_named_as_what_it_is(
         connect(unix_address).m()
 
 
-def test_the_keyring_opens_the_longest_matching_prefix_also_if_it_learns_it_late(
-    serve, connect, address, keys
-) -> None:
+def test_the_longest_prefix_counts_also_if_it_comes_late(serve, connect, address, keys) -> None:
     serve(address, token=b"special", m=lambda: 1)
     client = connect(address)
 
@@ -107,9 +105,7 @@ def test_a_token_that_is_too_long_is_a_mistake_of_the_caller(use: Callable[[byte
 
 
 @pytest.mark.parametrize("flags", [0, handshake.OVERLAP, handshake.SHARE])
-def test_f39_malformed_frames_end_their_own_connection_and_no_other(
-    serve, connect, unix_address, flags: int
-) -> None:
+def test_f39_malformed_frames_end_one_connection(serve, connect, unix_address, flags) -> None:
     serve(unix_address, m=lambda: 1)
     client = connect(unix_address)
     client.m()
@@ -123,9 +119,7 @@ def test_f39_malformed_frames_end_their_own_connection_and_no_other(
 
 
 @pytest.mark.parametrize("start", [b"", b"LPC1", b"\x16\x03\x01"])
-def test_a_handshake_that_is_never_finished_is_given_up(
-    serve, socket_address, monkeypatch, start
-) -> None:
+def test_a_handshake_that_never_ends_is_given_up(serve, socket_address, monkeypatch, start) -> None:
     monkeypatch.setattr(server_handshake, "_HANDSHAKE_TIMEOUT_S", 0.05)
     serve(socket_address, m=lambda: 1)
 

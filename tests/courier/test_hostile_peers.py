@@ -28,9 +28,7 @@ def target(transport: str, short_directory: Path) -> Iterator[Target]:
 
 
 @pytest.mark.parametrize(("transport", "kind"), ALL_KINDS)
-def test_f40_a_stranger_is_refused_and_nothing_of_it_is_unpickled(
-    target: Target, kind: str
-) -> None:
+def test_f40_a_stranger_is_refused_and_nothing_of_it_is_unpickled(target, kind: str) -> None:
     before = canary.n_touched()
 
     outcomes = {strangers.try_once(target, kind) for _ in range(TRIES)}
@@ -42,7 +40,7 @@ def test_f40_a_stranger_is_refused_and_nothing_of_it_is_unpickled(
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_the_canary_of_a_client_of_the_run_is_unpickled(target: Target) -> None:
+def test_the_canary_of_a_client_of_the_run_is_unpickled(target) -> None:
     before = canary.n_touched()
 
     with target.client() as client:

@@ -18,16 +18,14 @@ import pytest
 
 from launchpad import courier
 from launchpad.courier import buffers
-from tests.courier.conftest import DEADLINE_S, Connect, Serve, begin_source, in_background
+from tests.courier.conftest import DEADLINE_S, begin_source, in_background
 
 
 def who() -> int:
     return threading.get_ident()
 
 
-def test_a_method_never_runs_in_the_thread_that_calls_it(
-    serve: Serve, connect: Connect, inproc_address: str
-) -> None:
+def test_a_method_never_runs_in_the_thread_that_calls_it(serve, connect, inproc_address) -> None:
     clients = [connect(inproc_address), connect(inproc_address, call_timeout=DEADLINE_S)]
     serve(inproc_address, who=who, who_else=lambda: (who(), clients[0].who()))
 
@@ -39,9 +37,7 @@ def test_a_method_never_runs_in_the_thread_that_calls_it(
     assert outer != inner
 
 
-def test_calls_that_wait_for_a_thread_are_not_overtaken(
-    serve: Serve, connect: Connect, inproc_address: str, gate: threading.Event
-) -> None:
+def test_calls_that_wait_for_threads_keep_their_order(serve, connect, inproc_address, gate) -> None:
     order: list[str] = []
     entered = threading.Event()
     server = serve(
@@ -62,9 +58,7 @@ def test_calls_that_wait_for_a_thread_are_not_overtaken(
     assert order == ["first", "queued", "late"]
 
 
-def test_a_method_finds_nothing_that_belongs_to_its_callers_thread(
-    serve: Serve, connect: Connect, inproc_address: str
-) -> None:
+def test_a_method_finds_nothing_of_its_callers_thread(serve, connect, inproc_address) -> None:
     """Neither its context's variables, nor the exception that it handles, nor its event loop."""
     variable = contextvars.ContextVar("variable", default="default")
 
@@ -89,9 +83,7 @@ def test_a_method_finds_nothing_that_belongs_to_its_callers_thread(
     assert "the caller's" not in asyncio.run(call())
 
 
-def test_a_method_does_not_inherit_no_grad_from_its_caller(
-    serve: Serve, connect: Connect, inproc_address: str
-) -> None:
+def test_a_method_does_not_inherit_no_grad_from_its_caller(serve, connect, inproc_address) -> None:
     torch = pytest.importorskip("torch")
     serve(inproc_address, is_grad_enabled=torch.is_grad_enabled)
     client = connect(inproc_address)
@@ -102,9 +94,7 @@ def test_a_method_does_not_inherit_no_grad_from_its_caller(
     assert inside
 
 
-def test_the_next_server_at_the_address_gets_a_handshake_of_its_own(
-    serve: Serve, connect: Connect, inproc_address: str
-) -> None:
+def test_the_next_server_there_has_its_own_handshake(serve, connect, inproc_address) -> None:
     client = connect(inproc_address)
     server = serve(inproc_address, name="old", token=b"one", who=who)
     with pytest.raises(courier.Refused):
@@ -120,9 +110,7 @@ def test_the_next_server_at_the_address_gets_a_handshake_of_its_own(
         client.who()
 
 
-def test_a_future_of_a_callback_of_the_close_has_an_end(
-    connect: Connect, inproc_address: str
-) -> None:
+def test_a_future_of_a_callback_of_the_close_has_an_end(connect, inproc_address) -> None:
     client = connect(inproc_address)
     later: queue.Queue[Future[Any]] = queue.Queue()
 
@@ -137,9 +125,7 @@ def test_a_future_of_a_callback_of_the_close_has_an_end(
         later.get(timeout=60).result(60)
 
 
-def test_a_client_keeps_neither_a_stopped_server_nor_its_object(
-    connect: Connect, inproc_address: str
-) -> None:
+def test_a_client_keeps_neither_a_stopped_server_nor_its_object(connect, inproc_address) -> None:
     class Table:
         def get(self) -> int:
             return who()
@@ -160,7 +146,7 @@ def test_a_client_keeps_neither_a_stopped_server_nor_its_object(
 
 
 def test_an_idempotent_call_that_is_given_up_is_made_again_when_the_next_server_is_up(
-    serve: Serve, connect: Connect, inproc_address: str, gate: threading.Event
+    serve, connect, inproc_address, gate
 ) -> None:
     entered = threading.Semaphore(0)
     first = serve(inproc_address, m=lambda: entered.release() or gate.wait())
@@ -178,9 +164,7 @@ def test_an_idempotent_call_that_is_given_up_is_made_again_when_the_next_server_
     assert isinstance(futures[1].exception(10), courier.OutcomeUnknown)
 
 
-def test_either_side_says_how_much_it_takes_at_once(
-    serve: Serve, connect: Connect, inproc_address: str
-) -> None:
+def test_either_side_says_how_much_it_takes_at_once(serve, connect, inproc_address) -> None:
     serve(inproc_address, max_bytes=200_000, zeros=lambda n: np.zeros(n, np.uint8), length=len)
     client = connect(inproc_address, max_bytes=300_000)
     large = np.zeros(200_001, np.uint8)
@@ -198,9 +182,7 @@ def test_either_side_says_how_much_it_takes_at_once(
     assert len(client.zeros(200_000)) == 200_000
 
 
-def test_idle_memory_is_limited_and_used_for_buffers_of_its_own_size(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_idle_memory_is_limited_and_used_for_buffers_of_its_own_size(monkeypatch) -> None:
     buffers._idle.clear()
     monkeypatch.setattr(buffers, "_MAX_IDLE", 10 << 20)
 
@@ -241,7 +223,7 @@ N_TRIES = 7
 
 
 def test_sound_26_a_client_in_another_process_is_told_at_once_where_its_server_is(
-    serve: Serve, connect: Connect, python: Any, inproc_address: str
+    serve, connect, python, inproc_address
 ) -> None:
     serve(inproc_address, m=list)
     client = connect(inproc_address, name="counter-0")
@@ -260,9 +242,7 @@ def test_sound_26_a_client_in_another_process_is_told_at_once_where_its_server_i
 
 
 @pytest.mark.parametrize("server_is", ["up", "stopped", "not up yet"])
-def test_sound_26_a_client_that_a_forked_child_keeps_is_told_so_until_the_child_serves_itself(
-    python: Any, server_is: str
-) -> None:
+def test_sound_26_a_forked_child_is_told_so_until_it_serves_itself(python, server_is) -> None:
     source = f"""{begin_source()}{TRIES}
 client = courier.Client("inproc:here")
 pickle.loads(pickle.dumps(client))

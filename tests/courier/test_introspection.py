@@ -27,9 +27,7 @@ def test_a_server_says_how_it_is(serve, connect, address) -> None:
 
 
 @pytest.mark.every_transport
-def test_a_draining_server_finishes_what_it_has_and_takes_no_more(
-    serve, connect, address, gate
-) -> None:
+def test_a_draining_server_ends_its_calls_and_takes_no_more(serve, connect, address, gate) -> None:
     begun = threading.Event()
     server = serve(address, block=lambda: begun.set() or gate.wait(10), m=lambda: 1)
     running = connect(address).futures.block()
@@ -84,9 +82,7 @@ def test_a_client_learns_of_a_restart_before_the_call_that_finds_it_and_can_rest
     assert first != restarts[0]
 
 
-def test_a_stopped_process_is_named_to_those_who_wait_for_it(
-    spawn_server, connect, unix_address, monkeypatch
-) -> None:
+def test_callers_hear_of_a_stopped_server(spawn_server, connect, unix_address, monkeypatch) -> None:
     monkeypatch.setattr(remote_server, "STOPPED_AFTER_S", 0.0)
     process = spawn_server(unix_address)
     client = connect(unix_address)
@@ -127,9 +123,6 @@ server.join()
         assert connect(unix_address).hog() == 0
 
     assert texts == []
-
-
-# --- calls that wait for each other --------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -177,9 +170,7 @@ def test_f30_a_cycle_of_waiting_calls_is_named(
     )
 
 
-def test_a_chain_of_calls_that_is_no_cycle_is_not_called_one(
-    serve, connect, short_directory, monkeypatch
-) -> None:
+def test_a_chain_of_calls_is_no_cycle(serve, connect, short_directory, monkeypatch) -> None:
     monkeypatch.setattr(remote_server, "DEADLOCK_AFTER_S", 0.0)
     texts: list[str] = []
     monkeypatch.setattr(call_deadlock, "warn", texts.append)

@@ -23,7 +23,7 @@ N = 300  # more than a frame has
 
 
 @pytest.fixture
-def call_before_it_serves(serve, connect, unix_address) -> Callable[..., Any]:
+def call_early(serve, connect, unix_address) -> Callable[..., Any]:
     """Calls the method n times before its server is up: so the calls wait, and are written together."""
 
     def call(method: Callable[..., Any], n: int = N) -> tuple[list[Any], Any, courier.Server]:
@@ -34,9 +34,7 @@ def call_before_it_serves(serve, connect, unix_address) -> Callable[..., Any]:
     return call
 
 
-def test_calls_and_results_share_frames_and_are_counted_alike_at_both_ends(
-    call_before_it_serves, monkeypatch
-) -> None:
+def test_calls_and_results_share_frames_and_are_counted_alike(call_early, monkeypatch) -> None:
     sizes: dict[int, list[int]] = {framing.CALLS: [], framing.RESULTS: []}
     encode = joined.encode
 
@@ -45,7 +43,7 @@ def test_calls_and_results_share_frames_and_are_counted_alike_at_both_ends(
         return encode(kind, method, ids, values)
 
     monkeypatch.setattr(joined, "encode", note)
-    futures, client, server = call_before_it_serves(lambda value: value)
+    futures, client, server = call_early(lambda value: value)
 
     assert [future.result(10) for future in futures] == list(range(N))
     assert max(sizes[framing.CALLS]) == joined.MOST
@@ -57,10 +55,8 @@ def test_calls_and_results_share_frames_and_are_counted_alike_at_both_ends(
     assert (ours.bytes_out, ours.bytes_in) == (theirs.bytes_in, theirs.bytes_out)
 
 
-def test_one_that_blocks_does_not_hold_up_those_behind_it_in_its_frame(
-    call_before_it_serves, gate
-) -> None:
-    futures, _, _ = call_before_it_serves(lambda i: gate.wait(20) if i == 3 else i, 20)
+def test_one_that_blocks_does_not_hold_up_others_in_its_frame(call_early, gate) -> None:
+    futures, _, _ = call_early(lambda i: gate.wait(20) if i == 3 else i, 20)
 
     until(lambda: sum(future.done() for future in futures) == 19)
     was_done = futures[3].done()
@@ -70,9 +66,7 @@ def test_one_that_blocks_does_not_hold_up_those_behind_it_in_its_frame(
     assert futures[3].result(10) is True
 
 
-def test_those_of_a_frame_run_though_its_thread_loses_the_turn_before_it_begins(
-    call_before_it_serves, monkeypatch
-) -> None:
+def test_a_frame_is_run_though_its_thread_loses_the_turn_first(call_early, monkeypatch) -> None:
     run_small = PipelinedConnection._run_small
     lost: list[int] = []
 
@@ -85,14 +79,14 @@ def test_those_of_a_frame_run_though_its_thread_loses_the_turn_before_it_begins(
         run_small(self, turn, calls)
 
     monkeypatch.setattr(PipelinedConnection, "_run_small", lose_the_turn_first)
-    futures, _, _ = call_before_it_serves(lambda value: value)
+    futures, _, _ = call_early(lambda value: value)
 
     assert [future.result(10) for future in futures] == list(range(N))
     assert lost == [1]
 
 
-def test_calls_that_leave_their_frame_are_not_counted_twice(call_before_it_serves) -> None:
-    futures, _, server = call_before_it_serves(lambda i: time.sleep(0.003), 60)
+def test_calls_that_leave_their_frame_are_not_counted_twice(call_early) -> None:
+    futures, _, server = call_early(lambda i: time.sleep(0.003), 60)
     for future in futures:
         future.result(10)
 
@@ -103,9 +97,7 @@ def test_calls_that_leave_their_frame_are_not_counted_twice(call_before_it_serve
     assert theirs.bytes_in < 1.2 * 60 * alone  # those that ran in their frame bring its ids
 
 
-def test_each_has_an_outcome_of_its_own_and_one_that_is_cancelled_is_not_sent(
-    serve, connect, unix_address
-) -> None:
+def test_each_has_an_outcome_and_a_cancelled_one_is_not_sent(serve, connect, unix_address) -> None:
     ran: list[int] = []
 
     def method(i: int) -> Any:
@@ -133,9 +125,7 @@ def test_each_has_an_outcome_of_its_own_and_one_that_is_cancelled_is_not_sent(
 
 
 @pytest.mark.parametrize("limited", ["server", "client"])
-def test_none_share_a_frame_with_a_peer_that_takes_little_at_once(
-    limited: str, serve, connect, unix_address
-) -> None:
+def test_a_peer_that_takes_little_shares_no_frames(serve, connect, unix_address, limited) -> None:
     limits = {limited: {"max_bytes": 200}}
     client = connect(unix_address, **limits.get("client", {}))
     futures = [client.futures.echo(i) for i in range(N)]

@@ -104,9 +104,7 @@ def test_a_call_has_its_timeout_for_the_link_too(linked, rule, call) -> None:
     assert client.stats().methods["zeros"].errors == 1
 
 
-def test_what_the_link_has_taken_of_the_timeout_the_server_does_not_get(
-    linked, monkeypatch
-) -> None:
+def test_what_the_link_takes_of_the_timeout_the_server_does_not_get(linked, monkeypatch) -> None:
     client = linked(Delay(SHORT_S), timeout_s=20.0, work=lambda: None)
     left_s: list[float] = []
 
@@ -128,9 +126,7 @@ def test_what_the_link_has_taken_of_the_timeout_the_server_does_not_get(
     assert max(left_s) <= 20.0 - SHORT_S
 
 
-def test_futures_are_sent_in_the_order_of_their_calls_with_the_values_of_then(
-    linked, monkeypatch
-) -> None:
+def test_futures_are_sent_in_order_with_the_values_they_were_made_with(linked, monkeypatch) -> None:
     client = linked(Delay(0.01), Bandwidth(50e6), first=lambda a: int(a[0]))
     sent: list[int] = []  # the server takes them side by side: one may overtake another there
     submit = client._channel.inner.submit

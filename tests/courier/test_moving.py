@@ -111,12 +111,7 @@ def n_calls(server: courier.Server) -> dict[str, int]:
     return {name: method.calls for name, method in server.stats().methods.items()}
 
 
-# --- a server that dies ----------------------------------------------------------------------------
-
-
-def test_f28_a_server_that_comes_back_at_another_address_is_reached_by_the_next_call(
-    spawn_server, connect, any_places
-) -> None:
+def test_f28_the_next_call_goes_to_the_servers_new_place(spawn_server, connect, any_places) -> None:
     first = spawn_server(any_places[0])
     board = Board(any_places[0])
     clients = {kind: connect(board, call_timeout=20) for kind in ASK}
@@ -132,9 +127,7 @@ def test_f28_a_server_that_comes_back_at_another_address_is_reached_by_the_next_
     assert clients["call"].address == any_places[1]
 
 
-def test_f28_calls_in_flight_when_the_server_dies_are_unknown_and_name_the_old_address(
-    spawn_server, connect, places
-) -> None:
+def test_f28_calls_in_flight_to_a_dead_server_name_its_place(spawn_server, connect, places) -> None:
     process = spawn_server(places[0])
     board = Board(places[0])
     client = connect(board)
@@ -152,9 +145,7 @@ def test_f28_calls_in_flight_when_the_server_dies_are_unknown_and_name_the_old_a
         assert error.address == places[0]
 
 
-def test_f28_calls_wait_from_the_death_of_a_server_until_its_new_address_is_known(
-    spawn_server, connect, places
-) -> None:
+def test_f28_calls_wait_until_the_next_place_is_known(spawn_server, connect, places) -> None:
     """Also one that was in flight, if it may run twice."""
     first = spawn_server(places[0])
     board = Board(places[0])
@@ -177,12 +168,7 @@ def test_f28_calls_wait_from_the_death_of_a_server_until_its_new_address_is_know
     assert not repeated.done()
 
 
-# --- a server that lives on, cut off from the rest -------------------------------------------------
-
-
-def test_who_wants_to_know_of_restarts_is_told_of_another_server_once(
-    serve, serve_as, connect, places
-) -> None:
+def test_on_restart_is_called_once_for_each_other_server(serve, serve_as, connect, places) -> None:
     first = serve(places[0], also_at=["tcp:127.0.0.1:0"], pid=lambda: "first")
     board = Board(first.addresses[0])
     client = connect(board, call_timeout=20)
@@ -203,9 +189,7 @@ def test_who_wants_to_know_of_restarts_is_told_of_another_server_once(
     assert told == [places[1]]
 
 
-def test_f28_an_idle_connection_to_a_server_that_was_given_up_is_not_used_again(
-    serve_as, connect, any_places, monkeypatch
-) -> None:
+def test_f28_a_server_given_up_is_not_called(serve_as, connect, any_places, monkeypatch) -> None:
     monkeypatch.setattr(reader, "_IDLE_S", 60.0)  # it is not for want of calls that they are closed
     old = serve_as("old", any_places[0])
     board = Board(any_places[0])
@@ -224,7 +208,7 @@ def test_f28_an_idle_connection_to_a_server_that_was_given_up_is_not_used_again(
 
 @pytest.mark.parametrize("is_closed", [False, True])
 def test_what_is_in_flight_to_the_old_place_goes_on_there_until_the_client_is_closed(
-    serve_as, connect, places, gate, is_closed: bool
+    serve_as, connect, places, gate, is_closed
 ) -> None:
     begun = threading.Event()
     old = serve_as("old", places[0], hang=lambda: begun.set() or gate.wait(20))
@@ -250,9 +234,7 @@ def test_what_is_in_flight_to_the_old_place_goes_on_there_until_the_client_is_cl
     assert n_calls(old)["pid"] == 1
 
 
-def test_a_server_that_moves_while_we_connect_is_not_called_at_the_old_place(
-    serve_as, connect, places
-) -> None:
+def test_a_server_that_moves_while_we_connect_is_called_there(serve_as, connect, places) -> None:
     old = serve_as("old", places[0])
     serve_as("new", places[1])
     said = iter([places[0]])
@@ -278,13 +260,8 @@ def test_a_server_that_is_not_known_any_more_is_not_called(serve_as, connect, pl
     assert n_calls(server)["pid"] == 2
 
 
-# --- nobody knows yet ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ASK_HERE)
-def test_a_call_waits_until_it_is_known_where_the_server_is(
-    serve_as, connect, unix_address, kind
-) -> None:
+def test_a_call_waits_until_the_place_is_known(serve_as, connect, unix_address, kind) -> None:
     board = Board()
     client = connect(board, call_timeout=20)
     called = in_background(ASK_HERE[kind], client)
@@ -323,12 +300,7 @@ def test_the_wait_for_a_server_that_is_nowhere_ends_as_all_waits_do(
         assert "learner-0 (its address is not known yet" in str(caught.value)
 
 
-# --- what belongs to a connection ------------------------------------------------------------------
-
-
-def test_memory_is_shared_by_unix_sockets_only_from_one_place_to_the_next(
-    serve_as, connect, short_directory
-) -> None:
+def test_memory_is_shared_where_a_place_is_unix(serve_as, connect, short_directory) -> None:
     courier.keyring.add("tcp:", b"", CREDENTIALS)
     near = serve_as("near", f"unix:{short_directory}/s")
     far = serve_as("far", "tcp:127.0.0.1:0")
@@ -346,9 +318,7 @@ def test_memory_is_shared_by_unix_sockets_only_from_one_place_to_the_next(
     assert shared == ([1, 0, 1, 0] if segments.IS_SUPPORTED else [0, 0, 0, 0])
 
 
-def test_each_place_is_shown_the_token_that_the_keyring_has_for_it(
-    serve, connect, short_directory, keys
-) -> None:
+def test_each_place_is_shown_the_token_for_it(serve, connect, short_directory, keys) -> None:
     keys("unix:", b"near")
     keys("tcp:", b"far")
     near = serve(f"unix:{short_directory}/s", m=lambda: "near", token=b"near")
@@ -361,9 +331,6 @@ def test_each_place_is_shown_the_token_that_the_keyring_has_for_it(
     answers += [client.m(), client.futures.m().result(10)]
 
     assert answers == ["near", "near", "far", "far"]
-
-
-# --- what the callable may not say -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -399,12 +366,7 @@ def test_an_address_that_is_neither_text_nor_callable_is_refused_at_once() -> No
         courier.Client(7077)  # type: ignore[arg-type]
 
 
-# --- the client as a value -------------------------------------------------------------------------
-
-
-def test_a_pickled_client_and_one_with_other_options_go_on_asking(
-    serve_as, connect, places, tmp_path
-) -> None:
+def test_pickled_clients_and_ones_with_options_ask_too(serve_as, connect, places, tmp_path) -> None:
     where = WrittenDown(tmp_path / "where")
     client = connect(where, call_timeout=20, idempotent=["pid"])
 

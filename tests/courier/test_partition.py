@@ -36,13 +36,8 @@ def put_together(shares: list[Share], n_keys: int) -> list[Any]:
     return found
 
 
-# --- ranges --------------------------------------------------------------------------------------
-
-
 @given(st.integers(0, 60), SHARDS)
-def test_the_ranges_of_shards_follow_each_other_and_differ_by_one_at_most(
-    size: int, n: int
-) -> None:
+def test_ranges_of_shards_follow_each_other_and_differ_by_one_at_most(size: int, n: int) -> None:
     partition = lp.RangePartition(size)
 
     bounds = [partition.bounds(i, n) for i in range(n)]
@@ -109,7 +104,7 @@ def test_sorted_keys_are_cut_without_a_copy() -> None:
         (["ada"], TypeError, "are ints, not 'ada'"),
     ],
 )
-def test_keys_that_no_shard_has_are_refused(keys: Any, error: type[Exception], words: str) -> None:
+def test_keys_that_no_shard_has_are_refused(keys, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         lp.RangePartition(10).cut(keys, 3)
 
@@ -121,14 +116,11 @@ def test_a_shard_that_there_is_not_has_no_bounds() -> None:
         lp.RangePartition(-1)
 
 
-# --- digests -------------------------------------------------------------------------------------
-
-
 @given(
     SHARDS,
     st.lists(st.text() | st.integers() | st.none() | st.tuples(st.text(), st.binary())),
 )
-def test_a_list_of_keys_is_cut_by_digests(n: int, keys: list[Any]) -> None:
+def test_a_list_of_keys_is_cut_by_digests(n: int, keys) -> None:
     shares = lp.HashPartition().cut(keys, n)
 
     assert put_together(shares, len(keys)) == [(shard_of(key, n), key) for key in keys]

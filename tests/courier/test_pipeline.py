@@ -31,9 +31,7 @@ def never_idle(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 300])
-def test_calls_leave_although_those_before_them_are_not_answered(
-    unix_client_of, gate, never_idle, n: int
-) -> None:
+def test_calls_leave_before_others_are_answered(unix_client_of, gate, never_idle, n) -> None:
     """Nobody waits for their results, either: that would send them, too."""
     client = unix_client_of(hang=gate.wait, echo=lambda value: value)
     answered = threading.Semaphore(0)
@@ -47,9 +45,7 @@ def test_calls_leave_although_those_before_them_are_not_answered(
         assert all(came)
 
 
-def test_a_deadline_is_kept_while_nothing_comes_from_the_server(
-    unix_client_of, gate, never_idle
-) -> None:
+def test_a_deadline_is_kept_while_the_server_says_nothing(unix_client_of, gate, never_idle) -> None:
     entered = threading.Event()
     client = unix_client_of(hang=lambda: entered.set() or gate.wait())
     patient = client.futures.hang()
@@ -69,9 +65,7 @@ def test_a_deadline_is_kept_while_nothing_comes_from_the_server(
         ({"wait_for_ready": False}, courier.NotSent),
     ],
 )
-def test_a_call_that_does_not_wait_any_longer_for_its_server_fails_alone(
-    serve, connect, unix_address, options, error
-) -> None:
+def test_a_call_that_gives_up_fails_alone(serve, connect, unix_address, options, error) -> None:
     client = connect(unix_address)
     patient = client.futures.echo(1)
 
@@ -97,9 +91,7 @@ def noting_frames(address: str) -> Iterator[list[framing.Fields]]:
         yield noticed
 
 
-def test_a_call_that_has_waited_for_its_server_tells_it_how_much_time_is_left(
-    connect, unix_address
-) -> None:
+def test_a_call_that_has_waited_tells_how_much_time_is_left(connect, unix_address) -> None:
     client = connect(unix_address, call_timeout=20)
     _ = [client.futures.small(), client.futures.large(np.ones(10_000))]
     made_at = time.monotonic()
@@ -144,9 +136,7 @@ def test_deadlines_are_inherited_by_calls_and_futures(serve, connect, address) -
         assert 0 <= below - outer < time.monotonic() - began
 
 
-def test_a_call_that_the_server_does_not_take_is_made_again_at_its_successor(
-    serve, connect, unix_address, gate
-) -> None:
+def test_calls_that_a_server_sends_back_go_to_the_next(serve, connect, unix_address, gate) -> None:
     """The server stops with one call running, and others that it has read and not begun."""
     entered = threading.Event()
     first = serve(unix_address, size=1, hang=lambda: entered.set() or gate.wait())
@@ -165,9 +155,7 @@ def test_a_call_that_the_server_does_not_take_is_made_again_at_its_successor(
     assert [future.result(10) for future in futures] == list(range(10))
 
 
-def test_a_connection_on_which_a_call_was_sent_back_gets_no_more_of_them(
-    serve, connect, unix_address, gate
-) -> None:
+def test_a_connection_that_sent_one_back_gets_no_more(serve, connect, unix_address, gate) -> None:
     entered = threading.Event()
     server = serve(
         unix_address, hang=lambda: entered.set() or gate.wait(), echo=lambda value: value
@@ -206,9 +194,7 @@ def test_a_server_that_drains_is_asked_again_in_its_own_time(serve, connect, uni
 
 
 @pytest.mark.parametrize("limited", ["server", "client"])
-def test_a_message_that_is_more_than_one_side_takes_fails_alone(
-    serve, connect, unix_address, limited: str
-) -> None:
+def test_too_large_a_message_fails_alone(serve, connect, unix_address, limited) -> None:
     limits = {limited: {"max_bytes": 10_000}}
     client = connect(unix_address, **limits.get("client", {}))
     values = [b"x" * n for n in (100, 20_000, 200_000, 200)]
@@ -267,9 +253,7 @@ def no_new_threads(named: str) -> Iterator[None]:
         yield
 
 
-def test_a_thread_that_cannot_be_started_fails_the_call_and_not_those_after_it(
-    unix_client_of,
-) -> None:
+def test_a_thread_that_cannot_be_started_fails_the_call_and_no_other(unix_client_of) -> None:
     ran: list[int] = []
     client = unix_client_of(m=ran.append)
 
@@ -280,9 +264,7 @@ def test_a_thread_that_cannot_be_started_fails_the_call_and_not_those_after_it(
     assert ran == [2]
 
 
-def test_sound_01_a_stream_that_no_thread_can_fetch_fails_its_future_and_no_other(
-    serve, connect, unix_address
-) -> None:
+def test_sound_01_a_stream_that_no_thread_fetches_fails_alone(serve, connect, unix_address) -> None:
     server = serve(unix_address, rows=lambda: iter([1]), echo=lambda value: value)
     client = connect(unix_address)
     client.futures.echo(1).result(10)  # there is a thread that reads
@@ -334,9 +316,7 @@ def test_compressed_calls_are_answered_compressed(serve, connect, unix_address) 
     assert client._channel.counts[b"double"].bytes_in < array.nbytes
 
 
-def test_the_thread_ends_when_all_calls_were_cancelled_before_a_server_came(
-    connect, unix_address
-) -> None:
+def test_the_thread_ends_when_all_calls_were_cancelled_in_time(connect, unix_address) -> None:
     client = connect(unix_address)
 
     client.futures.m().cancel()
@@ -345,9 +325,7 @@ def test_the_thread_ends_when_all_calls_were_cancelled_before_a_server_came(
     until(lambda: pipeline.reader is None)
 
 
-def test_sound_01_the_deadline_of_a_call_that_is_done_does_not_end_the_connection(
-    unix_client_of, never_idle
-) -> None:
+def test_sound_01_the_deadline_of_a_done_call_ends_nothing(unix_client_of, never_idle) -> None:
     """It was taken for a time without work, and streams that were not fetched yet were lost."""
     client = unix_client_of(echo=lambda value: value)
     client.futures.echo(0).result(10)
@@ -370,9 +348,7 @@ def test_the_first_deadline_is_that_of_a_call_that_is_not_done() -> None:
     assert deadlines.first() == 3.0
 
 
-def test_sound_01_the_connection_of_a_future_stays_until_its_stream_has_been_fetched(
-    unix_client_of, monkeypatch
-) -> None:
+def test_sound_01_a_connection_stays_until_a_stream_is_fetched(unix_client_of, monkeypatch) -> None:
     """However long that takes: the server drops it with the connection."""
     monkeypatch.setattr("launchpad.courier.client.reader._IDLE_S", 0.01)
     client = unix_client_of(rows=lambda: iter([1, 2, 3]))

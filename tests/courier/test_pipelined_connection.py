@@ -62,9 +62,7 @@ def test_a_call_is_stuck_when_two_looks_meet_it_and_not_when_one_does() -> None:
     assert looks == [False, False, False, True, False, False]
 
 
-def test_a_call_that_waits_for_a_thread_can_still_be_cancelled(
-    serve, unix_address, monkeypatch
-) -> None:
+def test_a_call_that_waits_for_a_thread_can_be_cancelled(serve, unix_address, monkeypatch) -> None:
     ran: list[int] = []
     waiting: list[Job] = []
     server = serve(unix_address, work=ran.append)
@@ -118,9 +116,7 @@ def test_a_client_that_does_not_read_holds_back_no_other(serve, connect, unix_ad
 
 
 @pytest.mark.parametrize("first", [0, 1, 100])
-def test_a_server_that_stops_begins_no_more_of_what_it_has_read(
-    serve, unix_address, first: int
-) -> None:
+def test_a_server_that_stops_begins_nothing_it_has_read(serve, unix_address, first: int) -> None:
     """Each call is answered: with a result, or by saying that it has not run."""
     ran: list[int] = []
     reached = threading.Event()

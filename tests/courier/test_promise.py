@@ -87,9 +87,7 @@ def test_no_callback_is_lost_or_called_twice_while_the_result_comes() -> None:
             assert [it.result() for it in seen] == [i, i]
 
 
-def test_a_callback_that_raises_does_not_keep_the_others_from_theirs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_callback_that_raises_does_not_keep_the_others_from_theirs(monkeypatch) -> None:
     told, seen = [], []
     monkeypatch.setattr(threading, "excepthook", lambda args: told.append(args.exc_type))
     promise = Promise()

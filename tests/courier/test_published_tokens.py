@@ -54,7 +54,7 @@ def test_sound_27_a_server_alone_accepts_no_connection_without_a_token(serve, to
 
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_sound_27_a_client_finds_the_token_of_its_own_user_and_else_learns_how_to_be_given_it(
-    serve, connect, address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    serve, connect, address, monkeypatch, tmp_path
 ) -> None:
     server = serve(address, ping=lambda: "pong")
     assert connect(server.address, call_timeout=20).ping() == "pong"
@@ -68,7 +68,7 @@ def test_sound_27_a_client_finds_the_token_of_its_own_user_and_else_learns_how_t
 
 
 @needs_root
-def test_sound_27_another_user_can_neither_read_the_token_nor_call(serve, tokens: Path) -> None:
+def test_sound_27_another_user_can_neither_read_the_token_nor_call(serve, tokens) -> None:
     server = serve("tcp:127.0.0.1:0", ping=lambda: "pong")
     (file,) = tokens.iterdir()
 
@@ -83,9 +83,7 @@ def _is_refused(address: str) -> None:
 
 
 @needs_root
-def test_sound_27_a_directory_for_tokens_that_another_user_made_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_sound_27_a_directory_for_tokens_that_another_user_made_is_refused(monkeypatch) -> None:
     with other_user.shared_directory() as shared:
         monkeypatch.setenv("LAUNCHPAD_TOKENS_DIR", str(shared / "tokens"))
         other_user.does(os.mkdir, shared / "tokens")
@@ -102,8 +100,8 @@ def test_sound_27_a_directory_for_tokens_that_another_user_made_is_refused(
 @pytest.mark.parametrize(
     "name", ["tcp+plaintext", pytest.param("grpc+plaintext", marks=keeps_descriptors)]
 )
-def test_sound_27_only_an_address_that_says_plaintext_is_served_without_a_token(
-    serve, connect, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_sound_27_only_plaintext_needs_no_token(
+    serve, connect, name, monkeypatch, tmp_path
 ) -> None:
     server = serve(f"{name}:127.0.0.1:0", ping=lambda: "pong")
     monkeypatch.setenv("LAUNCHPAD_TOKENS_DIR", str(tmp_path / "another"))
@@ -112,8 +110,8 @@ def test_sound_27_only_an_address_that_says_plaintext_is_served_without_a_token(
     assert connect(server.address, call_timeout=20).ping() == "pong"
 
 
-def test_sound_27_by_a_socket_of_this_user_and_in_process_nothing_is_asked_for(
-    serve, connect, unix_address: str, inproc_address: str, tmp_path: Path, monkeypatch
+def test_sound_27_by_a_socket_of_this_user_nothing_is_asked_for(
+    serve, connect, unix_address, inproc_address, tmp_path, monkeypatch
 ) -> None:
     for first in (unix_address, inproc_address):
         also_at = ["tcp:127.0.0.1:0"]
@@ -125,9 +123,7 @@ def test_sound_27_by_a_socket_of_this_user_and_in_process_nothing_is_asked_for(
         assert connect(server.addresses[1], call_timeout=20).ping() == "pong"
 
 
-def test_sound_27_a_client_that_comes_before_the_token_is_there_looks_again(
-    connect, tcp_address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sound_27_a_client_that_comes_too_early_waits(connect, tcp_address, monkeypatch) -> None:
     """It has connected to a port that is open already, and found no file."""
     server = courier.Server("late", address=tcp_address)
     server.bind("ping", lambda: "pong")
@@ -152,9 +148,7 @@ def test_sound_27_a_client_that_comes_before_the_token_is_there_looks_again(
     server.stop()
 
 
-def test_sound_27_a_stop_takes_the_token_away_and_that_of_a_forked_child_does_not(
-    serve, tokens: Path
-) -> None:
+def test_sound_27_a_stop_takes_the_token_away_but_not_in_a_forked_child(serve, tokens) -> None:
     server = serve("tcp:127.0.0.1:0")
 
     exit_code = exit_code_of_child(lambda: server.stop(0.1) or 0)
@@ -166,8 +160,8 @@ def test_sound_27_a_stop_takes_the_token_away_and_that_of_a_forked_child_does_no
     assert list(tokens.iterdir()) == []
 
 
-def test_sound_27_the_token_of_a_server_that_was_killed_is_removed_by_the_next(
-    serve, spawn_server, connect, tcp_address: str, tokens: Path
+def test_sound_27_the_next_server_removes_a_killed_ones_token(
+    serve, spawn_server, connect, tcp_address, tokens
 ) -> None:
     running = serve("tcp:127.0.0.1:0", ping=lambda: "pong")
     killed = spawn_server(tcp_address)
@@ -183,9 +177,7 @@ def test_sound_27_the_token_of_a_server_that_was_killed_is_removed_by_the_next(
     assert connect(running.address, call_timeout=20).ping() == "pong"
 
 
-def test_sound_27_two_servers_at_one_port_of_two_addresses_have_a_token_each(
-    serve, connect
-) -> None:
+def test_sound_27_servers_at_one_port_of_two_addresses_have_a_token_each(serve, connect) -> None:
     one = serve("tcp:127.0.0.1:0", who=lambda: "one")
     two = serve(one.address.replace("127.0.0.1", "127.0.0.2"), who=lambda: "two")
 

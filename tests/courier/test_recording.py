@@ -87,9 +87,7 @@ def test_both_ends_of_a_call_are_recorded_by_one_number(client_of) -> None:
     assert recorded.calls == 3
 
 
-def test_no_more_calls_are_recorded_than_were_asked_for_and_the_others_are_counted(
-    unix_client_of,
-) -> None:
+def test_no_more_calls_are_recorded_than_asked_for_and_all_are_counted(unix_client_of) -> None:
     client = unix_client_of(work=lambda: None)
     client.work()
     found: list[Recorded] = []

@@ -13,7 +13,7 @@ from launchpad import courier
 from launchpad.courier import caller
 from launchpad.courier.caller import Peer
 from launchpad.courier.telemetry import registry
-from tests.courier.conftest import Connect, Serve, exit_code_of_child, in_background
+from tests.courier.conftest import exit_code_of_child, in_background
 
 ME = Peer("me-0", 1, os.urandom(16))
 
@@ -35,9 +35,7 @@ def calls() -> tuple[dict[registry.Place, int], dict[registry.Place, int]]:
 
 
 @pytest.mark.every_transport
-def test_calls_of_clients_and_servers_that_are_gone_are_added_to_those_that_are_there(
-    address: str, serve: Serve, connect: Connect
-) -> None:
+def test_calls_of_clients_and_servers_that_are_gone_are_counted(address, serve, connect) -> None:
     for _ in range(3):
         server = serve(address, name="server-0", work=lambda: None, other=lambda: None)
         for _ in range(10):
@@ -56,7 +54,7 @@ def test_calls_of_clients_and_servers_that_are_gone_are_added_to_those_that_are_
     assert registry.counted(ME).made["me-0", "server-0", "work"].bytes_in > 0
 
 
-def test_counts_belong_to_whose_thread_has_made_the_client(unix_address: str, serve: Serve) -> None:
+def test_counts_belong_to_whose_thread_has_made_the_client(unix_address, serve) -> None:
     serve(unix_address, name="server-0", work=lambda: None)
 
     def call() -> None:
@@ -74,7 +72,7 @@ def test_counts_belong_to_whose_thread_has_made_the_client(unix_address: str, se
     }
 
 
-def test_a_forked_process_has_counted_nothing(unix_address: str, serve: Serve) -> None:
+def test_a_forked_process_has_counted_nothing(unix_address, serve) -> None:
     serve(unix_address, name="server-0", work=lambda: None)
     with courier.Client(unix_address) as client:
         client.work()

@@ -126,9 +126,7 @@ def test_what_would_end_a_process_ends_neither_server_nor_caller(error_of, leave
     assert error.type_name == type(leave).__name__
 
 
-def test_what_an_exception_was_raised_from_comes_along_through_two_servers(
-    serve, connect, address, other_address
-) -> None:
+def test_what_it_was_raised_from_passes_two_servers(serve, connect, address, other_address) -> None:
     def m() -> None:
         try:
             fail(TwoArguments(404, "gone"))
@@ -207,9 +205,7 @@ def test_sound_32_an_argument_that_cannot_be_pickled_is_named(serve, connect, ad
     assert "because of .part, a _thread.lock" in note
 
 
-def test_f32_f33_an_exception_that_cannot_be_sent_is_described_and_caught_all_the_same(
-    error_of,
-) -> None:
+def test_f32_f33_an_exception_that_cannot_be_sent_is_described_and_caught(error_of) -> None:
     original = Unpicklable()
     original.step = 7  # type: ignore[attr-defined]
 
@@ -245,9 +241,7 @@ def test_f32_even_a_repr_that_raises_does_not_matter(error_of) -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_sound_14_an_exception_arrives_with_its_arguments_attributes_and_notes(
-    error_of, original
-) -> None:
+def test_sound_14_an_exception_keeps_arguments_attributes_and_notes(error_of, original) -> None:
     vars(original)["__notes__"] = ["while it read x.npz"]  # one of them is frozen
 
     error = error_of(lambda: fail(original))
@@ -321,9 +315,7 @@ def test_sound_14_cause_and_context_come_along(error_of) -> None:
     assert text.count("404: gone") == 1
 
 
-def test_an_exception_whose_type_cannot_be_imported_here_arrives_as_text(
-    unix_address, connect, python
-) -> None:
+def test_an_exception_of_a_type_unknown_here_arrives_as_text(unix_address, connect, python) -> None:
     source = f"""
 import sys, types; sys.path.insert(0, {str(REPOSITORY)!r})
 exec("class Alien(Exception): pass", (module := types.ModuleType("elsewhere")).__dict__)

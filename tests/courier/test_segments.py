@@ -71,12 +71,12 @@ class Pair:
 
 
 @pytest.fixture
-def connect_pair() -> Iterator[Callable[[SegmentPool], Pair]]:
+def connect_pair() -> Iterator[Callable[..., Pair]]:
     assert_nothing_is_left()  # of an earlier test: leases are counted over the whole process
     pairs: list[Pair] = []
 
-    def make(pool: SegmentPool) -> Pair:
-        pairs.append(Pair(pool))
+    def make(pool: SegmentPool | None = None) -> Pair:
+        pairs.append(Pair(pool or SegmentPool()))
         return pairs[-1]
 
     yield make
@@ -86,13 +86,8 @@ def connect_pair() -> Iterator[Callable[[SegmentPool], Pair]]:
 
 
 @pytest.fixture
-def pool() -> SegmentPool:
-    return SegmentPool()
-
-
-@pytest.fixture
-def pair(connect_pair: Callable[[SegmentPool], Pair], pool: SegmentPool) -> Pair:
-    return connect_pair(pool)
+def pair(connect_pair: Callable[..., Pair]) -> Pair:
+    return connect_pair()
 
 
 def assert_nothing_is_left() -> None:
@@ -185,8 +180,9 @@ def test_a_lease_released_twice_ends_once(pair) -> None:
     assert np.array_equal(received, numbers(MB, first=1))
 
 
-def test_connections_of_two_processes_share_one_mapping(connect_pair, pool) -> None:
-    first, second = connect_pair(pool), connect_pair(pool)
+def test_connections_of_two_processes_share_one_mapping(connect_pair) -> None:
+    first = connect_pair()
+    second = connect_pair(first.pool)
 
     for pair in (first, second, first, second):
         pair.send(numbers(MB))
@@ -250,9 +246,7 @@ def later() -> float:
 
 
 @pytest.mark.parametrize("is_kept", [False, True])
-def test_a_segment_that_was_idle_gives_its_memory_back_or_is_the_receivers(
-    pair, later, is_kept: bool
-) -> None:
+def test_an_idle_segment_is_given_back_or_the_receivers(pair, later, is_kept) -> None:
     lease = pair.store(numbers(MB))
     fd = os.dup(lease.segment.fd)
     (received,) = pair.deliver(lease)
@@ -275,9 +269,9 @@ def test_a_segment_that_was_idle_gives_its_memory_back_or_is_the_receivers(
     os.close(fd)
 
 
-def test_memory_comes_back_without_anybody_asking(connect_pair, pool, monkeypatch) -> None:
+def test_memory_comes_back_without_anybody_asking(connect_pair, monkeypatch) -> None:
     monkeypatch.setattr("launchpad.courier.shm.sender.IDLE_S", 0.0)
-    pair = connect_pair(pool)
+    pair = connect_pair()
     pair.send(numbers(MB))
 
     assert_nothing_is_left()
@@ -299,8 +293,9 @@ def test_arrays_outlive_the_connection_and_nothing_else_of_it(pair) -> None:
     until(lambda: n_mapped() == 0)  # though nobody calls or closes
 
 
-def test_a_closed_connection_leaves_the_segments_and_leases_of_others(connect_pair, pool) -> None:
-    first, second = connect_pair(pool), connect_pair(pool)
+def test_a_closed_connection_leaves_the_segments_and_leases_of_others(connect_pair) -> None:
+    first = connect_pair()
+    second = connect_pair(first.pool)
     (kept,) = second.send(numbers(MB))
     (orphan,) = first.send(numbers(MB, first=1))
     lease = first.store(numbers(MB, first=2))
