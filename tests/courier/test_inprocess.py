@@ -83,17 +83,6 @@ def test_a_method_finds_nothing_of_its_callers_thread(serve, connect, inproc_add
     assert "the caller's" not in asyncio.run(call())
 
 
-def test_a_method_does_not_inherit_no_grad_from_its_caller(serve, connect, inproc_address) -> None:
-    torch = pytest.importorskip("torch")
-    serve(inproc_address, is_grad_enabled=torch.is_grad_enabled)
-    client = connect(inproc_address)
-
-    with torch.no_grad():
-        inside = client.is_grad_enabled()
-
-    assert inside
-
-
 def test_the_next_server_there_has_its_own_handshake(serve, connect, inproc_address) -> None:
     client = connect(inproc_address)
     server = serve(inproc_address, name="old", token=b"one", who=who)
@@ -145,9 +134,7 @@ def test_a_client_keeps_neither_a_stopped_server_nor_its_object(connect, inproc_
     assert gone() is None
 
 
-def test_an_idempotent_call_that_is_given_up_is_made_again_when_the_next_server_is_up(
-    serve, connect, inproc_address, gate
-) -> None:
+def test_idempotent_calls_are_made_again_later(serve, connect, inproc_address, gate) -> None:
     entered = threading.Semaphore(0)
     first = serve(inproc_address, m=lambda: entered.release() or gate.wait())
     client = connect(inproc_address)
@@ -222,9 +209,7 @@ from launchpad import courier
 N_TRIES = 7
 
 
-def test_sound_26_a_client_in_another_process_is_told_at_once_where_its_server_is(
-    serve, connect, python, inproc_address
-) -> None:
+def test_sound_26_a_client_elsewhere_is_told_so(serve, connect, python, inproc_address) -> None:
     serve(inproc_address, m=list)
     client = connect(inproc_address, name="counter-0")
     source = f"{begin_source()}{TRIES}refusals(pickle.load(sys.stdin.buffer))"

@@ -56,9 +56,7 @@ def test_a_call_of_a_draining_server_waits_for_the_next_one(serve, connect, sock
     assert called.result(10) == "new"
 
 
-def test_a_client_learns_of_a_restart_before_the_call_that_finds_it_and_can_restore_the_state(
-    serve, connect, unix_address
-) -> None:
+def test_on_restart_runs_before_the_call_that_finds_it(serve, connect, unix_address) -> None:
     table: dict[str, int] = {}
     server = serve(unix_address, get=table.__getitem__, put=table.__setitem__)
     client = connect(unix_address)
@@ -125,16 +123,10 @@ server.join()
     assert texts == []
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        "unix:{directory}/{name}",
-        "inproc:{directory}/{name}",
-        pytest.param(
-            "grpc:127.0.0.1:0", marks=pytest.mark.leaks_by_nature
-        ),  # descriptors of its own
-    ],
-)
+by_grpc = pytest.param("grpc:127.0.0.1:0", marks=pytest.mark.leaks_by_nature)  # descriptors
+
+
+@pytest.mark.parametrize("place", ["unix:{folder}/{name}", "inproc:{folder}/{name}", by_grpc])
 def test_f30_a_cycle_of_waiting_calls_is_named(
     serve, connect, short_directory, monkeypatch, gate, place: str
 ) -> None:
@@ -156,7 +148,7 @@ def test_f30_a_cycle_of_waiting_calls_is_named(
 
     methods = {"f": f, "g": lambda: connect(at["C"]).h(), "h": lambda: connect(at["A"]).f()}
     for name, method in zip("ABC", methods, strict=True):
-        address = place.format(directory=short_directory, name=name)
+        address = place.format(folder=short_directory, name=name)
         at[name] = serve(address, name=name, **{method: methods[method]}).address
     called = in_background(connect(at["A"]).f)
     assert said.wait(15)

@@ -285,9 +285,7 @@ def test_a_call_waits_until_the_place_is_known(serve_as, connect, unix_address, 
         ),
     ],
 )
-def test_the_wait_for_a_server_that_is_nowhere_ends_as_all_waits_do(
-    connect, options: dict[str, Any], error: type[Exception], words: str
-) -> None:
+def test_the_wait_for_a_server_that_is_nowhere_ends(connect, options, error, words) -> None:
     client = connect(Board(), name="learner-0", **options)
     future = client.futures.m()
 

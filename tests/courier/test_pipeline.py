@@ -372,9 +372,7 @@ def test_sound_01_a_connection_stays_until_a_stream_is_fetched(unix_client_of, m
     until(lambda: pipeline.reader is None)
 
 
-def test_a_stream_is_lost_when_its_server_stops_before_the_client_has_fetched_it(
-    serve, connect, unix_address, monkeypatch
-) -> None:
+def test_a_stream_is_lost_if_its_server_stops(serve, connect, unix_address, monkeypatch) -> None:
     server = serve(unix_address, rows=lambda: iter([1, 2, 3]))
     attach = stream_calls.attach
 
