@@ -10,7 +10,6 @@ import os
 import struct
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,12 +26,12 @@ from launchpad.courier.shm.sender import (
     SegmentLease,
     SegmentPool,
 )
+from tests.courier.conftest import REPOSITORY
 from tests.courier.test_shm import n_mapped, n_open, numbers
 from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(not segments.IS_SUPPORTED, reason="shared memory needs Linux")
 
-REPOSITORY = Path(__file__).parent.parent.parent
 MB = 1 << 20
 
 
