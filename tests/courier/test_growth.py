@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -15,89 +16,55 @@ from tests.waiting import until
 
 @pytest.mark.every_transport
 @pytest.mark.parametrize("use_futures", [False, True])
-def test_nodes_that_call_each_other_do_not_deadlock(
-    serve, connect, address, other_address, use_futures
-) -> None:
+def test_nodes_call_each_other_30_deep(serve, connect, address, other_address, use_futures) -> None:
     """a → b → a → … thirty deep, each server with one thread."""
     clients: dict[str, courier.Client] = {}
 
-    def make(me: str, other: str):
-        def down(n: int) -> int:
-            if n == 0:
-                return 0
-            call = clients[other].futures.down if use_futures else clients[other].down
-            below = call(n - 1)
-            return 1 + (below.result(20) if use_futures else below)
+    def down(other: str, n: int) -> int:
+        if n == 0:
+            return 0
+        me = {"a": "b", "b": "a"}[other]
+        if use_futures:
+            return 1 + clients[other].futures.down(me, n - 1).result(20)
+        return 1 + clients[other].down(me, n - 1)
 
-        return down
+    for name, place in [("a", address), ("b", other_address)]:
+        serve(place, name=name, size=1, down=down)
+        clients[name] = connect(place, call_timeout=20)
 
-    for me, other, place in [("a", "b", address), ("b", "a", other_address)]:
-        serve(place, name=me, size=1, down=make(me, other))
-        clients[me] = connect(place, call_timeout=20)
-
-    assert clients["a"].down(30) == 30
-    assert clients["b"].futures.down(30).result(20) == 30
+    assert clients["a"].down("b", 30) == 30
+    assert clients["b"].futures.down("a", 30).result(20) == 30
 
 
-def test_more_callers_than_threads_all_meet(serve, connect, address) -> None:
-    barrier = threading.Barrier(40)
-    serve(address, size=2, meet=lambda: barrier.wait(20) >= 0)
-    client = connect(address, call_timeout=20)
-    met: list[bool] = []
+@pytest.mark.parametrize("use_futures", [False, True])
+def test_idle_clients_hold_no_threads_of_others(serve, connect, unix_address, use_futures) -> None:
+    serve(unix_address, name="host", size=4, echo=lambda value: value)
+    clients = [connect(unix_address) for _ in range(200)]
 
-    threads = [threading.Thread(target=lambda: met.append(client.meet())) for _ in range(40)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
+    for _ in range(2):
+        if use_futures:
+            futures = [client.futures.echo(i) for i, client in enumerate(clients)]
+            answers = [future.result(20) for future in futures]
+        else:
+            answers = [client.echo(i) for i, client in enumerate(clients)]
 
-    assert met == [True] * 40
-
-
-@pytest.mark.every_transport
-def test_a_method_may_call_its_own_server(serve, connect, address) -> None:
-    client = connect(address, call_timeout=20)
-    serve(address, size=1, outer=lambda: client.inner() + 1, inner=lambda: 1)
-
-    assert client.outer() == 2
-    assert client.futures.outer().result(20) == 2
+        assert answers == list(range(200))
+    assert sum(t.name.startswith("host-") for t in threading.enumerate()) < 60
 
 
-def test_many_idle_clients_do_not_hold_threads(serve, connect, socket_address) -> None:
-    serve(socket_address, name="host", echo=lambda value: value)
-    clients = [connect(socket_address) for _ in range(200)]
+def test_as_many_calls_run_as_the_pool_has_threads(serve, connect, unix_address, gate) -> None:
+    entered: list[int] = []
+    server = serve(unix_address, size=2, hang=lambda i: entered.append(i) or gate.wait())
+    pool = server._core.pool
+    pool._may_grow = lambda: False  # they are blocked: it would
 
-    answers = [client.echo(i) for i, client in enumerate(clients)]
-    again = [client.echo(i) for i, client in enumerate(clients)]
+    futures = [connect(unix_address).futures.hang(i) for i in range(5)]
+    until(lambda: len(entered) >= 2 and len(pool._jobs) >= 3)
+    n_entered = len(entered)
+    gate.set()
 
-    assert answers == again == list(range(200))
-    assert sum(t.name.startswith("host-") for t in threading.enumerate()) < 40
-
-
-def test_side_by_side_never_much_more_than_the_pool_size_runs(serve, connect, address) -> None:
-    """Methods that do not block for long share the size; nothing grows because of them."""
-    lock = threading.Lock()
-    running = most = 0
-
-    def m() -> None:
-        nonlocal running, most
-        with lock:
-            running += 1
-            most = max(most, running)
-        sum(range(2000))
-        with lock:
-            running -= 1
-
-    serve(address, name="small", size=2, m=m)
-    client = connect(address)
-
-    threads = [threading.Thread(target=lambda: [client.m() for _ in range(30)]) for _ in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-
-    assert most <= 12
+    assert n_entered == 2
+    assert all(future.result(20) for future in futures)
 
 
 def count_growth(server: courier.Server) -> list[int]:
@@ -115,7 +82,7 @@ def count_growth(server: courier.Server) -> list[int]:
 
 
 @pytest.mark.parametrize("is_computing", [False, True])
-def test_sound_21_three_hundred_callers_that_wait_for_each_other_take_few_looks_at_the_pool(
+def test_sound_21_300_callers_that_wait_for_each_other_take_few_looks_at_the_pool(
     serve, connect, unix_address, is_computing
 ) -> None:
     """Each look takes some milliseconds. The callers connect then, too, and may keep the process busy."""
@@ -123,29 +90,21 @@ def test_sound_21_three_hundred_callers_that_wait_for_each_other_take_few_looks_
     barrier, over = threading.Barrier(n), threading.Event()
     grown = count_growth(serve(unix_address, meet=lambda: barrier.wait() >= 0))
     clients = [connect(unix_address, call_timeout=60) for _ in range(n)]
-    met: list[bool] = []
 
     def compute() -> None:
         while is_computing and not over.is_set():
             sum(range(1000))
 
-    computing = threading.Thread(target=compute)
-    computing.start()
-    threads = [threading.Thread(target=lambda c=c: met.append(c.meet())) for c in clients]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    over.set()
-    computing.join()
+    with ThreadPoolExecutor(n + 1) as callers:
+        callers.submit(compute)
+        met = list(callers.map(lambda client: client.meet(), clients))
+        over.set()
 
     assert met == [True] * n
     assert len(grown) <= 30
 
 
-def test_sound_21_beside_those_that_are_blocked_as_many_run_as_otherwise(
-    serve, connect, unix_address, gate
-) -> None:
+def test_sound_21_beside_blocked_calls_as_many_run(serve, connect, unix_address, gate) -> None:
     entered = threading.Semaphore(0)
     server = serve(unix_address, size=4, wait=lambda: entered.release() or gate.wait(), echo=str)
     grown = count_growth(server)
@@ -164,9 +123,7 @@ def test_sound_21_beside_those_that_are_blocked_as_many_run_as_otherwise(
     until(lambda: not server._core.pool._blocked)
 
 
-def test_sound_29_a_deep_recursion_is_no_alarm(
-    serve, connect, short_directory, monkeypatch
-) -> None:
+def test_sound_29_deep_recursion_is_no_alarm(serve, connect, short_directory, monkeypatch) -> None:
     """It needs as many threads as calls that wait for each other, and then it is answered."""
     monkeypatch.setattr(thread_pool, "MANY_FOR_S", 60.0, raising=False)
     monkeypatch.setattr(remote_server, "DEADLOCK_AFTER_S", 60.0)
@@ -175,6 +132,7 @@ def test_sound_29_a_deep_recursion_is_no_alarm(
     monkeypatch.setattr(call_deadlock, "warn", texts.append)
     monkeypatch.setattr(call_deadlock, "detect", lambda _: looked.set())
     clients: list[courier.Client] = []
+    n = 2 * thread_pool.MANY_THREADS + 20
 
     def down(i: int, n: int) -> int:
         return 0 if n == 0 else 1 + clients[1 - i].down(1 - i, n - 1)
@@ -183,8 +141,6 @@ def test_sound_29_a_deep_recursion_is_no_alarm(
         serve(f"unix:{short_directory}/{i}", size=1, down=down)
         clients.append(connect(f"unix:{short_directory}/{i}"))
 
-    assert (
-        clients[0].down(0, 2 * thread_pool.MANY_THREADS + 20) == 2 * thread_pool.MANY_THREADS + 20
-    )
+    assert clients[0].down(0, n) == n
     assert texts == []
     assert not looked.is_set()

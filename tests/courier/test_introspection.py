@@ -12,6 +12,7 @@ import pytest
 from launchpad import courier
 from launchpad.courier import call_deadlock
 from launchpad.courier.client import remote_server
+from tests.courier.conftest import in_background
 
 
 @pytest.mark.every_transport
@@ -25,20 +26,13 @@ def test_a_server_says_how_it_is(serve, connect, address) -> None:
     assert client.m() == 1
 
 
-def test_a_draining_server_finishes_what_it_has_and_takes_no_more(
-    serve, connect, unix_address, gate
-) -> None:
+@pytest.mark.every_transport
+def test_a_draining_server_ends_its_calls_and_takes_no_more(serve, connect, address, gate) -> None:
     begun = threading.Event()
-
-    def block() -> str:
-        begun.set()
-        gate.wait(10)
-        return "finished"
-
-    server = serve(unix_address, block=block, m=lambda: 1)
-    running = connect(unix_address).futures.block()
+    server = serve(address, block=lambda: begun.set() or gate.wait(10), m=lambda: 1)
+    running = connect(address).futures.block()
     assert begun.wait(10)
-    client = connect(unix_address, wait_for_ready=False)
+    client = connect(address, wait_for_ready=False)
 
     server.drain()
 
@@ -46,7 +40,7 @@ def test_a_draining_server_finishes_what_it_has_and_takes_no_more(
     with pytest.raises(courier.NotSent):
         client.m()
     gate.set()
-    assert running.result(10) == "finished"
+    assert running.result(10) is True
 
 
 def test_a_call_of_a_draining_server_waits_for_the_next_one(serve, connect, socket_address) -> None:
@@ -55,70 +49,53 @@ def test_a_call_of_a_draining_server_waits_for_the_next_one(serve, connect, sock
     assert client.m() == "old"
     server.drain()
 
-    answers: list[str] = []
-    caller = threading.Thread(target=lambda: answers.append(client.m()))
-    caller.start()
+    called = in_background(client.m)
     server.stop()
     serve(socket_address, m=lambda: "new")
-    caller.join(10)
 
-    assert answers == ["new"]
-
-
-def test_a_client_learns_that_its_server_is_another_one(serve, connect, unix_address) -> None:
-    server = serve(unix_address, m=lambda: 1)
-    client = connect(unix_address)
-    restarts: list[str] = []
-    courier.on_restart(client, lambda: restarts.append(courier.incarnation(client)))
-    first = courier.incarnation(client)
-    client.m()
-    assert restarts == []
-
-    server.stop()
-    serve(unix_address, m=lambda: 2)
-
-    assert client.m() == 2
-    assert restarts == [courier.incarnation(client)]
-    assert first != restarts[0]
+    assert called.result(10) == "new"
 
 
-def test_the_state_can_be_restored_before_the_call_that_finds_the_restart(
-    serve, connect, unix_address
-) -> None:
+def test_on_restart_runs_before_the_call_that_finds_it(serve, connect, unix_address) -> None:
     table: dict[str, int] = {}
     server = serve(unix_address, get=table.__getitem__, put=table.__setitem__)
     client = connect(unix_address)
+    restarts: list[str] = []
+
+    def restore() -> None:
+        restarts.append(courier.incarnation(client))
+        client.put("a", 1)
+
+    courier.on_restart(client, restore)
+    first = courier.incarnation(client)
     client.put("a", 1)
-    courier.on_restart(client, lambda: client.put("a", 1))
+    assert restarts == []
 
     server.stop()
     fresh: dict[str, int] = {}
     serve(unix_address, get=fresh.__getitem__, put=fresh.__setitem__)
 
     assert client.get("a") == 1
+    assert restarts == [courier.incarnation(client)]
+    assert first != restarts[0]
 
 
-def test_a_stopped_process_is_named_to_those_who_wait_for_it(
-    spawn_server, connect, unix_address, caplog, monkeypatch
-) -> None:
+def test_callers_hear_of_a_stopped_server(spawn_server, connect, unix_address, monkeypatch) -> None:
     monkeypatch.setattr(remote_server, "STOPPED_AFTER_S", 0.0)
     process = spawn_server(unix_address)
     client = connect(unix_address)
     client.echo(1)
     said = threading.Event()
-    monkeypatch.setattr(remote_server, "warn", lambda text: (texts.append(text), said.set()))
     texts: list[str] = []
-    answers: list[int] = []
+    monkeypatch.setattr(remote_server, "warn", lambda text: (texts.append(text), said.set()))
 
     os.kill(process.pid, signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # the signal takes its time
-    caller = threading.Thread(target=lambda: answers.append(client.echo(2)))
-    caller.start()
+    called = in_background(client.echo, 2)
     assert said.wait(10)
     os.kill(process.pid, signal.SIGCONT)
-    caller.join(10)
 
-    assert answers == [2]
+    assert called.result(10) == 2
     assert f"its process {process.pid} is stopped" in texts[0]
     assert "'echo'" in texts[0]
 
@@ -146,35 +123,38 @@ server.join()
     assert texts == []
 
 
+by_grpc = pytest.param("grpc:127.0.0.1:0", marks=pytest.mark.leaks_by_nature)  # descriptors
+
+
+@pytest.mark.parametrize("place", ["unix:{folder}/{name}", "inproc:{folder}/{name}", by_grpc])
 def test_f30_a_cycle_of_waiting_calls_is_named(
-    serve, connect, short_directory, monkeypatch
+    serve, connect, short_directory, monkeypatch, gate, place: str
 ) -> None:
+    """A.f → B.g → C.h → A.f."""
     monkeypatch.setattr(remote_server, "DEADLOCK_AFTER_S", 0.5)
+    monkeypatch.setattr(call_deadlock, "_reported", set())
     said = threading.Event()
     texts: list[str] = []
     monkeypatch.setattr(call_deadlock, "warn", lambda text: (texts.append(text), said.set()))
-    at = {name: f"unix:{short_directory}/{name}" for name in "ABC"}
-    release = threading.Event()
+    at: dict[str, str] = {}
     depth: list[int] = []
 
     def f() -> None:
         depth.append(1)
         if len(depth) > 1:
-            release.wait(20)  # as if a lock were held, or all threads were taken
+            gate.wait(20)  # as if a lock were held, or all threads were taken
         else:
             connect(at["B"]).g()
 
-    serve(at["A"], name="A", f=f)
-    serve(at["B"], name="B", g=lambda: connect(at["C"]).h())
-    serve(at["C"], name="C", h=lambda: connect(at["A"]).f())
-    caller = threading.Thread(target=connect(at["A"]).f)
-    caller.start()
-    try:
-        assert said.wait(15)
-    finally:
-        release.set()
-        caller.join(10)
+    methods = {"f": f, "g": lambda: connect(at["C"]).h(), "h": lambda: connect(at["A"]).f()}
+    for name, method in zip("ABC", methods, strict=True):
+        address = place.format(folder=short_directory, name=name)
+        at[name] = serve(address, name=name, **{method: methods[method]}).address
+    called = in_background(connect(at["A"]).f)
+    assert said.wait(15)
+    gate.set()
 
+    assert called.result(10) is None
     assert "wait for each other" in texts[0]
     assert any(
         cycle in texts[0]
@@ -182,18 +162,25 @@ def test_f30_a_cycle_of_waiting_calls_is_named(
     )
 
 
-def test_a_chain_of_calls_that_is_no_cycle_is_not_called_one(
-    serve, connect, short_directory, monkeypatch
-) -> None:
-    monkeypatch.setattr(remote_server, "DEADLOCK_AFTER_S", 0.5)
+def test_a_chain_of_calls_is_no_cycle(serve, connect, short_directory, monkeypatch) -> None:
+    monkeypatch.setattr(remote_server, "DEADLOCK_AFTER_S", 0.0)
     texts: list[str] = []
     monkeypatch.setattr(call_deadlock, "warn", texts.append)
+    detect = call_deadlock.detect
+    has_looked = threading.Event()
+
+    def look(waits) -> bool:
+        is_over = detect(waits)
+        if waits:  # from here, and not only where the test itself waits
+            has_looked.set()
+        return is_over
+
+    monkeypatch.setattr(call_deadlock, "detect", look)
     at = {name: f"unix:{short_directory}/{name}" for name in "AB"}
-    serve(at["B"], name="B", g=lambda: threading.Event().wait(2.5))
+    serve(at["B"], name="B", g=lambda: has_looked.wait(20))
     serve(at["A"], name="A", f=lambda: connect(at["B"]).g())
 
-    connect(at["A"]).f()
-
+    assert connect(at["A"]).f() is True
     assert texts == []
 
 

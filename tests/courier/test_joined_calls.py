@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pickle
-import threading
 import time
-from concurrent.futures import CancelledError
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,14 +22,19 @@ from tests.waiting import until
 N = 300  # more than a frame has
 
 
-def submit_before_the_server_is_up(client: Any, method: str, n: int = N) -> list[Any]:
-    """So they all wait, and are written together."""
-    return [getattr(client.futures, method)(i) for i in range(n)]
+@pytest.fixture
+def call_early(serve, connect, unix_address) -> Callable[..., Any]:
+    """Calls the method n times before its server is up: so the calls wait, and are written together."""
+
+    def call(method: Callable[..., Any], n: int = N) -> tuple[list[Any], Any, courier.Server]:
+        client = connect(unix_address)
+        futures = [client.futures.m(i) for i in range(n)]
+        return futures, client, serve(unix_address, m=method)
+
+    return call
 
 
-def test_calls_and_results_share_frames_and_are_counted_alike_at_both_ends(
-    serve, connect, unix_address, monkeypatch
-) -> None:
+def test_calls_and_results_share_frames_and_are_counted_alike(call_early, monkeypatch) -> None:
     sizes: dict[int, list[int]] = {framing.CALLS: [], framing.RESULTS: []}
     encode = joined.encode
 
@@ -39,26 +43,20 @@ def test_calls_and_results_share_frames_and_are_counted_alike_at_both_ends(
         return encode(kind, method, ids, values)
 
     monkeypatch.setattr(joined, "encode", note)
-    client = connect(unix_address)
-    futures = submit_before_the_server_is_up(client, "echo")
-    server = serve(unix_address, echo=lambda value: value)
+    futures, client, server = call_early(lambda value: value)
 
     assert [future.result(10) for future in futures] == list(range(N))
     assert max(sizes[framing.CALLS]) == joined.MOST
     assert max(sizes[framing.RESULTS]) > 1
-    ours = client._channel.counts[b"echo"]
+    ours = client._channel.counts[b"m"]
     (by_method,) = server._core.counts.values()
-    theirs = by_method[b"echo"]
+    theirs = by_method[b"m"]
     assert (sum(ours.buckets), ours.errors) == (sum(theirs.buckets), theirs.errors) == (N, 0)
     assert (ours.bytes_out, ours.bytes_in) == (theirs.bytes_in, theirs.bytes_out)
 
 
-def test_one_that_blocks_does_not_hold_up_those_behind_it_in_its_frame(
-    serve, connect, unix_address
-) -> None:
-    gate = threading.Event()
-    futures = submit_before_the_server_is_up(connect(unix_address), "wait", 20)
-    serve(unix_address, wait=lambda i: gate.wait(20) if i == 3 else i)
+def test_one_that_blocks_does_not_hold_up_others_in_its_frame(call_early, gate) -> None:
+    futures, _, _ = call_early(lambda i: gate.wait(20) if i == 3 else i, 20)
 
     until(lambda: sum(future.done() for future in futures) == 19)
     was_done = futures[3].done()
@@ -68,87 +66,72 @@ def test_one_that_blocks_does_not_hold_up_those_behind_it_in_its_frame(
     assert futures[3].result(10) is True
 
 
-def test_those_of_a_frame_run_though_its_thread_loses_the_turn_before_it_begins(
-    serve, connect, unix_address, monkeypatch
-) -> None:
+def test_a_frame_is_run_though_its_thread_loses_the_turn_first(call_early, monkeypatch) -> None:
     run_small = PipelinedConnection._run_small
-    n_lost = 0
+    lost: list[int] = []
 
     def lose_the_turn_first(self: PipelinedConnection, turn: ReadTurn, calls: SmallCalls) -> None:
-        nonlocal n_lost
-        if not n_lost:
-            n_lost += 1
-            turn.runs, turn.since = self._counts[calls.method], 1.0
+        if not lost:
+            lost.append(1)
+            turn.runs = self._counts[calls.method]
+            turn.since = 1.0
             until(lambda: turn.is_replaced)
         run_small(self, turn, calls)
 
     monkeypatch.setattr(PipelinedConnection, "_run_small", lose_the_turn_first)
-    futures = submit_before_the_server_is_up(connect(unix_address), "echo")
-    serve(unix_address, echo=lambda value: value)
+    futures, _, _ = call_early(lambda value: value)
 
     assert [future.result(10) for future in futures] == list(range(N))
-    assert n_lost == 1
+    assert lost == [1]
 
 
-def test_calls_that_leave_their_frame_are_not_counted_twice(serve, connect, unix_address) -> None:
-    client = connect(unix_address)
-    futures = submit_before_the_server_is_up(client, "sleep", 60)
-    server = serve(unix_address, sleep=lambda i: time.sleep(0.003))
+def test_calls_that_leave_their_frame_are_not_counted_twice(call_early) -> None:
+    futures, _, server = call_early(lambda i: time.sleep(0.003), 60)
     for future in futures:
         future.result(10)
 
     (by_method,) = server._core.counts.values()
-    theirs = by_method[b"sleep"]
+    theirs = by_method[b"m"]
     alone = len(pickle.dumps(((59,), {}), 5))
     until(lambda: sum(theirs.buckets) == 60)  # a call is counted when its answer has been sent
     assert theirs.bytes_in < 1.2 * 60 * alone  # those that ran in their frame bring its ids
 
 
-def test_each_has_an_outcome_of_its_own(serve, connect, unix_address) -> None:
+def test_each_has_an_outcome_and_a_cancelled_one_is_not_sent(serve, connect, unix_address) -> None:
+    ran: list[int] = []
+
     def method(i: int) -> Any:
+        ran.append(i)
         if i % 3 == 1:
             raise KeyError(i)
         return [i] if i % 3 else i
 
-    futures = submit_before_the_server_is_up(connect(unix_address), "method", 30)
+    client = connect(unix_address)
+    futures = [client.futures.method(i) for i in range(30)]
+    assert futures[5].cancel()
     serve(unix_address, method=method)
 
     for i, future in enumerate(futures):
-        if i % 3 == 1:
+        if i == 5:
+            assert future.cancelled()
+        elif i % 3 == 1:
             with pytest.raises(KeyError, match=str(i)):
                 future.result(10)
         else:
             assert future.result(10) == ([i] if i % 3 else i)
-
-
-def test_one_that_is_cancelled_while_it_waits_is_not_sent(serve, connect, unix_address) -> None:
-    ran: list[int] = []
-    futures = submit_before_the_server_is_up(connect(unix_address), "append", 10)
-    cancelled = futures[4].cancel()
-    serve(unix_address, append=ran.append)
-
-    for future in futures[:4] + futures[5:]:
-        future.result(10)
-    assert cancelled
-    with pytest.raises(CancelledError):
-        futures[4].result(10)
-    assert ran == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    assert sorted(ran) == [i for i in range(30) if i != 5]
+    stats = client.stats().methods["method"]
+    assert (stats.calls, stats.errors, stats.in_flight) == (30, 10, 0)
 
 
 @pytest.mark.parametrize("limited", ["server", "client"])
-def test_none_share_a_frame_with_a_peer_that_takes_little_at_once(
-    limited: str, serve, connect, unix_address
-) -> None:
-    client = connect(unix_address, **({"max_bytes": 200} if limited == "client" else {}))
-    futures = submit_before_the_server_is_up(client, "echo")
-    limits = {"max_bytes": 200} if limited == "server" else {}
-    server = courier.Server(address=unix_address, **limits)
-    server.bind("echo", lambda value: value)
-    server.start()
-    try:
-        assert [future.result(10) for future in futures] == list(range(N))
-    finally:
-        server.stop()
+def test_a_peer_that_takes_little_shares_no_frames(serve, connect, unix_address, limited) -> None:
+    limits = {limited: {"max_bytes": 200}}
+    client = connect(unix_address, **limits.get("client", {}))
+    futures = [client.futures.echo(i) for i in range(N)]
+    serve(unix_address, echo=lambda value: value, **limits.get("server", {}))
+
+    assert [future.result(10) for future in futures] == list(range(N))
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,30 @@ import itertools
 import pickle
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from launchpad import courier
+from launchpad.courier.call_stack import current_call
 from launchpad.courier.client import link as links
 from launchpad.courier.client.link import Bandwidth, Delay, Link
-from tests.courier.conftest import Connect, Serve
+from tests.courier.conftest import awaited
 
 SHORT_S = 0.05
+
+
+@pytest.fixture
+def linked(serve, connect, address) -> Callable[..., Any]:
+    """Starts a server with these methods; gives a client that reaches it through this link."""
+
+    def start(*rules: Delay | Bandwidth, timeout_s: float | None = None, **methods: Any) -> Any:
+        serve(address, **methods)
+        return connect(address, link=Link(*rules), call_timeout=timeout_s)
+
+    return start
 
 
 @pytest.fixture
@@ -28,9 +41,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_a_message_is_through_when_those_before_it_are_and_its_bytes_and_the_delay(
-    clock: list[float],
-) -> None:
+def test_a_message_is_through_when_those_before_it_are_and_its_bytes_and_the_delay(clock) -> None:
     link = Link(Delay(2.0), Bandwidth(100.0), Bandwidth(400.0), Delay(1.0))
 
     assert link.arrival(200) == 100 + 2 + 3  # the narrower of both, both delays
@@ -38,6 +49,13 @@ def test_a_message_is_through_when_those_before_it_are_and_its_bytes_and_the_del
     assert link.arrival(50, is_result=True) == 100.5  # the other way is free, and has no delay
     clock[0] = 200.0
     assert link.arrival(0) == 203.0
+
+
+def test_a_link_that_is_pickled_holds_up_other_messages_by_the_same_rules(clock) -> None:
+    link = Link(Delay(1.0), Bandwidth(10.0))
+    link.arrival(1000)
+
+    assert pickle.loads(pickle.dumps(link)).arrival(0) == 101.0
 
 
 @pytest.mark.parametrize("wrong", [0, -1, float("inf"), float("nan"), True, "fast"])
@@ -48,45 +66,68 @@ def test_a_rule_that_means_nothing_is_refused(wrong: Any) -> None:
         Bandwidth(wrong)
 
 
-def test_calls_futures_and_coroutines_take_as_long_as_the_link_says(
-    address: str, serve: Serve, connect: Connect
-) -> None:
-    serve(address, echo=lambda value: value)
-    client = connect(address, link=Link(Delay(SHORT_S)))
-
-    async def echo() -> Any:
-        return await client.aio.echo("later")
+@pytest.mark.parametrize("rule", [Delay(SHORT_S), Bandwidth(50_000 / SHORT_S)])
+def test_calls_futures_and_coroutines_take_as_long_as_the_link_says(linked, rule) -> None:
+    client = linked(rule, zeros=lambda n: np.zeros(n, np.uint8), length=len)
+    large = bytes(50_000)
 
     for call in (
-        lambda: client.echo("now"),
-        lambda: client.futures.echo("soon").result(),
-        lambda: asyncio.run(echo()),
+        lambda: client.length(large),
+        lambda: client.zeros(50_000).nbytes,
+        lambda: client.futures.length(large).result(),
+        lambda: asyncio.run(awaited(client.aio.length(large))),
     ):
         began = time.monotonic()
-        assert call() in ("now", "soon", "later")
+        assert call() == 50_000
         assert time.monotonic() - began >= SHORT_S
-    stats = client.stats().methods["echo"]
+    stats = client.stats().methods["length"]
     assert (stats.calls, stats.errors) == (3, 0)
     assert stats.total_s >= 3 * SHORT_S
 
 
-def test_the_bytes_of_arguments_and_of_results_take_their_time(
-    address: str, serve: Serve, connect: Connect
-) -> None:
-    serve(address, zeros=lambda n: np.zeros(n, np.uint8), length=len)
-    client = connect(address, link=Link(Bandwidth(1e6)))
+@pytest.mark.parametrize("rule", [Delay(3600.0), Bandwidth(1.0)])  # there, and back
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.zeros(10_000),
+        lambda client: client.futures.zeros(10_000).result(),
+        lambda client: asyncio.run(awaited(client.aio.zeros(10_000))),
+    ],
+    ids=["call", "future", "coroutine"],
+)
+def test_a_call_has_its_timeout_for_the_link_too(linked, rule, call) -> None:
+    client = linked(rule, timeout_s=0.2, zeros=bytes)
 
-    for call in (lambda: client.length(bytes(50_000)), lambda: client.zeros(50_000).nbytes):
-        began = time.monotonic()
-        assert call() == 50_000
-        assert time.monotonic() - began >= SHORT_S
+    with pytest.raises(courier.DeadlineExceeded, match=r"'zeros' of .* within 0\.2 s"):
+        call(client)
+
+    assert client.stats().methods["zeros"].errors == 1
 
 
-def test_futures_are_sent_in_the_order_of_their_calls_with_the_values_of_then(
-    address: str, serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    serve(address, first=lambda a: int(a[0]))
-    client = connect(address, link=Link(Delay(0.01), Bandwidth(50e6)))
+def test_what_the_link_takes_of_the_timeout_the_server_does_not_get(linked, monkeypatch) -> None:
+    client = linked(Delay(SHORT_S), timeout_s=20.0, work=lambda: None)
+    left_s: list[float] = []
+
+    def watch(name: str) -> None:
+        send = getattr(client._channel.inner, name)
+
+        def watched(method: bytes) -> Any:
+            left_s.append(current_call.get().deadline - time.monotonic())
+            return send(method)
+
+        monkeypatch.setattr(client._channel.inner, name, watched)
+
+    watch("call")
+    watch("submit")
+    client.work()
+    client.futures.work().result(20)
+
+    assert len(left_s) == 2
+    assert max(left_s) <= 20.0 - SHORT_S
+
+
+def test_futures_are_sent_in_order_with_the_values_they_were_made_with(linked, monkeypatch) -> None:
+    client = linked(Delay(0.01), Bandwidth(50e6), first=lambda a: int(a[0]))
     sent: list[int] = []  # the server takes them side by side: one may overtake another there
     submit = client._channel.inner.submit
 
@@ -104,12 +145,9 @@ def test_futures_are_sent_in_the_order_of_their_calls_with_the_values_of_then(
     assert sent == list(range(20))
 
 
-def test_errors_and_cancelled_futures_come_through(
-    address: str, serve: Serve, connect: Connect
-) -> None:
+def test_errors_and_cancelled_futures_come_through(linked) -> None:
     began = threading.Event()
-    serve(address, fail=lambda: 1 / 0, mark=began.set)
-    client = connect(address, link=Link(Delay(SHORT_S)))
+    client = linked(Delay(SHORT_S), fail=lambda: 1 / 0, mark=began.set)
 
     with pytest.raises(ZeroDivisionError):
         client.fail()
@@ -121,43 +159,6 @@ def test_errors_and_cancelled_futures_come_through(
 
     assert not began.is_set()
     assert client.stats().methods["fail"].errors == 3
-
-
-@pytest.mark.parametrize("how", ["call", "future", "coroutine"])
-@pytest.mark.parametrize("rule", [Delay(30.0), Bandwidth(100.0)])  # there, and back
-def test_a_call_has_its_timeout_for_the_link_too(
-    address: str, serve: Serve, connect: Connect, how: str, rule: Delay | Bandwidth
-) -> None:
-    serve(address, zeros=bytes)
-    client = connect(address, link=Link(rule), call_timeout=0.5)
-    began = time.monotonic()
-
-    async def call_later() -> None:
-        await client.aio.zeros(10_000)
-
-    calls = {
-        "call": lambda: client.zeros(10_000),
-        "future": lambda: client.futures.zeros(10_000).result(20),
-        "coroutine": lambda: asyncio.run(call_later()),
-    }
-    with pytest.raises(courier.DeadlineExceeded, match=r"'zeros' of .* within 0\.5 s"):
-        calls[how]()
-
-    assert 0.5 <= time.monotonic() - began < 10
-    assert client.stats().methods["zeros"].errors == 1
-
-
-def test_what_the_link_has_taken_of_the_timeout_the_server_does_not_get(
-    address: str, serve: Serve, connect: Connect, gate: threading.Event
-) -> None:
-    serve(address, wait=gate.wait)
-    client = connect(address, link=Link(Delay(0.8)), call_timeout=1.0)
-
-    for call in (lambda: client.wait(20), lambda: client.futures.wait(20).result(20)):
-        began = time.monotonic()
-        with pytest.raises(courier.DeadlineExceeded, match=r"within 1.0 s"):
-            call()
-        assert 1.0 <= time.monotonic() - began < 1.7  # 1.8 if each had its own
 
 
 class OneWay:
@@ -172,38 +173,24 @@ class OneWay:
         return OneWay, (True,)
 
 
-def test_a_future_whose_result_cannot_be_measured_ends_with_that_error(
-    address: str, serve: Serve, connect: Connect
-) -> None:
-    serve(address, make=OneWay)
-    client = connect(address, link=Link(Delay(0.001)))
+def test_a_future_whose_result_cannot_be_measured_ends_with_that_error(linked) -> None:
+    client = linked(Delay(0.001), make=OneWay)
 
     with pytest.raises(TypeError, match="cannot be pickled twice"):
         client.futures.make().result(20)
 
 
-def test_streams_pass_with_the_delay_of_their_call(
-    address: str, serve: Serve, connect: Connect
-) -> None:
-    serve(address, count=lambda n: iter(range(n)), total=sum)
-    client = connect(address, link=Link(Delay(0.001)))
+def test_streams_pass_with_the_delay_of_their_call(linked) -> None:
+    client = linked(Delay(0.001), count=lambda n: iter(range(n)), total=sum)
 
     assert list(client.count(5)) == [0, 1, 2, 3, 4]
     assert client.total(itertools.islice(itertools.count(), 5)) == 10
 
 
-def test_a_client_that_is_closed_fails_what_is_on_its_way(address: str, serve: Serve) -> None:
-    serve(address, echo=lambda value: value)
-    with courier.Client[Any](address, link=Link(Delay(30.0))) as client:
-        future = client.futures.echo(1)
+def test_a_client_that_is_closed_fails_what_is_on_its_way(linked) -> None:
+    client = linked(Delay(30.0), echo=lambda value: value)
+    future = client.futures.echo(1)
+
+    courier.close(client)
 
     assert isinstance(future.exception(20), courier.NotSent)
-
-
-def test_a_link_that_is_pickled_holds_up_other_messages_by_the_same_rules(
-    clock: list[float],
-) -> None:
-    link = Link(Delay(1.0), Bandwidth(10.0))
-    link.arrival(1000)
-
-    assert pickle.loads(pickle.dumps(link)).arrival(0) == 101.0

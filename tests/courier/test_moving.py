@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,7 @@ import pytest
 from launchpad import courier
 from launchpad.courier.client import reader
 from launchpad.courier.shm import segments
-from tests.courier.conftest import CREDENTIALS, reserve_port
-from tests.courier.test_wait_for_ready import call_in_thread
+from tests.courier.conftest import CREDENTIALS, awaited, in_background, reserve_port
 from tests.waiting import until
 
 LARGE = np.arange(1 << 20, dtype=np.uint8)
@@ -33,6 +31,8 @@ class Board:
 
     def __call__(self) -> str:
         self.was_asked.set()
+        if isinstance(self.address, Exception):
+            raise self.address
         return self.address
 
 
@@ -46,10 +46,6 @@ class WrittenDown:
         return self.path.read_text() if self.path.exists() else ""
 
 
-async def awaited(call: Any) -> Any:
-    return await call
-
-
 def only(stream: Any) -> Any:
     (item,) = stream
     return item
@@ -60,350 +56,249 @@ async def only_async(stream: Any) -> Any:
     return item
 
 
-# Ways to ask a server for its process; and for its name, of servers in this process.
-PID: dict[str, Callable[[Any], Any]] = {
+# Ways to ask a server for its process, and one of this process for its name.
+ASK: dict[str, Callable[[Any], Any]] = {
     "call": lambda client: client.pid(),
     "future": lambda client: client.futures.pid().result(20),
     "stream": lambda client: only(client.pids()),
     "aio": lambda client: asyncio.run(awaited(client.aio.pid())),
+    "async stream": lambda client: asyncio.run(only_async(client.aio.pids())),
 }
-NAME: dict[str, Callable[[Any], Any]] = {
-    "call": lambda client: client.who(),
-    "future": lambda client: client.futures.who().result(20),
-    "stream": lambda client: only(client.names()),
-    "aio": lambda client: asyncio.run(awaited(client.aio.who())),
-    "async stream": lambda client: asyncio.run(only_async(client.aio.names())),
-    "large call": lambda client: client.of(LARGE),
-}
+ASK_HERE = {**ASK, "large call": lambda client: client.of(LARGE)}
 
 
 @pytest.fixture(params=["unix to unix", "tcp to tcp", "unix to tls", "tls to unix"])
-def places(request: pytest.FixtureRequest, short_directory: Path) -> Iterator[tuple[str, str]]:
+def any_places(request: pytest.FixtureRequest, short_directory: Path) -> Iterator[tuple[str, ...]]:
     """Two addresses, of the same carrier or not."""
-    kinds = request.param.split(" to ")
-    if "tls" in kinds:
+    if "tls" in request.param:
         courier.keyring.add("tcp:", b"", CREDENTIALS)
     with reserve_port() as one, reserve_port() as other:
-        free = iter([one, other])
-        names = iter("ab")
-        first, second = [
-            f"unix:{short_directory}/{next(names)}" if kind == "unix" else next(free)
-            for kind in kinds
-        ]
-        yield first, second
+        free = {
+            "unix": iter([f"unix:{short_directory}/a", f"unix:{short_directory}/b"]),
+            "tcp": iter([one, other]),
+            "tls": iter([one, other]),
+        }
+        yield tuple(next(free[kind]) for kind in request.param.split(" to "))
     courier.keyring.remove("tcp:")
 
 
 @pytest.fixture
-def serve_as(serve) -> Callable[[str, str], courier.Server]:
-    """Starts a server that tells its name."""
+def places(short_directory: Path) -> tuple[str, str]:
+    """Two addresses, for what does not depend on how they are reached."""
+    return f"unix:{short_directory}/a", f"unix:{short_directory}/b"
 
-    def start(name: str, address: str) -> courier.Server:
+
+@pytest.fixture
+def serve_as(serve) -> Callable[..., courier.Server]:
+    """Starts a server that has its name for its process."""
+
+    def start(name: str, address: str, **methods: Callable[..., Any]) -> courier.Server:
         server: courier.Server = serve(
             address,
             name=name,
-            who=lambda: name,
-            names=lambda: iter([name]),
+            pid=lambda: name,
+            pids=lambda: iter([name]),
             of=lambda _: name,
             echo=lambda value: value,
+            **methods,
         )
         return server
 
     return start
 
 
-def n_calls(server: courier.Server, method: str) -> int:
-    counted = server.stats().methods.get(method)
-    return 0 if counted is None else counted.calls
+def n_calls(server: courier.Server) -> dict[str, int]:
+    return {name: method.calls for name, method in server.stats().methods.items()}
 
 
-def await_that(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
-# --- a server that dies ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", PID)
-def test_f28_a_server_that_comes_back_at_another_address_is_reached_by_the_next_call(
-    spawn_server, connect, places, kind
-) -> None:
-    first = spawn_server(places[0])
-    board = Board(places[0])
-    client = connect(board, call_timeout=20)
-    before = PID[kind](client)
+def test_f28_the_next_call_goes_to_the_servers_new_place(spawn_server, connect, any_places) -> None:
+    first = spawn_server(any_places[0])
+    board = Board(any_places[0])
+    clients = {kind: connect(board, call_timeout=20) for kind in ASK}
+    before = {ask(clients[kind]) for kind, ask in ASK.items()}
 
     first.kill()
     first.wait(10)
-    second = spawn_server(places[1])
-    board.address = places[1]
+    second = spawn_server(any_places[1])
+    board.address = any_places[1]
+    after = {ask(clients[kind]) for kind, ask in ASK.items()}
 
-    assert (before, PID[kind](client)) == (first.pid, second.pid)
-    assert client.address == places[1]
+    assert (before, after) == ({first.pid}, {second.pid})
+    assert clients["call"].address == any_places[1]
 
 
-def test_f28_calls_in_flight_when_the_server_dies_are_unknown_and_name_the_old_address(
-    spawn_server, connect, places
-) -> None:
+def test_f28_calls_in_flight_to_a_dead_server_name_its_place(spawn_server, connect, places) -> None:
     process = spawn_server(places[0])
     board = Board(places[0])
     client = connect(board)
     future = client.futures.hang()
-    thread, outcome = call_in_thread(client.hang)
+    called = in_background(client.hang)
     until(lambda: client.n_hanging() >= 2)
 
     board.address = places[1]
     assert client.address == places[1]
     process.kill()
-    thread.join(10)
 
-    for error in (future.exception(10), outcome[0]):
+    for error in (future.exception(10), called.exception(10)):
         assert type(error) is courier.OutcomeUnknown
         assert f"connection to victim ({places[0]}) ended" in str(error)
         assert error.address == places[0]
 
 
-def test_f28_a_call_in_flight_that_may_run_twice_goes_on_at_the_new_address(
-    spawn_server, connect, places
-) -> None:
+def test_f28_calls_wait_until_the_next_place_is_known(spawn_server, connect, places) -> None:
+    """Also one that was in flight, if it may run twice."""
     first = spawn_server(places[0])
     board = Board(places[0])
-    client = connect(board, call_timeout=20, idempotent=["hang"])
-    future = client.futures.hang()
+    client = connect(board, call_timeout=60, idempotent=["hang"])
+    repeated = client.futures.hang()
     until(client.n_hanging)
-
-    first.kill()
-    first.wait(10)
     board.address = ""
-    spawn_server(places[1])
-    board.address = places[1]
-    until(client.n_hanging)
-
-    assert not future.done()
-    courier.close(client)
-    assert isinstance(future.exception(10), courier.CourierError)
-
-
-def test_a_call_waits_from_the_death_of_a_server_until_its_new_address_is_known(
-    spawn_server, connect, places
-) -> None:
-    first = spawn_server(places[0])
-    board = Board(places[0])
-    client = connect(board, call_timeout=20)
-    client.echo(1)
     first.kill()
     first.wait(10)
     board.was_asked.clear()
 
-    thread, outcome = call_in_thread(client.pid)
+    called = in_background(client.pid)
     future = client.futures.pid()
     assert board.was_asked.wait(10)
     second = spawn_server(places[1])
     board.address = places[1]
-    thread.join(10)
 
-    assert outcome == [future.result(10)] == [second.pid]
+    assert called.result(10) == future.result(10) == second.pid
+    until(client.n_hanging)
+    assert not repeated.done()
 
 
-def test_who_wants_to_know_of_restarts_is_told_of_a_move_once(serve_as, connect, places) -> None:
-    board = Board(places[0])
+def test_on_restart_is_called_once_for_each_other_server(serve, serve_as, connect, places) -> None:
+    first = serve(places[0], also_at=["tcp:127.0.0.1:0"], pid=lambda: "first")
+    board = Board(first.addresses[0])
     client = connect(board, call_timeout=20)
     told: list[str] = []
     courier.on_restart(client, lambda: told.append(board.address))
-    first = serve_as("first", places[0])
-    client.who()
+    client.pid()
 
+    board.address = first.addresses[1]
+    client.pid()
+    told_of_the_same_server = list(told)
     first.stop()
     serve_as("second", places[1])
     board.address = places[1]
-    for ask in NAME.values():
-        ask(client)
+    answers = {ask(client) for ask in ASK_HERE.values()}
 
+    assert answers == {"second"}
+    assert told_of_the_same_server == []
     assert told == [places[1]]
 
 
-def test_the_same_server_at_its_other_address_is_no_restart(connect, short_directory) -> None:
-    server = courier.Server(address=f"unix:{short_directory}/s", also_at=["tcp:127.0.0.1:0"])
-    server.bind("m", lambda: "here")
-    server.start()
-    board = Board(server.addresses[0])
-    client = connect(board)
-    told: list[int] = []
-    courier.on_restart(client, lambda: told.append(1))
-    answers = [client.m()]
-
-    board.address = server.addresses[1]
-    answers.append(client.m())
-    courier.close(client)
-    server.stop()
-
-    assert answers == ["here", "here"]
-    assert told == []
-
-
-# --- a server that lives on, cut off from the rest -------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", NAME)
-def test_f28_an_idle_connection_to_a_server_that_was_given_up_is_not_used_again(
-    serve_as, connect, places, kind, monkeypatch
-) -> None:
+def test_f28_a_server_given_up_is_not_called(serve_as, connect, any_places, monkeypatch) -> None:
     monkeypatch.setattr(reader, "_IDLE_S", 60.0)  # it is not for want of calls that they are closed
-    old = serve_as("old", places[0])
-    board = Board(places[0])
-    client = connect(board, call_timeout=20)
-    ask = NAME[kind]
-    answers = [ask(client), ask(client)]
-    n_before = {name: method.calls for name, method in old.stats().methods.items()}
+    old = serve_as("old", any_places[0])
+    board = Board(any_places[0])
+    clients = {kind: connect(board, call_timeout=20) for kind in ASK_HERE}
+    before = {ask(clients[kind]) for kind, ask in ASK_HERE.items() for _ in range(2)}
+    n_before = n_calls(old)
 
-    serve_as("new", places[1])
-    board.address = places[1]
-    answers += [ask(client), ask(client)]
+    serve_as("new", any_places[1])
+    board.address = any_places[1]
+    after = {ask(clients[kind]) for kind, ask in ASK_HERE.items() for _ in range(2)}
 
-    assert answers == ["old", "old", "new", "new"]
-    assert {name: method.calls for name, method in old.stats().methods.items()} == n_before
-    await_that(lambda: old.stats().connections == 0)
-
-
-def test_futures_go_to_the_new_place_while_others_are_in_flight_to_the_old_one(
-    serve, serve_as, connect, places, gate
-) -> None:
-    old = serve(places[0], name="old", hang=lambda: gate.wait(20), who=lambda: "old")
-    board = Board(places[0])
-    client = connect(board, call_timeout=20)
-    hanging = client.futures.hang()
-    assert client.futures.who().result(10) == "old"
-
-    serve_as("new", places[1])
-    board.address = places[1]
-    answers = [client.futures.who().result(10) for _ in range(3)]
-    was_done = hanging.done()
-    gate.set()
-
-    assert answers == ["new"] * 3
-    assert not was_done
-    assert hanging.result(10) is True
-    assert n_calls(old, "who") == 1
+    assert (before, after) == ({"old"}, {"new"})
+    assert n_calls(old) == n_before
+    until(lambda: old.stats().connections == 0)
 
 
-def test_to_close_the_client_ends_what_is_in_flight_to_the_old_place_too(
-    serve, serve_as, connect, places, gate
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_what_is_in_flight_to_the_old_place_goes_on_there_until_the_client_is_closed(
+    serve_as, connect, places, gate, is_closed
 ) -> None:
     begun = threading.Event()
-    serve(places[0], name="old", hang=lambda: begun.set() or gate.wait(20))
+    old = serve_as("old", places[0], hang=lambda: begun.set() or gate.wait(20))
     board = Board(places[0])
     client = connect(board, call_timeout=20)
     hanging = client.futures.hang()
     assert begun.wait(10)
+    assert client.futures.pid().result(10) == "old"
+
     serve_as("new", places[1])
     board.address = places[1]
-    client.futures.who().result(10)
+    answers = [client.futures.pid().result(10) for _ in range(3)]
+    was_done = hanging.done()
+    if is_closed:
+        courier.close(client)
+        assert isinstance(hanging.exception(0), courier.CourierError)
+    else:
+        gate.set()
+        assert hanging.result(10) is True
 
-    courier.close(client)
+    assert answers == ["new"] * 3
+    assert not was_done
+    assert n_calls(old)["pid"] == 1
 
-    assert isinstance(hanging.exception(0), courier.CourierError)
 
-
-def test_a_server_that_moves_while_we_connect_is_not_called_at_the_old_place(
-    serve_as, connect, places
-) -> None:
+def test_a_server_that_moves_while_we_connect_is_called_there(serve_as, connect, places) -> None:
     old = serve_as("old", places[0])
     serve_as("new", places[1])
     said = iter([places[0]])
 
     client = connect(lambda: next(said, places[1]), call_timeout=20)
 
-    assert client.who() == "new"
-    assert n_calls(old, "who") == 0
+    assert client.pid() == "new"
+    assert "pid" not in n_calls(old)
 
 
 def test_a_server_that_is_not_known_any_more_is_not_called(serve_as, connect, places) -> None:
     server = serve_as("lost", places[0])
     board = Board(places[0])
     client = connect(board, wait_for_ready=False)
-    client.who()
-    client.futures.who().result(10)
+    client.pid()
+    client.futures.pid().result(10)
 
     board.address = ""
 
     with pytest.raises(courier.NotSent):
-        client.who()
-    assert isinstance(client.futures.who().exception(10), courier.NotSent)
-    assert n_calls(server, "who") == 2
+        client.pid()
+    assert isinstance(client.futures.pid().exception(10), courier.NotSent)
+    assert n_calls(server)["pid"] == 2
 
 
-# --- nobody knows yet ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", NAME)
-def test_a_call_waits_until_it_is_known_where_the_server_is(
-    serve_as, connect, places, kind
-) -> None:
+@pytest.mark.parametrize("kind", ASK_HERE)
+def test_a_call_waits_until_the_place_is_known(serve_as, connect, unix_address, kind) -> None:
     board = Board()
     client = connect(board, call_timeout=20)
-    thread, outcome = call_in_thread(lambda: NAME[kind](client))
+    called = in_background(ASK_HERE[kind], client)
     assert board.was_asked.wait(10)
 
-    serve_as("found", places[0])
-    board.address = places[0]
-    thread.join(20)
+    serve_as("found", unix_address)
+    board.address = unix_address
 
-    assert outcome == ["found"]
+    assert called.result(20) == "found"
 
 
-def test_the_failure_check_ends_the_wait_for_a_server_that_is_nowhere(connect) -> None:
-    failed = threading.Event()
-
-    def failure_check() -> Exception | None:
-        return courier.WorkerFailed("learner-0 failed: exit code 3") if failed.is_set() else None
-
-    board = Board()
-    client = connect(board, failure_check=failure_check)
-    thread, outcome = call_in_thread(client.m)
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"wait_for_ready": False}, courier.NotSent, r"\) is not up"),
+        ({"call_timeout": 0.1}, courier.DeadlineExceeded, r"within 0\.1 s"),
+        (
+            {"failure_check": lambda: courier.WorkerFailed("exit code 3")},
+            courier.WorkerFailed,
+            "exit code 3",
+        ),
+    ],
+)
+def test_the_wait_for_a_server_that_is_nowhere_ends(connect, options, error, words) -> None:
+    client = connect(Board(), name="learner-0", **options)
     future = client.futures.m()
-    assert board.was_asked.wait(10)
 
-    failed.set()
-    thread.join(10)
-
-    assert isinstance(outcome[0], courier.WorkerFailed)
-    assert isinstance(future.exception(10), courier.WorkerFailed)
-
-
-def test_a_client_that_does_not_wait_is_told_that_the_address_is_not_known(connect) -> None:
-    client = connect(Board(), name="learner-0", wait_for_ready=False)
-
-    with pytest.raises(courier.NotSent, match="its address is not known yet") as caught:
+    with pytest.raises(error, match=words) as caught:
         client.m()
 
-    assert str(caught.value).startswith("learner-0 (its address is not known yet) is not up")
+    assert isinstance(future.exception(10), error)
     assert caught.value.address == client.address == ""
-    assert isinstance(client.futures.m().exception(10), courier.NotSent)
+    if error is not courier.WorkerFailed:
+        assert "learner-0 (its address is not known yet" in str(caught.value)
 
 
-def test_the_deadline_ends_the_wait_for_a_server_that_is_nowhere(connect) -> None:
-    client = connect(Board(), call_timeout=0.1)
-
-    with pytest.raises(
-        courier.DeadlineExceeded, match=r"the server \(its address is not known yet"
-    ):
-        client.m()
-    assert isinstance(client.futures.m().exception(10), courier.DeadlineExceeded)
-
-
-# --- what belongs to a connection ------------------------------------------------------------------
-
-
-def n_sharing(client: courier.Client[Any]) -> int:
-    return sum(line.shares_memory for line in client._channel.connections.shm_connections)  # type: ignore
-
-
-def test_memory_is_shared_by_unix_sockets_only_from_one_place_to_the_next(
-    serve_as, connect, short_directory
-) -> None:
+def test_memory_is_shared_where_a_place_is_unix(serve_as, connect, short_directory) -> None:
     courier.keyring.add("tcp:", b"", CREDENTIALS)
     near = serve_as("near", f"unix:{short_directory}/s")
     far = serve_as("far", "tcp:127.0.0.1:0")
@@ -414,15 +309,14 @@ def test_memory_is_shared_by_unix_sockets_only_from_one_place_to_the_next(
     for server in (near, far, near, far):
         board.address = server.address
         assert np.array_equal(client.echo(LARGE), LARGE)
-        shared.append(n_sharing(client))
+        connections = client._channel.connections.shm_connections  # type: ignore[union-attr]
+        shared.append(sum(each.shares_memory for each in connections))
 
     courier.keyring.remove("tcp:")
     assert shared == ([1, 0, 1, 0] if segments.IS_SUPPORTED else [0, 0, 0, 0])
 
 
-def test_each_place_is_shown_the_token_that_the_keyring_has_for_it(
-    serve, connect, short_directory, keys
-) -> None:
+def test_each_place_is_shown_the_token_for_it(serve, connect, short_directory, keys) -> None:
     keys("unix:", b"near")
     keys("tcp:", b"far")
     near = serve(f"unix:{short_directory}/s", m=lambda: "near", token=b"near")
@@ -437,9 +331,6 @@ def test_each_place_is_shown_the_token_that_the_keyring_has_for_it(
     assert answers == ["near", "near", "far", "far"]
 
 
-# --- what the callable may not say -----------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("said", "error", "text"),
     [
@@ -448,6 +339,7 @@ def test_each_place_is_shown_the_token_that_the_keyring_has_for_it(
         ("tcp:nowhere", ValueError, "tcp:HOST:PORT"),
         ("somewhere", ValueError, "has to be"),
         (None, TypeError, "returned None"),
+        (LookupError("the table is gone"), LookupError, "the table is gone"),
     ],
 )
 def test_an_address_to_which_no_server_can_move_is_the_error_of_the_call(
@@ -456,27 +348,15 @@ def test_an_address_to_which_no_server_can_move_is_the_error_of_the_call(
     serve_as("server", unix_address)
     board = Board(unix_address)
     client = connect(board)
-    client.who()
-    client.futures.who().result(10)
+    client.pid()
+    client.futures.pid().result(10)
 
     board.address = said
 
     with pytest.raises(error, match=text):
-        client.who()
+        client.pid()
     with pytest.raises(error, match=text):
-        client.futures.who().result(10)
-
-
-def test_what_the_callable_raises_the_call_raises(connect) -> None:
-    def ask() -> str:
-        raise LookupError("the table is gone")
-
-    client = connect(ask)
-
-    with pytest.raises(LookupError, match="the table is gone"):
-        client.m()
-    with pytest.raises(LookupError, match="the table is gone"):
-        client.futures.m().result(10)
+        client.futures.pid().result(10)
 
 
 def test_an_address_that_is_neither_text_nor_callable_is_refused_at_once() -> None:
@@ -484,19 +364,18 @@ def test_an_address_that_is_neither_text_nor_callable_is_refused_at_once() -> No
         courier.Client(7077)  # type: ignore[arg-type]
 
 
-# --- the client as a value -------------------------------------------------------------------------
-
-
-def test_a_pickled_client_goes_on_asking(serve_as, connect, places, tmp_path) -> None:
+def test_pickled_clients_and_ones_with_options_ask_too(serve_as, connect, places, tmp_path) -> None:
     where = WrittenDown(tmp_path / "where")
-    client = connect(where, call_timeout=20, idempotent=["who"])
+    client = connect(where, call_timeout=20, idempotent=["pid"])
 
+    other = client.with_options(timeout_s=30)
     copy = pickle.loads(pickle.dumps(client))
     with copy:
         for name, address in zip(("first", "second"), places, strict=True):
             serve_as(name, address)
             where.path.write_text(address)
-            assert (copy.who(), client.who()) == (name, name)
+            assert [each.pid() for each in (copy, client, other)] == [name] * 3
+            assert other.futures.pid().result(10) == name
 
 
 def test_moving_clients_compare_by_what_they_ask(tmp_path) -> None:
@@ -519,16 +398,3 @@ def test_a_moving_client_shows_where_its_server_is_now(unix_address) -> None:
     assert before == f"Client({board!r}, now at an unknown address)"
     assert repr(client) == f"Client({board!r}, now at {unix_address})"
     assert client.stats().address == client.address == unix_address
-
-
-def test_options_of_a_moving_client_move_with_it(serve_as, connect, places) -> None:
-    board = Board(places[0])
-    client = connect(board).with_options(timeout_s=20)
-    serve_as("first", places[0])
-    answers = [client.who()]
-
-    serve_as("second", places[1])
-    board.address = places[1]
-    answers += [client.who(), client.futures.who().result(10)]
-
-    assert answers == ["first", "second", "second"]

@@ -36,13 +36,8 @@ def put_together(shares: list[Share], n_keys: int) -> list[Any]:
     return found
 
 
-# --- ranges --------------------------------------------------------------------------------------
-
-
 @given(st.integers(0, 60), SHARDS)
-def test_the_ranges_of_shards_follow_each_other_and_differ_by_one_at_most(
-    size: int, n: int
-) -> None:
+def test_ranges_of_shards_follow_each_other_and_differ_by_one_at_most(size: int, n: int) -> None:
     partition = lp.RangePartition(size)
 
     bounds = [partition.bounds(i, n) for i in range(n)]
@@ -90,9 +85,7 @@ def test_a_slice_is_cut_into_slices(given_: tuple[int, int, list[int]], data: An
 
 
 def test_sorted_keys_are_cut_without_a_copy() -> None:
-    keys = np.array([1, 1, 4, 9])
-
-    shares = lp.RangePartition(10).cut(keys, 2)
+    shares = lp.RangePartition(10).cut(np.array([1, 1, 4, 9]), 2)
 
     assert [share.positions for share in shares] == [slice(0, 3), slice(3, 4)]
 
@@ -111,7 +104,7 @@ def test_sorted_keys_are_cut_without_a_copy() -> None:
         (["ada"], TypeError, "are ints, not 'ada'"),
     ],
 )
-def test_keys_that_no_shard_has_are_refused(keys: Any, error: type[Exception], words: str) -> None:
+def test_keys_that_no_shard_has_are_refused(keys, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         lp.RangePartition(10).cut(keys, 3)
 
@@ -123,21 +116,18 @@ def test_a_shard_that_there_is_not_has_no_bounds() -> None:
         lp.RangePartition(-1)
 
 
-# --- digests -------------------------------------------------------------------------------------
-
-
 @given(
     SHARDS,
     st.lists(st.text() | st.integers() | st.none() | st.tuples(st.text(), st.binary())),
 )
-def test_a_list_of_keys_is_cut_by_digests(n: int, keys: list[Any]) -> None:
+def test_a_list_of_keys_is_cut_by_digests(n: int, keys) -> None:
     shares = lp.HashPartition().cut(keys, n)
 
     assert put_together(shares, len(keys)) == [(shard_of(key, n), key) for key in keys]
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.int8, "U8", object])
-@pytest.mark.parametrize("n", [1, 3, 300])
+@pytest.mark.parametrize("n", [3, 300])
 def test_an_array_of_keys_is_cut_into_arrays(dtype: Any, n: int) -> None:
     keys = np.array([5, 3, 120, 3, 0, 77]).astype(dtype)
 

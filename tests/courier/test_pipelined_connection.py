@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
 from launchpad import courier
-from launchpad.courier.caller import Peer
 from launchpad.courier.codec import pickling
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.server import pipelined_connection
 from launchpad.courier.server.pipelined_connection import ReadTurn
 from launchpad.courier.server.thread_pool import Job
 from launchpad.courier.telemetry.counters import MethodCounts
+from tests.courier.conftest import in_background
+from tests.helpers import raw_sockets
 from tests.waiting import until
 
-
-@contextmanager
-def raw_client(address: str) -> Iterator[socket.socket]:
-    """A socket that has been greeted."""
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(10)
-        sock.connect(address.removeprefix("unix:"))
-        sock.sendall(handshake.encode_client_hello(b"", Peer("test"), handshake.OVERLAP))
-        sock.recv(handshake.SERVER_HELLO_SIZE, socket.MSG_WAITALL)
-        yield sock
+greeted = partial(raw_sockets.greeted, flags=handshake.OVERLAP)
 
 
 def call(call_id: int, method: str, *args: object) -> bytes:
@@ -48,7 +39,7 @@ def test_what_is_sent_before_hanging_up_is_answered(serve, unix_address, gate) -
     """Quick calls, one that holds the turn up, and one that comes later."""
     serve(unix_address, echo=lambda value: value, hang=gate.wait)
 
-    with raw_client(unix_address) as sock:
+    with greeted(unix_address) as sock:
         sock.sendall(call(1, "echo", 1) + call(2, "hang") + call(3, "echo", 3))
         sock.shutdown(socket.SHUT_WR)
         first = read_answers(sock, 2)
@@ -57,34 +48,6 @@ def test_what_is_sent_before_hanging_up_is_answered(serve, unix_address, gate) -
 
     assert first == [(framing.RESULT, 1), (framing.RESULT, 3)]
     assert rest == [(framing.RESULT, 2)]
-
-
-def test_a_slow_method_leaves_the_turn_alone_and_a_quick_one_gets_it_back(
-    serve, connect, unix_address, gate
-) -> None:
-    threads: list[str] = []
-
-    def work(wait: bool) -> None:
-        threads.append(threading.current_thread().name)
-        if wait:
-            gate.wait()
-
-    server = serve(unix_address, work=work)
-    client = connect(unix_address)
-    slow = [client.futures.work(True) for _ in range(20)]
-    until(lambda: len(threads) >= 20)
-    (session,) = server._core.connections
-    (average,) = session._averages.values()
-    gate.set()
-    for future in slow:
-        future.result(10)
-
-    for _ in range(300):
-        client.futures.work(False).result(10)
-    (later_average,) = session._averages.values()
-
-    assert average > pipelined_connection._SLOW_S
-    assert later_average < pipelined_connection._SLOW_S
 
 
 def test_a_call_is_stuck_when_two_looks_meet_it_and_not_when_one_does() -> None:
@@ -99,18 +62,15 @@ def test_a_call_is_stuck_when_two_looks_meet_it_and_not_when_one_does() -> None:
     assert looks == [False, False, False, True, False, False]
 
 
-def test_a_call_that_waits_for_a_thread_can_still_be_cancelled(
-    serve, unix_address, monkeypatch
-) -> None:
+def test_a_call_that_waits_for_a_thread_can_be_cancelled(serve, unix_address, monkeypatch) -> None:
     ran: list[int] = []
     waiting: list[Job] = []
     server = serve(unix_address, work=ran.append)
-    monkeypatch.setattr(
-        pipelined_connection, "_SLOW_S", -1.0
-    )  # every method that has an average is slow
+    # Every method that has an average is slow:
+    monkeypatch.setattr(pipelined_connection, "_SLOW_S", -1.0)
     monkeypatch.setattr(server._core.pool, "submit", waiting.append)
 
-    with raw_client(unix_address) as sock:
+    with greeted(unix_address) as sock:
         sock.sendall(call(0, "work", 0))
         answered = read_answers(sock, 1)
         (session,) = server._core.connections
@@ -136,42 +96,27 @@ def test_urgent_calls_overtake_those_that_came_with_them(serve, unix_address) ->
 
     serve(unix_address, normal=lambda: order.append("normal"), urgent=urgent)
 
-    with raw_client(unix_address) as sock:
+    with greeted(unix_address) as sock:
         sock.sendall(call(1, "normal") + call(2, "normal") + call(3, "urgent"))
         read_answers(sock, 3)
 
     assert order == ["urgent", "normal", "normal"]
 
 
-def test_connections_do_not_hold_threads_that_others_need(serve, unix_address, connect) -> None:
-    server = serve(unix_address, name="host", size=4, echo=lambda value: value)
-    clients = [connect(unix_address) for _ in range(150)]
-
-    for _ in range(3):
-        futures = [client.futures.echo(i) for client in clients for i in range(10)]
-        results = [future.result(20) for future in futures]
-
-    assert results == list(range(10)) * 150
-    assert sum(t.name.startswith("host-") for t in threading.enumerate()) < 60
-    assert server.is_healthy
-
-
 def test_a_client_that_does_not_read_holds_back_no_other(serve, connect, unix_address) -> None:
     serve(unix_address, make=lambda n: b"x" * n)
 
-    with raw_client(unix_address) as sock:
+    with greeted(unix_address) as sock:
         sock.sendall(b"".join(call(i, "make", 60_000) for i in range(200)))
         results = [connect(unix_address).futures.make(i).result(10) for i in range(20)]
         answers = read_answers(sock, 200)
 
     assert [len(result) for result in results] == list(range(20))
-    assert answers == [(framing.RESULT, i) for i in range(200)]
+    assert sorted(answers) == [(framing.RESULT, i) for i in range(200)]
 
 
 @pytest.mark.parametrize("first", [0, 1, 100])
-def test_a_server_that_stops_begins_no_more_of_what_it_has_read(
-    serve, unix_address, first: int
-) -> None:
+def test_a_server_that_stops_begins_nothing_it_has_read(serve, unix_address, first: int) -> None:
     """Each call is answered: with a result, or by saying that it has not run."""
     ran: list[int] = []
     reached = threading.Event()
@@ -182,13 +127,12 @@ def test_a_server_that_stops_begins_no_more_of_what_it_has_read(
             reached.set()
 
     server = serve(unix_address, work=work)
-    with raw_client(unix_address) as sock:
+    with greeted(unix_address) as sock:
         sock.sendall(b"".join(call(i, "work", i) for i in range(1, 2001)))
         assert reached.wait(10)
-        stopping = threading.Thread(target=server.stop, args=(20.0,))
-        stopping.start()
+        stopping = in_background(server.stop, 20.0)
         answers = read_answers(sock, 2002)
-        stopping.join(30)
+        stopping.result(30)
 
     assert {i for kind, i in answers if kind == framing.RESULT} == set(ran)
     not_run = {i for kind, i in answers if kind == framing.NOT_RUN}

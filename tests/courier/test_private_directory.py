@@ -13,7 +13,7 @@ from tests.helpers import other_user
 from tests.helpers.other_user import needs_root
 
 
-def test_it_is_made_with_those_above_it_and_closed_to_others(tmp_path: Path) -> None:
+def test_it_is_made_with_those_above_it_and_closed_to_others(tmp_path) -> None:
     path = tmp_path / "a" / "b"
 
     private_directory.make_private(path)
@@ -21,9 +21,7 @@ def test_it_is_made_with_those_above_it_and_closed_to_others(tmp_path: Path) -> 
     assert [p.stat().st_mode & 0o777 for p in (path, path.parent)] == [0o700, 0o700]
 
 
-def test_a_descriptor_leads_to_the_directory_that_was_checked_whatever_is_put_in_its_place(
-    tmp_path: Path,
-) -> None:
+def test_a_descriptor_leads_to_what_was_checked_whatever_is_put_in_its_place(tmp_path) -> None:
     fd = private_directory.open_private(tmp_path / "ours", make=True)
     (tmp_path / "ours").rename(tmp_path / "renamed")
     (tmp_path / "ours").mkdir()
@@ -34,8 +32,18 @@ def test_a_descriptor_leads_to_the_directory_that_was_checked_whatever_is_put_in
     assert (tmp_path / "renamed" / "run").is_dir()
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o703, 0o1777])
+def test_one_that_others_may_write_to_is_refused(tmp_path, mode: int) -> None:
+    tmp_path.chmod(mode)
+
+    with pytest.raises(PermissionError, match="others may"):
+        private_directory.open_private(tmp_path, close_to_others=True)
+
+    assert tmp_path.stat().st_mode & 0o7777 == mode
+
+
 @pytest.mark.parametrize("mode", [0o710, 0o755, 0o701])
-def test_one_that_others_may_look_into_is_refused_or_closed(tmp_path: Path, mode: int) -> None:
+def test_one_that_others_may_look_into_is_refused_or_closed(tmp_path, mode: int) -> None:
     tmp_path.chmod(mode)
 
     with pytest.raises(PermissionError, match="others may look into it"):
@@ -45,17 +53,7 @@ def test_one_that_others_may_look_into_is_refused_or_closed(tmp_path: Path, mode
     assert tmp_path.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o703, 0o1777])
-def test_one_that_others_may_write_to_is_refused(tmp_path: Path, mode: int) -> None:
-    tmp_path.chmod(mode)
-
-    with pytest.raises(PermissionError, match="others may"):
-        private_directory.open_private(tmp_path, close_to_others=True)
-
-    assert tmp_path.stat().st_mode & 0o7777 == mode
-
-
-def test_links_are_followed_on_the_way_and_not_at_the_end(tmp_path: Path) -> None:
+def test_links_are_followed_on_the_way_and_not_at_the_end(tmp_path) -> None:
     (tmp_path / "real" / "ours").mkdir(mode=0o700, parents=True)
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "real" / "last").symlink_to("../real/ours")
@@ -66,27 +64,19 @@ def test_links_are_followed_on_the_way_and_not_at_the_end(tmp_path: Path) -> Non
     private_directory.check_unchangeable(tmp_path / "link" / "last")
 
 
-def test_links_in_a_circle_are_an_error(tmp_path: Path) -> None:
-    (tmp_path / "a").symlink_to("b")
-    (tmp_path / "b").symlink_to("a")
-
-    with pytest.raises(OSError, match="Too many levels"):
-        private_directory.make_private(tmp_path / "a" / "c")
-
-
-def test_what_is_no_directory_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_directory_is_an_error_and_nothing_is_made_unasked(tmp_path) -> None:
     (tmp_path / "file").touch()
+    (tmp_path / "circle").symlink_to("circle")
 
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(NotADirectoryError):
             private_directory.make_private(path)
-
-
-def test_what_is_not_there_is_not_made_unasked(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="Too many levels"):
+        private_directory.make_private(tmp_path / "circle" / "below")
     with pytest.raises(FileNotFoundError):
-        private_directory.open_private(tmp_path / "a")
+        private_directory.open_private(tmp_path / "new")
 
-    assert list(tmp_path.iterdir()) == []
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "circle"}
 
 
 @needs_root
@@ -99,7 +89,7 @@ def test_another_user_cannot_rename_what_is_ours_in_a_directory_that_is_accepted
 
 
 @needs_root
-def test_a_directory_may_be_writable_for_the_group_of_this_user_alone(tmp_path: Path) -> None:
+def test_a_directory_may_be_writable_for_the_group_of_this_user_alone(tmp_path) -> None:
     tmp_path.chmod(0o770)
     private_directory.check_unchangeable(tmp_path)
 

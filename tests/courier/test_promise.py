@@ -1,4 +1,4 @@
-"""Later: a result that is not there yet."""
+"""Promises: results that are not there yet."""
 
 from __future__ import annotations
 
@@ -10,94 +10,67 @@ import pytest
 from launchpad.courier.promise import Promise
 
 
-def test_a_callback_is_called_when_the_result_is_there() -> None:
-    later, seen = Promise(), []
-    later.then(lambda it: seen.append(it.result()))
+def test_callbacks_are_called_when_the_result_is_there_also_those_that_come_late() -> None:
+    promise, seen = Promise(), []
+    promise.then(lambda it: seen.append(("early", it.result())))
     before = list(seen)
 
-    later.set_result(3)
+    promise.set_result(3)
+    promise.then(lambda it: seen.append(("late", it.result())))
 
     assert before == []
-    assert seen == [3]
-
-
-def test_a_callback_that_comes_late_is_called_at_once() -> None:
-    later, seen = Promise(), []
-    later.set_result(3)
-
-    later.then(lambda it: seen.append(it.result()))
-
-    assert seen == [3]
-
-
-def test_an_exception_is_raised_as_the_result() -> None:
-    later = Promise()
-
-    later.set_exception(KeyError("gone"))
-
-    with pytest.raises(KeyError, match="gone"):
-        later.result()
+    assert seen == [("early", 3), ("late", 3)]
 
 
 def test_the_first_outcome_stays() -> None:
-    later, seen = Promise(), []
-    later.then(seen.append)
+    promise, failed = Promise(), Promise()
 
-    answers = [later.set_result(1), later.set_result(2), later.set_exception(KeyError())]
+    answers = [promise.set_result(1), promise.set_result(2), promise.set_exception(KeyError())]
+    failed.set_exception(KeyError("gone"))
 
     assert answers == [True, False, False]
-    assert later.result() == 1
-    assert seen == [later]
+    assert promise.result() == 1
+    with pytest.raises(KeyError, match="gone"):
+        failed.result()
 
 
-def test_a_result_that_is_not_there_says_so() -> None:
+def test_waiting_ends_when_the_result_is_there_and_who_does_not_wait_is_told() -> None:
+    promise = Promise()
+    thread = threading.Thread(target=promise.set_result, args=(3,))
+    gave_up = not promise.wait(0.001)
     with pytest.raises(RuntimeError, match="not there yet"):
-        Promise().result()
-
-
-def test_waiting_ends_when_the_result_is_there() -> None:
-    later = Promise()
-    thread = threading.Thread(target=later.set_result, args=(3,))
-    gave_up = not later.wait(0.001)
+        promise.result()
 
     thread.start()
-    is_there = later.wait(20)
+    is_there = promise.wait(20)
 
     thread.join()
     assert gave_up
     assert is_there
-    assert later.result() == 3
+    assert promise.result() == 3
 
 
-def test_cancelling_drops_what_has_not_begun() -> None:
-    later, seen = Promise(), []
-    later.then(seen.append)
+def test_cancelling_drops_what_has_not_begun_and_nothing_else() -> None:
+    promise, seen, begun = Promise(), [], Promise()
+    promise.then(seen.append)
+    assert begun.begin()
 
-    is_cancelled = later.cancel()
+    are_cancelled = [promise.cancel(), begun.cancel()]
+    begun.set_result(3)
 
-    assert is_cancelled
-    assert not later.begin()
-    assert seen == [later]
+    assert are_cancelled == [True, False]
+    assert not promise.begin()
+    assert seen == [promise]
     with pytest.raises(CancelledError):
-        later.result()
-
-
-def test_cancelling_does_nothing_to_what_has_begun() -> None:
-    later = Promise()
-    assert later.begin()
-
-    is_cancelled = later.cancel()
-    later.set_result(3)
-
-    assert not is_cancelled
-    assert later.result() == 3
+        promise.result()
+    assert begun.result() == 3
 
 
 def test_either_the_worker_or_the_canceller_gets_it() -> None:
     with ThreadPoolExecutor(2) as pool:
         for _ in range(500):
-            later = Promise()
-            begun, cancelled = pool.submit(later.begin), pool.submit(later.cancel)
+            promise = Promise()
+            begun, cancelled = pool.submit(promise.begin), pool.submit(promise.cancel)
 
             assert begun.result(20) != cancelled.result(20)
 
@@ -105,25 +78,24 @@ def test_either_the_worker_or_the_canceller_gets_it() -> None:
 def test_no_callback_is_lost_or_called_twice_while_the_result_comes() -> None:
     with ThreadPoolExecutor(3) as pool:
         for i in range(500):
-            later, seen = Promise(), []
-            asked = [pool.submit(later.then, seen.append) for _ in "ab"]
-            pool.submit(later.set_result, i).result(20)
-            _ = [future.result(20) for future in asked]
+            promise, seen = Promise(), []
+            asked = [pool.submit(promise.then, seen.append) for _ in "ab"]
+            pool.submit(promise.set_result, i).result(20)
+            for future in asked:
+                future.result(20)
 
             assert [it.result() for it in seen] == [i, i]
 
 
-def test_a_callback_that_raises_does_not_keep_the_others_from_theirs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_callback_that_raises_does_not_keep_the_others_from_theirs(monkeypatch) -> None:
     told, seen = [], []
     monkeypatch.setattr(threading, "excepthook", lambda args: told.append(args.exc_type))
-    later = Promise()
-    later.then(lambda _: 1 / 0)
-    later.then(seen.append)
+    promise = Promise()
+    promise.then(lambda _: 1 / 0)
+    promise.then(seen.append)
 
-    is_first = later.set_result(1)
+    is_first = promise.set_result(1)
 
     assert is_first
     assert told == [ZeroDivisionError]
-    assert seen == [later]
+    assert seen == [promise]

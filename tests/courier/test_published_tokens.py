@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import stat
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -18,6 +15,7 @@ from launchpad.courier.caller import Peer
 from launchpad.courier.protocol import handshake
 from launchpad.courier.security import published_token
 from launchpad.courier.transport import stream_socket
+from tests.courier.conftest import exit_code_of_child
 from tests.helpers import other_user
 from tests.helpers.other_user import needs_root
 
@@ -27,16 +25,6 @@ ADDRESSES = [
     "tcp:localhost:0",
     pytest.param("grpc:127.0.0.1:0", marks=keeps_descriptors),
 ]
-
-SERVER = """
-import signal
-from launchpad import courier
-server = courier.Server("alone", address="tcp:127.0.0.1:0")
-server.bind("ping", lambda: "pong")
-server.start()
-print(server.address, flush=True)
-signal.pause()
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -55,8 +43,9 @@ def status_for(address: str, token: bytes) -> int:
     return handshake.decode_server_hello(answer).status
 
 
-def test_sound_27_a_server_alone_accepts_no_connection_without_a_token(serve) -> None:
-    server = serve("tcp:127.0.0.1:0", ping=lambda: "pong")
+@pytest.mark.parametrize("token", [None, b""])
+def test_sound_27_a_server_alone_accepts_no_connection_without_a_token(serve, token) -> None:
+    server = serve("tcp:127.0.0.1:0", token=token, ping=lambda: "pong")
 
     assert status_for(server.address, b"") == handshake.BAD_TOKEN
     assert status_for(server.address, server.token) == handshake.ACCEPTED
@@ -64,29 +53,22 @@ def test_sound_27_a_server_alone_accepts_no_connection_without_a_token(serve) ->
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-def test_sound_27_a_client_of_the_same_user_needs_nothing_but_the_address(
-    serve, connect, address: str
+def test_sound_27_a_client_finds_the_token_of_its_own_user_and_else_learns_how_to_be_given_it(
+    serve, connect, address, monkeypatch, tmp_path
 ) -> None:
     server = serve(address, ping=lambda: "pong")
-
     assert connect(server.address, call_timeout=20).ping() == "pong"
-
-
-@pytest.mark.parametrize("address", ADDRESSES)
-def test_sound_27_another_user_is_refused_and_learns_how_to_be_given_the_token(
-    serve, connect, address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    server = serve(address, ping=lambda: "pong")
     monkeypatch.setenv("LAUNCHPAD_TOKENS_DIR", str(tmp_path / "another"))  # as on another host
 
-    with pytest.raises(courier.Refused, match=r"no token was found.*Client\(address, token="):
+    words = r"no token was found.*Client\(address, token=.*keyring"
+    with pytest.raises(courier.Refused, match=words):
         connect(server.address, call_timeout=20).ping()
 
     assert connect(server.address, token=server.token, call_timeout=20).ping() == "pong"
 
 
 @needs_root
-def test_sound_27_another_user_can_neither_read_the_token_nor_call(serve, tokens: Path) -> None:
+def test_sound_27_another_user_can_neither_read_the_token_nor_call(serve, tokens) -> None:
     server = serve("tcp:127.0.0.1:0", ping=lambda: "pong")
     (file,) = tokens.iterdir()
 
@@ -101,9 +83,7 @@ def _is_refused(address: str) -> None:
 
 
 @needs_root
-def test_sound_27_a_directory_for_tokens_that_another_user_made_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_sound_27_a_directory_for_tokens_that_another_user_made_is_refused(monkeypatch) -> None:
     with other_user.shared_directory() as shared:
         monkeypatch.setenv("LAUNCHPAD_TOKENS_DIR", str(shared / "tokens"))
         other_user.does(os.mkdir, shared / "tokens")
@@ -120,8 +100,8 @@ def test_sound_27_a_directory_for_tokens_that_another_user_made_is_refused(
 @pytest.mark.parametrize(
     "name", ["tcp+plaintext", pytest.param("grpc+plaintext", marks=keeps_descriptors)]
 )
-def test_sound_27_only_an_address_that_says_plaintext_is_served_without_a_token(
-    serve, connect, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_sound_27_only_plaintext_needs_no_token(
+    serve, connect, name, monkeypatch, tmp_path
 ) -> None:
     server = serve(f"{name}:127.0.0.1:0", ping=lambda: "pong")
     monkeypatch.setenv("LAUNCHPAD_TOKENS_DIR", str(tmp_path / "another"))
@@ -130,31 +110,20 @@ def test_sound_27_only_an_address_that_says_plaintext_is_served_without_a_token(
     assert connect(server.address, call_timeout=20).ping() == "pong"
 
 
-def test_sound_27_a_token_that_is_no_token_is_replaced(serve) -> None:
-    server = serve("tcp:127.0.0.1:0", token=b"")
-
-    assert len(server.token) == 32
-
-
-def test_sound_27_by_a_socket_of_this_user_and_in_process_nothing_is_asked_for(
-    unix_address: str, inproc_address: str, connect, tmp_path: Path, monkeypatch
+def test_sound_27_by_a_socket_of_this_user_nothing_is_asked_for(
+    serve, connect, unix_address, inproc_address, tmp_path, monkeypatch
 ) -> None:
     for first in (unix_address, inproc_address):
-        server = courier.Server(address=first, also_at=["tcp:127.0.0.1:0"])
-        server.bind("items", lambda: iter([1, 2]))
-        server.bind("ping", lambda: "pong")
-        server.start()
+        also_at = ["tcp:127.0.0.1:0"]
+        server = serve(first, also_at=also_at, items=lambda: iter([1, 2]), ping=lambda: "pong")
         with monkeypatch.context() as patch:
             patch.setenv("LAUNCHPAD_TOKENS_DIR", str(tmp_path / "another"))
             client = connect(first, call_timeout=20)
             assert (client.ping(), list(client.items())) == ("pong", [1, 2])
         assert connect(server.addresses[1], call_timeout=20).ping() == "pong"
-        server.stop()
 
 
-def test_sound_27_a_client_that_comes_before_the_token_is_there_looks_again(
-    connect, tcp_address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sound_27_a_client_that_comes_too_early_waits(connect, tcp_address, monkeypatch) -> None:
     """It has connected to a port that is open already, and found no file."""
     server = courier.Server("late", address=tcp_address)
     server.bind("ping", lambda: "pong")
@@ -179,24 +148,26 @@ def test_sound_27_a_client_that_comes_before_the_token_is_there_looks_again(
     server.stop()
 
 
-def test_sound_27_a_stop_takes_the_token_away(serve, tokens: Path) -> None:
+def test_sound_27_a_stop_takes_the_token_away_but_not_in_a_forked_child(serve, tokens) -> None:
     server = serve("tcp:127.0.0.1:0")
-    assert len(list(tokens.iterdir())) == 1
 
+    exit_code = exit_code_of_child(lambda: server.stop(0.1) or 0)
+    after_child = list(tokens.iterdir())
     server.stop()
 
+    assert exit_code == 0
+    assert len(after_child) == 1
     assert list(tokens.iterdir()) == []
 
 
-def test_sound_27_the_token_of_a_server_that_was_killed_is_removed_by_the_next(
-    serve, tokens: Path, connect
+def test_sound_27_the_next_server_removes_a_killed_ones_token(
+    serve, spawn_server, connect, tcp_address, tokens
 ) -> None:
     running = serve("tcp:127.0.0.1:0", ping=lambda: "pong")
-    with subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True) as one:
-        assert one.stdout is not None
-        address = one.stdout.readline().strip()
-        assert connect(address, call_timeout=20).ping() == "pong"
-        one.send_signal(signal.SIGKILL)
+    killed = spawn_server(tcp_address)
+    assert connect(tcp_address, call_timeout=20).pid() == killed.pid
+    killed.kill()
+    killed.wait(10)
     assert len(list(tokens.iterdir())) == 2
 
     third = serve("tcp:127.0.0.1:0")
@@ -206,24 +177,7 @@ def test_sound_27_the_token_of_a_server_that_was_killed_is_removed_by_the_next(
     assert connect(running.address, call_timeout=20).ping() == "pong"
 
 
-def test_sound_27_a_forked_child_takes_no_token_away(serve, tokens: Path) -> None:
-    server = serve("tcp:127.0.0.1:0")
-
-    pid = os.fork()
-    if pid == 0:
-        try:
-            server.stop(0.1)
-            os._exit(0)
-        finally:
-            os._exit(1)
-
-    assert os.waitpid(pid, 0)[1] == 0
-    assert len(list(tokens.iterdir())) == 1
-
-
-def test_sound_27_two_servers_at_one_port_of_two_addresses_have_a_token_each(
-    serve, connect
-) -> None:
+def test_sound_27_servers_at_one_port_of_two_addresses_have_a_token_each(serve, connect) -> None:
     one = serve("tcp:127.0.0.1:0", who=lambda: "one")
     two = serve(one.address.replace("127.0.0.1", "127.0.0.2"), who=lambda: "two")
 

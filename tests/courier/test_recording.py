@@ -23,7 +23,7 @@ from launchpad.courier.telemetry.recording import (
     RecordingSession,
     Span,
 )
-from tests.courier.conftest import DEADLINE_S, Connect, Serve
+from tests.courier.conftest import DEADLINE_S, in_background
 from tests.waiting import until
 
 LONG_S = 60.0
@@ -56,11 +56,8 @@ def fail() -> None:
 
 
 @pytest.mark.every_transport
-def test_both_ends_of_a_call_are_recorded_by_one_number(
-    address: str, serve: Serve, connect: Connect
-) -> None:
-    serve(address, name="server-0", work=lambda: None, later=later, fail=fail)
-    client = connect(address)
+def test_both_ends_of_a_call_are_recorded_by_one_number(client_of) -> None:
+    client = client_of(name="server-0", work=lambda: None, later=later, fail=fail)
     client.work()
     found: list[Recorded] = []
     session = start(found)
@@ -90,11 +87,8 @@ def test_both_ends_of_a_call_are_recorded_by_one_number(
     assert recorded.calls == 3
 
 
-def test_no_more_calls_are_recorded_than_were_asked_for_and_the_others_are_counted(
-    unix_address: str, serve: Serve, connect: Connect
-) -> None:
-    serve(unix_address, work=lambda: None)
-    client = connect(unix_address)
+def test_no_more_calls_are_recorded_than_asked_for_and_all_are_counted(unix_client_of) -> None:
+    client = unix_client_of(work=lambda: None)
     client.work()
     found: list[Recorded] = []
 
@@ -110,23 +104,19 @@ def test_no_more_calls_are_recorded_than_were_asked_for_and_the_others_are_count
     assert recorded.calls == 1000
 
 
-def test_a_recording_ends_by_itself_and_shows_what_has_not_ended(
-    unix_address: str, serve: Serve, connect: Connect
-) -> None:
+def test_a_recording_ends_by_itself_and_shows_what_has_not_ended(unix_client_of) -> None:
     goes_on = threading.Event()
-    serve(unix_address, work=goes_on.wait)
-    client = connect(unix_address)
+    client = unix_client_of(work=goes_on.wait)
     found: list[Recorded] = []
-    waiting = threading.Thread(target=wait_in, args=("a barrier", goes_on))
-    waiting.start()
+    waiting = in_background(wait_in, "a barrier", goes_on)
 
-    start(found, seconds=0.3)
+    start(found, seconds=1.0)
     future = client.futures.work()
     until(lambda: found, DEADLINE_S)
     goes_on.set()
 
     future.result()
-    waiting.join()
+    waiting.result(DEADLINE_S)
     open_spans = {
         (kind, method) for kind, _, method, *_, why in spans_of(found[0]) if why == UNFINISHED
     }
@@ -155,9 +145,7 @@ def test_waits_that_are_over_are_recorded_but_for_the_shortest() -> None:
     assert names.count("short") < 10
 
 
-def test_opentelemetry_goes_on_beside_a_recording(
-    unix_address: str, serve: Serve, connect: Connect
-) -> None:
+def test_opentelemetry_goes_on_beside_a_recording(unix_client_of) -> None:
     pytest.importorskip("opentelemetry.sdk")
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -165,8 +153,7 @@ def test_opentelemetry_goes_on_beside_a_recording(
 
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    serve(unix_address, name="server-0", work=lambda: None)
-    client = connect(unix_address)
+    client = unix_client_of(name="server-0", work=lambda: None)
     found: list[Recorded] = []
 
     courier.trace(provider)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import pickle
-import sys
 import threading
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ def fail(error: BaseException) -> None:
 
 
 def fails_with(client: courier.Client, *args: object) -> Exception:
-    """What both ways of calling raise."""
+    """What both ways of calling raise, one after the other: the server serves on."""
     future_error = client.futures.m(*args).exception(20)
     with pytest.raises(Exception) as caught:  # noqa: PT011
         client.m(*args)
@@ -82,87 +82,68 @@ def fails_with(client: courier.Client, *args: object) -> Exception:
     return caught.value
 
 
+@pytest.fixture
+def error_of(serve, connect, address) -> Callable[..., Any]:
+    """Calls a method with these arguments, at a server; gives what both ways of calling raise."""
+
+    def call(method: Callable[..., object], *args: object) -> Exception:
+        serve(address, m=method)
+        return fails_with(connect(address), *args)
+
+    return call
+
+
 @pytest.mark.every_transport
-def test_an_exception_arrives_as_its_own_type_with_the_remote_traceback(
-    serve, connect, address
-) -> None:
+def test_an_exception_arrives_as_its_own_type_with_the_remote_traceback(error_of) -> None:
     def m(text: str) -> object:
         return json.loads(text)
 
-    serve(address, name="parser", m=m)
-
-    error = fails_with(connect(address), "{nonsense")
+    error = error_of(m, "{nonsense")
 
     assert type(error) is json.JSONDecodeError
     assert error.pos == 1
     text = str(error.__cause__)
     assert isinstance(error.__cause__, courier.RemoteTraceback)
-    assert "In 'm' of parser" in text
+    assert "In 'm' of server" in text
     assert "return json.loads(text)" in text
     assert "launchpad/courier/server/dispatcher.py" not in text
     assert "".join(traceback.format_exception(error)).count("JSONDecodeError") == 2
 
 
-def test_the_cause_of_the_remote_exception_is_part_of_its_traceback(
-    serve, connect, address
-) -> None:
-    def m() -> None:
-        try:
-            1 / 0  # noqa: B018
-        except ZeroDivisionError as error:
-            raise KeyError("outer") from error
-
-    serve(address, m=m)
-
-    error = fails_with(connect(address))
-
-    assert type(error) is KeyError
-    assert "ZeroDivisionError" in str(error.__cause__)
-    assert "direct cause" in str(error.__cause__)
-
-
-def test_through_two_servers_both_tracebacks_arrive(serve, connect, address, other_address) -> None:
-    def innermost() -> None:
-        raise ValueError("deep")
-
-    serve(other_address, name="inner", m=innermost)
-    inner = connect(other_address)
-    serve(address, name="outer", m=lambda: inner.m())
-
-    error = fails_with(connect(address))
-
-    assert type(error) is ValueError
-    assert "In 'm' of outer" in str(error.__cause__)
-    assert "In 'm' of inner" in str(error.__cause__)
-    assert 'raise ValueError("deep")' in str(error.__cause__)
-
-
-def test_f31_endless_recursion_is_a_recursion_error_and_the_server_serves_on(
-    serve, connect, address
-) -> None:
+@pytest.mark.every_transport
+def test_f31_endless_recursion_is_a_recursion_error_and_the_server_serves_on(error_of) -> None:
     def dive(n: int) -> int:
         return dive(n + 1) + 1
 
-    serve(address, m=dive, echo=lambda value: value)
-    client = connect(address)
-
-    error = fails_with(client, 0)
-
-    assert type(error) is RecursionError
-    assert client.echo(1) == 1
+    assert type(error_of(dive, 0)) is RecursionError
 
 
-@pytest.mark.every_transport
-def test_f32_a_result_that_cannot_be_pickled_is_described(serve, connect, address) -> None:
-    serve(address, name="server", m=threading.Lock, n=lambda: 1)
-
-    error = fails_with(connect(address))
+@pytest.mark.parametrize("leave", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+def test_what_would_end_a_process_ends_neither_server_nor_caller(error_of, leave) -> None:
+    error = error_of(lambda: fail(leave))
 
     assert type(error) is courier.RemoteError
-    assert error.type_name == "_thread.lock"
-    assert "unlocked" in error.remote_repr
-    assert "cannot pickle" in error.traceback
-    assert (error.server, error.method, error.address) == ("server", "m", address)
+    assert error.type_name == type(leave).__name__
+
+
+def test_what_it_was_raised_from_passes_two_servers(serve, connect, address, other_address) -> None:
+    def m() -> None:
+        try:
+            fail(TwoArguments(404, "gone"))
+        except TwoArguments:
+            raise ValueError("deep")  # noqa: B904
+
+    serve(other_address, name="inner", m=m)
+    inner = connect(other_address)
+    serve(address, name="outer", m=lambda: inner.m())
+
+    error: Any = fails_with(connect(address))
+
+    assert type(error) is ValueError
+    assert error.__cause__.origin == "inner"
+    assert type(error.__cause__.__context__) is TwoArguments
+    for text in ("In 'm' of outer", "In 'm' of inner", 'raise ValueError("deep")'):
+        assert text in str(error.__cause__)
 
 
 class Holder:
@@ -178,7 +159,6 @@ class Careful(Holder):
         return {"name": self.name, "table": {"rows": self.part}}
 
 
-@pytest.mark.every_transport
 @pytest.mark.parametrize(
     ("result", "where"),
     [
@@ -193,21 +173,25 @@ class Careful(Holder):
     ],
     ids=["attribute", "state", "nested", "itself", "function"],
 )
-def test_sound_32_a_result_that_cannot_be_pickled_names_the_method_and_the_attribute(
+def test_f32_a_result_that_cannot_be_pickled_is_described_with_method_and_attribute(
     serve, connect, address, result, where
 ) -> None:
     serve(address, m=lambda: result, rows=lambda: iter([result]))
     client = connect(address)
 
-    error = fails_with(client)
+    error: Any = fails_with(client)
     with pytest.raises(courier.RemoteError) as of_stream:
         list(client.rows())
 
+    assert type(error) is courier.RemoteError
     assert "'m' of server has run, and returned a " in str(error)
     assert where in str(error)
     assert "'rows' of server has run, and had in its stream a " in str(of_stream.value)
     assert where in str(of_stream.value)
+    assert error.type_name.endswith(type(result).__qualname__)
+    assert error.remote_repr == repr(result)
     assert "cannot pickle" in error.traceback
+    assert (error.server, error.method, error.address) == ("server", "m", address)
 
 
 def test_sound_32_an_argument_that_cannot_be_pickled_is_named(serve, connect, address) -> None:
@@ -221,57 +205,30 @@ def test_sound_32_an_argument_that_cannot_be_pickled_is_named(serve, connect, ad
     assert "because of .part, a _thread.lock" in note
 
 
-def test_f32_an_exception_that_cannot_be_pickled_is_described_and_still_caught(
-    serve, connect, address
-) -> None:
-    serve(address, m=lambda: fail(Unpicklable()))
+def test_f32_f33_an_exception_that_cannot_be_sent_is_described_and_caught(error_of) -> None:
+    original = Unpicklable()
+    original.step = 7  # type: ignore[attr-defined]
 
-    error = fails_with(connect(address))
+    error = error_of(lambda: fail(original))
+    copied = pickle.loads(pickle.dumps(error))
 
-    assert isinstance(error, courier.RemoteError)
-    assert isinstance(error, RuntimeError)
+    for each in (error, copied):
+        assert isinstance(each, courier.RemoteError)
+        assert isinstance(each, Unpicklable)
+        assert str(each) == str(error)
     assert "Unpicklable" in error.type_name
     assert "has a lock" in error.remote_repr
     assert "raise error" in error.traceback
+    assert error.step == 7
 
 
-def test_f32_even_a_repr_that_raises_does_not_matter(serve, connect, address) -> None:
-    serve(address, m=BadRepr)
-
-    error = fails_with(connect(address))
+def test_f32_even_a_repr_that_raises_does_not_matter(error_of) -> None:
+    error = error_of(BadRepr)
 
     assert isinstance(error, courier.RemoteError)
     assert "whose repr raises RuntimeError" in error.remote_repr
 
 
-@pytest.mark.every_transport
-def test_f33_an_exception_with_a_constructor_of_its_own_arrives_as_itself(
-    serve, connect, address
-) -> None:
-    serve(address, m=lambda: fail(TwoArguments(404, "gone")))
-
-    error = fails_with(connect(address))
-
-    assert type(error) is TwoArguments
-    assert error.code == 404
-    assert str(error) == "404: gone"
-    assert "raise error" in str(error.__cause__)
-
-
-def test_f33_one_that_cannot_be_sent_can_be_pickled_where_it_arrives(
-    serve, connect, address
-) -> None:
-    serve(address, m=lambda: fail(Unpicklable()))
-    error = fails_with(connect(address))
-
-    copied = pickle.loads(pickle.dumps(error))
-
-    assert isinstance(copied, Unpicklable)
-    assert isinstance(copied, courier.RemoteError)
-    assert str(copied) == str(error)
-
-
-@pytest.mark.every_transport
 @pytest.mark.parametrize(
     "original",
     [
@@ -284,29 +241,23 @@ def test_f33_one_that_cannot_be_sent_can_be_pickled_where_it_arrives(
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_sound_14_an_exception_arrives_with_its_arguments_attributes_and_notes(
-    serve, connect, address, original
-) -> None:
+def test_sound_14_an_exception_keeps_arguments_attributes_and_notes(error_of, original) -> None:
     vars(original)["__notes__"] = ["while it read x.npz"]  # one of them is frozen
-    serve(address, m=lambda: fail(original))
 
-    error: Any = fails_with(connect(address))
+    error = error_of(lambda: fail(original))
 
     assert type(error) is type(original)
     assert (error.args, str(error)) == (original.args, str(original))
     assert vars(error) == vars(original)
-    names = ("errno", "filename", "object", "reason", "name", "path", "value")
-    for name in names:
+    for name in ("errno", "filename", "object", "reason", "name", "path", "value"):
         assert getattr(error, name, None) == getattr(original, name, None)
 
 
-@pytest.mark.every_transport
-def test_sound_14_except_star_works_across_a_call(serve, connect, address) -> None:
+def test_sound_14_except_star_works_across_a_call(client_of) -> None:
     inner = Failures([TwoArguments(404, "gone"), OutOfRange(1, 2)], 7)
     group = ExceptionGroup("both", [KeyError("k"), inner])
     group.add_note("in epoch 3")
-    serve(address, m=lambda: fail(group))
-    client = connect(address)
+    client = client_of(m=lambda: fail(group))
 
     met: list[BaseException] = []
     try:
@@ -327,8 +278,24 @@ def test_sound_14_except_star_works_across_a_call(serve, connect, address) -> No
     assert "404: gone" in str(error.__cause__)
 
 
-@pytest.mark.every_transport
-def test_sound_14_cause_and_context_come_along(serve, connect, address) -> None:
+def test_sound_14_members_of_a_group_arrive_each_as_well_as_it_can(error_of) -> None:
+    """A failed call among them must not look like one of this call: it would say that to repeat is safe."""
+    members = [TwoArguments(404, "gone"), Unpicklable(), courier.NotSent("nothing ran")]
+    group = ExceptionGroup("all", members)
+    group.lock = threading.Lock()  # type: ignore[attr-defined]
+
+    error = error_of(lambda: fail(group))
+
+    assert type(error) is ExceptionGroup
+    whole, described, not_sent = error.exceptions
+    assert (type(whole), whole.code) == (TwoArguments, 404)
+    assert isinstance(described, courier.RemoteError)
+    assert isinstance(described, Unpicklable)
+    assert "has a lock" in str(described)
+    assert type(not_sent) is courier.RemoteError
+
+
+def test_sound_14_cause_and_context_come_along(error_of) -> None:
     def m() -> None:
         try:
             fail(TwoArguments(404, "gone"))
@@ -338,82 +305,17 @@ def test_sound_14_cause_and_context_come_along(serve, connect, address) -> None:
             except LookupError:
                 raise RuntimeError("no data") from first
 
-    serve(address, m=m)
-
-    error = fails_with(connect(address))
+    error = error_of(m)
 
     assert isinstance(error.__cause__, courier.RemoteTraceback)
-    came_from = error.__cause__.__context__
-    assert type(came_from) is TwoArguments
-    assert came_from.code == 404
+    assert "direct cause" in str(error.__cause__)
+    came_from: Any = error.__cause__.__context__
+    assert (type(came_from), came_from.code) == (TwoArguments, 404)
     text = "".join(traceback.format_exception(error))
     assert text.count("404: gone") == 1
 
 
-def test_sound_14_what_an_exception_was_raised_from_comes_through_two_servers(
-    serve, connect, address, other_address
-) -> None:
-    def m() -> None:
-        try:
-            fail(TwoArguments(404, "gone"))
-        except TwoArguments:
-            raise RuntimeError("no data")  # noqa: B904
-
-    serve(other_address, name="inner", m=m)
-    inner = connect(other_address)
-    serve(address, name="outer", m=lambda: inner.m())
-
-    error: Any = fails_with(connect(address))
-
-    assert error.__cause__.origin == "inner"
-    assert type(error.__cause__.__context__) is TwoArguments
-
-
-@pytest.mark.every_transport
-def test_sound_32_a_group_with_one_member_that_cannot_be_pickled_keeps_the_others(
-    serve, connect, address
-) -> None:
-    group = ExceptionGroup("both", [TwoArguments(404, "gone"), Unpicklable()])
-    group.lock = threading.Lock()  # type: ignore[attr-defined]
-    serve(address, m=lambda: fail(group))
-
-    error: Any = fails_with(connect(address))
-
-    assert type(error) is ExceptionGroup
-    whole, described = error.exceptions
-    assert (type(whole), whole.code) == (TwoArguments, 404)
-    assert isinstance(described, courier.RemoteError)
-    assert isinstance(described, Unpicklable)
-    assert "has a lock" in str(described)
-
-
-def test_sound_32_attributes_that_can_be_pickled_survive_beside_one_that_cannot(
-    serve, connect, address
-) -> None:
-    original = Unpicklable()
-    original.step = 7  # type: ignore[attr-defined]
-    serve(address, m=lambda: fail(original))
-
-    error: Any = fails_with(connect(address))
-
-    assert isinstance(error, Unpicklable)
-    assert error.step == 7
-
-
-def test_sound_14_a_failed_call_inside_a_group_does_not_look_like_one_of_this_call(
-    serve, connect, address
-) -> None:
-    group = ExceptionGroup("both", [courier.NotSent("nothing ran"), ValueError("x")])
-    serve(address, m=lambda: fail(group))
-
-    error: Any = fails_with(connect(address))
-
-    assert [type(each) for each in error.exceptions] == [courier.RemoteError, ValueError]
-
-
-def test_an_exception_whose_type_cannot_be_imported_here_arrives_as_text(
-    unix_address, connect, python
-) -> None:
+def test_an_exception_of_a_type_unknown_here_arrives_as_text(unix_address, connect, python) -> None:
     source = f"""
 import sys, types; sys.path.insert(0, {str(REPOSITORY)!r})
 exec("class Alien(Exception): pass", (module := types.ModuleType("elsewhere")).__dict__)
@@ -435,62 +337,32 @@ server.join()
     assert "Alien" in str(error.__cause__)
 
 
-@pytest.mark.every_transport
-def test_f34_a_traceback_of_200_kb_arrives_whole(serve, connect, address) -> None:
-    serve(address, m=lambda: fail(ValueError("begin " + "x" * 200_000 + " end")))
-
-    error = fails_with(connect(address))
+def test_f34_a_traceback_of_200_kb_arrives_whole(error_of) -> None:
+    error = error_of(lambda: fail(ValueError("begin " + "x" * 200_000 + " end")))
 
     assert str(error).endswith("x end")
     assert str(error.__cause__).endswith('x end\n"""')
 
 
-@pytest.mark.parametrize("leave", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
-def test_what_would_end_a_process_ends_neither_server_nor_caller(
-    serve, connect, address, leave
-) -> None:
-    serve(address, m=lambda: fail(leave), quit=sys.exit, echo=lambda value: value)
-    client = connect(address)
-
-    error = fails_with(client)
-
-    assert type(error) is courier.RemoteError
-    assert error.type_name == type(leave).__name__
-    with pytest.raises(courier.RemoteError, match="SystemExit"):
-        client.quit()
-    assert client.echo(1) == 1
-
-
-def test_a_courier_error_inside_a_method_does_not_look_like_one_of_this_call(
-    serve, connect, address, other_address
-) -> None:
-    absent = connect(other_address, wait_for_ready=False)
-    serve(address, m=lambda: absent.m())
-
-    error = fails_with(connect(address))
+def test_a_courier_error_of_a_method_does_not_look_like_one_of_this_call(error_of) -> None:
+    error = error_of(lambda: fail(courier.NotSent("nothing ran")))
 
     assert type(error) is courier.RemoteError  # NotSent would say that repeating is safe
     assert error.type_name.endswith("NotSent")
 
 
-@pytest.mark.every_transport
-def test_arguments_that_do_not_unpickle_over_there_are_named_and_nothing_runs(
-    serve, connect, address
-) -> None:
+def test_arguments_that_do_not_unpickle_over_there_are_named_and_nothing_runs(error_of) -> None:
     ran = threading.Event()
-    serve(address, m=lambda value: ran.set())
 
-    error = fails_with(connect(address), TwoArguments(1, "x"))
+    error = error_of(lambda value: ran.set(), TwoArguments(1, "x"))
 
     assert type(error) is courier.RemoteError
     assert "the arguments of 'm' cannot be unpickled" in str(error)
     assert not ran.is_set()
 
 
-def test_wrong_arguments_are_a_type_error(serve, connect, address) -> None:
-    serve(address, m=lambda a: a)
-
-    error = fails_with(connect(address))
+def test_wrong_arguments_are_a_type_error(error_of) -> None:
+    error = error_of(lambda a: a)
 
     assert type(error) is TypeError
     assert "missing 1 required positional argument" in str(error)

@@ -65,12 +65,20 @@ class GrpcServer:
         port = _bind(self._server, wanted)
         self.address = str(endpoints.Endpoint(wanted.scheme, wanted.host, port))
         self._stopped: Any = None
-        self.open = self._server.start
+        self._is_open = False
         #: To be called when the server's health has changed.
         self.notify_health = self._health.notify
 
+    def open(self) -> None:
+        """Begins to serve."""
+        self._server.start()
+        self._is_open = True
+
     def begin_stop(self, grace_s: float) -> None:
         """Takes no more calls. Those that run are cancelled after `grace_s`."""
+        if not self._is_open:
+            # gRPC keeps the port of a server that was never started: `stop` does nothing to it.
+            self._server.start()
         self._stopped = self._server.stop(grace_s)
         for send in tuple(self._courier.open_calls):
             send(None)
