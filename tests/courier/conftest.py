@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -167,11 +168,36 @@ def connect() -> Iterator[Connect]:
 
 
 @pytest.fixture
+def client_of(address: str, serve: Serve, connect: Connect) -> Callable[..., courier.Client[Any]]:
+    """A client of a server at `address`: `client_of(name=function, …)`; also with a `call_timeout`."""
+
+    def start(*, call_timeout: float | None = None, **methods: Any) -> courier.Client[Any]:
+        serve(address, **methods)
+        return connect(address, call_timeout=call_timeout)
+
+    return start
+
+
+@pytest.fixture
 def gate() -> Iterator[threading.Event]:
     """An event for methods to wait on; set at the latest when the test ends."""
     event = threading.Event()
     yield event
     event.set()
+
+
+def in_background(call: Callable[..., Any], *args: Any) -> Future[Any]:
+    """What `call(*args)` returns or raises, on a thread of its own."""
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call(*args))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
 
 
 def begin_source() -> str:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,11 +13,12 @@ from launchpad import courier
 from launchpad.courier import keyring, transport
 from launchpad.courier.caller import Peer
 from launchpad.courier.codec import pickling
-from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.security import certificates
+from launchpad.courier.security.keyring import Credentials
 from launchpad.courier.transport import stream_socket
 from tests.courier.conftest import CREDENTIALS
+from tests.helpers.relay import Relay
 
 
 def read(sock: stream_socket.Socket, size: int) -> bytes:
@@ -87,148 +85,83 @@ def test_large_arguments_and_results_cross_in_both_directions_at_once(
 # A network that stops in the middle of something.
 
 
-class Relay:
-    """Passes bytes on between a client and a server; can keep back the end of what the server says."""
-
-    def __init__(self, there: str) -> None:
-        self._there = there
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"tcp:127.0.0.1:{self._listener.getsockname()[1]}"
-        self.keeps_back = 0  # bytes
-        self.is_closing = threading.Event()
-        self._threads: list[threading.Thread] = []
-        self._start(self._accept)
-
-    def close(self) -> None:
-        self.is_closing.set()
-        for thread in self._threads:
-            thread.join(10)
-        self._listener.close()
-
-    def _start(self, *work: Any) -> None:
-        self._threads.append(threading.Thread(target=work[0], args=work[1:]))
-        self._threads[-1].start()
-
-    def _accept(self) -> None:
-        while not self.is_closing.is_set():
-            if select.select([self._listener], [], [], 0.02)[0]:
-                self._start(self._pass_on, self._listener.accept()[0])
-
-    def _pass_on(self, client: socket.socket) -> None:
-        host, port = self._there.rsplit(":", 2)[-2:]
-        with (
-            client,
-            socket.create_connection((host, int(port))) as server,
-            contextlib.suppress(ConnectionError),  # one end has closed with something unread
-        ):
-            while not self.is_closing.is_set():
-                for sock in select.select([client, server], [], [], 0.02)[0]:
-                    data = sock.recv(1 << 20)
-                    if not data:
-                        return
-                    if sock is client:
-                        server.sendall(data)
-                    else:
-                        client.sendall(data[: len(data) - self.keeps_back])
-
-
-@pytest.fixture
-def relay() -> Iterator[Callable[[str], Relay]]:
-    with contextlib.ExitStack() as stack:
-
-        def start(there: str) -> Relay:
-            made = Relay(there)
-            stack.callback(made.close)
-            return made
-
-        yield start
-
-
-@pytest.fixture(params=["tcp", "tls"])
-def tcp_or_tls_address(request: pytest.FixtureRequest) -> str:
-    found: str = request.getfixturevalue(f"{request.param}_address")
-    return found
-
-
+@pytest.mark.timing
+@pytest.mark.parametrize("carrier", ["tcp_address", "tls_address"])
 @pytest.mark.parametrize("kept_back", [1, 20])
 def test_a_deadline_is_kept_although_half_an_answer_has_arrived(
-    serve, connect, relay, tcp_or_tls_address, kept_back
+    serve, connect, request, carrier, kept_back
 ) -> None:
-    server = serve(tcp_or_tls_address, m=lambda: 1)
-    between = relay(tcp_or_tls_address)
-    client = connect(between.address, token=server.token)
-    assert [client.m(), client.futures.m().result(10)] == [1, 1]
-    quick = client.with_options(timeout_s=0.3)
+    server = serve(request.getfixturevalue(carrier), m=lambda: 1)
+    host, port = server.address.removeprefix("tcp:").split(":")
+    listener = socket.create_server(("127.0.0.1", 0))
+    with contextlib.closing(
+        Relay(listener, lambda: socket.create_connection((host, port)))
+    ) as relay:
+        client = connect(f"tcp:127.0.0.1:{listener.getsockname()[1]}", token=server.token)
+        assert [client.m(), client.futures.m().result(10)] == [1, 1]
+        quick = client.with_options(timeout_s=0.3)
 
-    between.keeps_back = kept_back
-    began = time.monotonic()
-    future = quick.futures.m()
-    with pytest.raises(courier.DeadlineExceeded):
-        quick.m()
-    with pytest.raises(courier.DeadlineExceeded):
-        future.result(10)
+        relay.keeps_back = kept_back
+        began = time.monotonic()
+        future = quick.futures.m()
+        with pytest.raises(courier.DeadlineExceeded):
+            quick.m()
+        with pytest.raises(courier.DeadlineExceeded):
+            future.result(10)
 
-    assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 5
 
 
 # One side speaks TLS, and the other does not, or for another run.
 
 
 @contextlib.contextmanager
-def credentials(found: Any) -> Iterator[None]:
-    keyring.add("tcp:", b"", found)
+def credentials(found: Credentials | None) -> Iterator[None]:
+    """The keyring of a process that has these."""
+    if found is not None:
+        keyring.add("tcp:", b"", found)
     try:
         yield
     finally:
         keyring.remove("tcp:")
 
 
-def errors_of(client: Any) -> list[Exception]:
-    """Of a call that waits, and of one that does not."""
-    with pytest.raises(courier.CourierError) as caught:
-        client.m()
-    return [caught.value, client.futures.m().exception(10)]
-
-
-def test_a_client_with_credentials_is_told_that_the_server_has_none(
-    serve, connect, tcp_address
+@pytest.mark.parametrize(
+    ("servers", "clients", "kind", "words"),
+    [
+        (
+            None,
+            CREDENTIALS,
+            courier.ProtocolError,
+            "does not speak TLS.* has no credentials for that",
+        ),
+        (
+            CREDENTIALS,
+            None,
+            courier.Refused,
+            r"wants TLS.*keyring\.add\(prefix, token, credentials\)",
+        ),
+        (
+            CREDENTIALS,
+            certificates.make_credentials(),
+            courier.Refused,
+            "certificate of another run",
+        ),
+    ],
+)
+def test_a_client_with_other_credentials_than_the_servers_is_told_so(
+    serve, connect, tcp_address, servers, clients, kind, words
 ) -> None:
-    serve(tcp_address, m=lambda: 1)
-
-    with credentials(CREDENTIALS):
-        errors = errors_of(connect(tcp_address))
-
-    assert [type(error) for error in errors] == [ProtocolError] * 2
-    assert "does not speak TLS" in str(errors[0])
-    assert "has no credentials for that address in its keyring" in str(errors[0])
-    assert connect(tcp_address).m() == 1
-
-
-def test_a_client_without_credentials_is_told_that_the_server_wants_tls(
-    serve, connect, tcp_address
-) -> None:
-    with credentials(CREDENTIALS):
+    with credentials(servers):
         serve(tcp_address, m=lambda: 1)
 
-    errors = errors_of(connect(tcp_address))
-
-    assert [type(error) for error in errors] == [courier.Refused] * 2
-    assert "wants TLS" in str(errors[0])
-    assert "keyring.add(prefix, token, credentials)" in str(errors[0])
-    with credentials(CREDENTIALS):
+    with credentials(clients):
+        client = connect(tcp_address)
+        with pytest.raises(kind, match=words):
+            client.m()
+        assert type(client.futures.m().exception(10)) is kind
+    with credentials(servers):
         assert connect(tcp_address).m() == 1
-
-
-def test_a_client_with_credentials_of_another_run_is_told_so(serve, connect, tcp_address) -> None:
-    with credentials(CREDENTIALS):
-        serve(tcp_address, m=lambda: 1)
-
-    with credentials(certificates.make_credentials()):
-        errors = errors_of(connect(tcp_address))
-
-    assert [type(error) for error in errors] == [courier.Refused] * 2
-    assert "a certificate of another run" in str(errors[0])
-    assert isinstance(errors[0], courier.NotSent)
 
 
 def test_the_address_of_an_error_has_the_port_that_the_system_has_chosen(serve, connect) -> None:

@@ -82,6 +82,7 @@ def test_f41_calls_to_a_host_that_vanishes_end_as_unknown(far_host, scheme, conn
 
 
 @pytest.mark.timing
+@pytest.mark.parametrize("scheme", ["tls"], indirect=True)
 def test_f42_when_the_network_heals_calls_go_on(far_host, scheme, connect) -> None:
     client = connect(far_host.connect_cable(scheme), name="far")
     assert [client.echo(1), client.futures.echo(2).result(10)] == [1, 2]
@@ -110,12 +111,10 @@ def test_f41_a_server_forgets_clients_on_a_host_that_vanishes(scheme, serve) -> 
         far_host.connect_cable(scheme)
         server = serve(f"{scheme}:{far_host.near_ip}:0", echo=lambda value: value)
         assert far_host.ask(server.address) == "1 2"
-        had = server.stats().connections
+        assert server.stats().connections == 2
 
         far_host.vanish()
-        cut_at = time.monotonic()
-        while server.stats().connections:
-            assert time.monotonic() - cut_at < 10
-            time.sleep(0.05)
 
-    assert had == 2
+        until(
+            lambda: not server.stats().connections
+        )  # Linux itself would repeat for a quarter of an hour

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -26,6 +28,27 @@ def call_in_thread(call) -> tuple[threading.Thread, list[object]]:
     thread = threading.Thread(target=run)
     thread.start()
     return thread, outcome
+
+
+class Interrupted(Exception):
+    pass
+
+
+@contextlib.contextmanager
+def interrupt_soon() -> Iterator[None]:
+    """A signal handler raises in this thread, before long; and the block ends with that."""
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with pytest.raises(Interrupted):
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.every_transport
@@ -103,43 +126,17 @@ def test_the_supervisors_failure_check_ends_the_wait(connect, address) -> None:
     assert isinstance(future.exception(10), courier.WorkerFailed)
 
 
-def test_waiting_in_the_main_thread_can_be_interrupted(connect, address) -> None:
-    class Interrupted(Exception):
-        pass
-
-    def interrupt(*_: object) -> None:
-        raise Interrupted
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.05)
-    try:
-        with pytest.raises(Interrupted):
-            connect(address).m()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 @pytest.mark.every_transport
-def test_a_call_in_flight_can_be_interrupted_and_the_client_goes_on(
+def test_waiting_in_the_main_thread_can_be_interrupted_and_the_client_goes_on(
     serve, connect, address, gate
 ) -> None:
-    class Interrupted(Exception):
-        pass
-
-    def interrupt(*_: object) -> None:
-        raise Interrupted
-
-    serve(address, hang=gate.wait, echo=lambda value: value)
     client = connect(address)
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.05)
-    try:
-        with pytest.raises(Interrupted):
-            client.hang()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+
+    with interrupt_soon():
+        client.hang()  # there is no server yet
+    serve(address, hang=gate.wait, echo=lambda value: value)
+    with interrupt_soon():
+        client.hang()
 
     assert client.echo("mine") == "mine"
 

@@ -1,0 +1,51 @@
+"""Sockets that stand in for one end of a connection, and do what courier's own would not."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+from launchpad.courier.caller import Peer
+from launchpad.courier.protocol import handshake
+
+
+@contextlib.contextmanager
+def listening(address: str, answer: Callable[[socket.socket], None]) -> Iterator[None]:
+    """Calls `answer` with one connection after the other to this Unix address, and closes each."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address.removeprefix("unix:"))
+        listener.listen()
+
+        def main() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    sock, _ = listener.accept()
+                    with sock:
+                        sock.recv(handshake.CLIENT_HELLO_SIZE, socket.MSG_WAITALL)
+                        answer(sock)
+
+        thread = threading.Thread(target=main)
+        thread.start()
+        try:
+            yield
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(10)
+
+
+def accept(sock: socket.socket) -> None:
+    """Answers a client's hello as a server does that takes it."""
+    sock.sendall(handshake.encode_server_hello(handshake.ACCEPTED, bytes(16), "stand-in"))
+
+
+@contextlib.contextmanager
+def greeted(address: str, token: bytes = b"", flags: int = 0) -> Iterator[socket.socket]:
+    """A client's connection to this Unix address, once the server has accepted its hello."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(10)
+        sock.connect(address.removeprefix("unix:"))
+        sock.sendall(handshake.encode_client_hello(token, Peer("stand-in"), flags))
+        sock.recv(handshake.SERVER_HELLO_SIZE, socket.MSG_WAITALL)
+        yield sock
