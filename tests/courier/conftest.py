@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import pytest
 
 from launchpad import courier
 from launchpad.courier import keyring
+from launchpad.courier.protocol import framing
 from launchpad.courier.security import certificates
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -144,9 +145,18 @@ def serve(short_directory: Path) -> Iterator[Serve]:
             name: str = "server",
             token: bytes | None = None,
             size: int = 16,
+            also_at: Sequence[str] = (),
+            max_bytes: int = framing.MAX_BYTES,
             **methods: Callable[..., Any],
         ) -> courier.Server:
-            server = courier.Server(name, address=address, token=token, thread_pool_size=size)
+            server = courier.Server(
+                name,
+                address=address,
+                token=token,
+                thread_pool_size=size,
+                also_at=also_at,
+                max_bytes=max_bytes,
+            )
             for method, fn in methods.items():
                 server.bind(method, fn)
             server.start()
@@ -167,15 +177,31 @@ def connect() -> Iterator[Connect]:
         yield open_client
 
 
-@pytest.fixture
-def client_of(address: str, serve: Serve, connect: Connect) -> Callable[..., courier.Client[Any]]:
-    """A client of a server at `address`: `client_of(name=function, …)`; also with a `call_timeout`."""
+ClientOf = Callable[..., "courier.Client[Any]"]
 
+
+def _client_at(address: str, serve: Serve, connect: Connect) -> ClientOf:
     def start(*, call_timeout: float | None = None, **methods: Any) -> courier.Client[Any]:
         serve(address, **methods)
         return connect(address, call_timeout=call_timeout)
 
     return start
+
+
+@pytest.fixture
+def client_of(address: str, serve: Serve, connect: Connect) -> ClientOf:
+    """A client of a server at `address`: `client_of(name=function, …)`; also with a `call_timeout`."""
+    return _client_at(address, serve, connect)
+
+
+@pytest.fixture
+def unix_client_of(unix_address: str, serve: Serve, connect: Connect) -> ClientOf:
+    return _client_at(unix_address, serve, connect)
+
+
+@pytest.fixture
+def socket_client_of(socket_address: str, serve: Serve, connect: Connect) -> ClientOf:
+    return _client_at(socket_address, serve, connect)
 
 
 @pytest.fixture
@@ -198,6 +224,22 @@ def in_background(call: Callable[..., Any], *args: Any) -> Future[Any]:
 
     threading.Thread(target=run, daemon=True).start()
     return future
+
+
+async def awaited(call: Awaitable[Any]) -> Any:
+    """`asyncio.run` takes coroutines only."""
+    return await call
+
+
+def exit_code_of_child(run: Callable[[], int]) -> int:
+    """Forks; the child ends with what `run()` returns, or with 255 where that fails."""
+    pid = os.fork()
+    if not pid:
+        try:
+            os._exit(run())
+        finally:
+            os._exit(255)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def begin_source() -> str:
@@ -224,12 +266,12 @@ def reach(address: str) -> socket.socket:
 
 
 @pytest.fixture
-def spawn_server() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+def spawn_server() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts a server (echo, pid, pids, hang, n_hanging) in its own process; returns when it is up."""
     with contextlib.ExitStack() as stack:
 
-        def spawn(address: str) -> subprocess.Popen[str]:
-            source = ECHO_SERVER.format(begin=begin_source(), address=address)
+        def spawn(address: str, server: str = ECHO_SERVER) -> subprocess.Popen[str]:
+            source = server.format(begin=begin_source(), address=address)
             process = stack.enter_context(run_python(source))
             assert process.stdout is not None
             assert process.stdout.readline() == "up\n"
@@ -256,12 +298,12 @@ def python() -> Callable[[str], contextlib.AbstractContextManager[subprocess.Pop
 
 
 @pytest.fixture
-def keys() -> Iterator[Callable[[str, bytes], None]]:
-    """Adds tokens to the keyring for the time of the test."""
+def keys() -> Iterator[Callable[..., None]]:
+    """Adds tokens, or credentials as well, to the keyring for the time of the test."""
     with contextlib.ExitStack() as stack:
 
-        def add(prefix: str, token: bytes) -> None:
-            keyring.add(prefix, token)
+        def add(prefix: str, token: bytes, credentials: keyring.Credentials | None = None) -> None:
+            keyring.add(prefix, token, credentials)
             stack.callback(keyring.remove, prefix)
 
         yield add

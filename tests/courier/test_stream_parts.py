@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import pickle
 import socket
 import struct
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -76,22 +78,13 @@ def decode(chunks) -> framing.Fields:
     return frame
 
 
-class Clock:
-    """Stands still unless it is told otherwise."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
-    monkeypatch.setattr(sender, "_monotonic", found)
-    monkeypatch.setattr(receiver, "_monotonic", found)
-    return found
+def clock(monkeypatch) -> SimpleNamespace:
+    """Stands still unless it is told otherwise."""
+    clock = SimpleNamespace(now=0.0)
+    for end in (sender, receiver):
+        monkeypatch.setattr(end, "_monotonic", lambda: clock.now)
+    return clock
 
 
 # Credits.
@@ -174,9 +167,7 @@ def test_the_window_is_larger_while_items_are_taken_quickly(clock) -> None:
 # Frames.
 
 
-def test_items_that_come_quickly_share_frames_keep_their_order_and_are_counted_at_both_ends(
-    clock,
-) -> None:
+def test_quick_items_share_frames_keep_their_order_and_are_counted(clock) -> None:
     mixed = [0, "one", b"two", 3.5, None, True, {"six": 6}, (7,), -8, 1 << 5000]
     ends = Wire(mixed * 20)
     ends.outgoing.counts, counts = MethodCounts(), ends.incoming._counts
@@ -282,9 +273,6 @@ def test_credits_and_shared_frames_that_are_none_are_a_breach_of_the_protocol(bo
         decode_credit((framing.CREDIT, 0, b"", body, (), 0, b""))
 
 
-# Tickets.
-
-
 def test_a_ticket_is_good_for_one_time_and_streams_that_are_not_claimed_are_closed() -> None:
     closed = []
 
@@ -314,11 +302,24 @@ def test_a_ticket_is_good_for_one_time_and_streams_that_are_not_claimed_are_clos
 
 
 @pytest.fixture
-def stranger(serve, unix_address, gate) -> Iterator[socket.socket]:
+def closed() -> threading.Event:
+    """That of the generator of `stranger`."""
+    return threading.Event()
+
+
+@pytest.fixture
+def stranger(serve, unix_address, gate, closed) -> Iterator[socket.socket]:
     """A connection of a client that says what it likes."""
+
+    def rows():
+        try:
+            yield from itertools.count()
+        finally:
+            closed.set()
+
     serve(
         unix_address,
-        rows=lambda: iter(range(10**9)),
+        rows=rows,
         total=sum,
         total_later=lambda items: gate.wait() and sum(items),
         echo=lambda value: value,
@@ -398,9 +399,7 @@ def test_placeholders_without_streams_are_bad_arguments(stranger) -> None:
     assert b"an argument that is a stream, in a call that has none" in head
 
 
-def test_a_stream_that_is_asked_for_but_never_read_is_no_burden(
-    stranger, connect, unix_address
-) -> None:
+def test_a_stream_that_is_never_read_is_no_burden(stranger, connect, unix_address) -> None:
     ask_for_rows(stranger)
     say(stranger, framing.CREDIT, 0, struct.pack("<IQ", 2**32 - 1, 2**63))
     good = connect(unix_address, call_timeout=10)
@@ -408,17 +407,53 @@ def test_a_stream_that_is_asked_for_but_never_read_is_no_burden(
     assert [good.echo(i) for i in range(100)] == list(range(100))
 
 
-def test_a_server_that_sends_without_credit_breaks_its_stream(connect, unix_address) -> None:
-    def send_too_much(sock: socket.socket) -> None:
+def test_a_generator_is_closed_when_its_client_is_gone(stranger, closed) -> None:
+    """As the kernel says it of a process that was killed."""
+    ask_for_rows(stranger)
+    say(stranger, framing.CREDIT, 0, struct.pack("<IQ", 1, 1))
+    assert stranger.recv(1)
+    assert not closed.is_set()
+
+    stranger.close()
+
+    assert closed.wait(10)
+
+
+@contextlib.contextmanager
+def server_of_items(address: str, n: int) -> Iterator[None]:
+    """It answers each call with a stream of so many items, whatever credit there is, and is gone."""
+
+    def answer(sock: socket.socket) -> None:
         raw_sockets.accept(sock)
         sock.recv(1 << 16)
         sock.sendall(b"".join(framing.encode(framing.STREAM, 0)))
+        sock.recv(1 << 16)  # the credit
         item = b"".join(framing.encode(framing.ITEM, 0, b"", pickling.encode(1)[0]))
         with contextlib.suppress(OSError):  # the client may have hung up by now
-            sock.sendall(item * 10 * WINDOW_ITEMS)
-            read_to_end(sock)
+            sock.sendall(item * n)
 
-    with raw_sockets.listening(unix_address, send_too_much):
+    with raw_sockets.listening(address, answer):
+        yield
+
+
+def test_a_server_that_is_gone_is_an_error_and_never_a_silent_end(connect, unix_address) -> None:
+    failures: list[Exception] = []
+    watched = connect(unix_address, failure_check=lambda: failures[0] if failures else None)
+    with server_of_items(unix_address, 3):
+        stream, watched_stream = connect(unix_address).count(), watched.count()
+        failures.append(courier.WorkerFailed("victim was killed"))
+
+        assert [next(stream) for _ in range(3)] == [1, 1, 1]
+        with pytest.raises(courier.StreamBroken, match="in the middle of the stream 'count'"):
+            next(stream)
+        with pytest.raises(courier.OutcomeUnknown):
+            next(stream)
+        with pytest.raises(courier.WorkerFailed):
+            list(watched_stream)
+
+
+def test_a_server_that_sends_without_credit_breaks_its_stream(connect, unix_address) -> None:
+    with server_of_items(unix_address, 10 * WINDOW_ITEMS):
         stream = connect(unix_address).rows()
 
         with pytest.raises(courier.StreamBroken):

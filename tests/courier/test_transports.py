@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -14,8 +14,6 @@ from launchpad.courier import keyring, transport
 from launchpad.courier.caller import Peer
 from launchpad.courier.codec import pickling
 from launchpad.courier.protocol import framing, handshake
-from launchpad.courier.security import certificates
-from launchpad.courier.security.keyring import Credentials
 from launchpad.courier.transport import stream_socket
 from tests.courier.conftest import CREDENTIALS
 from tests.helpers.relay import Relay
@@ -36,13 +34,8 @@ def read_answers(sock: stream_socket.Socket, n: int) -> list[framing.Fields]:
     return frames
 
 
-# What arrives together.
-
-
 @pytest.mark.parametrize("flags", [0, handshake.OVERLAP])
-def test_calls_that_arrive_together_with_the_handshake_are_answered(
-    serve, socket_address, flags
-) -> None:
+def test_calls_that_arrive_with_the_handshake_are_answered(serve, socket_address, flags) -> None:
     server = serve(socket_address, m=lambda value: value)
     body = pickling.encode((("x",), {}))[0]
     calls = b"".join(framing.encode_small(framing.CALL, i, b"m", body) for i in (1, 2, 3))
@@ -57,22 +50,16 @@ def test_calls_that_arrive_together_with_the_handshake_are_answered(
     assert [frame[:2] for frame in answers] == [(framing.RESULT, i) for i in (1, 2, 3)]
 
 
-def test_a_small_answer_that_arrives_together_with_a_large_one_is_not_left_lying(
-    serve, connect, socket_address
-) -> None:
-    serve(socket_address, m=bytes)
-    client = connect(socket_address, call_timeout=20)
+def test_a_small_answer_that_arrives_with_a_large_one_is_not_left_lying(socket_client_of) -> None:
+    client = socket_client_of(m=bytes, call_timeout=20)
 
     for size in range(130_500, 131_060, 10):  # as large as fits where a client receives
         futures = [client.futures.m(size), client.futures.m(1)]
         assert [len(future.result()) for future in futures] == [size, 1]
 
 
-def test_large_arguments_and_results_cross_in_both_directions_at_once(
-    serve, connect, socket_address
-) -> None:
-    serve(socket_address, echo=lambda value: value)
-    client = connect(socket_address, call_timeout=20)
+def test_large_arguments_and_results_cross_in_both_directions_at_once(socket_client_of) -> None:
+    client = socket_client_of(echo=lambda value: value, call_timeout=20)
     values = [bytes([i]) * 3_000_000 for i in range(8)]
 
     futures = [client.futures.echo(value) for value in values]
@@ -80,9 +67,6 @@ def test_large_arguments_and_results_cross_in_both_directions_at_once(
 
     assert one_by_one == values
     assert [future.result() for future in futures] == values
-
-
-# A network that stops in the middle of something.
 
 
 @pytest.mark.timing
@@ -112,56 +96,31 @@ def test_a_deadline_is_kept_although_half_an_answer_has_arrived(
         assert time.monotonic() - began < 5
 
 
-# One side speaks TLS, and the other does not, or for another run.
+def assert_fails(client: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        client.m()
+    assert type(client.futures.m().exception(10)) is error
 
 
-@contextlib.contextmanager
-def credentials(found: Credentials | None) -> Iterator[None]:
-    """The keyring of a process that has these."""
-    if found is not None:
-        keyring.add("tcp:", b"", found)
-    try:
-        yield
-    finally:
-        keyring.remove("tcp:")
+def test_a_client_that_alone_has_credentials_is_told_so(serve, connect, tcp_address, keys) -> None:
+    serve(tcp_address, m=lambda: 1)
+    keys("tcp:", b"", CREDENTIALS)
+
+    words = "does not speak TLS.* has no credentials for that address in its keyring"
+    assert_fails(connect(tcp_address), courier.ProtocolError, words)
+    keyring.remove("tcp:")
+    assert connect(tcp_address).m() == 1
 
 
-@pytest.mark.parametrize(
-    ("servers", "clients", "kind", "words"),
-    [
-        (
-            None,
-            CREDENTIALS,
-            courier.ProtocolError,
-            "does not speak TLS.* has no credentials for that",
-        ),
-        (
-            CREDENTIALS,
-            None,
-            courier.Refused,
-            r"wants TLS.*keyring\.add\(prefix, token, credentials\)",
-        ),
-        (
-            CREDENTIALS,
-            certificates.make_credentials(),
-            courier.Refused,
-            "certificate of another run",
-        ),
-    ],
-)
-def test_a_client_with_other_credentials_than_the_servers_is_told_so(
-    serve, connect, tcp_address, servers, clients, kind, words
-) -> None:
-    with credentials(servers):
-        serve(tcp_address, m=lambda: 1)
+def test_a_client_that_lacks_credentials_is_told_so(serve, connect, tcp_address, keys) -> None:
+    keys("tcp:", b"", CREDENTIALS)
+    serve(tcp_address, m=lambda: 1)
+    keyring.remove("tcp:")
 
-    with credentials(clients):
-        client = connect(tcp_address)
-        with pytest.raises(kind, match=words):
-            client.m()
-        assert type(client.futures.m().exception(10)) is kind
-    with credentials(servers):
-        assert connect(tcp_address).m() == 1
+    words = r"wants TLS.*keyring\.add\(prefix, token, credentials\)"
+    assert_fails(connect(tcp_address), courier.Refused, words)
+    keys("tcp:", b"", CREDENTIALS)
+    assert connect(tcp_address).m() == 1
 
 
 def test_the_address_of_an_error_has_the_port_that_the_system_has_chosen(serve, connect) -> None:

@@ -77,16 +77,13 @@ def test_the_method_of_an_object_that_is_here_is_called_at_once() -> None:
     assert courier.submit(functools.partial(learner.step, 2), weight=4).result(0) == 8
 
 
-def test_an_object_in_the_place_of_its_client_takes_the_options_that_there_are() -> None:
-    learner = Learner()
+def test_an_object_in_the_place_of_its_client_takes_options_and_is_submitted_by_its_method() -> (
+    None
+):
+    learner: Any = Learner()
 
     assert courier.with_options(learner, timeout_s=0.1) is learner
     with pytest.raises(TypeError, match="timeout"):
         courier.with_options(learner, timeout=0.1)
-
-
-def test_what_cannot_be_called_is_refused_with_the_right_way_to_say_it() -> None:
-    result: Any = Learner().step(1)
-
     with pytest.raises(TypeError, match=r"submit\(learner\.step, batch\); got 1"):
-        courier.submit(result)
+        courier.submit(learner.step(1))

@@ -31,9 +31,7 @@ def test_a_thread_that_polls_is_woken(wakeup: WakeupSocketpair) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 10_000])  # more than a socket has room for
-def test_once_drained_it_is_silent_until_it_is_woken_again(
-    wakeup: WakeupSocketpair, n: int
-) -> None:
+def test_once_drained_it_is_silent_until_it_is_woken_again(wakeup, n) -> None:
     for _ in range(3):
         for _ in range(n):
             wakeup.wake()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -12,6 +11,7 @@ import pytest
 from launchpad.courier.protocol.framing import Chunk
 from launchpad.courier.transport import stream_socket
 from launchpad.courier.transport.write_queue import WriteQueue
+from tests.courier.conftest import in_background
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -44,17 +44,18 @@ def read(sock: socket.socket, n: int) -> bytes:
     return stream_socket.receive_exactly(sock, n)
 
 
-def test_nothing_is_sent_before_there_is_a_connection(pair: Pair) -> None:
+def test_what_waits_for_a_connection_is_sent_unless_it_has_been_cleared(pair: Pair) -> None:
     ours, theirs = pair
-    queue, tracked = make(b"one", b"two")
+    queue, tracked = make(b"one", b"two", [b"th", b"ree"], b"four")
 
     queue.flush()
     before = [frame.is_sent for frame in tracked]
+    tracked[0].frame = tracked[2].frame = b""
     queue.connect(ours)
     queue.flush()
 
-    assert before == [False, False]
-    assert read(theirs, 6) == b"onetwo"
+    assert before == [False] * 4
+    assert read(theirs, 7) == b"twofour"
     assert all(frame.is_sent for frame in tracked)
     assert len(queue) == 0
 
@@ -66,23 +67,11 @@ def test_small_and_large_frames_keep_their_order(pair: Pair) -> None:
     queue.connect(ours)
     sent = b"".join(part if isinstance(part, bytes) else b"".join(part) for part in parts)
 
-    writer = threading.Thread(target=queue.flush)
-    writer.start()
+    writing = in_background(queue.flush)
     received = read(theirs, len(sent))
-    writer.join(10)
+    writing.result(10)
 
     assert received == sent
-
-
-def test_what_has_been_cleared_is_not_sent(pair: Pair) -> None:
-    ours, theirs = pair
-    queue, tracked = make(b"one", b"two", [b"th", b"ree"], b"four")
-
-    tracked[0].frame = tracked[2].frame = b""
-    queue.connect(ours)
-    queue.flush()
-
-    assert read(theirs, 7) == b"twofour"
 
 
 @pytest.mark.parametrize("flush", [partial(WriteQueue.flush, wait=False), WriteQueue.flush_all])
@@ -117,10 +106,9 @@ def test_what_was_not_written_in_full_goes_out_whole_over_the_next_connection(pa
     new_theirs.settimeout(10)
     with new_ours, new_theirs:
         queue.connect(new_ours)
-        writer = threading.Thread(target=queue.flush)
-        writer.start()
+        writing = in_background(queue.flush)
         received = read(new_theirs, (1 << 20) + 4)
-        writer.join(10)
+        writing.result(10)
 
     assert begun[:3] == [True, True, True]
     assert after == [True, True, False, False]
@@ -159,9 +147,7 @@ def test_frames_of_many_threads_are_neither_lost_nor_repeated_nor_mixed(pair: Pa
             queue.put_chunks([b"%d%03d" % (mark, i), memoryview(b"%d" % mark * 9996)])
             flush(queue)
 
-    threads = [threading.Thread(target=write, args=(mark,)) for mark in range(4)]
-    for thread in threads:
-        thread.start()
+    threads = [in_background(write, mark) for mark in range(4)]
     numbers: list[list[int]] = [[], [], [], []]
     for _ in range(800):
         frame = read(theirs, 10_000)
@@ -169,7 +155,7 @@ def test_frames_of_many_threads_are_neither_lost_nor_repeated_nor_mixed(pair: Pa
         assert frame[4:] == mark * 9996
         numbers[int(mark)].append(int(frame[1:4]))
     for thread in threads:
-        thread.join(10)
+        thread.result(10)
 
     assert numbers == [list(range(200))] * 4
 
@@ -191,22 +177,19 @@ def test_a_thread_waits_when_too_much_is_waiting_already(pair: Pair) -> None:
     ours, theirs = pair
     queue = WriteQueue(ours, most_bytes=1000)
     queue.put(bytes(1 << 20))
-    writers = [threading.Thread(target=queue.flush)]
-    writers[0].start()
+    first_writes = in_background(queue.flush)
     first = read(theirs, 1)  # the first one writes, and the socket takes no more
 
     queue.put(b"little")
     queue.flush()
     queue.put(bytes(1000))
-    writers.append(threading.Thread(target=queue.flush))
-    writers[1].start()
-    writers[1].join(0.2)
-    waits = writers[1].is_alive()
+    second_waits = in_background(queue.flush)
+    with pytest.raises(TimeoutError):
+        second_waits.result(0.2)
     received = first + read(theirs, (1 << 20) + 6 + 1000 - 1)
-    for writer in writers:
-        writer.join(10)
+    for writing in (first_writes, second_waits):
+        writing.result(10)
 
-    assert waits
     assert received == bytes(1 << 20) + b"little" + bytes(1000)
 
 
