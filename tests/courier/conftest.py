@@ -266,12 +266,12 @@ def reach(address: str) -> socket.socket:
 
 
 @pytest.fixture
-def spawn_server() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+def spawn_server() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts a server (echo, pid, pids, hang, n_hanging) in its own process; returns when it is up."""
     with contextlib.ExitStack() as stack:
 
-        def spawn(address: str) -> subprocess.Popen[str]:
-            source = ECHO_SERVER.format(begin=begin_source(), address=address)
+        def spawn(address: str, server: str = ECHO_SERVER) -> subprocess.Popen[str]:
+            source = server.format(begin=begin_source(), address=address)
             process = stack.enter_context(run_python(source))
             assert process.stdout is not None
             assert process.stdout.readline() == "up\n"

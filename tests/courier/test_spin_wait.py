@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from launchpad import courier
 from launchpad.courier import caller
 from launchpad.courier.caller import Peer
 from launchpad.courier.transport import spin_wait
 from launchpad.courier.transport.spin_wait import SpinWaiter
 from launchpad.courier.transport.stream_socket import NO_SIGNAL, set_receive_timeout
+from tests.courier.conftest import in_background
 
 
 @pytest.fixture
@@ -34,7 +34,6 @@ class Wrapped:
         self.raw = sock
         self.has_pending = False
         self.fileno = sock.fileno
-        self.send = sock.send
 
     def recv_into(self, buffer: Any) -> int:
         if self.has_pending:
@@ -48,67 +47,48 @@ class Wrapped:
         return self.has_pending
 
 
-def test_what_has_arrived_is_received(pair: tuple[socket.socket, socket.socket]) -> None:
-    ours, theirs = pair
+def receive(waiter: SpinWaiter) -> bytes:
     buffer = memoryview(bytearray(16))
-    theirs.send(b"hello")
-
-    assert SpinWaiter(ours).receive(buffer) == 5
-    assert buffer[:5] == b"hello"
+    n = waiter.receive(buffer)
+    return bytes(buffer[:n])
 
 
-def test_what_arrives_while_it_sleeps_is_received(
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
+def test_what_arrives_within_the_limit_of_the_socket_is_received(pair) -> None:
     ours, theirs = pair
     set_receive_timeout(ours, 10)
-    buffer = memoryview(bytearray(16))
-    watching = SpinWaiter(ours)
-    for _ in range(3):
-        timer = threading.Timer(0.01, theirs.send, [b"late"])
+    waiter = SpinWaiter(ours)
+
+    theirs.send(b"hello")
+    assert receive(waiter) == b"hello"
+    for text in (b"late", b"later"):  # so late that it sleeps
+        timer = threading.Timer(0.01, theirs.send, [text])
         timer.start()
-        assert watching.receive(buffer) == 4
+        assert receive(waiter) == text
         timer.join()
-
-
-def test_the_end_of_the_stream_is_seen(pair: tuple[socket.socket, socket.socket]) -> None:
-    ours, theirs = pair
-    theirs.close()
-
-    assert SpinWaiter(ours).receive(memoryview(bytearray(16))) == 0
-
-
-def test_the_limit_of_the_socket_holds(pair: tuple[socket.socket, socket.socket]) -> None:
-    ours, _ = pair
-
+    set_receive_timeout(ours, 0.01)
     with pytest.raises(BlockingIOError):
-        SpinWaiter(ours).receive(memoryview(bytearray(16)))
-
-
-def test_a_closed_socket_is_an_error(pair: tuple[socket.socket, socket.socket]) -> None:
-    ours, _ = pair
-    watching = SpinWaiter(ours)
-    ours.close()
-
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        watching.receive(memoryview(bytearray(16)))
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        watching.send(b"x", NO_SIGNAL)
-
-
-def test_a_peer_that_is_gone_is_an_error_to_who_sends(
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
-    ours, theirs = pair
+        receive(waiter)
     theirs.close()
-
-    with pytest.raises(BrokenPipeError):
-        SpinWaiter(ours).send(b"x", NO_SIGNAL)
+    assert receive(waiter) == b""
 
 
-def test_a_send_waits_for_room(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_peer_that_is_gone_and_a_closed_socket_are_errors(pair) -> None:
     ours, theirs = pair
-    watching = SpinWaiter(ours)
+    waiter = SpinWaiter(ours)
+
+    theirs.close()
+    with pytest.raises(BrokenPipeError):
+        waiter.send(b"x", NO_SIGNAL)
+    ours.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        receive(waiter)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        waiter.send(b"x", NO_SIGNAL)
+
+
+def test_a_send_waits_for_room(pair) -> None:
+    ours, theirs = pair
+    waiter = SpinWaiter(ours)
     sent = 0
     ours.setblocking(False)
     with contextlib.suppress(BlockingIOError):
@@ -118,45 +98,32 @@ def test_a_send_waits_for_room(pair: tuple[socket.socket, socket.socket]) -> Non
     reader = threading.Timer(0.01, lambda: theirs.recv(sent, socket.MSG_WAITALL))
     reader.start()
 
-    assert watching.send(b"there is room now", NO_SIGNAL) == 17
+    assert waiter.send(b"there is room now", NO_SIGNAL) == 17
     reader.join()
 
 
-def test_who_has_looked_out_in_vain_sleeps_more_and_more_often(
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
-    ours, _ = pair
+def test_who_has_looked_out_in_vain_sleeps_more_and_more_often_until_an_answer_comes(pair) -> None:
+    ours, theirs = pair
     set_receive_timeout(ours, 1e-6)
-    watching, buffer = SpinWaiter(ours), memoryview(bytearray(16))
+    waiter = SpinWaiter(ours)
     looks = []
     for i in range(200):
-        if not watching._sleeps:
+        if not waiter._sleeps:
             looks.append(i)
         with pytest.raises(BlockingIOError):
-            watching.receive(buffer)
+            receive(waiter)
 
     assert looks == [0, 2, 6, 14, 30, 62, 126, 190]
-
-
-def test_an_answer_seen_at_once_wakes_it_up(pair: tuple[socket.socket, socket.socket]) -> None:
-    ours, theirs = pair
-    watching, buffer = SpinWaiter(ours), memoryview(bytearray(16))
-    for _ in range(10):
-        with pytest.raises(BlockingIOError):
-            watching.receive(buffer)
-    for _ in range(10):
+    for _ in range(64):
         theirs.send(b"x")
-        watching.receive(buffer)
+        receive(waiter)
+    assert not waiter._sleeps
 
-    assert not watching._sleeps
 
-
-def test_one_that_spins_for_long_lets_other_threads_run(
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
+def test_one_that_spins_for_long_lets_other_threads_run(pair) -> None:
     ours, theirs = pair
-    watching = SpinWaiter(ours, window_s=10.0)
-    spinning = threading.Thread(target=watching.receive, args=(memoryview(bytearray(16)),))
+    waiter = SpinWaiter(ours, window_s=10.0)
+    spinning = threading.Thread(target=receive, args=(waiter,))
     usual_s = sys.getswitchinterval()
 
     sys.setswitchinterval(60.0)  # none loses the interpreter: they only let go of it
@@ -167,105 +134,61 @@ def test_one_that_spins_for_long_lets_other_threads_run(
     finally:
         sys.setswitchinterval(usual_s)
 
-    assert not watching._sleeps  # it saw the answer while it spun
+    assert not waiter._sleeps  # it saw the answer while it spun
 
 
-def test_one_that_is_answered_at_once_for_long_lets_other_threads_run_without_sleeping(
-    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_is_answered_at_once_lets_others_run_without_sleeping(pair, monkeypatch) -> None:
     ours, theirs = pair
     monkeypatch.setattr(spin_wait, "_SHARE", 1e9)  # whatever other threads of this process compute
     monkeypatch.setattr(spin_wait, "_MAX_WASTED_S", 1e9)
-    watching, buffer = SpinWaiter(ours), memoryview(bytearray(16))
+    waiter, buffer = SpinWaiter(ours), memoryview(bytearray(16))
     slept, let_go = 0, 0
     for _ in range(10 * 128):
-        slept += bool(watching._sleeps)
-        let_go += watching._lets_go
+        slept += bool(waiter._sleeps)
+        let_go += waiter._lets_go
         theirs.send(b"x")
-        watching.receive(buffer)
+        waiter.receive(buffer)
 
     assert not slept
     assert let_go == 9  # the tenth time is to come
 
 
-def test_another_buffer_is_filled_when_it_is_given(
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
+def test_a_socket_of_another_kind_receives_for_itself(pair) -> None:
     ours, theirs = pair
-    watching = SpinWaiter(ours)
-    for text in (b"one", b"two"):
-        buffer = memoryview(bytearray(3))
-        theirs.send(text)
-        watching.receive(buffer)
-        assert buffer == text
-
-
-def test_a_socket_of_another_kind_receives_for_itself(
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
-    ours, theirs = pair
-    wrapped, buffer = Wrapped(ours), memoryview(bytearray(16))
-    watching = SpinWaiter(wrapped)  # type: ignore[arg-type]
+    wrapped = Wrapped(ours)
+    waiter = SpinWaiter(wrapped)  # type: ignore[arg-type]
     theirs.send(b"hello")
 
-    assert watching.receive(buffer) == 5
-    assert buffer[:5] == b"HELLO"
+    assert receive(waiter) == b"HELLO"
     wrapped.has_pending = True
-    assert watching.receive(buffer) == 4
-    assert buffer[:4] == b"kept"
+    assert receive(waiter) == b"kept"
 
 
-def test_where_the_system_lacks_something_everybody_sleeps(
-    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_system_lacks_something_everybody_sleeps(pair, monkeypatch) -> None:
     ours, theirs = pair
     monkeypatch.setattr(spin_wait, "find_library", lambda **_: None)
-    watching, buffer = SpinWaiter(ours), memoryview(bytearray(16))
+    waiter = SpinWaiter(ours)
     theirs.send(b"hello")
 
-    assert watching._sleeps
-    assert watching.send(b"x", NO_SIGNAL) == 1
-    assert watching.receive(buffer) == 5
-
-
-def test_threads_that_call_at_the_same_time_all_get_their_answers(unix_address: str) -> None:
-    server = courier.Server("echo", address=unix_address)
-    server.bind("echo", lambda value: value)
-    server.start()
-    wrong = []
-
-    def call(me: int) -> None:
-        for i in range(500):
-            if client.echo((me, i)) != (me, i):
-                wrong.append((me, i))
-
-    with courier.Client(unix_address) as client:
-        threads = [threading.Thread(target=call, args=(me,)) for me in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert client.echo(wrong) == []
-    server.stop()
+    assert waiter._sleeps
+    assert waiter.send(b"x", NO_SIGNAL) == 1
+    assert receive(waiter) == b"hello"
 
 
 @pytest.mark.parametrize(("other", "is_calm"), [("actor-0", True), ("actor-1", False)])
 def test_a_server_looks_out_while_it_works_for_one_caller_only(
-    unix_address: str, monkeypatch: pytest.MonkeyPatch, other: str, is_calm: bool
+    serve, connect, unix_address, gate, monkeypatch, other, is_calm
 ) -> None:
-    server = courier.Server("learner", address=unix_address)
-    inside, may_end = threading.Event(), threading.Event()
-    server.bind("block", lambda: inside.set() or may_end.wait(20))
+    inside = threading.Event()
+    server = serve(unix_address, block=lambda: inside.set() or gate.wait(20))
     server.bind("is_calm", lambda: server._core.pool.is_calm)
-    server.start()
-
     monkeypatch.setattr(caller, "_provider", lambda: Peer("actor-0"))
-    with courier.Client(unix_address) as one, courier.Client(unix_address) as two:
-        blocked = threading.Thread(target=one.block)
-        blocked.start()
-        assert inside.wait(20)
-        monkeypatch.setattr(caller, "_provider", lambda: Peer(other))
-        assert two.is_calm() is is_calm
-        may_end.set()
-        blocked.join()
-    server.stop()
+    one, two = connect(unix_address), connect(unix_address)
+    blocked = in_background(one.block)
+    assert inside.wait(20)
+
+    monkeypatch.setattr(caller, "_provider", lambda: Peer(other))
+
+    assert two.is_calm() is is_calm
+    gate.set()
+    blocked.result(20)

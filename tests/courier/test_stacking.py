@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import collections
 import enum
-import subprocess
-import sys
+import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from launchpad.courier.batching.stacking import are_alike, describe, difference, stack, unstack
+from tests.courier.conftest import begin_source
 
 
 class Step(NamedTuple):
@@ -84,14 +84,12 @@ def structures(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
-VERSION_HINT = st.recursive(
-    LEAVES, structures, max_leaves=6
-)  # strategies, each for values that stack
+KINDS = st.recursive(LEAVES, structures, max_leaves=6)  # strategies, each for values that stack
 
 
 @st.composite
 def values_alike(draw: st.DrawFn) -> list[Any]:
-    return draw(st.lists(draw(VERSION_HINT), min_size=1, max_size=5))
+    return draw(st.lists(draw(KINDS), min_size=1, max_size=5))
 
 
 def is_same(one: Any, other: Any) -> bool:
@@ -117,21 +115,17 @@ def _parts(value: Any) -> dict[Any, Any]:
 
 
 @given(values_alike())
-def test_what_was_stacked_is_taken_apart_into_the_same(values: list[Any]) -> None:
+def test_values_that_stack_are_described_alike_and_taken_apart_again(values: list[Any]) -> None:
     back = unstack(stack(values), len(values))
 
     assert len(back) == len(values)
     assert all(is_same(one, other) for one, other in zip(values, back, strict=True))
-
-
-@given(values_alike())
-def test_values_that_stack_are_described_alike(values: list[Any]) -> None:
     assert are_alike(values)
     assert len({describe(value) for value in values}) == 1
     assert all(difference(values[0], value, "x") == "" for value in values)
 
 
-@given(VERSION_HINT.flatmap(lambda it: it), VERSION_HINT.flatmap(lambda it: it))
+@given(KINDS.flatmap(lambda it: it), KINDS.flatmap(lambda it: it))
 def test_a_difference_is_found_exactly_where_descriptions_differ(one: Any, other: Any) -> None:
     is_alike = describe(one) == describe(other)
 
@@ -169,36 +163,30 @@ def test_arrays_get_a_new_first_axis_wherever_they_are() -> None:
     assert stacked["done"].tolist() == [False, False, True, True]
 
 
-def test_lists_strings_and_objects_become_lists() -> None:
-    stacked = stack([([1, 2], "a", b"x", {1}), ([], "bc", b"", {2})])
+def test_lists_strings_and_objects_become_lists_and_none_stays_none() -> None:
+    stacked = stack([([1, 2], "a", b"x", {1}, None), ([], "bc", b"", {2}, None)])
 
-    assert stacked == ([[1, 2], []], ["a", "bc"], [b"x", b""], [{1}, {2}])
-
-
-def test_none_stays_none() -> None:
-    assert stack([(1, None), (2, None)])[1] is None
+    assert stacked == ([[1, 2], []], ["a", "bc"], [b"x", b""], [{1}, {2}], None)
     assert unstack(None, 3) == [None, None, None]
 
 
-def test_structures_keep_their_types() -> None:
+def test_structures_without_leaves_are_given_to_everybody() -> None:
+    first, second = unstack(((), {}), 2)
+
+    assert first == second == ((), {})
+    assert first[1] is not second[1]
+
+
+def test_structures_keep_their_types_and_no_constructor_runs() -> None:
     one, other = collections.OrderedDict(b=1, a=2), collections.defaultdict(int, c=3)
+    value = (one, other, Step(1, 2), Attrs(3), Checked(1.0))
 
-    stacked = stack([(one, other, Step(1, 2), Attrs(3))] * 2)
+    stacked = stack([value, value])
 
-    assert [type(each) for each in stacked] == [
-        collections.OrderedDict,
-        collections.defaultdict,
-        Step,
-        Attrs,
-    ]
+    assert [type(each) for each in stacked] == [type(each) for each in value]
     assert list(stacked[0]) == ["b", "a"]
     assert stacked[1]["missing"] == 0
-
-
-def test_no_constructor_runs_when_a_dataclass_holds_a_batch() -> None:
-    stacked = stack([Checked(1.0), Checked(2.0)])
-
-    assert stacked.number.tolist() == [1.0, 2.0]
+    assert stacked[4].number.tolist() == [1.0, 1.0]
 
 
 def test_dicts_may_have_their_keys_in_any_order() -> None:
@@ -208,31 +196,23 @@ def test_dicts_may_have_their_keys_in_any_order() -> None:
     assert stack([one, other])["b"] == ["x", "y"]
 
 
-def test_arrays_of_objects_are_stacked_along_a_new_axis_too() -> None:
-    values = [np.array([{1}, [2, 3]], dtype=object)] * 2
+def test_arrays_of_objects_are_stacked_and_masked_ones_left_for_the_mask_would_be_lost() -> None:
+    objects = [np.array([{1}, [2, 3]], dtype=object)] * 2
+    masked = [np.ma.masked_array([1, 2], mask=[i, 1]) for i in (0, 1)]
 
-    assert stack(values).shape == (2, 2)
-
-
-def test_masked_arrays_are_left_as_they_are_for_stacking_would_lose_the_mask() -> None:
-    values = [np.ma.masked_array([1, 2], mask=[i, 1]) for i in (0, 1)]
-
-    assert stack(values) == values
+    assert stack(objects).shape == (2, 2)
+    assert stack(masked) == masked
 
 
 @pytest.mark.parametrize(
     ("expected", "given", "words"),
     [
         (
-            {"obs": np.zeros(3, np.float32)},
-            {"obs": np.zeros(4, np.float32)},
+            {"obs": np.zeros(3, "f4")},
+            {"obs": np.zeros(4, "f4")},
             r"x\['obs'\]: an array of float32 with shape \(3,\) expected, .* shape \(4,\) given",
         ),
-        (
-            (np.zeros(3, "f4"),),
-            (np.zeros(3, "f8"),),
-            r"x\[0\]: .* float32 .* expected, .* float64 .* given",
-        ),
+        ((np.zeros(3, "f4"),), (np.zeros(3, "f8"),), r"x\[0\]: .* float32 .*, .* float64 .* given"),
         ((1, 2), (1,), "x: a tuple of 2 expected, a tuple of 1 given"),
         ({"a": 1}, {"b": 1}, "x: without 'a' and with 'b', unlike the others"),
         (Step(1, 2), Step(1, None), r"x\.reward: a value of type int expected, None given"),
@@ -245,8 +225,6 @@ def test_masked_arrays_are_left_as_they_are_for_stacking_would_lose_the_mask() -
     ],
 )
 def test_a_difference_is_told_with_its_path(expected: Any, given: Any, words: str) -> None:
-    import re
-
     assert re.fullmatch(words, difference(expected, given, "x"))
 
 
@@ -268,24 +246,14 @@ def test_what_cannot_be_taken_apart_is_named(result: Any, words: str) -> None:
         unstack(result, 4)
 
 
-def test_structures_without_leaves_are_given_to_everybody() -> None:
-    first, second = unstack(((), {}), 2)
-
-    assert first == second == ((), {})
-    assert first[1] is not second[1]
-
-
-def test_nothing_heavy_is_imported_for_values_that_need_none() -> None:
-    code = """
-import sys
+def test_nothing_heavy_is_imported_for_values_that_need_none(python) -> None:
+    source = """
 from launchpad.courier.batching.stacking import stack, unstack
 assert unstack(stack([("a", None), ("b", None)]), 2) == [("a", None), ("b", None)]
 print({"numpy", "torch", "jax"} & set(sys.modules))
 """
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert done.stdout == "set()\n"
+    with python(begin_source() + source) as process:
+        assert process.stdout.read() == "set()\n"
 
 
 def test_torch_tensors_become_one_tensor_and_rows_of_their_own() -> None:

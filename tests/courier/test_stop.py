@@ -10,6 +10,8 @@ import pytest
 
 from launchpad import courier
 from launchpad.courier.server import thread_pool
+from tests.courier.conftest import in_background
+from tests.waiting import until
 
 
 def threads_of(name: str) -> list[str]:
@@ -50,20 +52,16 @@ def test_running_calls_finish_and_are_answered(serve, connect, address, gate) ->
     entered = threading.Semaphore(0)
     server = serve(address, m=lambda: entered.release() or (gate.wait() and "finished"))
     client = connect(address)
-    future = client.futures.m()
-    answers: list[object] = []
-    caller = threading.Thread(target=lambda: answers.append(client.m()))
-    caller.start()
-    assert entered.acquire(timeout=10)
-    assert entered.acquire(timeout=10)
+    running = [client.futures.m(), in_background(client.m)]
+    for _ in running:
+        assert entered.acquire(timeout=10)
 
-    stopper = threading.Thread(target=server.stop, args=(10,))
-    stopper.start()
+    stop = in_background(server.stop, 10)
+    until(lambda: server._core.is_stopping)
     gate.set()
-    stopper.join(10)
-    caller.join(10)
 
-    assert answers == [future.result(10)] == ["finished"]
+    assert [call.result(10) for call in running] == ["finished"] * 2
+    stop.result(10)
 
 
 @pytest.mark.every_transport
@@ -81,17 +79,16 @@ def test_stop_returns_at_the_end_of_the_grace_period(serve, connect, address, ga
     assert isinstance(future.exception(10), courier.OutcomeUnknown)
 
 
-def test_stop_may_be_called_twice_and_from_several_threads(serve, address) -> None:
-    server = serve(address)
+def test_stop_may_be_called_at_any_time_and_from_several_threads(serve, address) -> None:
+    server, idle = serve(address), courier.Server()
 
-    threads = [threading.Thread(target=server.stop) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10)
+    for stop in [in_background(server.stop) for _ in range(5)]:
+        stop.result(10)
     server.stop()
+    idle.stop()
 
     assert not server.has_started
+    assert idle.join(0)
 
 
 @pytest.mark.every_transport
@@ -99,30 +96,14 @@ def test_stop_may_be_called_twice_and_from_several_threads(serve, address) -> No
 def test_a_method_may_stop_its_own_server(serve, connect, address) -> None:
     server = serve(address)
     server.bind("stop", server.stop)
+    before = server.join(0.01)
 
     began = time.monotonic()
     connect(address).stop()
 
-    assert server.join(10)
-    assert time.monotonic() - began < 0.9
-
-
-def test_join_waits_for_the_stop(serve, address) -> None:
-    server = serve(address)
-
-    before = server.join(0.01)
-    threading.Timer(0.02, server.stop).start()
-
     assert not before
     assert server.join(10)
-
-
-def test_a_server_that_was_never_started_can_be_stopped() -> None:
-    server = courier.Server()
-
-    server.stop()
-
-    assert server.join(0)
+    assert time.monotonic() - began < 0.9
 
 
 def test_starting_twice_is_a_mistake(serve, address) -> None:
@@ -135,19 +116,6 @@ def test_starting_twice_is_a_mistake(serve, address) -> None:
         server.start()
 
 
-def test_methods_can_be_bound_before_and_after_start(serve, connect, address) -> None:
-    server = courier.Server(address=address)
-    server.bind("early", lambda: 1)
-    server.start()
-    server.bind("late", lambda: 2)
-
-    answers = [connect(address).early(), connect(address).late()]
-    server.stop()
-
-    assert answers == [1, 2]
-
-
-@pytest.mark.every_transport
 def test_threads_are_daemons_named_after_the_server(serve, connect, address) -> None:
     serve(address, name="learner-0", who=lambda: threading.current_thread().name)
 
@@ -157,30 +125,14 @@ def test_threads_are_daemons_named_after_the_server(serve, connect, address) -> 
     assert all(t.daemon for t in threading.enumerate() if t.name.startswith("learner-0-"))
 
 
-def test_health_is_what_it_was_set_to(serve, address) -> None:
-    server = serve(address)
-
-    before = server.is_healthy
-    server.set_is_healthy(False)
-
-    assert before
-    assert not server.is_healthy
-
-
 def test_extra_threads_retire(serve, connect, address, gate, monkeypatch) -> None:
     monkeypatch.setattr(thread_pool, "IDLE_S", 0.1)
     serve(address, name="grown", hang=gate.wait)
     futures = [connect(address).futures.hang() for _ in range(30)]
-    deadline = time.monotonic() + 10
-    while len(threads_of("grown")) < 30 and time.monotonic() < deadline:
-        time.sleep(0.005)
-    most = len(threads_of("grown"))
+    until(lambda: len(threads_of("grown")) >= 30)
 
     gate.set()
     for future in futures:
         future.result(10)
-    while len(threads_of("grown")) > 4 and time.monotonic() < deadline:
-        time.sleep(0.01)
 
-    assert most >= 30
-    assert len(threads_of("grown")) <= 4
+    until(lambda: len(threads_of("grown")) <= 4)

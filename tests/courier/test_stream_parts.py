@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import pickle
 import socket
 import struct
 import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from launchpad import courier
-from launchpad.courier.caller import Peer
 from launchpad.courier.codec import pickling
-from launchpad.courier.protocol import framing, handshake
+from launchpad.courier.protocol import framing
 from launchpad.courier.server.dispatcher import UnclaimedStreams
 from launchpad.courier.streams import arguments, receiver, sender
 from launchpad.courier.streams.items import FRAME_BYTES, decode_item, decode_shared
@@ -29,6 +30,7 @@ from launchpad.courier.streams.receiver import (
 )
 from launchpad.courier.streams.sender import StreamSender
 from launchpad.courier.telemetry.counters import MethodCounts
+from tests.helpers import raw_sockets
 
 
 class Wire:
@@ -76,78 +78,47 @@ def decode(chunks) -> framing.Fields:
     return frame
 
 
-class Clock:
-    """Stands still unless it is told otherwise."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
-    monkeypatch.setattr(sender, "_monotonic", found)
-    monkeypatch.setattr(receiver, "_monotonic", found)
-    return found
+def clock(monkeypatch) -> SimpleNamespace:
+    """Stands still unless it is told otherwise."""
+    clock = SimpleNamespace(now=0.0)
+    for end in (sender, receiver):
+        monkeypatch.setattr(end, "_monotonic", lambda: clock.now)
+    return clock
 
 
 # Credits.
 
 
-def test_no_more_items_are_sent_than_there_is_credit_for() -> None:
+def test_items_are_sent_while_there_is_credit_which_comes_back_by_the_half_window() -> None:
     ends = Wire(range(1000))
 
     assert ends.pump() == WINDOW_ITEMS
-    assert ends.pump() == 0
-
-
-def test_credit_comes_back_by_the_half_window() -> None:
-    ends = Wire(range(1000))
-    ends.pump()
-
     for _ in range(WINDOW_ITEMS // 2 - 1):
         ends.incoming.take()
-    before = ends.pump()
+    assert ends.pump() == 0
     ends.incoming.take()
-
-    assert before == 0
     assert ends.pump() == WINDOW_ITEMS // 2
 
 
-def test_bytes_are_limited_as_items_are() -> None:
-    ends = Wire(np.zeros(1 << 20, np.int8) for _ in range(100))
-
-    sent = ends.pump()
-
-    assert WINDOW_BYTES >> 20 <= sent + 1 <= (WINDOW_BYTES >> 20) + 1
-
-
-@pytest.mark.parametrize("size", [1, 1000, 1 << 20, 3 << 20, WINDOW_BYTES, 3 * WINDOW_BYTES])
-def test_items_of_any_size_get_through(size: int) -> None:
+@pytest.mark.parametrize("size", [1, 1 << 20, WINDOW_BYTES + 1])
+def test_bytes_are_limited_as_items_are_and_items_of_any_size_get_through(size: int) -> None:
     """At whatever point the consumer takes them, there is always credit for one more."""
-    ends = Wire(bytes([i]) * size for i in range(8))
-    taken = []
+    ends = Wire(bytes([i]) * size for i in range(9))
+    taken, most_ahead = [], 0
 
     while True:
         ends.pump()
+        most_ahead = max(most_ahead, ends.incoming.n_items - len(taken))
         item = ends.take()
         assert item is not NOT_HERE
         if item is ENDED:
             break
         taken.append(item[0])
 
-    assert taken == list(range(8))
-
-
-def test_an_end_follows_the_items_before_it() -> None:
-    ends = Wire(range(3))
-
-    ends.pump()
-
-    assert [ends.take() for _ in range(5)] == [0, 1, 2, ENDED, ENDED]
+    assert taken == list(range(9))
+    assert ends.take() is ENDED
+    assert most_ahead == min(9, max(1, WINDOW_BYTES // size))
 
 
 def test_what_breaks_a_stream_off_follows_what_has_arrived() -> None:
@@ -175,14 +146,6 @@ def test_who_waits_is_told_once_and_at_once_if_there_is_something() -> None:
     assert told == ["first", "second"]
 
 
-def test_an_item_without_credit_is_a_breach_of_the_protocol() -> None:
-    incoming = StreamReceiver(1, lambda chunks: None, MethodCounts())
-    item = decode(framing.encode(framing.ITEM, 1, b"", pickling.encode(1)[0]))
-
-    with pytest.raises(courier.ProtocolError, match="no credit"):
-        incoming.receive(item)
-
-
 def test_the_window_is_larger_while_items_are_taken_quickly(clock) -> None:
     ends = Wire(range(10**9))
     ahead = []
@@ -201,18 +164,13 @@ def test_the_window_is_larger_while_items_are_taken_quickly(clock) -> None:
     assert QUICK_WINDOW_ITEMS // 2 < quick_again <= QUICK_WINDOW_ITEMS
 
 
-@pytest.mark.parametrize("body", [b"", b"123", bytes(13)])
-def test_a_credit_that_is_none_is_a_breach_of_the_protocol(body: bytes) -> None:
-    with pytest.raises(courier.ProtocolError):
-        decode_credit((framing.CREDIT, 0, b"", body, (), 0, b""))
-
-
 # Frames.
 
 
-def test_items_that_come_quickly_share_frames_and_keep_their_order(clock) -> None:
+def test_quick_items_share_frames_keep_their_order_and_are_counted(clock) -> None:
     mixed = [0, "one", b"two", 3.5, None, True, {"six": 6}, (7,), -8, 1 << 5000]
     ends = Wire(mixed * 20)
+    ends.outgoing.counts, counts = MethodCounts(), ends.incoming._counts
     taken = []
 
     while (item := ends.take()) is not ENDED:
@@ -223,6 +181,8 @@ def test_items_that_come_quickly_share_frames_and_keep_their_order(clock) -> Non
 
     assert taken == mixed * 20
     assert len(ends.frames) < len(taken) / 4
+    assert counts.items == ends.outgoing.counts.items == len(taken)
+    assert counts.bytes_in == ends.outgoing.counts.bytes_out > 0
 
 
 def test_a_slow_item_goes_at_once_and_so_do_those_that_follow_it(clock) -> None:
@@ -295,18 +255,6 @@ def test_a_frame_that_items_share_is_limited_in_bytes_and_large_items_have_their
     assert [len(ends.take()) for _ in range(60)] == [3000] * 50 + [100_000] + [3000] * 9
 
 
-def test_both_ends_count_the_same_items_and_bytes(clock) -> None:
-    ends = Wire([1, b"two", [3]] * 20)
-    ends.outgoing.counts, counts = MethodCounts(), ends.incoming._counts
-
-    ends.pump()
-    for _ in range(60):
-        ends.take()
-
-    assert counts.items == ends.outgoing.counts.items == 60
-    assert counts.bytes_in == ends.outgoing.counts.bytes_out > 0
-
-
 def test_where_the_other_side_takes_little_at_once_each_item_has_its_own_frame(clock) -> None:
     ends = Wire([b"x" * 100, 1 << 500, "y"] * 10)
     ends.outgoing.takes_bytes = 200
@@ -318,26 +266,14 @@ def test_where_the_other_side_takes_little_at_once_each_item_has_its_own_frame(c
 
 
 @pytest.mark.parametrize("body", [b"", b"no pickle", pickle.dumps(7)])
-def test_shared_frames_without_items_are_a_breach_of_the_protocol(body: bytes) -> None:
+def test_credits_and_shared_frames_that_are_none_are_a_breach_of_the_protocol(body: bytes) -> None:
     with pytest.raises(courier.ProtocolError, match="items of a stream"):
         decode_shared(body)
+    with pytest.raises(courier.ProtocolError, match="a credit that is none"):
+        decode_credit((framing.CREDIT, 0, b"", body, (), 0, b""))
 
 
-# Tickets.
-
-
-def test_a_ticket_is_good_for_one_time() -> None:
-    tickets = UnclaimedStreams()
-    outgoing = StreamSender(iter([1]))
-
-    ticket = tickets.put(outgoing, "owner", MethodCounts())
-
-    assert tickets.take(ticket) is outgoing
-    with pytest.raises(LookupError, match="not here"):
-        tickets.take(ticket)
-
-
-def test_streams_that_are_not_claimed_are_closed() -> None:
+def test_a_ticket_is_good_for_one_time_and_streams_that_are_not_claimed_are_closed() -> None:
     closed = []
 
     class Items:
@@ -348,7 +284,8 @@ def test_streams_that_are_not_claimed_are_closed() -> None:
             return 1
 
     tickets = UnclaimedStreams()
-    kept = tickets.put(StreamSender(Items("kept")), "other", MethodCounts(), 1)
+    kept = StreamSender(Items("kept"))
+    ticket = tickets.put(kept, "other", MethodCounts(), 1)
     tickets.put(StreamSender(Items("dropped")), "owner", MethodCounts(), 1)
     tickets.put(StreamSender(Items("dropped later")), "owner", MethodCounts(), 2)
 
@@ -356,57 +293,61 @@ def test_streams_that_are_not_claimed_are_closed() -> None:
     tickets.drop("owner")
 
     assert closed == ["dropped", "dropped later"]
-    assert tickets.take(kept)
+    assert tickets.take(ticket) is kept
+    with pytest.raises(LookupError, match="not here"):
+        tickets.take(ticket)
 
 
 # Peers that do not keep to the rules.
 
 
-class Stranger:
-    """A client of a server at a unix address that says what it likes."""
-
-    def __init__(self, address: str) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(10)
-        self.sock.connect(address.removeprefix("unix:"))
-        self.sock.sendall(handshake.encode_client_hello(b"", Peer("stranger")))
-        self._receive(handshake.SERVER_HELLO_SIZE)
-
-    def say(
-        self, kind: int, number: int = 0, body: bytes = b"", notes: bytes = b"", name=b""
-    ) -> None:
-        self.sock.sendall(b"".join(framing.encode(kind, number, name, body, (), 0, notes)))
-
-    def is_hung_up_on(self) -> bool:
-        try:
-            while self.sock.recv(1 << 16):
-                pass
-        except ConnectionResetError:
-            pass
-        return True
-
-    def _receive(self, n: int) -> None:
-        while n:
-            n -= len(self.sock.recv(n))
+@pytest.fixture
+def closed() -> threading.Event:
+    """That of the generator of `stranger`."""
+    return threading.Event()
 
 
 @pytest.fixture
-def stranger(serve, unix_address, gate):
+def stranger(serve, unix_address, gate, closed) -> Iterator[socket.socket]:
+    """A connection of a client that says what it likes."""
+
+    def rows():
+        try:
+            yield from itertools.count()
+        finally:
+            closed.set()
+
     serve(
         unix_address,
-        rows=lambda: iter(range(10**9)),
+        rows=rows,
         total=sum,
         total_later=lambda items: gate.wait() and sum(items),
         echo=lambda value: value,
     )
-    found = Stranger(unix_address)
-    yield found
-    found.sock.close()
+    with raw_sockets.greeted(unix_address) as sock:
+        yield sock
 
 
-def call_of(args: tuple, n_streams: int) -> tuple[bytes, bytes]:
-    taken, kwargs, _ = arguments.take_out(args, {})
-    return pickling.encode((taken, kwargs))[0], arguments.encode_count(n_streams)
+def say(
+    sock: socket.socket, kind: int, number: int = 0, body: bytes = b"", notes=b"", name=b""
+) -> None:
+    sock.sendall(b"".join(framing.encode(kind, number, name, body, (), 0, notes)))
+
+
+def ask_for_rows(sock: socket.socket) -> None:
+    say(sock, framing.CALL, 0, pickling.encode(((), {}))[0], name=b"rows")
+
+
+def read_to_end(sock: socket.socket) -> None:
+    with contextlib.suppress(ConnectionResetError):
+        while sock.recv(1 << 16):
+            pass
+
+
+def call_with_stream() -> tuple[bytes, bytes]:
+    """Its arguments, and the note that says how many of them are streams."""
+    taken, kwargs, _ = arguments.take_out((iter([]),), {})
+    return pickling.encode((taken, kwargs))[0], arguments.encode_count(1)
 
 
 @pytest.mark.parametrize(
@@ -425,71 +366,95 @@ def test_frames_that_no_stream_expects_end_that_connection_only(
 ) -> None:
     good = connect(unix_address)
     good.echo(1)
-    stranger.say(framing.CALL, 0, pickling.encode(((), {}))[0], name=b"rows")
+    ask_for_rows(stranger)
 
-    stranger.say(kind, number, body)
+    say(stranger, kind, number, body)
 
-    assert stranger.is_hung_up_on()
+    read_to_end(stranger)
     assert good.echo(2) == 2
 
 
 def test_items_without_credit_end_that_connection_only(stranger, connect, unix_address) -> None:
     good = connect(unix_address)
     good.echo(1)
-    body, notes = call_of((iter([]),), 1)
-    stranger.say(framing.CALL, 0, body, notes, b"total_later")
+    body, notes = call_with_stream()
+    say(stranger, framing.CALL, 0, body, notes, b"total_later")
 
     item = pickling.encode(1)[0]
     with contextlib.suppress(OSError):  # the server may have hung up by now
         for _ in range(WINDOW_ITEMS + 1):
-            stranger.say(framing.ITEM, 1, item)
+            say(stranger, framing.ITEM, 1, item)
 
-    assert stranger.is_hung_up_on()
+    read_to_end(stranger)
     assert good.echo(2) == 2
 
 
-def test_placeholders_without_streams_are_bad_arguments(stranger, connect, unix_address) -> None:
-    body, _ = call_of((iter([]),), 1)
+def test_placeholders_without_streams_are_bad_arguments(stranger) -> None:
+    body, _ = call_with_stream()
 
-    stranger.say(framing.CALL, 0, body, b"", b"total")
-    head = stranger.sock.recv(1 << 16)
+    say(stranger, framing.CALL, 0, body, b"", b"total")
+    head = stranger.recv(1 << 16)
 
     assert head[1] == framing.ERROR
     assert b"an argument that is a stream, in a call that has none" in head
 
 
-def test_a_stream_that_is_asked_for_but_never_read_is_no_burden(
-    stranger, connect, unix_address
-) -> None:
-    stranger.say(framing.CALL, 0, pickling.encode(((), {}))[0], name=b"rows")
-    stranger.say(framing.CREDIT, 0, struct.pack("<IQ", 2**32 - 1, 2**63))
+def test_a_stream_that_is_never_read_is_no_burden(stranger, connect, unix_address) -> None:
+    ask_for_rows(stranger)
+    say(stranger, framing.CREDIT, 0, struct.pack("<IQ", 2**32 - 1, 2**63))
     good = connect(unix_address, call_timeout=10)
 
     assert [good.echo(i) for i in range(100)] == list(range(100))
 
 
+def test_a_generator_is_closed_when_its_client_is_gone(stranger, closed) -> None:
+    """As the kernel says it of a process that was killed."""
+    ask_for_rows(stranger)
+    say(stranger, framing.CREDIT, 0, struct.pack("<IQ", 1, 1))
+    assert stranger.recv(1)
+    assert not closed.is_set()
+
+    stranger.close()
+
+    assert closed.wait(10)
+
+
+@contextlib.contextmanager
+def server_of_items(address: str, n: int) -> Iterator[None]:
+    """It answers each call with a stream of so many items, whatever credit there is, and is gone."""
+
+    def answer(sock: socket.socket) -> None:
+        raw_sockets.accept(sock)
+        sock.recv(1 << 16)
+        sock.sendall(b"".join(framing.encode(framing.STREAM, 0)))
+        sock.recv(1 << 16)  # the credit
+        item = b"".join(framing.encode(framing.ITEM, 0, b"", pickling.encode(1)[0]))
+        with contextlib.suppress(OSError):  # the client may have hung up by now
+            sock.sendall(item * n)
+
+    with raw_sockets.listening(address, answer):
+        yield
+
+
+def test_a_server_that_is_gone_is_an_error_and_never_a_silent_end(connect, unix_address) -> None:
+    failures: list[Exception] = []
+    watched = connect(unix_address, failure_check=lambda: failures[0] if failures else None)
+    with server_of_items(unix_address, 3):
+        stream, watched_stream = connect(unix_address).count(), watched.count()
+        failures.append(courier.WorkerFailed("victim was killed"))
+
+        assert [next(stream) for _ in range(3)] == [1, 1, 1]
+        with pytest.raises(courier.StreamBroken, match="in the middle of the stream 'count'"):
+            next(stream)
+        with pytest.raises(courier.OutcomeUnknown):
+            next(stream)
+        with pytest.raises(courier.WorkerFailed):
+            list(watched_stream)
+
+
 def test_a_server_that_sends_without_credit_breaks_its_stream(connect, unix_address) -> None:
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(unix_address.removeprefix("unix:"))
-        listener.listen()
-        thread = threading.Thread(target=_send_too_much, args=(listener,))
-        thread.start()
+    with server_of_items(unix_address, 10 * WINDOW_ITEMS):
         stream = connect(unix_address).rows()
 
         with pytest.raises(courier.StreamBroken):
             list(stream)
-        thread.join(10)
-
-
-def _send_too_much(listener: socket.socket) -> None:
-    sock, _ = listener.accept()
-    with sock:
-        sock.recv(handshake.CLIENT_HELLO_SIZE, socket.MSG_WAITALL)
-        sock.sendall(handshake.encode_server_hello(handshake.ACCEPTED, b"i" * 16, "rogue"))
-        sock.recv(1 << 16)
-        sock.sendall(b"".join(framing.encode(framing.STREAM, 0)))
-        item = b"".join(framing.encode(framing.ITEM, 0, b"", pickling.encode(1)[0]))
-        with contextlib.suppress(OSError):  # the client may have hung up by now
-            sock.sendall(item * 10 * WINDOW_ITEMS)
-            sock.recv(1 << 16)
-            sock.recv(1 << 16)

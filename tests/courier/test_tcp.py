@@ -6,22 +6,16 @@ import contextlib
 import errno
 import select
 import socket
-import threading
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launchpad.courier import keyring
 from launchpad.courier.security import certificates
 from launchpad.courier.transport import network_address, peer_liveness, tcp
 from launchpad.courier.transport.tls import TlsSocket
-from tests.helpers import network_namespace
-from tests.helpers.network_namespace import FarHost
+from tests.courier.conftest import in_background
 
-REPOSITORY = Path(__file__).parent.parent.parent
 CREDENTIALS = certificates.make_credentials()
 ANYWHERE = "tcp:127.0.0.1:0"
 
@@ -38,34 +32,25 @@ def listen() -> Iterator[Callable[[str], tcp.TcpListener]]:
         yield open_listener
 
 
-@pytest.fixture
-def with_tls() -> Iterator[None]:
-    """This process has credentials for every address `tcp:…`."""
-    keyring.add("tcp:", b"token", CREDENTIALS)
-    yield
-    keyring.remove("tcp:")
-
-
 def accept(listener: tcp.TcpListener) -> Any:
     assert select.select([listener.sock], [], [], 10)[0]
     return listener.accept()
 
 
-def echo_once(listener: tcp.TcpListener) -> threading.Thread:
-    def serve() -> None:
+def exchange(listener: tcp.TcpListener, address: str | None = None) -> tuple[type, bytes]:
+    """A question that is sent back; and what kind of socket the client has."""
+
+    def echo() -> None:
         with accept(listener) as sock:
             sock.sendall(sock.recv(100))
             sock.recv(1)
 
-    thread = threading.Thread(target=serve)
-    thread.start()
-    return thread
-
-
-def ask(address: str) -> tuple[type, bytes]:
-    with tcp.connect(address, 10) as sock:
+    served = in_background(echo)
+    with tcp.connect(address or listener.address, 10) as sock:
         sock.sendall(b"question")
-        return type(sock), sock.recv(100)
+        answer = sock.recv(100)
+    served.result(10)
+    return type(sock), answer
 
 
 # Addresses.
@@ -100,33 +85,37 @@ def test_an_address_that_is_none_is_quoted(address: str) -> None:
     assert repr(address) in str(caught.value)
 
 
-def test_a_host_that_can_be_no_name_is_an_error_of_the_address() -> None:
-    with pytest.raises(ValueError, match="no name"):
-        tcp.connect(f"tcp:{'x' * 70}.example:80", 1)
-
-
-def test_the_port_that_the_system_has_chosen_is_in_the_address(listen) -> None:
+def test_a_client_needs_a_port_and_a_host_whose_name_is_one(listen) -> None:
     listener = listen(ANYWHERE)
 
     assert listener.address == f"tcp:127.0.0.1:{listener.sock.getsockname()[1]}"
-
-
-def test_a_client_needs_a_port() -> None:
     with pytest.raises(ValueError, match="has no port"):
         tcp.connect(ANYWHERE, 1)
+    with pytest.raises(ValueError, match="no name"):
+        tcp.connect(f"tcp:{'x' * 70}.example:80", 1)
 
 
 # Who listens, and who does not.
 
 
-def test_a_client_on_loopback_needs_no_credentials(listen) -> None:
-    listener = listen(ANYWHERE)
-    thread = echo_once(listener)
+@pytest.mark.parametrize(
+    ("address", "prefix", "kind"),
+    [
+        (ANYWHERE, "of others", socket.socket),
+        (ANYWHERE, "tcp:", TlsSocket),
+        ("tcp+plaintext:127.0.0.1:0", "", socket.socket),
+        ("tcp+plaintext:0.0.0.0:0", "", socket.socket),
+        ("tcp:0.0.0.0:0", "tcp:", TlsSocket),
+    ],
+)
+def test_both_ends_speak_tls_if_the_keyring_has_credentials_and_plaintext_was_not_asked_for_by_name(
+    listen, keys, address, prefix, kind
+) -> None:
+    keys(prefix, b"token", CREDENTIALS)
+    listener = listen(address)
 
-    answer = ask(listener.address)
-    thread.join(10)
-
-    assert answer == (socket.socket, b"question")
+    there = listener.address.replace("0.0.0.0", "127.0.0.1")
+    assert exchange(listener, there) == (kind, b"question")
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
@@ -135,73 +124,34 @@ def test_ipv6_is_spoken_too(listen) -> None:
         listener = listen("tcp:[::1]:0")
     except OSError as error:
         pytest.skip(f"no IPv6 here: {error}")
-    thread = echo_once(listener)
 
-    answer = ask(listener.address)
-    thread.join(10)
-
-    assert answer == (socket.socket, b"question")
+    assert exchange(listener) == (socket.socket, b"question")
 
 
-def test_credentials_in_the_keyring_turn_tls_on_at_both_ends(listen, with_tls) -> None:
-    listener = listen(ANYWHERE)
-    thread = echo_once(listener)
-
-    answer = ask(listener.address)
-    thread.join(10)
-
-    assert answer == (TlsSocket, b"question")
-
-
-def test_plaintext_that_was_asked_for_by_name_is_spoken_whatever_the_keyring_has(
-    listen, with_tls
-) -> None:
-    keyring.add("", b"token", CREDENTIALS)
-    try:
-        listener = listen("tcp+plaintext:127.0.0.1:0")
-        thread = echo_once(listener)
-        answer = ask(listener.address)
-        thread.join(10)
-    finally:
-        keyring.remove("")
-
-    assert answer == (socket.socket, b"question")
-
-
-def test_a_second_server_is_told_that_the_first_one_listens(listen) -> None:
+def test_one_server_listens_at_an_address_though_old_connections_linger(listen) -> None:
     first = listen(ANYWHERE)
-
     with pytest.raises(OSError, match="another server already listens on this address") as caught:
         tcp.TcpListener(first.address)
-
     assert caught.value.errno == errno.EADDRINUSE
     assert first.address in str(caught.value)
 
-
-def test_a_server_may_come_back_while_its_old_connections_linger(listen) -> None:
-    first = listen(ANYWHERE)
     client = tcp.connect(first.address, 10)
     server = accept(first)
     server.close()  # first, so that the lingering end is the server's
     client.close()
     first.close()
 
-    second = listen(first.address)
-
-    assert second.address == first.address
+    assert listen(first.address).address == first.address
 
 
-def test_where_no_server_listens_the_connection_is_refused(listen) -> None:
+def test_a_server_without_clients_and_a_client_without_server_have_no_connection(listen) -> None:
     listener = listen(ANYWHERE)
-    listener.close()
 
+    with pytest.raises(BlockingIOError):
+        listener.accept()
+    listener.close()
     with pytest.raises(ConnectionRefusedError):
         tcp.connect(listener.address, 10)
-
-
-def test_no_client_has_come_yet(listen) -> None:
-    with pytest.raises(BlockingIOError):
-        listen(ANYWHERE).accept()
 
 
 def test_a_client_that_has_gone_again_costs_nothing(listen) -> None:
@@ -219,33 +169,14 @@ def test_a_client_that_has_gone_again_costs_nothing(listen) -> None:
         assert sock.fileno() > 0
 
 
-# Plaintext beyond loopback.
-
-
-def test_a_server_beyond_loopback_needs_credentials_or_has_to_ask_for_plaintext_by_name() -> None:
+def test_nobody_goes_beyond_loopback_without_credentials_or_asking_for_plaintext_by_name() -> None:
     with pytest.raises(PermissionError) as caught:
         tcp.TcpListener("tcp:0.0.0.0:0")
-
     assert "ask for it by name: tcp+plaintext:0.0.0.0:0" in str(caught.value)
     assert "make_credentials()" in str(caught.value)
 
-
-def test_a_client_does_not_go_beyond_loopback_without_credentials_either() -> None:
     with pytest.raises(PermissionError, match=r"tcp\+plaintext:192\.0\.2\.1:80"):
         tcp.connect("tcp:192.0.2.1:80", 1)
-
-
-@pytest.mark.parametrize("address", ["tcp+plaintext:0.0.0.0:0", "tcp:0.0.0.0:0"])
-def test_a_server_beyond_loopback_has_tls_or_has_asked_by_name(listen, with_tls, address) -> None:
-    listener = listen(address)
-    there = listener.address.replace("0.0.0.0", "127.0.0.1")
-    thread = echo_once(listener)
-
-    kind, answer = ask(there)
-    thread.join(10)
-
-    assert answer == b"question"
-    assert (kind is TlsSocket) == address.startswith("tcp:")
 
 
 def test_the_name_of_a_host_is_judged_by_where_it_leads(listen) -> None:
@@ -255,152 +186,54 @@ def test_the_name_of_a_host_is_judged_by_where_it_leads(listen) -> None:
         assert network_address.is_loopback(sock.getpeername()[0])
 
 
-# Connections that have ended meanwhile.
-
-
 @pytest.fixture(params=["plaintext", "tls"])
-def idle_pair(request: pytest.FixtureRequest, listen) -> Iterator[tuple[Any, Any]]:
+def idle_pair(request: pytest.FixtureRequest, listen, keys) -> Iterator[tuple[Any, Any]]:
     """Client's and server's end of a connection on which nothing is expected."""
     if request.param == "tls":
-        request.getfixturevalue("with_tls")
+        keys("tcp:", b"token", CREDENTIALS)
     listener = listen(ANYWHERE)
-    ends: list[Any] = []
 
-    def serve() -> None:
-        ends.append(accept(listener))
-        ends[0].sendall(ends[0].recv(1))
+    def serve() -> Any:
+        sock = accept(listener)
+        sock.sendall(sock.recv(1))
+        return sock
 
-    thread = threading.Thread(target=serve)
-    thread.start()
+    accepted = in_background(serve)
     with tcp.connect(listener.address, 10) as client:
         client.sendall(b"x")
         assert client.recv(1) == b"x"
-        thread.join(10)
-        with ends[0]:
-            yield client, ends[0]
+        with accepted.result(10) as server:
+            yield client, server
 
 
-def test_an_idle_connection_is_fresh(idle_pair) -> None:
-    assert not tcp.is_stale(idle_pair[0])
-
-
-def test_a_connection_that_the_peer_has_closed_is_stale(idle_pair) -> None:
+@pytest.mark.parametrize("act", [lambda sock: sock.close(), lambda sock: sock.sendall(b"what?")])
+def test_a_connection_is_stale_if_closed_or_with_unexpected_bytes(idle_pair, act) -> None:
     client, server = idle_pair
-    server.close()
-    assert select.select([client], [], [], 10)[0]
-
-    assert tcp.is_stale(client)
-
-
-def test_a_connection_on_which_something_unexpected_has_arrived_is_stale(idle_pair) -> None:
-    client, server = idle_pair
-    server.sendall(b"what?")
-    assert select.select([client], [], [], 10)[0]
-
     before = tcp.is_stale(client)
-    client.recv(2)
 
-    assert before
+    act(server)
+    assert select.select([client], [], [], 10)[0]
+
+    assert not before
     assert tcp.is_stale(client)
+    client.recv(2)
+    assert tcp.is_stale(client)  # also with bytes that have been decrypted already
 
 
-# Peers that vanish.
-
-
-def suspect(*looks: tuple[int, int, int]) -> list[bool]:
-    """What is thought at each look, half a second apart: (last ack ms, repeats, probes)."""
+@pytest.mark.parametrize(
+    ("looks", "is_dead"),  # at each look, half a second apart: (last ack ms, repeats, probes)
+    [
+        ([(400, 0, 0), (900, 1, 0), (1900, 3, 0), (2500, 4, 0)], [False, False, False, True]),
+        ([(400, 7, 0), (60_000, 7, 0)], [False, False]),  # it is silent because it is not asked
+        ([(400, 0, 0), (2900, 1, 0), (300, 2, 0), (2900, 3, 0)], [False] * 4),  # it answers late
+        ([(400, 0, 0), (2500, 0, 1), (3000, 0, 2)], [False, False, True]),  # with a full window
+    ],
+)
+def test_a_peer_that_leaves_repeats_or_probes_unanswered_has_vanished(looks, is_dead) -> None:
     with socket.socket() as sock:
-        suspicion = peer_liveness.PeerSilence(sock)
-    return [suspicion.is_dead(peer_liveness.Info(p, ack, r), 500) for ack, r, p in looks]
+        silence = peer_liveness.PeerSilence(sock)
 
-
-def test_a_peer_that_leaves_repeats_unanswered_has_vanished() -> None:
-    assert suspect((400, 0, 0), (900, 1, 0), (1900, 3, 0), (2500, 4, 0)) == [False] * 3 + [True]
-
-
-def test_a_peer_that_is_silent_because_it_is_not_asked_has_not_vanished() -> None:
-    assert suspect((400, 7, 0), (60_000, 7, 0)) == [False, False]
-
-
-def test_a_peer_that_answers_late_but_answers_has_not_vanished() -> None:
-    assert suspect((400, 0, 0), (2900, 1, 0), (300, 2, 0), (2900, 3, 0)) == [False] * 4
-
-
-def test_a_peer_that_leaves_probes_of_its_full_window_unanswered_has_vanished() -> None:
-    assert suspect((400, 0, 0), (2500, 0, 1), (3000, 0, 2)) == [False, False, True]
-
-
-FAR_END = """
-import sys, threading
-sys.path.insert(0, {repository!r})
-from launchpad.courier.transport import tcp
-address = sys.stdin.readline().strip()
-listener = tcp.TcpListener(address)
-listener.sock.setblocking(True)
-print(listener.address, flush=True)
-kept = []
-while True:
-    sock = listener.accept()
-    kept.append(sock)
-    if sock.recv(1) == b"?":
-        sock.sendall(b"!")    # and from now on it reads no more
-"""
-
-
-@pytest.fixture
-def far_host() -> Iterator[FarHost]:
-    with network_namespace.start(FAR_END.format(repository=str(REPOSITORY))) as host:
-        yield host
-
-
-@pytest.mark.timing
-@pytest.mark.slow
-def test_a_host_that_vanishes_is_noticed_whatever_the_connection_was_waiting_for(far_host) -> None:
-    address = far_host.connect_cable("tcp+plaintext")
-    idle, asked, asking, sending = socks = [tcp.connect(address, 10) for _ in range(4)]
-    for sock in socks:
-        sock.sendall(b"?")
-        assert sock.recv(1) == b"!"
-    asked.sendall(b"acknowledged")
-    noticed: dict[Any, float] = {}
-
-    def wait_for_end(sock: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            assert sock.recv(1) == b""
-        noticed[sock] = time.monotonic()
-
-    def send_on() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                sending.sendall(bytes(1 << 20))
-        noticed[sending] = time.monotonic()
-
-    far_host.vanish()
-    cut_at = time.monotonic()
-    asking.sendall(b"never acknowledged")
-    threads = [threading.Thread(target=wait_for_end, args=(s,)) for s in (idle, asked, asking)]
-    threads.append(threading.Thread(target=send_on))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10)
-    for sock in socks:
-        sock.close()
-
-    # 3 s, and what a busy machine takes to tell.
-    assert [noticed[sock] - cut_at < 3.5 for sock in socks] == [True] * 4, noticed
-
-
-@pytest.mark.slow
-def test_a_peer_that_does_not_read_is_waited_for_however_long(far_host) -> None:
-    # Its Python hangs, or a method holds the GIL: its kernel answers still.
-    with tcp.connect(far_host.connect_cable("tcp+plaintext"), 10) as sock:
-        sock.sendall(b"?")
-        assert sock.recv(1) == b"!"
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                sock.send(bytes(1 << 20), socket.MSG_DONTWAIT)
-
-        ended = select.select([sock], [], [], 6)[0]
-
-        assert ended == []
+    assert [
+        silence.is_dead(peer_liveness.Info(probes, ack_ms, repeats), 500)
+        for ack_ms, repeats, probes in looks
+    ] == is_dead

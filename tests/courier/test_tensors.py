@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import launchpad as lp
 from launchpad.courier.codec import pickling
+from tests.courier.conftest import begin_source
 
 BIG = 100_000  # elements
 
@@ -163,17 +160,12 @@ def test_jax_arrays_arrive_out_of_band() -> None:
     assert (jax.random.key_data(travel(key)[0]) == jax.random.key_data(key)).all()
 
 
-def test_neither_torch_nor_jax_is_imported_by_sending_arrays() -> None:
+def test_neither_torch_nor_jax_is_imported_by_sending_arrays(python) -> None:
     source = """
-import sys
 import numpy
 from launchpad.courier.codec import pickling
 pickling.encode({"a": numpy.ones(10_000)})
 print("torch" in sys.modules, "jax" in sys.modules)
 """
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", source], capture_output=True, text=True, check=True, cwd=root
-    )
-
-    assert done.stdout == "False False\n"
+    with python(begin_source() + source) as process:
+        assert process.stdout.read() == "False False\n"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import pytest
 
 from launchpad.courier.protocol.framing import Chunk
 from launchpad.courier.transport import stream_socket
 from launchpad.courier.transport.write_queue import WriteQueue
+from tests.courier.conftest import in_background
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -43,17 +44,18 @@ def read(sock: socket.socket, n: int) -> bytes:
     return stream_socket.receive_exactly(sock, n)
 
 
-def test_nothing_is_sent_before_there_is_a_connection(pair: Pair) -> None:
+def test_what_waits_for_a_connection_is_sent_unless_it_has_been_cleared(pair: Pair) -> None:
     ours, theirs = pair
-    queue, tracked = make(b"one", b"two")
+    queue, tracked = make(b"one", b"two", [b"th", b"ree"], b"four")
 
     queue.flush()
     before = [frame.is_sent for frame in tracked]
+    tracked[0].frame = tracked[2].frame = b""
     queue.connect(ours)
     queue.flush()
 
-    assert before == [False, False]
-    assert read(theirs, 6) == b"onetwo"
+    assert before == [False] * 4
+    assert read(theirs, 7) == b"twofour"
     assert all(frame.is_sent for frame in tracked)
     assert len(queue) == 0
 
@@ -65,40 +67,30 @@ def test_small_and_large_frames_keep_their_order(pair: Pair) -> None:
     queue.connect(ours)
     sent = b"".join(part if isinstance(part, bytes) else b"".join(part) for part in parts)
 
-    writer = threading.Thread(target=queue.flush)
-    writer.start()
+    writing = in_background(queue.flush)
     received = read(theirs, len(sent))
-    writer.join(10)
+    writing.result(10)
 
     assert received == sent
 
 
-def test_what_has_been_cleared_is_not_sent(pair: Pair) -> None:
+@pytest.mark.parametrize("flush", [partial(WriteQueue.flush, wait=False), WriteQueue.flush_all])
+def test_a_socket_that_takes_no_more_is_left_until_it_does(pair: Pair, flush) -> None:
     ours, theirs = pair
-    queue, tracked = make(b"one", b"two", [b"th", b"ree"], b"four")
+    queue = WriteQueue(ours)
+    data = bytes(range(256)) * 40_000
+    queue.put_chunks([b"head", memoryview(data)])
 
-    tracked[0].frame = tracked[2].frame = b""
-    queue.connect(ours)
-    queue.flush()
+    has_written = flush(queue)
+    received = bytearray()
+    while len(received) < len(data) + 4:
+        received += theirs.recv(1 << 20)
+        flush(queue)
 
-    assert read(theirs, 7) == b"twofour"
-
-
-def test_a_socket_that_takes_no_more_is_left_until_it_does(pair: Pair) -> None:
-    ours, theirs = pair
-    size = 1 << 20
-    queue, _ = make(bytes(size), b"end")
-    queue.connect(ours)
-
-    is_all = queue.flush(wait=False)
-    received = 0
-    while not is_all:
-        received += len(theirs.recv(size))
-        is_all = queue.flush(wait=False)
-    rest = read(theirs, size + 3 - received)
-
-    assert received > 0
-    assert rest[-3:] == b"end"
+    assert not has_written
+    assert received == b"head" + data
+    assert flush(queue)
+    assert queue.close()
 
 
 def test_what_was_not_written_in_full_goes_out_whole_over_the_next_connection(pair: Pair) -> None:
@@ -114,10 +106,9 @@ def test_what_was_not_written_in_full_goes_out_whole_over_the_next_connection(pa
     new_theirs.settimeout(10)
     with new_ours, new_theirs:
         queue.connect(new_ours)
-        writer = threading.Thread(target=queue.flush)
-        writer.start()
+        writing = in_background(queue.flush)
         received = read(new_theirs, (1 << 20) + 4)
-        writer.join(10)
+        writing.result(10)
 
     assert begun[:3] == [True, True, True]
     assert after == [True, True, False, False]
@@ -141,71 +132,32 @@ def test_a_connection_that_has_ended_takes_nothing_with_it(pair: Pair) -> None:
     assert len(queue) == 2
 
 
-def test_many_threads_lose_and_repeat_nothing(pair: Pair) -> None:
-    ours, theirs = pair
-    queue = WriteQueue()
-    queue.connect(ours)
-
-    def work(k: int) -> None:
-        for i in range(500):
-            queue.put(Frame(b"%d:%05d\n" % (k, i)))
-            queue.flush()
-
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    lines = read(theirs, 2000 * 8).split(b"\n")[:-1]
-    for thread in threads:
-        thread.join(10)
-
-    for k in range(4):
-        assert [line for line in lines if line[:1] == b"%d" % k] == [
-            b"%d:%05d" % (k, i) for i in range(500)
-        ]
+def flush_patiently(queue: WriteQueue) -> None:
+    while not queue.flush_all():
+        queue.wait_until_writable(1.0)
 
 
-def test_a_queue_keeps_what_the_socket_does_not_take(pair: Pair) -> None:
-    ours, theirs = pair
-    queue = WriteQueue(ours)
-    data = bytes(range(256)) * 40_000
-    queue.put_chunks([b"head", memoryview(data)])
-
-    has_written = queue.flush_all()
-    received = bytearray()
-    while len(received) < len(data) + 4:
-        received += theirs.recv(1 << 20)
-        queue.flush_all()
-
-    assert not has_written
-    assert received == b"head" + data
-    assert queue.flush_all()
-    assert queue.close()
-
-
-def test_frames_of_many_threads_do_not_mix(pair: Pair) -> None:
+@pytest.mark.parametrize("flush", [WriteQueue.flush, flush_patiently])
+def test_frames_of_many_threads_are_neither_lost_nor_repeated_nor_mixed(pair: Pair, flush) -> None:
     ours, theirs = pair
     queue = WriteQueue(ours)
 
     def write(mark: int) -> None:
-        for _ in range(200):
-            queue.put_chunks([bytes([mark]) * 1000, memoryview(bytes([mark]) * 9000)])
-            while not queue.flush_all():
-                queue.wait_until_writable(1.0)
+        for i in range(200):
+            queue.put_chunks([b"%d%03d" % (mark, i), memoryview(b"%d" % mark * 9996)])
+            flush(queue)
 
-    threads = [threading.Thread(target=write, args=(mark,)) for mark in range(4)]
-    for thread in threads:
-        thread.start()
-    counts = dict.fromkeys(range(4), 0)
+    threads = [in_background(write, mark) for mark in range(4)]
+    numbers: list[list[int]] = [[], [], [], []]
     for _ in range(800):
-        frame = bytearray()
-        while len(frame) < 10_000:
-            frame += theirs.recv(10_000 - len(frame))
-        assert len(set(frame)) == 1
-        counts[frame[0]] += 1
+        frame = read(theirs, 10_000)
+        mark = frame[:1]
+        assert frame[4:] == mark * 9996
+        numbers[int(mark)].append(int(frame[1:4]))
     for thread in threads:
-        thread.join(10)
+        thread.result(10)
 
-    assert counts == dict.fromkeys(range(4), 200)
+    assert numbers == [list(range(200))] * 4
 
 
 def test_a_closed_queue_writes_nothing_and_says_whether_something_was_left(pair: Pair) -> None:
@@ -225,42 +177,35 @@ def test_a_thread_waits_when_too_much_is_waiting_already(pair: Pair) -> None:
     ours, theirs = pair
     queue = WriteQueue(ours, most_bytes=1000)
     queue.put(bytes(1 << 20))
-    writers = [threading.Thread(target=queue.flush)]
-    writers[0].start()
+    first_writes = in_background(queue.flush)
     first = read(theirs, 1)  # the first one writes, and the socket takes no more
 
     queue.put(b"little")
     queue.flush()
     queue.put(bytes(1000))
-    writers.append(threading.Thread(target=queue.flush))
-    writers[1].start()
-    writers[1].join(0.2)
-    waits = writers[1].is_alive()
+    second_waits = in_background(queue.flush)
+    with pytest.raises(TimeoutError):
+        second_waits.result(0.2)
     received = first + read(theirs, (1 << 20) + 6 + 1000 - 1)
-    for writer in writers:
-        writer.join(10)
+    for writing in (first_writes, second_waits):
+        writing.result(10)
 
-    assert waits
     assert received == bytes(1 << 20) + b"little" + bytes(1000)
 
 
-def test_the_last_write_is_all_that_is_left(pair: Pair) -> None:
+def test_the_last_write_is_all_that_is_left_unless_the_peer_has_gone(pair: Pair) -> None:
     ours, theirs = pair
-    queue = WriteQueue(ours)
+    queue, to_nobody = WriteQueue(ours), WriteQueue(ours)
     queue.put(b"last")
 
     assert queue.close(is_last_write=True)
     queue.put(b"too late")
     queue.flush()
-    ours.close()
     assert theirs.recv(100) == b"last"
-    assert theirs.recv(100) == b""
+    theirs.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        theirs.recv(100)
 
-
-def test_the_last_write_to_a_peer_that_has_gone_is_dropped(pair: Pair) -> None:
-    ours, theirs = pair
-    queue = WriteQueue(ours)
-    queue.put(b"last")
     theirs.close()
-
-    assert not queue.close(is_last_write=True)
+    to_nobody.put(b"last")
+    assert not to_nobody.close(is_last_write=True)
