@@ -60,9 +60,9 @@ def is_possible(
     return False
 
 
-@settings(max_examples=600)
+@settings(max_examples=400)
 @given(hosts, programs, shares_of_others)
-def test_it_refuses_exactly_when_there_is_no_way(
+def test_each_gets_what_it_asked_for_and_is_free_and_all_are_refused_exactly_when_that_is_impossible(
     devices: list[Device], asked: list[GpuRequest], shares: list[int]
 ) -> None:
     taken = taken_of(devices, shares)
@@ -71,17 +71,7 @@ def test_it_refuses_exactly_when_there_is_no_way(
     found = allocate(devices, asked, taken)
 
     assert (found is not None) == is_possible(devices, asked, free)
-
-
-@settings(max_examples=300)
-@given(hosts, programs, shares_of_others)
-def test_no_worker_gets_what_is_another_s_or_not_of_the_kind_asked_for(
-    devices: list[Device], asked: list[GpuRequest], shares: list[int]
-) -> None:
-    taken = taken_of(devices, shares)
-
-    found = allocate(devices, asked, taken)
-
+    assert allocate(list(devices), list(asked), taken) == found
     used = dict(taken)
     for request in asked if found is not None else ():
         assert found is not None
@@ -91,14 +81,6 @@ def test_no_worker_gets_what_is_another_s_or_not_of_the_kind_asked_for(
             assert request.matches(device)
             used[device.uuid] += request.units
     assert all(units <= UNIT for units in used.values())
-
-
-@settings(max_examples=200)
-@given(hosts, programs)
-def test_the_same_question_has_the_same_answer(
-    devices: list[Device], asked: list[GpuRequest]
-) -> None:
-    assert allocate(devices, asked) == allocate(list(devices), list(asked))
 
 
 def test_whole_ones_come_in_plan_order_and_shares_behind_them() -> None:
