@@ -50,98 +50,89 @@ def program_of(**groups: Any) -> lp.Program:
     return program
 
 
-def gpus_in(plan: lp.LaunchPlan) -> dict[str, tuple[str, ...]]:
-    return {worker.name: worker.gpus for worker in plan.workers}
-
-
 # --- what is refused -------------------------------------------------------------------------------
 
 
-def test_f11_more_gpus_than_there_are_is_an_error_with_the_arithmetic() -> None:
-    program = program_of(learner=(2, lp.Resources(gpus=4)), actor=(8, lp.Resources(gpus=0.25)))
-
-    for refused in (lp.plan, lp.launch):
-        with pytest.raises(lp.DefinitionError) as caught:
-            refused(program, "local_mp")
-
-        assert (
-            "learner 2×4 GPUs + actor 8×0.25 GPU = 10, this host has 8: GPU 0–7. Give fewer"
-            in str(caught.value)
-        )
-
-
-def test_f11_gpus_of_the_wrong_kind_are_told_by_their_names(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("LP_FAKE_GPUS", "A100:4,H100:2")
-    program = program_of(learner=lp.Resources(gpus=3, accelerator="h100"))
-
-    with pytest.raises(lp.DefinitionError) as caught:
-        lp.plan(program, "local_mp")
-
-    assert (
-        "learner 1×3 GPUs h100 = 3, this host has 6: 4 A100 (GPU 0–3), 2 H100 (GPU 4, 5). They cannot"
-        in str(caught.value)
-    )
-
-
-def test_f11_gpus_that_are_enough_but_cannot_be_placed_are_refused_with_the_reason() -> None:
-    program = program_of(learner=lp.Resources(gpus=7), actor=(2, lp.Resources(gpus=0.6)))
-    fits = program_of(learner=lp.Resources(gpus=7), actor=(2, lp.Resources(gpus=0.5)))
-    tight = program_of(learner=lp.Resources(gpus=6), actor=(3, lp.Resources(gpus=0.6)))
-
-    with pytest.raises(lp.DefinitionError, match=r"= 8\.2, this host has 8"):
-        lp.plan(program, "local_mp")
-    with pytest.raises(
-        lp.DefinitionError, match=r"= 7\.8, .* cannot be placed: whole GPUs are not"
-    ):
-        lp.plan(tight, "local_mp")
-    assert len(gpus_in(lp.plan(fits, "local_mp"))) == 3
-
-
-def test_f11_gpus_that_an_inherited_variable_hides_are_not_counted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv(VISIBLE, "6,GPU-fake-2")
-
-    plan = lp.plan(program_of(learner=(2, lp.Resources(gpus=1))), "local_mp")
-    with pytest.raises(lp.DefinitionError) as caught:
-        lp.plan(program_of(learner=lp.Resources(gpus=3)), "local_mp")
-
-    assert gpus_in(plan) == {"learner-0": ("6",), "learner-1": ("2",)}
-    assert "this host has 2 by CUDA_VISIBLE_DEVICES='6,GPU-fake-2', of 8: GPU 6, 2" in str(
-        caught.value
-    )
+ONE = lp.Resources(gpus=1)
+CPUS_IN_WORDS = f"server 2×{CPUS} CPU{'s' * (CPUS > 1)} + small 1×0.5 CPU = {2 * CPUS + 0.5:g}"
 
 
 @pytest.mark.parametrize(
-    ("installed", "variable", "words"),
-    [("0", None, "this host has none"), ("8", "", "CUDA_VISIBLE_DEVICES='' hides all 8")],
+    ("installed", "variable", "groups", "why"),
+    [
+        (
+            "8",
+            None,
+            {"learner": (2, lp.Resources(gpus=4)), "actor": (8, lp.Resources(gpus=0.25))},
+            "learner 2×4 GPUs + actor 8×0.25 GPU = 10, this host has 8: GPU 0–7. Give fewer",
+        ),
+        (
+            "A100:4,H100:2",
+            None,
+            {"learner": lp.Resources(gpus=3, accelerator="h100")},
+            "learner 1×3 GPUs h100 = 3, this host has 6: 4 A100 (GPU 0–3), 2 H100 (GPU 4, 5). They",
+        ),
+        (
+            "8",
+            None,
+            {"learner": lp.Resources(gpus=6), "actor": (3, lp.Resources(gpus=0.6))},
+            "= 7.8, this host has 8: GPU 0–7. They cannot be placed: whole GPUs are not",
+        ),
+        (
+            "8",
+            "6,GPU-fake-2",
+            {"learner": (3, ONE)},
+            "this host has 2 by CUDA_VISIBLE_DEVICES='6,GPU-fake-2', of 8: GPU 6, 2",
+        ),
+        ("0", None, {"learner": ONE}, "this host has none"),
+        ("8", "", {"learner": ONE}, "CUDA_VISIBLE_DEVICES='' hides all 8"),
+        (
+            "8",
+            None,
+            {"server": (2, lp.Resources(cpus=CPUS)), "small": lp.Resources(cpus=0.5)},
+            f"{CPUS_IN_WORDS}, this host has {CPUS} for us",
+        ),
+        (
+            "8",
+            None,
+            {"server": (3, lp.Resources(memory="1PiB"))},
+            "server 3×1 PiB = 3 PiB, this host has ",
+        ),
+        (
+            "8",
+            None,
+            {"learner": lp.Resources(gpus=1, env={VISIBLE: "3"})},
+            "'3' by program.group('learner', resources=…), and 'the GPUs it gets' by Resources(gpus=1)",
+        ),
+    ],
 )
-def test_f11_a_host_without_gpus_says_so(
+def test_f10_f11_more_than_this_host_has_is_refused_with_the_arithmetic(
     installed: str,
     variable: str | None,
-    words: str,
+    groups: dict[str, Any],
+    why: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LP_FAKE_GPUS", installed)
     if variable is not None:
         monkeypatch.setenv(VISIBLE, variable)
 
-    with pytest.raises(lp.DefinitionError, match=words):
-        lp.plan(program_of(learner=lp.Resources(gpus=1)), "local_mp")
-
-
-def test_f11_more_cpus_than_there_are_is_an_error_with_the_arithmetic() -> None:
-    program = program_of(
-        server=(2, lp.Resources(cpus=CPUS)), small=lp.Resources(cpus=0.5), any=lp.Resources()
-    )
-
     with pytest.raises(lp.DefinitionError) as caught:
-        lp.plan(program, "local_mp")
+        lp.launch(program_of(**groups), "local_mp")
 
-    cpus = f"server 2×{CPUS} CPU{'s' * (CPUS > 1)} + small 1×0.5 CPU = {2 * CPUS + 0.5:g}"
-    assert f"{cpus}, this host has {CPUS} for us" in str(caught.value)
+    assert why in str(caught.value)
+
+
+def test_gpus_that_are_just_enough_are_given_out_also_where_a_variable_hides_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fits = program_of(learner=lp.Resources(gpus=7), actor=(2, lp.Resources(gpus=0.5)))
+    assert [len(worker.gpus) for worker in lp.plan(fits, "local_mp").workers] == [7, 1, 1]
+
+    monkeypatch.setenv(VISIBLE, "6,GPU-fake-2")
+    plan = lp.plan(program_of(learner=(2, ONE)), "local_mp")
+
+    assert [worker.gpus for worker in plan.workers] == [("6",), ("2",)]
 
 
 def test_tenths_of_a_cpu_add_up_to_what_there_is() -> None:
@@ -150,29 +141,14 @@ def test_tenths_of_a_cpu_add_up_to_what_there_is() -> None:
     assert len(lp.plan(program, "local_mp").workers) == 10 * CPUS
 
 
-def test_f11_more_memory_than_there_is_is_an_error_with_the_arithmetic() -> None:
-    with pytest.raises(lp.DefinitionError, match=r"server 3×1 PiB = 3 PiB, this host has .* GiB"):
-        lp.plan(program_of(server=(3, lp.Resources(memory="1PiB"))), "local_mp")
-
-
-def test_f10_visible_devices_of_the_user_s_own_are_an_error_where_gpus_are_asked_for() -> None:
-    resources = lp.Resources(gpus=1, env={VISIBLE: "3"})
-
-    with pytest.raises(lp.DefinitionError, match="set by two sources") as caught:
-        lp.plan(program_of(learner=resources), "local_mp")
-
-    assert "'3' by program.group('learner', resources=…)" in str(caught.value)
-    assert "Resources(gpus=1)" in str(caught.value)
-
-
 # --- what a worker gets ----------------------------------------------------------------------------
 
 
-def test_f11_a_worker_sees_its_own_gpus_and_one_that_asks_for_none_sees_none_or_what_it_is_told() -> (
+def test_f11_a_worker_sees_its_own_gpus_or_none_or_what_it_is_told_and_plan_and_status_show_them() -> (
     None
 ):
     program = program_of(
-        learner=lp.Resources(gpus=2),
+        learner=lp.Resources(gpus=3),
         actor=lp.Resources(gpus=0.5),
         with_another_interpreter=lp.Resources(gpus=1, python=sys.executable),
         server=lp.Resources(),
@@ -180,20 +156,25 @@ def test_f11_a_worker_sees_its_own_gpus_and_one_that_asks_for_none_sees_none_or_
         told=lp.Resources(env={VISIBLE: "5"}),
     )
 
+    plan = lp.plan(program, "test_mp")
     with lp.launch(program, "test_mp") as running:
         clients = {label: running.client(label) for label in running.plan.groups}
         seen = {label: client.environment(VISIBLE) for label, client in clients.items()}
         order = clients["learner"].environment("CUDA_DEVICE_ORDER")
+        rows = [row.gpus for row in running.status()]
 
     assert seen == {
-        "learner": "0,1",
-        "actor": "3",
-        "with_another_interpreter": "2",
+        "learner": "0,1,2",
+        "actor": "4",
+        "with_another_interpreter": "3",
         "server": "",
         "with_a_variable": "",
         "told": "5",
     }
     assert order == "PCI_BUS_ID"
+    assert rows == [("0", "1", "2"), ("4",), ("3",), (), (), ()]
+    assert "3 GPUs (GPU 0–2)" in str(plan)
+    assert plan.to_dict()["workers"][0]["gpus"] == ["0", "1", "2"]
 
 
 def test_gpus_are_visible_before_the_user_s_code_is_imported(tmp_path: Path) -> None:
@@ -502,21 +483,6 @@ def test_what_is_saved_for_a_restart_is_saved_within_the_limit_of_memory_and_oth
         until(lambda: running.logs("free"))
 
     assert running.logs("free") == f"{resource.getrlimit(resource.RLIMIT_DATA)[0]}\n"
-
-
-# --- who has what ----------------------------------------------------------------------------------
-
-
-def test_the_plan_and_the_status_show_who_has_which_gpus() -> None:
-    program = program_of(learner=lp.Resources(gpus=3), server=lp.Resources())
-
-    plan = lp.plan(program, "test_mp")
-    with lp.launch(program, "test_mp") as running:
-        rows = {row.worker: row.gpus for row in running.status()}
-
-    assert "3 GPUs (GPU 0–2)" in str(plan)
-    assert plan.to_dict()["workers"][0]["gpus"] == ["0", "1", "2"]
-    assert rows == {"learner-0": ("0", "1", "2"), "server-0": ()}
 
 
 # --- GPUs that nobody gets ---------------------------------------------------------------------

@@ -106,16 +106,6 @@ def test_a_note_comes_after_what_its_worker_had_printed(run: RunDirectory) -> No
     ]
 
 
-def test_a_note_is_printed_at_once(run: RunDirectory) -> None:
-    screen = Screen()
-    output = Output(run, [], screen)
-    output.open()
-    output.note("stopping")
-
-    screen.wait_for("launchpad | stopping\n")
-    output.close()
-
-
 def test_on_a_terminal_each_worker_has_a_colour_of_its_own_but_where_none_are_wanted(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,7 +158,9 @@ def test_a_huge_line_and_a_huge_log_arrive_whole(run: RunDirectory) -> None:
     assert text.count("b-0       | y\n") == 500_000
 
 
-def test_a_log_that_was_emptied_is_read_from_its_start(run: RunDirectory) -> None:
+def test_a_log_that_was_emptied_is_read_from_its_start_and_notes_are_printed_at_once(
+    run: RunDirectory,
+) -> None:
     screen = Screen()
     output = Output(run, ["a-0"], screen)
     output.open()
@@ -178,6 +170,8 @@ def test_a_log_that_was_emptied_is_read_from_its_start(run: RunDirectory) -> Non
     run.log("a-0").write_bytes(b"")
     append(run, "a-0", b"again\n")
     screen.wait_for("again\n")
+    output.note("a note, at once")
+    screen.wait_for("launchpad | a note, at once\n")
     output.close()
 
 
@@ -227,10 +221,4 @@ def test_without_a_stream_nothing_is_printed_and_no_thread_runs(run: RunDirector
     output.note("nobody reads this")
 
     assert threading.active_count() == before
-    output.close()
-
-
-def test_it_can_be_closed_twice_and_before_it_was_started(run: RunDirectory) -> None:
-    output = Output(run, ["a-0"], Screen())
-    output.close()
     output.close()

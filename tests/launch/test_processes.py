@@ -32,10 +32,7 @@ from launchpad.outcome import Outcome
 from tests.helpers import spawning_nodes
 from tests.waiting import until
 
-ROOT = Path(__file__).parents[2]
 DEADLINE_S = 60.0
-KILLED_WITHIN_S = 0.25
-
 ReportT = TypeVar("ReportT", bound=Event)
 
 
@@ -133,13 +130,15 @@ def is_dead(pid: int) -> bool:
 # Beginnings and ends.
 
 
-def test_a_worker_reports_that_it_is_ready_and_that_it_has_ended(launch: Launch) -> None:
-    launched = launch(worker=lambda: None)
+def test_a_worker_tells_its_process_that_it_is_ready_and_that_it_has_ended(launch: Launch) -> None:
+    launched = launch(worker=lambda: print(os.getpid(), flush=True))
 
+    started = launched.next(ProcessStarted)
     assert launched.next(Ready) == Ready("worker-0", 1, runs=True)
     ended = launched.outcome()
     assert (ended.worker, ended.kind, ended.exit_code) == ("worker-0", "succeeded", 0)
-    assert ended.pid != os.getpid()
+    assert (started.worker, started.attempt) == ("worker-0", 1)
+    assert started.pid == ended.pid == int(launched.log("worker-0")) != os.getpid()
 
 
 def test_every_start_ends_once_has_its_number_and_passes_over_requests_that_come_too_late(
@@ -159,16 +158,6 @@ def test_every_start_ends_once_has_its_number_and_passes_over_requests_that_come
     assert (first.attempt, first.cause) == (1, "RuntimeError: attempt 1")
     assert (second.attempt, second.cause) == (2, "RuntimeError: attempt 2")
     assert launched.reports.empty()
-
-
-def test_a_worker_s_process_is_told_of_before_it_is_ready(launch: Launch) -> None:
-    launched = launch(worker=lambda: print(os.getpid(), flush=True))
-
-    started = launched.next(ProcessStarted)
-    launched.next(Ready)
-
-    assert (started.worker, started.attempt) == ("worker-0", 1)
-    assert started.pid == int(launched.wait_for_line("worker-0"))
 
 
 def test_a_server_is_ready_without_anything_to_run_and_serves_until_asked(launch: Launch) -> None:
@@ -406,10 +395,10 @@ def test_a_forkserver_that_cannot_be_started_is_a_launch_error_that_leaves_nothi
 # Requests.
 
 
-def test_a_run_that_never_asked_about_stopping_is_interrupted_whatever_it_does(
+def test_a_run_that_never_asked_about_stopping_is_interrupted_and_others_end_in_their_own_time(
     launch: Launch,
 ) -> None:
-    def runs(block: Callable[[], Any]) -> Callable[[], None]:
+    def never_asks(block: Callable[[], Any]) -> Callable[[], None]:
         def run() -> None:
             try:
                 print("running", flush=True)
@@ -419,36 +408,49 @@ def test_a_run_that_never_asked_about_stopping_is_interrupted_whatever_it_does(
 
         return run
 
-    blocks: dict[str, Callable[[], Any]] = {
-        "sleep": lambda: time.sleep(1000),
-        "event": lambda: threading.Event().wait(),
-        "read": lambda: os.read(os.pipe()[0], 1),
-        "compute": lambda: [None for i in iter(int, 1)],
-    }
-    launched = launch(**{label: runs(block) for label, block in blocks.items()})
-    for label in blocks:
-        assert launched.wait_for_line(f"{label}-0") == "running"
-        launched.workers.request_stop(f"{label}-0")
-
-    outcomes = [launched.outcome() for _ in blocks]
-
-    assert {(ended.kind, ended.exit_code) for ended in outcomes} == {("stopped", 0)}
-    assert {launched.log(f"{label}-0") for label in blocks} == {"running\ncleaned up\n"}
-
-
-def test_a_run_that_waits_for_the_stop_is_not_interrupted(launch: Launch) -> None:
-    def run() -> None:
+    def waits() -> None:
         stop = lp.stop_event()
         print("running", flush=True)
         stop.wait()
-        print("stopped in my own time")
+        print("in its own time")
 
-    launched = launch(worker=run)
-    launched.wait_for_line("worker-0")
-    launched.workers.request_stop("worker-0")
+    def leaves_a_thread() -> None:
+        def save() -> None:
+            main.join()
+            print("saved")
 
-    assert launched.outcome().kind == "stopped"
-    assert launched.log("worker-0") == "running\nstopped in my own time\n"
+        main = threading.main_thread()
+        threading.Thread(target=save).start()
+        print("running", flush=True)
+        lp.wait_for_stop()
+
+    def changes_its_process() -> None:
+        print("running", flush=True)
+        os.chdir("/")
+        os.closerange(0, 3)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        time.sleep(1000)
+
+    runs: dict[str, tuple[Callable[[], None], str]] = {
+        "sleeps": (never_asks(lambda: time.sleep(1000)), "cleaned up\n"),
+        "waits-for-event": (never_asks(lambda: threading.Event().wait()), "cleaned up\n"),
+        "reads": (never_asks(lambda: os.read(os.pipe()[0], 1)), "cleaned up\n"),
+        "computes": (never_asks(lambda: [None for i in iter(int, 1)]), "cleaned up\n"),
+        "waits": (waits, "in its own time\n"),
+        "leaves-a-thread": (leaves_a_thread, "saved\n"),
+        "changes-its-process": (changes_its_process, ""),
+    }
+    launched = launch(**{label: run for label, (run, _) in runs.items()})
+    for label in runs:
+        assert launched.wait_for_line(f"{label}-0") == "running"
+        launched.workers.request_stop(f"{label}-0")
+
+    outcomes = [launched.outcome() for _ in runs]
+
+    assert {(ended.kind, ended.exit_code) for ended in outcomes} == {("stopped", 0)}
+    printed = {label: launched.log(f"{label}-0").removeprefix("running\n") for label in runs}
+    assert printed == {label: last_words for label, (_, last_words) in runs.items()}
 
 
 def test_a_worker_that_does_not_stop_is_killed_and_its_stacks_are_in_the_log(
@@ -499,42 +501,6 @@ def test_stop_and_waiting_are_reported(launch: Launch) -> None:
 
     assert launched.next(Waiting) == Waiting("worker-0", "learner-0")
     assert launched.next(StopRequested) == StopRequested("worker-0", "enough")
-
-
-def test_threads_of_a_worker_that_was_asked_to_stop_are_waited_for(launch: Launch) -> None:
-    def run() -> None:
-        import threading
-
-        def save() -> None:
-            main.join()
-            print("saved")
-
-        main = threading.main_thread()
-        threading.Thread(target=save).start()
-        print("running", flush=True)
-        lp.wait_for_stop()
-
-    launched = launch(worker=run)
-    launched.wait_for_line("worker-0")
-    launched.workers.request_stop("worker-0")
-
-    assert launched.outcome().kind == "stopped"
-    assert launched.log("worker-0") == "running\nsaved\n"
-
-
-def test_a_worker_that_changes_its_process_can_still_be_stopped(launch: Launch) -> None:
-    def run() -> None:
-        os.chdir("/")
-        os.closerange(0, 3)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        time.sleep(1000)
-
-    launched = launch(worker=run)
-    launched.next(Ready)
-    launched.workers.request_stop("worker-0")
-
-    assert launched.outcome().kind == "stopped"
 
 
 # Nobody outlives what they belong to. What left its process group is found on Linux only.
@@ -605,34 +571,6 @@ def test_closing_ends_also_a_forkserver_that_does_not_answer(launch: Launch) -> 
     assert all(map(is_dead, [*pids, subreaper.pid, forkserver.pid]))
 
 
-@pytest.mark.timing
-@pytest.mark.parametrize("forks", [False, True], ids=["plain", "forked a child of its own"])
-def test_f51_when_the_launcher_is_killed_nothing_is_left_250_ms_later(
-    tmp_path: Path, forks: bool
-) -> None:
-    script = f"""
-import time
-with_workers(4)
-n_ready = 0
-while n_ready < 4: n_ready += type(reports.get()).__name__ == "Ready"
-if {forks} and os.fork() == 0:
-    time.sleep(1)
-    os._exit(0)
-print(os.getpid(), workers._subreaper.pid, *(a.pid for a in workers._attempts.values()))
-print(run.runtime, flush=True)
-time.sleep(1000)
-"""
-    with start_script(script, tmp_path) as launcher:
-        assert launcher.stdout is not None
-        pids = [int(pid) for pid in launcher.stdout.readline().split()]
-        runtime = Path(launcher.stdout.readline().strip())
-        assert len(pids) == 6
-        assert list(runtime.iterdir())
-
-        launcher.kill()
-        until(lambda: all(map(is_dead, pids)) and not runtime.exists(), within_s=KILLED_WITHIN_S)
-
-
 # Endings are a table.
 
 KILL, SEGV, EXIT_3 = signal.SIGKILL, signal.SIGSEGV, 3 << 8
@@ -666,39 +604,7 @@ def test_an_ending_is_made_of_what_the_worker_said_and_what_the_kernel_says(
     assert (ended.kind, ended.cause, ended.pid) == (kind, cause, 7)
 
 
-# Scripts: launchers that are processes of their own.
-
-PREAMBLE = """
-import os, sys
-sys.path.insert(0, {root!r})
-import queue, time
-import launchpad as lp
-from launchpad import courier
-from launchpad.launch.planning import planner
-from launchpad.launch.backends.processes.backend import Processes
-from launchpad.launch.rundir.directory import RunDirectory
-
-def with_workers(count):
-    global workers, reports, run
-    program = lp.Program("script")
-    for _ in range(count):
-        program.add_node(lp.PyNode(time.sleep, 1000), label="w")
-    plan = planner.plan(program, Processes(), "local_mp")
-    run, reports = RunDirectory.create("script"), queue.SimpleQueue()
-    workers = Processes().create_workers(plan, run, reports.put)
-    run.make_runtime()
-    for worker in plan.workers:
-        workers.start(worker.name, 1)
-"""
-
-
-def start_script(script: str, logs: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", PREAMBLE.format(root=str(ROOT)) + script],
-        env={**os.environ, "LAUNCHPAD_LOGGING_DIR": str(logs)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+# Processes that workers or the script start.
 
 
 def test_sound_31_processes_that_workers_start_can_use_the_clients_that_they_are_given(

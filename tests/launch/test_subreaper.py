@@ -73,7 +73,7 @@ class Script:
         return False
 
 
-StartWorker = Callable[[str], Script]
+StartWorker = Callable[..., Script]
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def start(tmp_path: Path) -> Iterator[StartWorker]:
     base = tempfile.mkdtemp(dir="/tmp")  # short, for sockets; and nobody else's runs are in it
     environment = {**os.environ, "TMPDIR": base, "LAUNCHPAD_RUNTIME_DIR": base}
 
-    def launch(code: str) -> Script:
+    def launch(code: str, of_launcher: str = "") -> Script:
         body = "def first():\n" + "".join(f"    {line}\n" for line in code.splitlines())
         body += """
     say("first")
@@ -99,6 +99,7 @@ for label, run in (("first", first), ("second", other), ("third", other)):
 running = lp.launch(program, "local_mp", terminal="output_to_files")
 print(running._run.runtime, flush=True)
 """
+        body += of_launcher
         noticed = tmp_path / "heard"
         noticed.touch()
         process = subprocess.Popen(
@@ -159,6 +160,22 @@ def test_when_the_launcher_is_killed_nothing_is_left(start: StartWorker) -> None
     script.launcher.kill()
 
     assert_nothing_is_left(script)
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("forks", ["", "if os.fork() == 0: time.sleep(1000)\n"])
+def test_f51_when_the_launcher_is_killed_nothing_is_left_250_ms_later(
+    start: StartWorker, forks: str
+) -> None:
+    script = start(SETSID, forks)
+    its_own = script.launcher.cmdline()  # of its forked child, too
+    below = [p for p in script.launcher.children(recursive=True) if p.cmdline() != its_own]
+    assert len(below) == 6  # the subreaper, the forkserver, three workers and what one has started
+    assert list(script.runtime.iterdir())
+
+    script.launcher.kill()
+
+    until(lambda: not any(map(runs, below)) and not script.runtime.exists(), within_s=0.25)
 
 
 def test_when_the_launcher_is_killed_and_the_forkserver_stopped_nothing_is_left(
