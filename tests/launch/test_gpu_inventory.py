@@ -8,8 +8,6 @@ import types
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import launchpad as lp
 from launchpad.launch.devices import inventory
@@ -88,16 +86,6 @@ def test_what_it_names_wrongly_is_quoted(variable: str, why: str) -> None:
 
     assert repr(variable) in str(caught.value)
     assert why in str(caught.value)
-
-
-@given(st.permutations(range(3)), st.integers(0, 3), st.booleans())
-def test_any_choice_of_devices_is_found_again_in_its_order(
-    order: list[int], count: int, by_uuid: bool
-) -> None:
-    chosen = [WHOLE[i] for i in order[:count]]
-    variable = ",".join(d.uuid if by_uuid else d.id for d in chosen)
-
-    assert visible(WHOLE, variable) == chosen
 
 
 # --- GPUs that are not there -----------------------------------------------------------------------

@@ -212,13 +212,3 @@ def test_when_the_terminal_is_gone_printing_ends_and_nothing_spins(
 
     assert not thread.is_alive()
     assert stream.tries == 1
-
-
-def test_without_a_stream_nothing_is_printed_and_no_thread_runs(run: RunDirectory) -> None:
-    before = threading.active_count()
-    output = Output(run, ["a-0"], None)
-    output.open()
-    output.note("nobody reads this")
-
-    assert threading.active_count() == before
-    output.close()

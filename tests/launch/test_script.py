@@ -635,7 +635,9 @@ def test_sound_09_a_later_sigterm_ends_workers_by_force(run: Run) -> None:
 
 
 @both
-def test_sound_24_what_a_worker_imports_late_can_be_imported(run: Run, launch_type: str) -> None:
+def test_sound_24_workers_may_import_late_and_executors_are_shut_down_when_programs_have_ended(
+    run: Run, launch_type: str
+) -> None:
     body = """
 def late():
     if lp.current().launch_type == "local_mt":
@@ -646,26 +648,12 @@ def late():
     with ThreadPoolExecutor(2) as pool:
         print("pooled", list(pool.map(abs, [-1, 1])))
 lp.launch(program_of(("late", lp.PyNode(late))))
+threading._register_atexit(print, "executors are shut down")  # as modules with executors do
 """
 
     done = run(body, launch_type)
 
-    assert "pooled [1, 1]" in done.stdout
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_sound_24_executors_are_shut_down_when_the_programs_have_ended(run: Run) -> None:
-    body = """
-def late():
-    wait_for_the_last_line()
-    print("worked")
-lp.launch(program_of(("late", lp.PyNode(late))))
-threading._register_atexit(print, "executors are shut down")  # as modules with executors do
-"""
-
-    done = run(body)
-
-    assert done.stdout.splitlines() == ["late-0    | worked", "executors are shut down"]
+    assert done.stdout.splitlines() == ["late-0    | pooled [1, 1]", "executors are shut down"]
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -732,31 +720,22 @@ def test_sound_25_the_failure_of_what_such_a_thread_launches_is_the_exit_code(ru
         ("local_mt", "<&- >&- 2>&-"),
     ],
 )
-def test_sound_25_a_script_may_begin_with_closed_descriptors(
-    run: Run, tmp_path: Path, launch_type: str, closed: str
+def test_sound_25_a_script_may_begin_with_closed_descriptors_and_print_while_its_program_runs(
+    run: Run, launch_type: str, closed: str
 ) -> None:
-    done = run(COUNTS, launch_type, shell=closed, LAUNCHPAD_LOGGING_DIR=str(tmp_path / "logs"))
-
-    assert done.returncode == 0
-    (log,) = (tmp_path / "logs").glob("script-*/caller-0.log")
-    assert log.read_text() == "caller-0 counted\n"
-
-
-def test_sound_25_a_script_with_a_closed_stdout_may_print_while_its_program_runs(run: Run) -> None:
     body = """
-def work():
-    print("working", flush=True)
-    lp.wait_for_stop()
-with lp.launch(program_of(("worker", lp.PyNode(work)))) as running:
-    while "working" not in running.logs("worker"):
+with lp.launch(program_of(("loop", lp.PyClassNode(nodes.Loop)))) as running:
+    while "looping" not in running.logs("loop"):
         time.sleep(0.01)
-    print("lost", flush=True)
-    print("shown", file=sys.stderr)
+    print("shown on stdout", flush=True)
+    print("shown on stderr", file=sys.stderr)
 """
 
-    done = run(body, "local_mt", shell=">&-")
+    done = run(body, launch_type, shell=closed)
 
-    assert (done.returncode, done.stderr) == (0, "shown\n")
+    assert done.returncode == 0
+    assert ("shown on stdout" in done.stdout) is (">&-" not in closed.replace("2>&-", ""))
+    assert done.stderr == ("" if "2>&-" in closed else "shown on stderr\n")
 
 
 @pytest.mark.parametrize(

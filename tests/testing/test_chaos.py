@@ -13,7 +13,6 @@ import pytest
 
 import launchpad as lp
 from launchpad.testing import Kill, KillWorkers
-from launchpad.testing.chaos import _KillDecision
 from tests.waiting import until
 
 DEADLINE_S = 30
@@ -172,14 +171,9 @@ def test_the_dice_depend_on_the_seed_the_worker_and_the_attempt_and_on_nothing_e
     assert {dies for _, dies in draws(first)} == {True, False}
 
 
-def test_a_kill_comes_when_it_is_due_and_once_and_says_who_when_and_how() -> None:
-    decision = _KillDecision(iter([(0.0, False), (0.0, True), (0.0, True)]))
-
-    assert decision.is_due()
-    decision.is_final = True
-    assert not decision.is_due()
-    assert not _KillDecision(iter([(3600.0, True)])).is_due()
+def test_a_kill_says_who_when_and_how() -> None:
     kill = Kill("a-0", 2, "running", 1.23456, "SIGKILL")
+
     assert str(kill) == "a-0 (attempt 2, running) by SIGKILL at 1.235 s"
 
 
