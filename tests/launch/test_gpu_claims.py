@@ -9,9 +9,10 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pytest
@@ -26,7 +27,6 @@ from tests.helpers import scripts
 from tests.waiting import runs, until
 
 DEADLINE_S = 30
-both = pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
 
 
 @pytest.fixture(autouse=True)
@@ -89,9 +89,9 @@ def test_programs_at_once_get_different_gpus_and_shares_of_one_up_to_a_whole_one
     assert "failed" not in states
 
 
-@both
+@pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
 def test_a_program_that_has_ended_holds_nothing(launch_type: str, four_gpus: Path) -> None:
-    for _ in range(3):
+    for _ in range(2):
         with lp.launch(program_of(4), launch_type) as running:
             assert sum(held().values()) == 40_000
             assert gpus_of(running) == [("0", "1", "2", "3")]
@@ -217,46 +217,40 @@ time.sleep(1000)
 """
 
 
-class Holder:
+class Holder(NamedTuple):
     """A script that holds all GPUs."""
 
-    def __init__(self, launch_type: str, forks: bool = False, hogs: bool = False) -> None:
-        code = HOLDER.format(launch_type=launch_type, forks=forks, hogs=hogs)
-        environment = scripts.environment(PYTHONWARNINGS="ignore")
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-            start_new_session=True,
-        )
-        assert self.process.stdout is not None
-        _, self.run_id, self.worker = self.process.stdout.readline().split()
-
-    def end(self) -> None:
-        """Leaves nothing of it."""
-        for kill in (os.killpg, os.kill):
-            with suppress(ProcessLookupError):
-                kill(self.process.pid, signal.SIGKILL)
-        self.process.wait(DEADLINE_S)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+    process: subprocess.Popen[str]
+    run_id: str
+    worker: psutil.Process
 
 
 @pytest.fixture
-def holders() -> Iterator[list[Holder]]:
-    """Those who hold; ended with the test."""
-    started: list[Holder] = []
-    yield started
-    for holder in started:
-        holder.end()
+def hold() -> Iterator[Callable[..., Holder]]:
+    """Starts scripts that hold all GPUs, and leaves nothing of them."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(launch_type: str, *, forks: bool = False, hogs: bool = False) -> Holder:
+        code = HOLDER.format(launch_type=launch_type, forks=forks, hogs=hogs)
+        environment = scripts.environment(PYTHONWARNINGS="ignore")
+        command = [sys.executable, "-c", code]
+        process = scripts.start(command, env=environment, start_new_session=True)
+        started.append(process)
+        _, run_id, worker = scripts.read_until(process, "holds").split()
+        return Holder(process, run_id, psutil.Process(int(worker)))
+
+    yield start
+    for process in started:
+        for kill in (os.killpg, os.kill):
+            with suppress(ProcessLookupError):
+                kill(process.pid, signal.SIGKILL)
+        process.communicate(timeout=DEADLINE_S)
 
 
 def test_gpus_that_another_process_holds_are_free_when_it_and_its_workers_are_dead(
-    holders: list[Holder],
+    hold: Callable[..., Holder],
 ) -> None:
-    holders.append(holder := Holder("local_mp"))
-    worker = psutil.Process(int(holder.worker))
+    holder = hold("local_mp")
     assert sum(held().values()) == 40_000
     with pytest.raises(lp.LaunchError) as caught:
         lp.launch(program_of(1), "test_mt")
@@ -264,7 +258,7 @@ def test_gpus_that_another_process_holds_are_free_when_it_and_its_workers_are_de
     os.kill(holder.process.pid, signal.SIGKILL)
     until(lambda: not held())
 
-    assert not runs(worker)
+    assert not runs(holder.worker)
     assert f"GPU 0–3: program 'holder', run {holder.run_id}, process {holder.process.pid}" in str(
         caught.value
     )
@@ -273,11 +267,10 @@ def test_gpus_that_another_process_holds_are_free_when_it_and_its_workers_are_de
 
 
 def test_a_launch_waits_for_the_gpus_of_a_launcher_that_was_just_killed(
-    holders: list[Holder], monkeypatch: pytest.MonkeyPatch
+    hold: Callable[..., Holder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    holders.append(holder := Holder("local_mp"))
-    worker = psutil.Process(int(holder.worker))
-    above = worker.parents()[:2]  # the forkserver and the subreaper
+    holder = hold("local_mp")
+    above = holder.worker.parents()[:2]  # the forkserver and the subreaper
     for process in above:
         process.suspend()  # until the launch has seen that the GPUs are held
     looked = ClaimRecord.launcher_is_dead.fget
@@ -294,12 +287,14 @@ def test_a_launch_waits_for_the_gpus_of_a_launcher_that_was_just_killed(
     holder.process.wait(DEADLINE_S)
 
     with lp.launch(program_of(4), "test_mt") as running:
-        assert not runs(worker)
+        assert not runs(holder.worker)
         assert gpus_of(running) == [("0", "1", "2", "3")]
 
 
-def test_children_that_a_killed_launcher_had_forked_hold_nothing(holders: list[Holder]) -> None:
-    holders.append(holder := Holder("local_mt", forks=True))
+def test_children_that_a_killed_launcher_had_forked_hold_nothing(
+    hold: Callable[..., Holder],
+) -> None:
+    holder = hold("local_mt", forks=True)
     children = [
         p for p in psutil.Process(holder.process.pid).children() if p.cmdline()[1:2] == ["-c"]
     ]
@@ -311,11 +306,10 @@ def test_children_that_a_killed_launcher_had_forked_hold_nothing(holders: list[H
 
 
 def test_gpus_stay_held_while_a_worker_runs_whose_subreaper_and_forkserver_were_killed(
-    holders: list[Holder],
+    hold: Callable[..., Holder],
 ) -> None:
-    holders.append(holder := Holder("local_mp", hogs=True))
-    worker = psutil.Process(int(holder.worker))
-    above = worker.parents()[:2]  # the forkserver and the subreaper
+    holder = hold("local_mp", hogs=True)
+    above = holder.worker.parents()[:2]  # the forkserver and the subreaper
     for process in above:
         process.suspend()  # so that neither acts when the other is killed
 
@@ -326,7 +320,7 @@ def test_gpus_stay_held_while_a_worker_runs_whose_subreaper_and_forkserver_were_
     try:
         still_held = held()
     finally:
-        worker.kill()
+        holder.worker.kill()
 
     assert sum(still_held.values()) == 40_000
     until(lambda: not held())
@@ -346,9 +340,9 @@ def test_a_program_launched_by_a_worker_gets_what_the_worker_has() -> None:
 def launch_within() -> None:
     """Launches a program of its own within the GPUs that it has."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(reversed(lp.current().gpus))
-    with lp.launch(program_of(1, 1), "test_mp") as running:
+    with lp.launch(program_of(1, 1), "test_mt") as running:
         print(f"outer {lp.current().gpus}, inner {gpus_of(running)}")
     try:
-        lp.launch(program_of(3), "test_mp")
+        lp.launch(program_of(3), "test_mt")
     except lp.DefinitionError as error:
         print(f"too much: {type(error).__name__}: {error}")

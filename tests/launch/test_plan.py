@@ -252,11 +252,3 @@ def test_what_is_shared_is_pickled_once(where: str) -> None:
     lp.plan(program, "local_mp")
 
     assert len(pickled) == 1
-
-
-def test_planning_starts_nothing() -> None:
-    threads = threading.active_count()
-
-    lp.plan(program_with(1), "local_mp")
-
-    assert threading.active_count() == threads

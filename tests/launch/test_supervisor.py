@@ -65,13 +65,6 @@ def running(
     return watcher
 
 
-def test_begin_starts_all_in_order() -> None:
-    assert supervisor(worker("a-0"), worker("b-0")).start_all() == [
-        StartWorker("a-0", 1),
-        StartWorker("b-0", 1),
-    ]
-
-
 def test_a_restart_that_a_user_asks_for_is_the_cause_and_counts_against_no_limit() -> None:
     watcher = running(worker("a-0", restart=RestartPolicy(max_restarts=1)), worker("b-0"))
 
@@ -112,10 +105,10 @@ def test_the_program_ends_when_all_with_something_to_run_have_ended() -> None:
 
 def test_a_worker_s_process_is_known_from_its_start_to_its_end() -> None:
     policy = RestartPolicy(backoff=0)
-    watcher = supervisor(worker("a-0", restart=policy))
-    watcher.start_all(7.0)
+    watcher = supervisor(worker("a-0", restart=policy), worker("b-0"))
     watched = watcher.workers["a-0"]
 
+    assert watcher.start_all(7.0) == [StartWorker("a-0", 1), StartWorker("b-0", 1)]
     assert (watched.pid, watched.started_at) == (0, 7.0)
     watcher.on(ProcessStarted("a-0", 1, 123), 8.0)
     assert watched.pid == 123
@@ -218,15 +211,6 @@ def test_groups_are_asked_in_reverse_order_each_when_the_former_has_ended() -> N
     assert watcher.is_over
 
 
-def test_a_group_that_takes_long_does_not_hold_back_the_next() -> None:
-    watcher = running(worker("a-0"), worker("b-0"))
-    watcher.stop("why", 1.0)
-
-    assert watcher.wake_at() == pytest.approx(1.2)
-    assert watcher.tick(1.1) == []
-    assert watcher.tick(1.21) == [StopWorker("a-0")]
-
-
 def test_what_stops_last_has_half_of_the_grace_period_for_itself() -> None:
     watcher = running(worker("a-0", stops_last=True), worker("b-0"), grace_s=4.0)
     watcher.stop("why", 1.0)
@@ -255,6 +239,8 @@ def test_what_stops_last_is_asked_when_all_others_have_ended_and_holds_back_none
     watcher = running(worker("a-0"), last, worker("b-1"), worker("c-0"), grace_s=4.0)
 
     assert watcher.stop("why", 1.0) == [StopWorker("c-0")]
+    assert watcher.wake_at() == pytest.approx(1.2)
+    assert watcher.tick(1.1) == []
     assert watcher.tick(1.21) == [StopWorker("b-1")]
     assert watcher.on(ended("b-1", STOPPED), 1.3) == []
     assert watcher.tick(1.5) == [StopWorker("a-0")]
@@ -290,24 +276,18 @@ def test_stop_asked_by_a_worker_stops_the_program_well_and_once() -> None:
 
 
 def test_f06_constructors_that_wait_for_each_other_are_a_failure_that_names_the_cycle() -> None:
-    watcher = supervisor(worker("a-0"), worker("b-0"), worker("c-0"))
+    watcher = supervisor(*(worker(name) for name in ("a-0", "b-0", "c-0", "slow-0")))
     watcher.start_all()
     watcher.on(Waiting("a-0", "b-0"), 1.0)
+    watcher.on(Waiting("b-0", "slow-0"), 1.0)
+    watcher.on(ready("slow-0"), 1.0)
     watcher.on(Waiting("b-0", "c-0"), 1.0)
+    assert watcher.on(Waiting("slow-0", "a-0"), 1.1) == []  # it is ready: nothing waits for it
 
     watcher.on(Waiting("c-0", "a-0"), 1.1)
 
     assert watcher.failures[0].phase == "init"
     assert "c-0 → a-0 → b-0 → c-0" in watcher.failures[0].cause
-
-
-def test_waiting_for_a_slow_constructor_is_no_cycle() -> None:
-    watcher = supervisor(worker("a-0"), worker("b-0"))
-    watcher.start_all()
-    watcher.on(Waiting("a-0", "b-0"), 1.0)
-    watcher.on(ready("b-0"), 1.1)
-
-    assert watcher.on(Waiting("b-0", "a-0"), 1.2) == []
 
 
 def test_the_first_cause_is_the_one_that_blames_no_worker_that_failed() -> None:
