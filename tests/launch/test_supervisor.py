@@ -117,13 +117,6 @@ def test_a_worker_s_process_is_known_from_its_start_to_its_end() -> None:
     assert (watched.pid, watched.started_at, watched.attempt) == (0, 9.0, 2)
 
 
-def test_servers_alone_keep_running() -> None:
-    watcher = running(worker("server-0"), worker("server-1"), serving=("server-0", "server-1"))
-
-    assert watcher.on(ended("server-0", STOPPED), 1.0) == []
-    assert not watcher.is_stopping
-
-
 def test_sound_04_who_waits_for_a_program_that_will_never_end_is_told_so_once() -> None:
     watcher = supervisor(worker("a-0"), worker("b-0"))
     watcher.start_all()
@@ -179,12 +172,6 @@ def test_a_worker_that_is_done_and_only_serves_does_not_keep_the_program_alive()
 
     assert watcher.on(Done("a-0", 1), 1.0) == []
     assert watcher.on(ended("b-0"), 2.0) == [StopWorker("a-0")]
-
-
-def test_the_program_ends_when_the_main_groups_have_ended() -> None:
-    watcher = running(worker("loop-0"), worker("main-0", main=True))
-
-    assert watcher.on(ended("main-0"), 1.0) == [StopWorker("loop-0")]
 
 
 def test_a_failure_is_told_to_all_and_stops_the_program() -> None:
