@@ -33,40 +33,27 @@ def numbers(devices: list[Device]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("variable", "ids"),
+    ("devices", "variable", "ids"),
     [
-        (None, ["0", "1", "2"]),
-        ("", []),
-        ("1", ["1"]),
-        ("2,0", ["2", "0"]),
-        (" 2 , 0 ", ["2", "0"]),
-        ("GPU-ab22", ["1"]),
-        ("GPU-ab,GPU-c", ["1", "2"]),
-        ("-1", []),
-        ("0,-1,1", ["0"]),
-        ("NoDevFiles", []),
+        (WHOLE, None, ["0", "1", "2"]),
+        (WHOLE, "", []),
+        (WHOLE, " 2 , 0 ", ["2", "0"]),
+        (WHOLE, "GPU-ab22", ["1"]),
+        (WHOLE, "GPU-ab,GPU-c", ["1", "2"]),
+        (WHOLE, "-1", []),
+        (WHOLE, "0,-1,1", ["0"]),
+        (WHOLE, "NoDevFiles", []),
+        (PARTS, None, ["MIG-1111", "MIG-1222", "1"]),
+        (PARTS, "MIG-1222", ["MIG-1222"]),
+        (PARTS, "MIG-11,1", ["MIG-1111", "1"]),
+        (PARTS, "0", ["MIG-1111", "MIG-1222"]),
+        (PARTS, "GPU-dd", ["MIG-1111", "MIG-1222"]),
     ],
 )
-def test_devices_are_named_by_number_or_uuid_or_the_beginning_of_one(
-    variable: str | None, ids: list[str]
+def test_devices_are_named_by_number_or_uuid_or_its_beginning_and_parts_also_by_their_gpu(
+    devices: list[Device], variable: str | None, ids: list[str]
 ) -> None:
-    assert numbers(visible(WHOLE, variable)) == ids
-
-
-@pytest.mark.parametrize(
-    ("variable", "ids"),
-    [
-        (None, ["MIG-1111", "MIG-1222", "1"]),
-        ("MIG-1222", ["MIG-1222"]),
-        ("MIG-11,1", ["MIG-1111", "1"]),
-        ("0", ["MIG-1111", "MIG-1222"]),
-        ("GPU-dd", ["MIG-1111", "MIG-1222"]),
-    ],
-)
-def test_parts_are_named_by_their_uuid_or_by_the_gpu_they_are_of(
-    variable: str | None, ids: list[str]
-) -> None:
-    assert numbers(visible(PARTS, variable)) == ids
+    assert numbers(visible(devices, variable)) == ids
 
 
 @pytest.mark.parametrize(

@@ -165,18 +165,6 @@ except lp.ProgramFailed as failure:
     assert "caught bad-0 run" in done.stdout
 
 
-def test_an_exception_in_the_script_stops_the_program(run: Run) -> None:
-    body = """
-lp.launch(program_of(("loop", lp.PyClassNode(nodes.Loop))))
-raise KeyError("the script itself")
-"""
-
-    done = run(body, "local_mt")
-
-    assert done.returncode == 1
-    assert "KeyError: 'the script itself'" in done.stderr
-
-
 @pytest.mark.parametrize("closed", ["1>&-", "2>&-", "2>&1 | head -c 1"])
 def test_a_failure_is_the_exit_code_also_when_the_report_cannot_be_read(
     run: Run, closed: str
@@ -513,21 +501,22 @@ signal.raise_signal(signal.Signals[sys.argv[2]])
     assert process.returncode == (130 if first is signal.SIGINT else 143), seen + rest
 
 
-def test_a_ctrl_c_after_the_script_raised_forces_only_programs_that_were_asked(
+def test_an_exception_in_the_script_asks_programs_to_stop_and_a_ctrl_c_then_forces_those_that_were(
     start: Start,
 ) -> None:
     body = """
 launched(Stubborn, "first")
 launched(Saves, "second")
-raise ValueError
+raise KeyError("the script itself")
 """
     process = start(body, "local_mt", PATIENT)
-    read_until(process, "asked")
+    seen = read_until(process, "asked")
 
     process.send_signal(signal.SIGINT)
     rest, _ = process.communicate(timeout=30)
 
     assert process.returncode == 130, rest
+    assert "KeyError: 'the script itself'" in seen + rest
     assert "first-0 did not stop when asked" in rest
     assert "saved" in rest
     assert "second-0 did not stop" not in rest
