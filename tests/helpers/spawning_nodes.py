@@ -8,8 +8,6 @@ import subprocess
 import sys
 from typing import Any
 
-import launchpad as lp
-
 CHILD = """
 import pickle, sys
 client = pickle.load(sys.stdin.buffer)
@@ -47,4 +45,3 @@ class Spawner:
             child.start()
             child.join()
             assert child.exitcode == 0
-        lp.stop()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import psutil
 import pytest
@@ -50,19 +48,3 @@ time.sleep(1000)
         launcher.kill()
 
         until(lambda: not runs(subreaper) and not runs(forkserver))
-
-
-def test_what_it_prints_before_it_has_a_log_is_in_the_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\necho this Python is broken >&2\nexit 3\n")
-    python.chmod(0o700)
-    monkeypatch.setattr(sys, "executable", str(python))
-
-    with pytest.raises(lp.ProgramFailed, match="exited with code 3") as caught:
-        lp.testing.run(program_of(), 20, "test_mp")
-
-    assert caught.value.outcome.last_lines == ("this Python is broken",)
-    assert caught.value.outcome.log_path is not None
-    assert os.path.basename(caught.value.outcome.log_path) == "forkserver.log"

@@ -60,9 +60,9 @@ def is_possible(
     return False
 
 
-@settings(max_examples=600)
+@settings(max_examples=400)
 @given(hosts, programs, shares_of_others)
-def test_it_refuses_exactly_when_there_is_no_way(
+def test_each_gets_what_it_asked_for_and_is_free_and_all_are_refused_exactly_when_that_is_impossible(
     devices: list[Device], asked: list[GpuRequest], shares: list[int]
 ) -> None:
     taken = taken_of(devices, shares)
@@ -71,17 +71,7 @@ def test_it_refuses_exactly_when_there_is_no_way(
     found = allocate(devices, asked, taken)
 
     assert (found is not None) == is_possible(devices, asked, free)
-
-
-@settings(max_examples=300)
-@given(hosts, programs, shares_of_others)
-def test_no_worker_gets_what_is_another_s_or_not_of_the_kind_asked_for(
-    devices: list[Device], asked: list[GpuRequest], shares: list[int]
-) -> None:
-    taken = taken_of(devices, shares)
-
-    found = allocate(devices, asked, taken)
-
+    assert allocate(list(devices), list(asked), taken) == found
     used = dict(taken)
     for request in asked if found is not None else ():
         assert found is not None
@@ -93,18 +83,31 @@ def test_no_worker_gets_what_is_another_s_or_not_of_the_kind_asked_for(
     assert all(units <= UNIT for units in used.values())
 
 
-@settings(max_examples=200)
-@given(hosts, programs)
-def test_the_same_question_has_the_same_answer(
-    devices: list[Device], asked: list[GpuRequest]
+PART = "MIG 1g.5gb"
+
+
+@pytest.mark.parametrize(
+    ("names", "gpus", "given"),
+    [
+        (["A100"] * 4, (0.5, 1, 2, 0.5), [[3], [0], [1, 2], [3]]),
+        (["A100"], (1 / 3,) * 3, [[0]] * 3),
+        (["A100"], (1 / 6,) * 6, [[0]] * 6),
+        (["A100"], (0.1,) * 10, [[0]] * 10),
+        ([PART] * 2, (2,), None),
+        ([PART] * 2, (1, 1), [[0], [1]]),
+    ],
+    ids=["whole ones first", "thirds", "sixths", "tenths", "parts", "two parts"],
+)
+def test_whole_ones_come_in_plan_order_and_shares_behind_them_up_to_a_whole_one(
+    names: list[str], gpus: tuple[float, ...], given: list[list[int]] | None
 ) -> None:
-    assert allocate(devices, asked) == allocate(list(devices), list(asked))
+    devices = [a_device(i, name) for i, name in enumerate(names)]
+
+    assert given_to(devices, *gpus) == given
 
 
-def test_whole_ones_come_in_plan_order_and_shares_behind_them() -> None:
-    devices = [a_device(i) for i in range(4)]
-
-    assert given_to(devices, 0.5, 1, 2, 0.5) == [[3], [0], [1, 2], [3]]
+def test_shares_that_a_first_fit_would_strand_are_placed() -> None:
+    assert given_to([a_device(0), a_device(1)], 0.4, 0.4, 0.3, 0.3, 0.3, 0.3) is not None
 
 
 def test_a_gpu_of_which_others_have_a_share_is_taken_before_an_empty_one() -> None:
@@ -134,12 +137,6 @@ def test_gpus_of_one_name_are_preferred_to_a_mixture() -> None:
     assert found["w-0"] == (devices[1], devices[2])
 
 
-def test_thirds_and_sixths_add_up_to_one() -> None:
-    assert given_to([a_device(0)], *[1 / 3] * 3) == [[0]] * 3
-    assert given_to([a_device(0)], *[1 / 6] * 6) == [[0]] * 6
-    assert given_to([a_device(0)], *[0.1] * 10) == [[0]] * 10
-
-
 @pytest.mark.parametrize(("share", "fits"), [(0.001, 8000), (0.07, 112), (0.3, 24)])
 def test_thousands_of_shares_are_placed_or_refused_without_trying_everything(
     share: float, fits: int
@@ -148,19 +145,6 @@ def test_thousands_of_shares_are_placed_or_refused_without_trying_everything(
 
     assert allocate(devices, requests(*[share] * fits)) is not None
     assert allocate(devices, requests(*[share] * (fits + 1))) is None
-
-
-def test_shares_that_a_first_fit_would_strand_are_placed() -> None:
-    devices = [a_device(0), a_device(1)]
-
-    assert given_to(devices, 0.4, 0.4, 0.3, 0.3, 0.3, 0.3) is not None
-
-
-def test_two_parts_of_a_gpu_are_not_given_to_one_worker() -> None:
-    parts = [a_device(i, "MIG 1g.5gb") for i in range(2)]
-
-    assert allocate(parts, requests(2)) is None
-    assert allocate(parts, requests(1, 1)) is not None
 
 
 def test_numbers_in_a_row_are_listed_in_short() -> None:

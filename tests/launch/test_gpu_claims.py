@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import stat
 import subprocess
 import sys
 import threading
-import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pytest
@@ -25,9 +24,9 @@ from launchpad.launch.rundir.claims import ClaimRecord
 from launchpad.launch.rundir.directory import RunDirectory
 from tests import nodes
 from tests.helpers import scripts
+from tests.waiting import runs, until
 
 DEADLINE_S = 30
-both = pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
 
 
 @pytest.fixture(autouse=True)
@@ -69,43 +68,30 @@ def held() -> dict[str, int]:
 # --- programs of one process -----------------------------------------------------------------------
 
 
-@both
-def test_two_programs_at_once_get_different_gpus(launch_type: str) -> None:
+def test_programs_at_once_get_different_gpus_and_shares_of_one_up_to_a_whole_one() -> None:
     with (
-        lp.launch(program_of(1, 1), launch_type) as first,
-        lp.launch(program_of(2), launch_type) as second,
+        lp.launch(program_of(1, 0.5, name="holder"), "test_mt") as first,
+        lp.launch(program_of(0.5, 0.25), "test_mt") as second,
+        lp.launch(program_of(1), "test_mt") as third,
     ):
         assert gpus_of(first) == [("0",), ("1",)]
-        assert gpus_of(second) == [("2", "3")]
-
-
-@both
-def test_a_plan_counts_on_all_gpus_although_others_hold_some(launch_type: str) -> None:
-    with lp.launch(program_of(4), launch_type):
-        plan = lp.plan(program_of(4), launch_type)
-
-    assert plan.workers[0].gpus == ("0", "1", "2", "3")
-
-
-@both
-def test_what_another_program_holds_is_refused_with_its_name_run_and_process(
-    launch_type: str,
-) -> None:
-    with lp.launch(program_of(1, 0.5, name="holder"), launch_type) as holder:
+        assert gpus_of(second) == [("1",), ("2",)]
+        assert gpus_of(third) == [("3",)]
+        assert lp.plan(program_of(4), "test_mt").workers[0].gpus == ("0", "1", "2", "3")
         with pytest.raises(
-            lp.LaunchError, match=r"w0 1×4 GPUs = 4; this host has as many"
+            lp.LaunchError, match="w0 1×4 GPUs = 4; this host has as many"
         ) as caught:
-            lp.launch(program_of(4, name="late"), launch_type)
-        states = [row.state for row in holder.status()]
+            lp.launch(program_of(4, name="late"), "test_mt")
+        states = [row.state for row in first.status()]
 
     assert "GPU 0, 0.5 of GPU 1: program 'holder'" in str(caught.value)
-    assert f"run {holder.run_id}, process {os.getpid()}" in str(caught.value)
+    assert f"run {first.run_id}, process {os.getpid()}" in str(caught.value)
     assert "failed" not in states
 
 
-@both
+@pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
 def test_a_program_that_has_ended_holds_nothing(launch_type: str, four_gpus: Path) -> None:
-    for _ in range(3):
+    for _ in range(2):
         with lp.launch(program_of(4), launch_type) as running:
             assert sum(held().values()) == 40_000
             assert gpus_of(running) == [("0", "1", "2", "3")]
@@ -114,42 +100,24 @@ def test_a_program_that_has_ended_holds_nothing(launch_type: str, four_gpus: Pat
     assert [path.name for path in four_gpus.iterdir()] == ["mutex"]
 
 
-@both
-def test_a_launch_that_fails_holds_nothing(
-    launch_type: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_launch_that_fails_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise OSError("no space left on the device")
 
     monkeypatch.setattr(RunDirectory, "make_runtime", fails)
     with pytest.raises(lp.LaunchError, match="no space left"):
-        lp.launch(program_of(1), launch_type)
+        lp.launch(program_of(1), "test_mp")
 
     assert held() == {}
 
 
-@both
-def test_shares_of_two_programs_are_of_one_gpu_up_to_a_whole_one(launch_type: str) -> None:
-    with (
-        lp.launch(program_of(0.5), launch_type) as first,
-        lp.launch(program_of(0.5, 0.25), launch_type) as second,
-    ):
-        assert gpus_of(first) == [("0",)]
-        assert gpus_of(second) == [("0",), ("1",)]
-        with lp.launch(program_of(2), launch_type) as third:
-            assert gpus_of(third) == [("2", "3")]
-
-
-@both
-def test_who_asks_for_no_gpu_claims_none(
-    launch_type: str, four_gpus: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_asks_for_no_gpu_claims_none(four_gpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def looked_at() -> None:
         raise AssertionError("GPUs were looked for")
 
     monkeypatch.setattr(inventory, "installed", looked_at)
 
-    with lp.launch(program_of(0), launch_type) as running:
+    with lp.launch(program_of(0), "test_mt") as running:
         assert gpus_of(running) == [()]
         assert not four_gpus.exists()
 
@@ -186,9 +154,7 @@ def test_many_launches_at_once_never_get_the_same_gpu() -> None:
     threads = [threading.Thread(target=one) for _ in range(6)]
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + DEADLINE_S
-    while len(taken) + len(refused) < 6 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: len(taken) + len(refused) == 6, DEADLINE_S)
     leave.set()
     for thread in threads:
         thread.join(DEADLINE_S)
@@ -197,19 +163,15 @@ def test_many_launches_at_once_never_get_the_same_gpu() -> None:
     assert len(refused) == 2
 
 
-def test_a_directory_for_claims_that_others_may_enter_is_refused(four_gpus: Path) -> None:
-    four_gpus.mkdir()
+def test_the_directory_for_claims_is_closed_to_others_or_refused(four_gpus: Path) -> None:
+    with lp.launch(program_of(1), "test_mt"):
+        modes = {path: stat.S_IMODE(path.stat().st_mode) for path in four_gpus.iterdir()}
+        mode = stat.S_IMODE(four_gpus.stat().st_mode)
     four_gpus.chmod(0o755)
-
     with pytest.raises(lp.LaunchError, match="yours alone"):
         lp.launch(program_of(1), "test_mt")
 
-
-def test_the_directory_for_claims_is_closed_to_others(four_gpus: Path) -> None:
-    with lp.launch(program_of(1), "test_mt"):
-        modes = {path: stat.S_IMODE(path.stat().st_mode) for path in four_gpus.iterdir()}
-
-    assert stat.S_IMODE(four_gpus.stat().st_mode) == 0o700
+    assert mode == 0o700
     assert set(modes.values()) == {0o600}
 
 
@@ -255,67 +217,60 @@ time.sleep(1000)
 """
 
 
-class Holder:
+class Holder(NamedTuple):
     """A script that holds all GPUs."""
 
-    def __init__(self, launch_type: str, forks: bool = False, hogs: bool = False) -> None:
-        code = HOLDER.format(launch_type=launch_type, forks=forks, hogs=hogs)
-        environment = scripts.environment(PYTHONWARNINGS="ignore")
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-            start_new_session=True,
-        )
-        assert self.process.stdout is not None
-        _, self.run_id, self.worker = self.process.stdout.readline().split()
-
-    def end(self) -> None:
-        """Leaves nothing of it."""
-        for kill in (os.killpg, os.kill):
-            with suppress(ProcessLookupError):
-                kill(self.process.pid, signal.SIGKILL)
-        self.process.wait(DEADLINE_S)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+    process: subprocess.Popen[str]
+    run_id: str
+    worker: psutil.Process
 
 
 @pytest.fixture
-def holders() -> Iterator[list[Holder]]:
-    """Those who hold; ended with the test."""
-    started: list[Holder] = []
-    yield started
-    for holder in started:
-        holder.end()
+def hold() -> Iterator[Callable[..., Holder]]:
+    """Starts scripts that hold all GPUs, and leaves nothing of them."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(launch_type: str, *, forks: bool = False, hogs: bool = False) -> Holder:
+        code = HOLDER.format(launch_type=launch_type, forks=forks, hogs=hogs)
+        environment = scripts.environment(PYTHONWARNINGS="ignore")
+        command = [sys.executable, "-c", code]
+        process = scripts.start(command, env=environment, start_new_session=True)
+        started.append(process)
+        _, run_id, worker = scripts.read_until(process, "holds").split()
+        return Holder(process, run_id, psutil.Process(int(worker)))
+
+    yield start
+    for process in started:
+        for kill in (os.killpg, os.kill):
+            with suppress(ProcessLookupError):
+                kill(process.pid, signal.SIGKILL)
+        process.communicate(timeout=DEADLINE_S)
 
 
-def wait_until_free() -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while held() and time.monotonic() < deadline:
-        time.sleep(0.002)
-    assert held() == {}
-
-
-def test_a_launcher_that_is_killed_frees_its_gpus_and_not_before_its_workers_are_dead(
-    holders: list[Holder],
+def test_gpus_that_another_process_holds_are_free_when_it_and_its_workers_are_dead(
+    hold: Callable[..., Holder],
 ) -> None:
-    holders.append(holder := Holder("local_mp"))
+    holder = hold("local_mp")
     assert sum(held().values()) == 40_000
+    with pytest.raises(lp.LaunchError) as caught:
+        lp.launch(program_of(1), "test_mt")
 
     os.kill(holder.process.pid, signal.SIGKILL)
-    wait_until_free()
+    until(lambda: not held())
 
-    assert not _runs(int(holder.worker))
-    with lp.launch(program_of(4), "test_mp") as running:
+    assert not runs(holder.worker)
+    assert f"GPU 0–3: program 'holder', run {holder.run_id}, process {holder.process.pid}" in str(
+        caught.value
+    )
+    with lp.launch(program_of(4), "test_mt") as running:
         assert gpus_of(running) == [("0", "1", "2", "3")]
 
 
 def test_a_launch_waits_for_the_gpus_of_a_launcher_that_was_just_killed(
-    holders: list[Holder], monkeypatch: pytest.MonkeyPatch
+    hold: Callable[..., Holder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    holders.append(holder := Holder("local_mp"))
-    above = psutil.Process(int(holder.worker)).parents()[:2]  # the forkserver and the subreaper
+    holder = hold("local_mp")
+    above = holder.worker.parents()[:2]  # the forkserver and the subreaper
     for process in above:
         process.suspend()  # until the launch has seen that the GPUs are held
     looked = ClaimRecord.launcher_is_dead.fget
@@ -331,32 +286,30 @@ def test_a_launch_waits_for_the_gpus_of_a_launcher_that_was_just_killed(
     holder.process.kill()
     holder.process.wait(DEADLINE_S)
 
-    with lp.launch(program_of(4), "test_mp") as running:
-        assert not _runs(int(holder.worker))
+    with lp.launch(program_of(4), "test_mt") as running:
+        assert not runs(holder.worker)
         assert gpus_of(running) == [("0", "1", "2", "3")]
 
 
-@pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
 def test_children_that_a_killed_launcher_had_forked_hold_nothing(
-    holders: list[Holder], launch_type: str
+    hold: Callable[..., Holder],
 ) -> None:
-    holders.append(holder := Holder(launch_type, forks=True))
+    holder = hold("local_mt", forks=True)
     children = [
         p for p in psutil.Process(holder.process.pid).children() if p.cmdline()[1:2] == ["-c"]
     ]
 
     os.kill(holder.process.pid, signal.SIGKILL)
-    wait_until_free()
+    until(lambda: not held())
 
     assert any(child.is_running() for child in children)
 
 
 def test_gpus_stay_held_while_a_worker_runs_whose_subreaper_and_forkserver_were_killed(
-    holders: list[Holder],
+    hold: Callable[..., Holder],
 ) -> None:
-    holders.append(holder := Holder("local_mp", hogs=True))
-    worker = psutil.Process(int(holder.worker))
-    above = worker.parents()[:2]  # the forkserver and the subreaper
+    holder = hold("local_mp", hogs=True)
+    above = holder.worker.parents()[:2]  # the forkserver and the subreaper
     for process in above:
         process.suspend()  # so that neither acts when the other is killed
 
@@ -367,21 +320,10 @@ def test_gpus_stay_held_while_a_worker_runs_whose_subreaper_and_forkserver_were_
     try:
         still_held = held()
     finally:
-        worker.kill()
+        holder.worker.kill()
 
     assert sum(still_held.values()) == 40_000
-    wait_until_free()
-
-
-def test_another_process_that_finds_them_held_says_by_whom(holders: list[Holder]) -> None:
-    holders.append(holder := Holder("local_mp"))
-
-    with pytest.raises(lp.LaunchError, match=re.escape(holder.run_id)) as caught:
-        lp.launch(program_of(1), "test_mp")
-
-    assert f"GPU 0–3: program 'holder', run {holder.run_id}, process {holder.process.pid}" in str(
-        caught.value
-    )
+    until(lambda: not held())
 
 
 def test_a_program_launched_by_a_worker_gets_what_the_worker_has() -> None:
@@ -398,16 +340,9 @@ def test_a_program_launched_by_a_worker_gets_what_the_worker_has() -> None:
 def launch_within() -> None:
     """Launches a program of its own within the GPUs that it has."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(reversed(lp.current().gpus))
-    with lp.launch(program_of(1, 1), "test_mp") as running:
+    with lp.launch(program_of(1, 1), "test_mt") as running:
         print(f"outer {lp.current().gpus}, inner {gpus_of(running)}")
     try:
-        lp.launch(program_of(3), "test_mp")
+        lp.launch(program_of(3), "test_mt")
     except lp.DefinitionError as error:
         print(f"too much: {type(error).__name__}: {error}")
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import launchpad as lp
+from launchpad.launch.backends import local_host
 from launchpad.launch.backends.processes.worker_process import environment
 from launchpad.launch.worker import error_report
 from launchpad.outcome import Outcome
@@ -26,7 +27,6 @@ from tests.waiting import until
 DEADLINE_S = 30
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 HINTS = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"]
-local = pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
 CPUS = len(os.sched_getaffinity(0))
 
 
@@ -50,154 +50,131 @@ def program_of(**groups: Any) -> lp.Program:
     return program
 
 
-def gpus_in(plan: lp.LaunchPlan) -> dict[str, tuple[str, ...]]:
-    return {worker.name: worker.gpus for worker in plan.workers}
-
-
 # --- what is refused -------------------------------------------------------------------------------
 
 
-@local
-def test_f11_more_gpus_than_there_are_is_an_error_with_the_arithmetic(launch_type: str) -> None:
-    program = program_of(learner=(2, lp.Resources(gpus=4)), actor=(8, lp.Resources(gpus=0.25)))
-
-    for refused in (lp.plan, lp.launch):
-        with pytest.raises(lp.DefinitionError) as caught:
-            refused(program, launch_type)
-
-        assert (
-            "learner 2×4 GPUs + actor 8×0.25 GPU = 10, this host has 8: GPU 0–7. Give fewer"
-            in str(caught.value)
-        )
+ONE = lp.Resources(gpus=1)
+CPUS_IN_WORDS = f"server 2×{CPUS} CPU{'s' * (CPUS > 1)} + small 1×0.5 CPU = {2 * CPUS + 0.5:g}"
 
 
-@local
-def test_f11_gpus_of_the_wrong_kind_are_told_by_their_names(
-    launch_type: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LP_FAKE_GPUS", "A100:4,H100:2")
-    program = program_of(learner=lp.Resources(gpus=3, accelerator="h100"))
-
-    with pytest.raises(lp.DefinitionError) as caught:
-        lp.plan(program, launch_type)
-
-    assert (
-        "learner 1×3 GPUs h100 = 3, this host has 6: 4 A100 (GPU 0–3), 2 H100 (GPU 4, 5). They cannot"
-        in str(caught.value)
-    )
-
-
-@local
-def test_f11_gpus_that_are_enough_but_cannot_be_placed_are_refused_with_the_reason(
-    launch_type: str,
-) -> None:
-    program = program_of(learner=lp.Resources(gpus=7), actor=(2, lp.Resources(gpus=0.6)))
-    fits = program_of(learner=lp.Resources(gpus=7), actor=(2, lp.Resources(gpus=0.5)))
-    tight = program_of(learner=lp.Resources(gpus=6), actor=(3, lp.Resources(gpus=0.6)))
-
-    with pytest.raises(lp.DefinitionError, match=r"= 8\.2, this host has 8"):
-        lp.plan(program, launch_type)
-    with pytest.raises(
-        lp.DefinitionError, match=r"= 7\.8, .* cannot be placed: whole GPUs are not"
-    ):
-        lp.plan(tight, launch_type)
-    assert len(gpus_in(lp.plan(fits, launch_type))) == 3
-
-
-@local
-def test_f11_gpus_that_an_inherited_variable_hides_are_not_counted(
-    launch_type: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(VISIBLE, "6,GPU-fake-2")
-
-    plan = lp.plan(program_of(learner=(2, lp.Resources(gpus=1))), launch_type)
-    with pytest.raises(lp.DefinitionError) as caught:
-        lp.plan(program_of(learner=lp.Resources(gpus=3)), launch_type)
-
-    assert gpus_in(plan) == {"learner-0": ("6",), "learner-1": ("2",)}
-    assert "this host has 2 by CUDA_VISIBLE_DEVICES='6,GPU-fake-2', of 8: GPU 6, 2" in str(
-        caught.value
-    )
-
-
-@local
 @pytest.mark.parametrize(
-    ("installed", "variable", "words"),
-    [("0", None, "this host has none"), ("8", "", "CUDA_VISIBLE_DEVICES='' hides all 8")],
+    ("installed", "variable", "groups", "why"),
+    [
+        (
+            "8",
+            None,
+            {"learner": (2, lp.Resources(gpus=4)), "actor": (8, lp.Resources(gpus=0.25))},
+            "learner 2×4 GPUs + actor 8×0.25 GPU = 10, this host has 8: GPU 0–7. Give fewer",
+        ),
+        (
+            "A100:4,H100:2",
+            None,
+            {"learner": lp.Resources(gpus=3, accelerator="h100")},
+            "learner 1×3 GPUs h100 = 3, this host has 6: 4 A100 (GPU 0–3), 2 H100 (GPU 4, 5). They",
+        ),
+        (
+            "8",
+            None,
+            {"learner": lp.Resources(gpus=6), "actor": (3, lp.Resources(gpus=0.6))},
+            "= 7.8, this host has 8: GPU 0–7. They cannot be placed: whole GPUs are not",
+        ),
+        (
+            "8",
+            "6,GPU-fake-2",
+            {"learner": (3, ONE)},
+            "this host has 2 by CUDA_VISIBLE_DEVICES='6,GPU-fake-2', of 8: GPU 6, 2",
+        ),
+        ("0", None, {"learner": ONE}, "this host has none"),
+        ("8", "", {"learner": ONE}, "CUDA_VISIBLE_DEVICES='' hides all 8"),
+        (
+            "8",
+            None,
+            {"server": (2, lp.Resources(cpus=CPUS)), "small": lp.Resources(cpus=0.5)},
+            f"{CPUS_IN_WORDS}, this host has {CPUS} for us",
+        ),
+        (
+            "8",
+            None,
+            {"server": (3, lp.Resources(memory="1PiB"))},
+            "server 3×1 PiB = 3 PiB, this host has ",
+        ),
+        (
+            "8",
+            None,
+            {"learner": lp.Resources(gpus=1, env={VISIBLE: "3"})},
+            "'3' by program.group('learner', resources=…), and 'the GPUs it gets' by Resources(gpus=1)",
+        ),
+    ],
 )
-def test_f11_a_host_without_gpus_says_so(
-    launch_type: str,
+def test_f10_f11_more_than_this_host_has_is_refused_with_the_arithmetic(
     installed: str,
     variable: str | None,
-    words: str,
+    groups: dict[str, Any],
+    why: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LP_FAKE_GPUS", installed)
     if variable is not None:
         monkeypatch.setenv(VISIBLE, variable)
 
-    with pytest.raises(lp.DefinitionError, match=words):
-        lp.plan(program_of(learner=lp.Resources(gpus=1)), launch_type)
-
-
-@local
-def test_f11_more_cpus_than_there_are_is_an_error_with_the_arithmetic(launch_type: str) -> None:
-    program = program_of(
-        server=(2, lp.Resources(cpus=CPUS)), small=lp.Resources(cpus=0.5), any=lp.Resources()
-    )
-
     with pytest.raises(lp.DefinitionError) as caught:
-        lp.plan(program, launch_type)
+        lp.launch(program_of(**groups), "local_mp")
 
-    cpus = f"server 2×{CPUS} CPU{'s' * (CPUS > 1)} + small 1×0.5 CPU = {2 * CPUS + 0.5:g}"
-    assert f"{cpus}, this host has {CPUS} for us" in str(caught.value)
+    assert why in str(caught.value)
 
 
-@local
-def test_tenths_of_a_cpu_add_up_to_what_there_is(launch_type: str) -> None:
+def test_gpus_that_are_just_enough_are_given_out_also_where_a_variable_hides_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fits = program_of(learner=lp.Resources(gpus=7), actor=(2, lp.Resources(gpus=0.5)))
+    assert [len(worker.gpus) for worker in lp.plan(fits, "local_mp").workers] == [7, 1, 1]
+
+    monkeypatch.setenv(VISIBLE, "6,GPU-fake-2")
+    plan = lp.plan(program_of(learner=(2, ONE)), "local_mp")
+
+    assert [worker.gpus for worker in plan.workers] == [("6",), ("2",)]
+
+
+def test_tenths_of_a_cpu_add_up_to_what_there_is() -> None:
     program = program_of(w=(10 * CPUS, lp.Resources(cpus=0.1)))
 
-    assert len(lp.plan(program, launch_type).workers) == 10 * CPUS
-
-
-@local
-def test_f11_more_memory_than_there_is_is_an_error_with_the_arithmetic(launch_type: str) -> None:
-    with pytest.raises(lp.DefinitionError, match=r"server 3×1 PiB = 3 PiB, this host has .* GiB"):
-        lp.plan(program_of(server=(3, lp.Resources(memory="1PiB"))), launch_type)
-
-
-@local
-def test_f10_visible_devices_of_the_user_s_own_are_an_error_where_gpus_are_asked_for(
-    launch_type: str,
-) -> None:
-    resources = lp.Resources(gpus=1, env={VISIBLE: "3"})
-
-    with pytest.raises(lp.DefinitionError, match="set by two sources") as caught:
-        lp.plan(program_of(learner=resources), launch_type)
-
-    assert "'3' by program.group('learner', resources=…)" in str(caught.value)
-    assert "Resources(gpus=1)" in str(caught.value)
+    assert len(lp.plan(program, "local_mp").workers) == 10 * CPUS
 
 
 # --- what a worker gets ----------------------------------------------------------------------------
 
 
-def environment_of(running: lp.Running, label: str, name: str = VISIBLE) -> str | None:
-    value: str | None = running.client(label).environment(name)
-    return value
-
-
-def test_f11_a_worker_sees_its_own_gpus_and_one_that_asks_for_none_sees_none() -> None:
+def test_f11_a_worker_sees_its_own_gpus_or_none_or_what_it_is_told_and_plan_and_status_show_them() -> (
+    None
+):
     program = program_of(
-        learner=lp.Resources(gpus=2), actor=lp.Resources(gpus=0.5), server=lp.Resources()
+        learner=lp.Resources(gpus=3),
+        actor=lp.Resources(gpus=0.5),
+        with_another_interpreter=lp.Resources(gpus=1, python=sys.executable),
+        server=lp.Resources(),
+        with_a_variable=lp.Resources(env={"LANG": "C"}),
+        told=lp.Resources(env={VISIBLE: "5"}),
     )
 
+    plan = lp.plan(program, "test_mp")
     with lp.launch(program, "test_mp") as running:
-        seen = {label: environment_of(running, label) for label in running.plan.groups}
-        order = environment_of(running, "learner", "CUDA_DEVICE_ORDER")
+        clients = {label: running.client(label) for label in running.plan.groups}
+        seen = {label: client.environment(VISIBLE) for label, client in clients.items()}
+        order = clients["learner"].environment("CUDA_DEVICE_ORDER")
+        rows = [row.gpus for row in running.status()]
 
-    assert seen == {"learner": "0,1", "actor": "2", "server": ""}
+    assert seen == {
+        "learner": "0,1,2",
+        "actor": "4",
+        "with_another_interpreter": "3",
+        "server": "",
+        "with_a_variable": "",
+        "told": "5",
+    }
     assert order == "PCI_BUS_ID"
+    assert rows == [("0", "1", "2"), ("4",), ("3",), (), (), ()]
+    assert "3 GPUs (GPU 0–2)" in str(plan)
+    assert plan.to_dict()["workers"][0]["gpus"] == ["0", "1", "2"]
 
 
 def test_gpus_are_visible_before_the_user_s_code_is_imported(tmp_path: Path) -> None:
@@ -219,23 +196,6 @@ def test_gpus_are_visible_before_the_user_s_code_is_imported(tmp_path: Path) -> 
     assert running.logs("w") == "at import: 0\n"
 
 
-def test_visible_devices_of_the_user_s_own_are_left_alone_where_no_gpus_are_asked_for() -> None:
-    program = program_of(w=lp.Resources(env={VISIBLE: "5"}))
-
-    with lp.launch(program, "test_mp") as running:
-        assert environment_of(running, "w") == "5"
-
-
-def test_a_worker_with_an_interpreter_of_its_own_sees_its_gpus() -> None:
-    program = program_of(
-        w=lp.Resources(gpus=1, python=sys.executable), other=lp.Resources(env={"LANG": "C"})
-    )
-
-    with lp.launch(program, "test_mp") as running:
-        assert environment_of(running, "w") == "0"
-        assert environment_of(running, "other") == ""
-
-
 def test_a_worker_that_is_restarted_has_the_same_gpus() -> None:
     program = lp.Program("p")
     with program.group("first", resources=lp.Resources(gpus=1)):
@@ -248,7 +208,7 @@ def test_a_worker_that_is_restarted_has_the_same_gpus() -> None:
         with pytest.raises(lp.courier.CourierError):
             client.kill_self(signal.SIGKILL)
         attempt = client.whoami()["attempt"]
-        seen = environment_of(running, "w")
+        seen = client.environment(VISIBLE)
 
     assert (attempt, seen) == (2, "1,2")
 
@@ -320,25 +280,17 @@ def test_workers_with_whole_cpus_are_kept_to_cpus_of_their_own() -> None:
     assert running.logs("c") == f"{everybody} {[str(share)] * 4}\n"
 
 
-def test_a_share_of_a_cpu_is_no_cpu_of_one_s_own() -> None:
-    program = lp.Program("p")
-    with program.group("a", resources=lp.Resources(cpus=0.5)):
-        program.add_node(lp.PyNode(affinity))
-
-    running = lp.testing.run(program, DEADLINE_S, "test_mp")
-
-    assert running.logs("a") == f"{sorted(os.sched_getaffinity(0))} {['1'] * 4}\n"
-
-
-def test_a_number_of_threads_that_was_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_share_of_a_cpu_is_no_cpu_of_one_s_own_and_numbers_of_threads_that_were_set_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("MKL_NUM_THREADS", "7")
     program = lp.Program("p")
-    with program.group("a", resources=lp.Resources(cpus=1, env={"OMP_NUM_THREADS": "5"})):
+    with program.group("a", resources=lp.Resources(cpus=0.5, env={"OMP_NUM_THREADS": "5"})):
         program.add_node(lp.PyNode(affinity))
 
     running = lp.testing.run(program, DEADLINE_S, "test_mp")
 
-    assert running.logs("a").endswith("['5', '7', '1', '1']\n")
+    assert running.logs("a") == f"{sorted(os.sched_getaffinity(0))} {['5', '7', '1', '1']}\n"
 
 
 def test_no_library_has_counted_its_threads_before_a_worker_begins() -> None:
@@ -372,48 +324,9 @@ def take_memory(how: str) -> None:
     print("began", flush=True)
     taken = {
         "numpy": lambda: np.ones(400 << 20, dtype=np.uint8),
-        "bytearray": lambda: bytearray(400 << 20),
         "bit by bit": lambda: [bytearray(1 << 20) for _ in range(400)],
     }[how]()
     print(len(taken))
-
-
-@pytest.mark.parametrize("how", ["numpy", "bytearray", "bit by bit"])
-def test_more_memory_than_its_limit_is_an_out_of_memory_failure_with_the_limit(how: str) -> None:
-    program = lp.Program("p")
-    with program.group("w", resources=lp.Resources(memory="200MiB")):
-        program.add_node(lp.PyNode(take_memory, how))
-
-    with pytest.raises(lp.ProgramFailed) as caught:
-        lp.testing.run(program, DEADLINE_S, "test_mp")
-
-    failed = caught.value.outcome
-    assert (failed.worker, failed.phase, failed.out_of_memory) == ("w-0", "run", True)
-    assert "MemoryError" in failed.error_type
-    assert "Resources(memory=…), or `ulimit -d`, allows it 200 MiB" in failed.hint
-
-
-def test_a_script_whose_worker_meets_its_memory_limit_exits_with_4() -> None:
-    program = lp.Program("p")
-    with program.group("w", resources=lp.Resources(memory="200MiB")):
-        program.add_node(lp.PyNode(take_memory, "bytearray"))
-
-    running = lp.launch(program, "test_mp")
-    with pytest.raises(lp.ProgramFailed):
-        running.wait(DEADLINE_S)
-
-    assert running.exit_status() == 4
-
-
-def test_a_limit_that_is_less_than_an_empty_worker_needs_is_said_to_be_the_memory() -> None:
-    program = lp.Program("p")
-    with program.group("w", resources=lp.Resources(memory="1MiB")):
-        program.add_node(lp.PyNode(take_memory, "bytearray"))
-
-    with pytest.raises(lp.ProgramFailed) as caught:
-        lp.testing.run(program, DEADLINE_S, "test_mp")
-
-    assert caught.value.outcome.out_of_memory
 
 
 def failure_within(memory: str, node: Any) -> Outcome:
@@ -425,6 +338,19 @@ def failure_within(memory: str, node: Any) -> Outcome:
     with pytest.raises(lp.ProgramFailed) as caught:
         lp.testing.run(program, DEADLINE_S, "test_mp")
     return caught.value.outcome
+
+
+@pytest.mark.parametrize("how", ["numpy", "bit by bit"])
+def test_more_memory_than_its_limit_is_an_out_of_memory_failure_with_the_limit(how: str) -> None:
+    failed = failure_within("200MiB", lp.PyNode(take_memory, how))
+
+    assert (failed.worker, failed.phase, failed.out_of_memory) == ("w-0", "run", True)
+    assert "MemoryError" in failed.error_type
+    assert "Resources(memory=…), or `ulimit -d`, allows it 200 MiB" in failed.hint
+
+
+def test_a_limit_that_is_less_than_an_empty_worker_needs_is_said_to_be_the_memory() -> None:
+    assert failure_within("1MiB", lp.PyNode(take_memory, "bit by bit")).out_of_memory
 
 
 _ALL: list[bytearray] = []
@@ -447,8 +373,10 @@ def test_a_worker_that_has_used_its_memory_to_the_last_byte_still_tells_why_it_f
     assert "allows it 200 MiB" in failed.hint
 
 
-def from_another(error: BaseException, cause: BaseException) -> BaseException:
+def from_another(error: Exception, cause: Exception | None, context: Exception) -> Exception:
+    """An error that was raised from one while another was handled."""
     error.__cause__ = cause
+    error.__context__ = context
     return error
 
 
@@ -470,8 +398,9 @@ class Strange(ImportError):
         (RuntimeError("something else"), False, False),
         (ImportError("No module named 'umath'"), False, False),
         (Strange(), False, False),
-        (from_another(ImportError("read this"), MemoryError()), True, True),
-        (from_another(ValueError("no"), ZeroDivisionError()), False, False),
+        (from_another(ImportError("read this"), MemoryError(), MemoryError()), True, True),
+        (from_another(ValueError("no"), ZeroDivisionError(), ZeroDivisionError()), False, False),
+        (from_another(ValueError("later"), None, MemoryError()), False, False),
         (ExceptionGroup("two", [ValueError(), MemoryError()]), True, True),
         (ExceptionGroup("two", [ValueError(), ValueError()]), False, False),
     ],
@@ -481,13 +410,6 @@ def test_want_of_memory_is_known_by_all_its_names(
 ) -> None:
     assert error_report.is_out_of_memory(error) is always
     assert error_report.is_out_of_memory(error, is_limited=True) is where_it_is_limited
-
-
-def test_an_error_that_came_after_one_of_memory_was_caught_is_not_of_memory() -> None:
-    later = ValueError("something else")
-    later.__context__ = MemoryError()
-
-    assert not error_report.is_out_of_memory(later)
 
 
 class Stack:
@@ -545,109 +467,56 @@ def fail_once(server: Saves) -> None:
         raise ValueError("once")
 
 
-def test_what_is_saved_for_a_restart_is_saved_within_the_limit_of_memory() -> None:
+def test_what_is_saved_for_a_restart_is_saved_within_the_limit_of_memory_and_others_have_none() -> (
+    None
+):
     program = lp.Program("p")
     policy = lp.RestartPolicy(scope="group", backoff=0)
     with program.group("w", resources=lp.Resources(memory="2GiB"), restart=policy):
         server = program.add_node(lp.CourierNode(Saves))
         program.add_node(lp.PyNode(fail_once, server))
+    free = program.add_node(lp.CourierNode(Saves), label="free")
+    program.add_node(lp.PyNode(lambda server: server.save(), free), label="caller")
 
     with lp.launch(program, "test_mp") as running:
         until(lambda: running.logs("w-0") == f"{2 << 30}\n")
+        until(lambda: running.logs("free"))
 
-
-def test_within_its_limit_a_worker_works_and_others_have_none() -> None:
-    program = lp.Program("p")
-    with program.group("limited", resources=lp.Resources(memory="2GiB")):
-        program.add_node(lp.PyNode(print_limit))
-    program.add_node(lp.PyNode(print_limit), label="free")
-
-    running = lp.testing.run(program, DEADLINE_S, "test_mp")
-
-    assert running.logs("limited") == f"{2 << 30}\n"
     assert running.logs("free") == f"{resource.getrlimit(resource.RLIMIT_DATA)[0]}\n"
-
-
-def print_limit() -> None:
-    """The limit of memory in force."""
-    print(resource.getrlimit(resource.RLIMIT_DATA)[0])
-
-
-# --- who has what ----------------------------------------------------------------------------------
-
-
-def test_the_plan_and_the_status_show_who_has_which_gpus() -> None:
-    program = program_of(learner=lp.Resources(gpus=3), server=lp.Resources())
-
-    plan = lp.plan(program, "test_mp")
-    with lp.launch(program, "test_mp") as running:
-        rows = {row.worker: row.gpus for row in running.status()}
-
-    assert "3 GPUs (GPU 0–2)" in str(plan)
-    assert plan.to_dict()["workers"][0]["gpus"] == ["0", "1", "2"]
-    assert rows == {"learner-0": ("0", "1", "2"), "server-0": ()}
 
 
 # --- GPUs that nobody gets ---------------------------------------------------------------------
 
 
-def terminal_of(capsys: pytest.CaptureFixture[str], *resources: lp.Resources | None) -> str:
-    program = lp.Program("p")
-    for i, each in enumerate(resources or [None]):
-        with program.group(f"g{i}", resources=each):
-            program.add_node(lp.PyNode(nodes.print_many, 1))
-    lp.launch(program, "local_mp").wait(DEADLINE_S)
-    return capsys.readouterr().out
+NONE = lp.Resources(env={VISIBLE: "-1"})
 
 
 @pytest.mark.parametrize(
-    ("installed", "exported", "why"),
-    [("8", None, "and this host has GPUs"), ("", "0,1", "CUDA_VISIBLE_DEVICES=0,1 is set")],
+    ("installed", "exported", "groups", "why"),
+    [
+        ("8", None, [lp.Resources()], "and this host has GPUs"),
+        ("", "0,1", [lp.Resources()], "although CUDA_VISIBLE_DEVICES=0,1 is set"),
+        ("8", None, [NONE, lp.Resources()], "and this host has GPUs"),
+        ("8", "", [lp.Resources()], ""),  # none are wanted
+        ("8", "-1", [lp.Resources()], ""),
+        ("8", None, [lp.Resources(gpus=1)], ""),
+        ("8", None, [lp.Resources(env={VISIBLE: "0"})], ""),
+        ("8", None, [NONE], ""),
+    ],
 )
-def test_row_03_a_launch_in_which_no_worker_gets_a_gpu_says_so(
+def test_row_03_that_no_worker_gets_a_gpu_is_said_with_what_to_do_unless_it_is_meant(
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     installed: str,
     exported: str | None,
+    groups: list[lp.Resources],
     why: str,
 ) -> None:
     monkeypatch.setenv("LP_FAKE_GPUS", installed)
     if exported is not None:
         monkeypatch.setenv(VISIBLE, exported)
+    program = program_of(**{f"g{i}": resources for i, resources in enumerate(groups)})
 
-    output = terminal_of(capsys)
+    said = local_host.unused_gpus(lp.plan(program, "local_mp").workers)
 
-    assert "no worker is given a GPU" in output
-    assert why in output
-    assert "lp.Resources(gpus=1)" in output
-
-
-@pytest.mark.parametrize(
-    ("exported", "resources"),
-    [
-        ("", None),  # none are wanted
-        ("-1", None),
-        (None, lp.Resources(gpus=1)),
-        (None, lp.Resources(env={VISIBLE: "0"})),
-        (None, lp.Resources(env={VISIBLE: "-1"})),
-    ],
-)
-def test_row_03_it_says_nothing_where_that_is_meant(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    exported: str | None,
-    resources: lp.Resources | None,
-) -> None:
-    if exported is not None:
-        monkeypatch.setenv(VISIBLE, exported)
-
-    assert "no worker is given a GPU" not in terminal_of(capsys, resources)
-
-
-def test_row_03_it_says_so_where_others_are_to_have_none_and_one_was_to_have_some(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("LP_FAKE_GPUS", "8")
-    none = lp.Resources(env={VISIBLE: "-1"})
-
-    assert "no worker is given a GPU" in terminal_of(capsys, none, None)
+    assert ("lp.Resources(gpus=1)" in said) is bool(why)
+    assert why in said

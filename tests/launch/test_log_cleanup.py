@@ -36,16 +36,40 @@ def age(directory: Path, seconds: float = OLD_S) -> None:
     (directory.parent / ".swept").unlink(missing_ok=True)
 
 
-def test_logs_older_than_a_month_are_deleted_at_the_next_launch(base: Path) -> None:
-    old, young = run_once(), run_once()
-    age(young, 29 * 86_400)
-    age(old)
+@pytest.mark.parametrize(
+    ("kept_days", "days_old", "is_deleted"),
+    [("", 29, False), ("", 31, True), ("1", 2, True), ("0", 1000, False)],
+)
+def test_old_logs_are_deleted_at_the_next_launch_after_a_month_or_as_chosen(
+    base: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kept_days: str,
+    days_old: float,
+    is_deleted: bool,
+) -> None:
+    monkeypatch.setenv("LAUNCHPAD_LOG_DAYS", kept_days)
+    logs = run_once()
+    age(logs, days_old * 86_400)
 
     new = run_once()
 
-    assert not old.exists()
-    assert young.exists()
+    assert logs.exists() is not is_deleted
     assert new.exists()
+
+
+@pytest.mark.parametrize(("swept_s_ago", "is_deleted"), [(60, False), (7200, True), (-1e9, True)])
+def test_sound_pass_2_a_launch_within_an_hour_of_the_last_sweep_that_is_past_does_not_look_again(
+    base: Path, swept_s_ago: float, is_deleted: bool
+) -> None:
+    logs = run_once()
+    age(logs)
+    (base / ".swept").touch()
+    then = time.time() - swept_s_ago
+    os.utime(base / ".swept", (then, then))
+
+    run_once()
+
+    assert logs.exists() is not is_deleted
 
 
 @pytest.mark.parametrize("wrong_by_s", [-1e9, 1e9])
@@ -62,38 +86,6 @@ def test_sound_pass_2_a_clock_that_differs_from_the_file_system_s_deletes_no_log
     assert young.exists()
     assert new.exists()
     assert (base / ".swept").exists()
-
-
-def test_sound_pass_2_a_sweep_that_has_been_in_the_future_delays_no_other(base: Path) -> None:
-    old = run_once()
-    age(old)
-    (base / ".swept").touch()
-    future = time.time() + 1e9
-    os.utime(base / ".swept", (future, future))
-
-    run_once()
-
-    assert not old.exists()
-
-
-def test_how_long_logs_are_kept_can_be_chosen(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    logs = run_once()
-    age(logs, 2 * 86_400)
-
-    monkeypatch.setenv("LAUNCHPAD_LOG_DAYS", "1")
-    run_once()
-
-    assert not logs.exists()
-
-
-def test_zero_days_keep_them_for_ever(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    logs = run_once()
-    age(logs, 1000 * 86_400)
-
-    monkeypatch.setenv("LAUNCHPAD_LOG_DAYS", "0")
-    run_once()
-
-    assert logs.exists()
 
 
 def test_the_logs_of_a_program_that_runs_are_kept_however_silent_it_is(base: Path) -> None:
@@ -138,16 +130,6 @@ def test_directories_that_are_not_named_as_ours_and_links_are_left_alone(
     assert (theirs / "a-0.log").exists()
     assert (elsewhere / "a-0.log").exists()
     assert link.is_symlink()
-
-
-def test_a_launch_within_the_hour_does_not_look_again(base: Path) -> None:
-    logs = run_once()
-    age(logs)
-    (base / ".swept").touch()
-
-    run_once()
-
-    assert logs.exists()
 
 
 def test_a_number_of_days_that_is_none_is_refused_at_launch(

@@ -68,7 +68,9 @@ def save():
     print(function(net).weight, function is trained, type(net) is kind is Net)
 
 
-def plain():
+def pickled():
+    for what in (Net, trained, Net.forward):
+        print(inspect.getsource(what).splitlines()[0].strip())
     copy, function = pickle.loads(pickle.dumps((Net(2), trained)))
     print(function(copy).weight, type(copy) is Net, function is trained)
     with shelve.open(os.path.join(lp.current().state_dir, "shelf")) as shelf:
@@ -76,13 +78,12 @@ def plain():
         print(shelf["net"].forward(1))
 
 
-def source():
-    for what in (Net, trained, Net.forward):
-        print(inspect.getsource(what).splitlines()[0].strip())
+def pools(*methods):
+    for method in methods:
+        use_pool(multiprocessing.get_context(method))
 
 
-def pool(method):
-    context = multiprocessing.get_context(method)
+def use_pool(context):
     with context.Pool(2) as pool:
         print([net.weight for net in pool.map(trained, [Net(1), Net(2)])])
         print(pool.apply(Net(4).forward, (1,)))
@@ -113,7 +114,7 @@ if __name__ == "__main__":
     lp.launch(program, sys.argv[2])
 '''
 
-PROCESSES_AND_THREADS = pytest.mark.parametrize("launch_type", ["local_mp", "local_mt"])
+both = pytest.mark.parametrize("launch_type", ["local_mp", "local_mt"])
 
 
 def printed(tmp_path: Path, *arguments: str) -> list[str]:
@@ -123,34 +124,34 @@ def printed(tmp_path: Path, *arguments: str) -> list[str]:
     return re.findall(r"^(?:worker|asker)-0 +\| (.*)", done.stdout, re.M)
 
 
-@PROCESSES_AND_THREADS
-def test_sound_06_what_the_script_defines_can_be_pickled_in_a_worker(
+@both
+def test_sound_06_a_worker_finds_the_source_of_what_the_script_defines_and_can_pickle_it(
     tmp_path: Path, launch_type: str
 ) -> None:
-    assert printed(tmp_path, "plain", launch_type) == ["6 True True", "15"]
+    *source, function_and_class, shelf = printed(tmp_path, "pickled", launch_type)
+
+    assert source == ["class Net:", "def trained(net):", "def forward(self, x):"]
+    assert (function_and_class, shelf) == ("6 True True", "15")
 
 
-@PROCESSES_AND_THREADS
-def test_sound_06_a_worker_finds_the_source_of_what_the_script_defines(
-    tmp_path: Path, launch_type: str
-) -> None:
-    assert printed(tmp_path, "source", launch_type) == [
-        "class Net:",
-        "def trained(net):",
-        "def forward(self, x):",
-    ]
+def test_sound_06_what_a_worker_pickles_its_next_attempt_unpickles(tmp_path: Path) -> None:
+    assert printed(tmp_path, "save", "local_mp")[-1] == "6 True True"
 
 
-@PROCESSES_AND_THREADS
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("launch_type", "methods"),
+    [("local_mp", ["fork", "spawn", "forkserver"]), ("local_mt", ["spawn"])],
+)
 def test_sound_06_multiprocessing_in_a_worker_finds_what_the_script_defines(
-    tmp_path: Path, launch_type: str, method: str
+    tmp_path: Path, launch_type: str, methods: list[str]
 ) -> None:
-    assert printed(tmp_path, "pool", launch_type, method) == ["[3, 6]", "12", "9", "18"]
+    by_method = ["[3, 6]", "12", "9", "18"]
+
+    assert printed(tmp_path, "pools", launch_type, *methods) == by_method * len(methods)
 
 
-@pytest.mark.parametrize("launch_type", ["local_mp", "local_mt"])
+@both
 def test_sound_06_a_process_of_multiprocessing_never_launches_the_program_again(
     tmp_path: Path, launch_type: str
 ) -> None:
@@ -182,11 +183,7 @@ lp.launch(program, sys.argv[1])
         assert "Launch it under `if __name__ == '__main__':`" in done.stderr
 
 
-def test_sound_06_what_a_worker_pickles_its_next_attempt_unpickles(tmp_path: Path) -> None:
-    assert printed(tmp_path, "save", "local_mp")[-1] == "6 True True"
-
-
-@PROCESSES_AND_THREADS
+@both
 def test_sound_06_an_attribute_of_a_class_set_in_a_worker_stays_when_a_caller_sends_an_instance(
     tmp_path: Path, launch_type: str
 ) -> None:

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import socket
 import stat
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 import launchpad as lp
+from launchpad import __main__ as main
 from launchpad.context import RunContext
 from launchpad.launch.rundir import claims, locations, record
 from launchpad.state.places import StatePlaces
-from tests.helpers import other_user, scripts
+from tests.helpers import other_user
 from tests.helpers.other_user import UID, needs_root
-
-SCRIPT = """
-import launchpad as lp
-
-program = lp.Program("victim")
-program.add_node(lp.PyNode(print, "ran"), label="printer")
-lp.launch(program, "{launch_type}").wait()
-"""
-
-LAUNCH_TYPES = pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
 
 
 @pytest.fixture
@@ -43,96 +33,95 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield path
 
 
-def launched(
-    folder: Path, launch_type: str = "local_mt", **variables: str
-) -> subprocess.CompletedProcess[str]:
-    script = scripts.write(folder, SCRIPT.format(launch_type=launch_type))
-    return scripts.run(script, env=variables)
+def launch() -> lp.Running:
+    program = lp.Program("victim")
+    program.add_node(lp.PyNode(print, "ran"), label="printer")
+    return lp.testing.run(program)
+
+
+def refusal() -> str:
+    """Why a program cannot be launched."""
+    with pytest.raises(lp.LaunchError) as caught:
+        launch()
+    return str(caught.value)
+
+
+def make_theirs(path: Path) -> None:
+    """A directory of another user's, open to all."""
+    path.mkdir()
+    path.chmod(0o777)
+    os.chown(path, UID, -1)
+
+
+def link_theirs(path: Path, target: Path) -> None:
+    """A link of another user's."""
+    path.symlink_to(target)
+    os.lchown(path, UID, -1)
 
 
 def names_below(directory: Path) -> list[str]:
     return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
 
 
-def make_open(path: Path) -> None:
-    path.mkdir(mode=0o777)
-
-
 # What he made before us.
 
 
 @needs_root
-@LAUNCH_TYPES
-def test_sound_02_a_directory_for_logs_that_another_user_made_is_refused(
-    shared: Path, tmp_path: Path, launch_type: str
+def test_sound_02_a_directory_for_logs_that_another_user_made_or_a_link_is_refused(
+    shared: Path, tmp_path: Path
 ) -> None:
-    logs = shared / f"launchpad-{os.getuid()}-logs"
-    other_user.does(make_open, logs)
-
-    run = launched(tmp_path, launch_type)
-
-    assert run.returncode == 1
-    assert f"no directory for logs: {logs}: it belongs to user {UID} (nobody)" in run.stderr
-    assert "set LAUNCHPAD_LOGGING_DIR to a directory of your own" in run.stderr
-    assert names_below(logs) == []
-
-
-@needs_root
-@LAUNCH_TYPES
-def test_sound_02_a_directory_for_logs_that_is_a_link_is_refused(
-    shared: Path, tmp_path: Path, launch_type: str
-) -> None:
-    ours = tmp_path / "ours"
+    logs, ours = shared / f"launchpad-{os.getuid()}-logs", tmp_path / "ours"
     ours.mkdir(mode=0o700)
-    logs = shared / f"launchpad-{os.getuid()}-logs"
-    other_user.does(os.symlink, ours, logs)
+    make_theirs(logs)
+    of_directory = refusal()
+    names = names_below(logs)
+    logs.rmdir()
+    link_theirs(logs, ours)
+    of_link = refusal()
 
-    run = launched(tmp_path, launch_type)
-
-    assert run.returncode == 1
-    assert f"{logs}: it is a symbolic link; remove it" in run.stderr
-    assert names_below(ours) == []
+    assert f"no directory for logs: {logs}: it belongs to user {UID} (nobody)" in of_directory
+    assert "set LAUNCHPAD_LOGGING_DIR to a directory of your own" in of_directory
+    assert f"{logs}: it is a symbolic link; remove it" in of_link
+    assert names == names_below(ours) == []
 
 
 @needs_root
 @pytest.mark.parametrize("what", ["directory", "link"])
 def test_sound_02_logs_and_state_are_not_put_below_a_directory_that_another_user_may_rename(
-    shared: Path, tmp_path: Path, what: str
+    shared: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    other_user.does(make_open, shared / "theirs")
-    (shared / "theirs" / "ours").mkdir(mode=0o700)
     where = shared / "theirs"
+    make_theirs(where)
+    (shared / "theirs" / "ours").mkdir(mode=0o700)
     if what == "link":
-        other_user.does(os.symlink, where, shared / "link")
         where = shared / "link"
+        link_theirs(where, shared / "theirs")
+    monkeypatch.setenv("LAUNCHPAD_LOGGING_DIR", str(where / "ours"))
 
-    run = launched(tmp_path, LAUNCHPAD_LOGGING_DIR=str(where / "ours"))
-
-    assert run.returncode == 1
-    assert f"no directory for logs: {where}: it" in run.stderr
+    assert f"no directory for logs: {where}: it" in refusal()
     assert names_below(shared / "theirs" / "ours") == []
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o757])
 def test_sound_02_a_directory_above_in_which_all_may_rename_is_refused(
-    shared: Path, tmp_path: Path, mode: int
+    shared: Path, monkeypatch: pytest.MonkeyPatch, mode: int
 ) -> None:
     (shared / "open").mkdir()
     (shared / "open").chmod(mode)
+    monkeypatch.setenv("LAUNCHPAD_LOGGING_DIR", str(shared / "open" / "logs"))
 
-    run = launched(tmp_path, LAUNCHPAD_LOGGING_DIR=str(shared / "open" / "logs"))
-
-    assert run.returncode == 1
-    assert f"{shared / 'open'}: others may write to it (mode {mode:o})" in run.stderr
+    assert f"{shared / 'open'}: others may write to it (mode {mode:o})" in refusal()
 
 
-def test_sound_02_where_a_link_of_ours_leads_logs_may_be(shared: Path, tmp_path: Path) -> None:
+def test_sound_02_where_a_link_of_ours_leads_logs_may_be(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "scratch").mkdir()
     (tmp_path / "logs").symlink_to("scratch")
+    monkeypatch.setenv("LAUNCHPAD_LOGGING_DIR", str(tmp_path / "logs"))
 
-    run = launched(tmp_path, LAUNCHPAD_LOGGING_DIR=str(tmp_path / "logs"))
+    launch()
 
-    assert run.returncode == 0, run.stderr
     assert len(list((tmp_path / "scratch").glob("victim-*/printer-0.log"))) == 1
 
 
@@ -141,7 +130,7 @@ def test_sound_02_the_runtime_directory_and_the_claims_are_not_below_one_of_anot
     shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs = shared / "theirs"
-    other_user.does(make_open, theirs)
+    make_theirs(theirs)
 
     for variable in ("LAUNCHPAD_RUNTIME_DIR", "LAUNCHPAD_CLAIMS_DIR"):
         (theirs / variable).mkdir(mode=0o700)
@@ -164,7 +153,7 @@ def test_sound_02_the_runtime_directory_of_another_user_is_passed_over(
 ) -> None:
     monkeypatch.delenv("LAUNCHPAD_RUNTIME_DIR")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(shared))
-    other_user.does(make_open, shared / "launchpad")
+    make_theirs(shared / "launchpad")
 
     base = locations.runtime_base(8, ["control.socket"])
 
@@ -174,15 +163,14 @@ def test_sound_02_the_runtime_directory_of_another_user_is_passed_over(
 
 
 def test_sound_02_a_directory_for_logs_that_others_could_only_read_is_closed(
-    shared: Path, tmp_path: Path
+    shared: Path,
 ) -> None:
     logs = shared / f"launchpad-{os.getuid()}-logs"
     logs.mkdir()
     logs.chmod(0o755)
 
-    run = launched(tmp_path)
+    launch()
 
-    assert run.returncode == 0, run.stderr
     assert stat.S_IMODE(logs.stat().st_mode) == 0o700
 
 
@@ -204,20 +192,15 @@ def test_sound_02_a_worker_is_given_no_state_that_another_user_could_have_writte
     if above < 3:
         theirs.parent.mkdir(mode=0o700, parents=True)
         theirs.parent.chmod(0o1777)
-    other_user.does(make_open, theirs)
+    make_theirs(theirs)
 
     with pytest.raises(PermissionError, match=f"it belongs to user {UID}.*{theirs}'"):
         state_dir(state)
-
-
-@needs_root
-def test_sound_02_a_worker_is_given_no_state_through_a_link_of_another_user(
-    shared: Path, tmp_path: Path
-) -> None:
-    other_user.does(os.symlink, tmp_path, shared / "logs")
-
-    with pytest.raises(PermissionError, match="symbolic link of user"):
-        state_dir(shared / "logs" / "run" / "state" / "a-0")
+    if above == 3:
+        theirs.rmdir()
+        link_theirs(theirs, shared)
+        with pytest.raises(PermissionError, match="symbolic link of user"):
+            state_dir(state)
 
 
 def test_sound_02_all_that_leads_to_a_state_is_private(shared: Path) -> None:
@@ -231,7 +214,7 @@ def test_sound_02_a_volume_of_a_pod_may_keep_state_though_it_is_open_to_all(
     shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     volume = shared / "volume"
-    make_open(volume)
+    volume.mkdir()
     volume.chmod(0o777)
     monkeypatch.setattr("os.path.ismount", lambda path: Path(path) == volume)
 
@@ -266,14 +249,20 @@ def test_sound_02_another_user_reads_and_writes_nothing_of_a_run(
         with socket.socket(socket.AF_UNIX) as sock:
             sock.connect(str(runtime / "control.socket"))
 
+    tries: list[Callable[[], object]] = [connect]
     for path in (runtime / "run.json", runtime / "control.token", logs / "run.json"):
         assert path.exists()
-        other_user.cannot(path.read_bytes)
+        tries.append(path.read_bytes)
     for directory in (runtime, logs, runtime.parent, logs.parent):
-        other_user.cannot(os.listdir, directory)
-        other_user.cannot((directory / "his").touch)
-        other_user.cannot(directory.rename, shared / "his")
-    other_user.cannot(connect)
+        tries += [functools.partial(os.listdir, directory), (directory / "his").touch]
+        tries.append(functools.partial(directory.rename, shared / "his"))
+
+    def try_all() -> None:
+        for act in tries:
+            with pytest.raises(PermissionError):
+                act()
+
+    other_user.does(try_all)
     for path in (*runtime.parent.rglob("*"), *logs.parent.rglob("*")):
         assert not stat.S_IMODE(path.lstat().st_mode) & 0o077, path
 
@@ -281,43 +270,40 @@ def test_sound_02_another_user_reads_and_writes_nothing_of_a_run(
 # The commands.
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return scripts.run([sys.executable, "-m", "launchpad", *arguments])
-
-
 @needs_root
 @pytest.mark.parametrize("name", ["ps", "stop", "logs", "stacks"])
 def test_sound_02_the_commands_believe_no_record_in_a_directory_of_another_user(
-    shared: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    shared: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
 ) -> None:
     base = shared / "runtime"
     monkeypatch.setenv("LAUNCHPAD_RUNTIME_DIR", str(base))
-    other_user.does(make_open, base)
+    make_theirs(base)
 
-    run = command(name, *["victim"] * (name != "ps"), *["waiter"] * (name == "logs"))
+    code = main.main([name, *["victim"] * (name != "ps"), *["waiter"] * (name == "logs")])
 
-    assert run.returncode == 1
-    assert f"{base}: it belongs to user {UID}" in run.stderr
-    assert "set LAUNCHPAD_RUNTIME_DIR" in run.stderr
+    said = capsys.readouterr().err
+    assert code == 1
+    assert f"{base}: it belongs to user {UID}" in said
+    assert "set LAUNCHPAD_RUNTIME_DIR" in said
 
 
 @needs_root
 def test_sound_02_logs_of_a_run_that_has_ended_are_not_taken_from_a_directory_of_another_user(
-    shared: Path,
+    shared: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base = shared / f"launchpad-{os.getuid()}-logs"
     forged = record.RunRecord(
         "victim-1121-120000-abcd", "victim", "local_mt", 1, 0.0, "/nowhere", "/etc", {"a-0": "a"}
     )
+    make_theirs(base)
+    make_theirs(base / forged.run_id)
+    (base / forged.run_id / record.NAME).write_text(json.dumps(asdict(forged)))
+    os.chown(base / forged.run_id / record.NAME, UID, -1)
 
-    def forge() -> None:
-        make_open(base)
-        make_open(base / forged.run_id)
-        (base / forged.run_id / record.NAME).write_text(json.dumps(asdict(forged)))
+    code = main.main(["logs", "victim", "a"])
 
-    other_user.does(forge)
-
-    run = command("logs", "victim", "a")
-
-    assert run.returncode == 1
-    assert f"{base}: it belongs to user {UID}" in run.stderr
+    assert code == 1
+    assert f"{base}: it belongs to user {UID}" in capsys.readouterr().err

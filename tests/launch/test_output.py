@@ -64,8 +64,10 @@ def shown(run: RunDirectory, *logs: tuple[str, bytes], is_terminal: bool = False
     return screen.getvalue()
 
 
-def test_each_line_has_the_padded_name_of_its_worker_in_front(run: RunDirectory) -> None:
-    text = shown(run, ("learner-0", b"one\ntwo\n"), ("replay-server-0", b"three\n"))
+def test_each_line_has_the_padded_name_of_its_worker_in_front_also_one_that_nothing_ended(
+    run: RunDirectory,
+) -> None:
+    text = shown(run, ("learner-0", b"one\ntwo\n"), ("replay-server-0", b"three"))
 
     assert text.splitlines() == [
         "learner-0       | one",
@@ -89,10 +91,6 @@ def test_lines_are_printed_while_the_worker_runs_and_complete_ones_only(run: Run
     assert late.endswith("actor-0   | second\n")
 
 
-def test_a_line_that_nothing_ended_is_printed_at_the_end(run: RunDirectory) -> None:
-    assert shown(run, ("actor-0", b"one\nhalf")).endswith("actor-0   | half\n")
-
-
 def test_a_note_comes_after_what_its_worker_had_printed(run: RunDirectory) -> None:
     screen = Screen()
     output = Output(run, ["actor-0"], screen)
@@ -108,48 +106,37 @@ def test_a_note_comes_after_what_its_worker_had_printed(run: RunDirectory) -> No
     ]
 
 
-def test_a_note_is_printed_at_once(run: RunDirectory) -> None:
-    screen = Screen()
-    output = Output(run, [], screen)
-    output.open()
-    output.note("stopping")
-
-    screen.wait_for("launchpad | stopping\n")
-    output.close()
-
-
-def test_on_a_terminal_each_worker_has_a_colour_of_its_own(
+def test_on_a_terminal_each_worker_has_a_colour_of_its_own_but_where_none_are_wanted(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
-
     text = shown(run, ("a-0", b"[bold]x[/bold]\n"), ("b-0", b"y\n"), is_terminal=True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = shown(run, ("c-0", b"x\n"), is_terminal=True)
 
     codes = re.findall("\x1b\\[(\\d+)m[ab]-0", text)
     assert len(set(codes)) == 2
     assert "[bold]x[/bold]" in text
+    assert "\x1b[3" not in plain
 
 
-def test_no_color_is_respected(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    assert "\x1b[3" not in shown(run, ("a-0", b"x\n"), is_terminal=True)
-
-
-def test_what_a_worker_prints_cannot_take_over_the_terminal(run: RunDirectory) -> None:
-    text = shown(run, ("a-0", b"\x1b[2J\x1b]0;title\x07\x1b[31mred\ttab\x00\n"))
-
-    assert text == "a-0       | \\x1b[2J\\x1b]0;title\\x07\x1b[31mred\ttab\\x00\x1b[0m\n"
-
-
-def test_a_progress_bar_is_one_line_as_it_looked_last(run: RunDirectory) -> None:
-    assert shown(run, ("a-0", b"10 %\r50 %\r100 %\r\n")) == "a-0       | 100 %\n"
-
-
-def test_bytes_that_are_no_text_are_replaced(run: RunDirectory) -> None:
-    assert shown(run, ("a-0", b"caf\xe9 \xff\n")) == "a-0       | caf\ufffd \ufffd\n"
+@pytest.mark.parametrize(
+    ("printed", "line"),
+    [
+        (
+            b"\x1b[2J\x1b]0;title\x07\x1b[31mred\ttab\x00\n",
+            "\\x1b[2J\\x1b]0;title\\x07\x1b[31mred\ttab\\x00\x1b[0m",
+        ),
+        (b"caf\xe9 \xff\n", "caf\ufffd \ufffd"),
+        (b"10 %\r50 %\r100 %\r\n", "100 %"),
+    ],
+    ids=["control characters", "no text", "a progress bar"],
+)
+def test_what_a_worker_prints_cannot_take_over_the_terminal(
+    run: RunDirectory, printed: bytes, line: str
+) -> None:
+    assert shown(run, ("a-0", printed)) == f"a-0       | {line}\n"
 
 
 def test_a_stream_that_knows_no_unicode_gets_question_marks(run: RunDirectory) -> None:
@@ -171,7 +158,9 @@ def test_a_huge_line_and_a_huge_log_arrive_whole(run: RunDirectory) -> None:
     assert text.count("b-0       | y\n") == 500_000
 
 
-def test_a_log_that_was_emptied_is_read_from_its_start(run: RunDirectory) -> None:
+def test_a_log_that_was_emptied_is_read_from_its_start_and_notes_are_printed_at_once(
+    run: RunDirectory,
+) -> None:
     screen = Screen()
     output = Output(run, ["a-0"], screen)
     output.open()
@@ -181,6 +170,8 @@ def test_a_log_that_was_emptied_is_read_from_its_start(run: RunDirectory) -> Non
     run.log("a-0").write_bytes(b"")
     append(run, "a-0", b"again\n")
     screen.wait_for("again\n")
+    output.note("a note, at once")
+    screen.wait_for("launchpad | a note, at once\n")
     output.close()
 
 
@@ -221,19 +212,3 @@ def test_when_the_terminal_is_gone_printing_ends_and_nothing_spins(
 
     assert not thread.is_alive()
     assert stream.tries == 1
-
-
-def test_without_a_stream_nothing_is_printed_and_no_thread_runs(run: RunDirectory) -> None:
-    before = threading.active_count()
-    output = Output(run, ["a-0"], None)
-    output.open()
-    output.note("nobody reads this")
-
-    assert threading.active_count() == before
-    output.close()
-
-
-def test_it_can_be_closed_twice_and_before_it_was_started(run: RunDirectory) -> None:
-    output = Output(run, ["a-0"], Screen())
-    output.close()
-    output.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import threading
 import types
 from typing import Any
@@ -13,8 +14,7 @@ import pytest
 import launchpad as lp
 from tests.nodes import Caller, Counter, add_once
 
-LAUNCH_TYPES = ["local_mt", "local_mp"]
-both = pytest.mark.parametrize("launch_type", LAUNCH_TYPES)
+both = pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
 
 
 def program_with(argument: Any) -> lp.Program:
@@ -22,6 +22,13 @@ def program_with(argument: Any) -> lp.Program:
     program = lp.Program("p")
     program.add_node(lp.PyClassNode(Caller, None, argument), label="learner")
     return program
+
+
+def refused(program: lp.Program) -> str:
+    """Why a program cannot be planned."""
+    with pytest.raises(lp.DefinitionError) as caught:
+        lp.plan(program, "local_mp")
+    return str(caught.value)
 
 
 @both
@@ -56,31 +63,29 @@ def test_a_plan_names_the_modules_of_ours_that_a_forkserver_imports_once() -> No
     assert lp.plan(program, "local_mp").modules == ("launchpad.nodes.courier",)
 
 
-@both
-def test_a_plan_is_json_and_prints_as_a_table(launch_type: str) -> None:
+def test_a_plan_is_json_and_prints_as_a_table() -> None:
     program = lp.Program("p")
-    with program.group("counter", resources=lp.Resources(env={"A": "1"})):
+    resources = lp.Resources(env={"A": "1"}, python="/opt/python")
+    with program.group("counter", resources=resources):
         program.add_node(lp.CourierNode(Counter))
 
-    plan = lp.plan(program, launch_type)
+    plan = lp.plan(program, "local_mp")
 
     data = json.loads(plan.to_json())
     assert data["workers"][0]["name"] == "counter-0"
     assert data["workers"][0]["env"] == {"A": "1"}
+    assert data["workers"][0]["python"] == "/opt/python"
     assert data["workers"][0]["payload_bytes"] > 0
     assert "counter-0" in str(plan)
 
 
-@both
-def test_planning_twice_gives_the_same_plan_and_does_not_change_the_program(
-    launch_type: str,
-) -> None:
+def test_planning_twice_gives_the_same_plan_and_does_not_change_the_program() -> None:
     program = lp.Program("p")
     counter = program.add_node(lp.CourierNode(Counter), label="counter")
     program.add_node(lp.PyNode(add_once, counter), label="caller")
     before = str(program), program.edges()
 
-    assert lp.plan(program, launch_type).to_dict() == lp.plan(program, launch_type).to_dict()
+    assert lp.plan(program, "local_mp").to_dict() == lp.plan(program, "local_mp").to_dict()
     assert (str(program), program.edges()) == before
 
 
@@ -99,54 +104,40 @@ def test_f01_an_unpicklable_argument_is_named_with_node_and_path(launch_type: st
     assert "test_plan.py" in str(caught.value)
 
 
-@both
-def test_f01_an_unpicklable_value_in_a_closure_is_named(launch_type: str) -> None:
+def test_f01_an_unpicklable_value_in_a_closure_or_inside_a_colocation_is_named() -> None:
     lock = threading.Lock()
-    program = lp.Program("p")
-    program.add_node(lp.PyNode(lambda: lock.acquire()), label="learner")
+    closure, colocated = lp.Program("p"), lp.Program("p")
+    closure.add_node(lp.PyNode(lambda: lock.acquire()), label="learner")
+    members = [lp.CourierNode(Counter), lp.PyNode(add_once, lock)]
+    colocated.add_node(lp.MultiThreadingColocation(members), label="both")
 
-    with pytest.raises(lp.PayloadError, match=r"learner\.constructor\.<closure lock>"):
-        lp.plan(program, launch_type)
-
-
-@both
-def test_f01_an_unpicklable_argument_inside_a_colocation_is_named(launch_type: str) -> None:
-    bad = lp.PyNode(add_once, threading.Lock())
-    program = lp.Program("p")
-    program.add_node(lp.MultiThreadingColocation([lp.CourierNode(Counter), bad]), label="both")
-
-    with pytest.raises(lp.PayloadError, match=r"both\.nodes\[1\]\.args\[0\]"):
-        lp.plan(program, launch_type)
+    assert "learner.constructor.<closure lock>" in refused(closure)
+    assert "both.nodes[1].args[0]" in refused(colocated)
 
 
-@both
-def test_f02_a_list_that_contains_itself_is_the_same_error(launch_type: str) -> None:
+def test_f02_a_list_that_contains_itself_is_the_same_error() -> None:
     recursive: list[Any] = [1]
     recursive.append({"again": recursive})
 
     with pytest.raises(lp.PayloadError, match="contains itself") as caught:
-        lp.plan(program_with(recursive), launch_type)
+        lp.plan(program_with(recursive), "local_mp")
 
     assert caught.value.path == "learner.args[1][1]['again']"
 
 
-@both
-def test_f02_an_argument_nested_100_000_deep_is_the_same_error(launch_type: str) -> None:
+def test_f02_an_argument_nested_100_000_deep_is_the_same_error() -> None:
     deep: Any = []
     for _ in range(100_000):
         deep = [deep]
 
     with pytest.raises(lp.PayloadError, match=r"nested 100,000 deep") as caught:
-        lp.plan(program_with(deep), launch_type)
+        lp.plan(program_with(deep), "local_mp")
 
     assert caught.value.node == "learner-0"
     assert caught.value.path.startswith("learner.args[1][0]")
 
 
-@both
-def test_f03_a_payload_too_large_lists_its_largest_members(
-    launch_type: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_f03_a_payload_too_large_lists_its_largest_members(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lp.Backend, "max_payload_bytes", 1_000_000)
     program = lp.Program("p")
     node = lp.PyClassNode(
@@ -155,7 +146,7 @@ def test_f03_a_payload_too_large_lists_its_largest_members(
     program.add_node(node, label="learner")
 
     with pytest.raises(lp.DefinitionError, match="learner-0") as caught:
-        lp.plan(program, launch_type)
+        lp.plan(program, "local_mp")
 
     text = str(caught.value)
     assert "1,000,000" in text
@@ -164,20 +155,16 @@ def test_f03_a_payload_too_large_lists_its_largest_members(
     )
 
 
-@both
-def test_f07_a_handle_used_outside_a_running_program_says_which_and_what_to_do(
-    launch_type: str,
-) -> None:
+def test_f07_a_handle_used_outside_a_running_program_says_which_and_what_to_do() -> None:
     program = lp.Program("p")
     handle = program.add_node(lp.CourierNode(Counter), label="counter")
-    lp.plan(program, launch_type)
+    lp.plan(program, "local_mp")
 
     with pytest.raises(lp.NotRunningError, match=r"program 'p'.*Launch the program first"):
         handle.dereference()
 
 
-@both
-def test_f08_a_handle_where_the_graph_cannot_see_it_is_an_error(launch_type: str) -> None:
+def test_f08_a_handle_where_the_graph_cannot_see_it_is_an_error() -> None:
     program = lp.Program("p")
     handle = program.add_node(lp.CourierNode(Counter), label="counter")
 
@@ -189,84 +176,51 @@ def test_f08_a_handle_where_the_graph_cannot_see_it_is_an_error(launch_type: str
     program.add_node(lp.PyNode(add_once, Hides()), label="caller")
 
     with pytest.raises(lp.DefinitionError, match="hidden where the graph cannot see it"):
-        lp.plan(program, launch_type)
+        lp.plan(program, "local_mp")
 
 
-@both
-def test_f09_a_handle_of_a_node_that_was_never_added_is_refused_with_its_path(
-    launch_type: str,
+def never_added() -> object:
+    return lp.CourierNode(Counter).create_handle()
+
+
+def of_another_program() -> object:
+    return lp.Program("other").add_node(lp.CourierNode(Counter), label="counter")
+
+
+@pytest.mark.parametrize(
+    ("stray", "why"),
+    [
+        (never_added(), r"caller\.args\[0\]\['of'\].*never added to a program"),
+        (of_another_program(), "program 'other'"),
+        (lp.CourierNode(Counter), "pass its handle"),
+    ],
+    ids=["never added", "of another program", "a node"],
+)
+def test_f09_a_handle_that_is_of_no_node_of_the_program_is_refused_with_its_path(
+    stray: object, why: str
 ) -> None:
     program = lp.Program("p")
-    stray = lp.CourierNode(Counter).create_handle()
     program.add_node(lp.PyNode(add_once, {"of": stray}), label="caller")
 
-    with pytest.raises(
-        lp.DefinitionError, match=r"caller\.args\[0\]\['of'\].*never added to a program"
-    ):
-        lp.plan(program, launch_type)
+    assert re.search(why, refused(program))
 
 
-@both
-def test_f09_a_handle_of_another_program_is_refused_with_its_name(launch_type: str) -> None:
-    other = lp.Program("other")
-    stray = other.add_node(lp.CourierNode(Counter), label="counter")
-    program = lp.Program("p")
-    program.add_node(lp.PyNode(add_once, stray), label="caller")
-
-    with pytest.raises(lp.DefinitionError, match="program 'other'"):
-        lp.plan(program, launch_type)
-
-
-@both
-def test_a_handle_of_a_node_that_does_not_serve_is_refused(launch_type: str) -> None:
+def test_a_handle_of_a_node_that_does_not_serve_is_refused() -> None:
     program = lp.Program("p")
     handle = program.add_node(lp.PyNode(add_once, None), label="quiet")
     program.add_node(lp.PyNode(add_once, handle), label="caller")
 
-    with pytest.raises(lp.DefinitionError, match=r"caller\.args\[0\].*serves nothing"):
-        lp.plan(program, launch_type)
+    assert re.search(r"caller\.args\[0\].*serves nothing", refused(program))
 
 
-@both
-def test_a_node_passed_in_the_place_of_its_handle_is_refused(launch_type: str) -> None:
-    program = lp.Program("p")
-    node = lp.CourierNode(Counter)
-    program.add_node(node, label="counter")
-    program.add_node(lp.PyNode(add_once, node), label="caller")
-
-    with pytest.raises(lp.DefinitionError, match="pass its handle"):
-        lp.plan(program, launch_type)
-
-
-@both
-def test_f10_an_environment_variable_set_by_two_sources_lists_both(launch_type: str) -> None:
-    program = lp.Program("p")
-    with program.group("counter", resources=lp.Resources(env={"SPEED": "1"})):
-        program.add_node(lp.CourierNode(Counter))
-
-    with pytest.raises(lp.DefinitionError, match="SPEED") as caught:
-        lp.plan(program, launch_type, {"counter": lp.PythonProcess(env={"SPEED": "2"})})
-
-    assert "program.group('counter', resources=…)" in str(caught.value)
-    assert "local_resources['counter']" in str(caught.value)
-
-
-@both
-def test_local_resources_of_an_unknown_group_are_warned_of(launch_type: str) -> None:
+def test_local_resources_of_an_unknown_group_are_warned_of() -> None:
     with pytest.warns(UserWarning, match="'cuonter'.* has learner"):
-        lp.plan(program_with(1), launch_type, {"cuonter": lp.PythonProcess()})
+        lp.plan(program_with(1), "local_mp", {"cuonter": lp.PythonProcess()})
 
 
-@both
-def test_resources_of_an_unknown_group_are_refused(launch_type: str) -> None:
-    with pytest.raises(lp.DefinitionError, match="'cuonter'"):
-        lp.plan(program_with(1), launch_type, resources={"cuonter": lp.Resources()})
-
-
-@both
-def test_a_program_without_nodes_is_refused(launch_type: str) -> None:
+def test_a_program_without_nodes_is_refused() -> None:
     with pytest.raises(lp.DefinitionError, match="no nodes"):
-        lp.plan(lp.Program("p"), launch_type)
+        lp.plan(lp.Program("p"), "local_mp")
 
 
 def test_an_unknown_launch_type_lists_the_known_ones() -> None:
@@ -274,50 +228,27 @@ def test_an_unknown_launch_type_lists_the_known_ones() -> None:
         lp.plan(program_with(1), "lcoal_mt")
 
 
-@both
-def test_a_constructor_shared_by_many_nodes_is_pickled_once(launch_type: str) -> None:
+@pytest.mark.parametrize("where", ["a constructor of many nodes", "an argument in a colocation"])
+def test_what_is_shared_is_pickled_once(where: str) -> None:
     pickled = []
 
-    class Local:
+    class Shared:
         def __reduce__(self) -> Any:
             pickled.append(1)
-            return Local, ()
+            return Shared, ()
 
         def __call__(self) -> None: ...
 
-    constructor = functools.partial(Local())
     program = lp.Program("p")
-    with program.group("many"):
-        for _ in range(10):
-            program.add_node(lp.PyNode(constructor))
+    if where == "a constructor of many nodes":
+        constructor = functools.partial(Shared())
+        with program.group("many"):
+            for _ in range(10):
+                program.add_node(lp.PyNode(constructor))
+    else:
+        members = [lp.PyNode(print, Shared()), lp.PyNode(print)]
+        program.add_node(lp.MultiThreadingColocation(members), label="both")
 
-    lp.plan(program, launch_type)
+    lp.plan(program, "local_mp")
 
     assert len(pickled) == 1
-
-
-@both
-def test_an_argument_inside_a_colocation_is_pickled_once(launch_type: str) -> None:
-    pickled = []
-
-    class Argument:
-        def __reduce__(self) -> Any:
-            pickled.append(1)
-            return int, ()
-
-    program = lp.Program("p")
-    members = [lp.PyNode(print, Argument()), lp.PyNode(print)]
-    program.add_node(lp.MultiThreadingColocation(members), label="both")
-
-    lp.plan(program, launch_type)
-
-    assert len(pickled) == 1
-
-
-@both
-def test_planning_starts_nothing(launch_type: str) -> None:
-    threads = threading.active_count()
-
-    lp.plan(program_with(1), launch_type)
-
-    assert threading.active_count() == threads

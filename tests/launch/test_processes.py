@@ -10,6 +10,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ import pytest
 
 import launchpad as lp
 from launchpad import courier
-from launchpad.events import Ended, Event, ProcessStarted, Ready, StopRequested, Waiting
+from launchpad.events import Ended, Event, ProcessStarted, Ready
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.backends.processes import exit_status
 from launchpad.launch.backends.processes.backend import Processes, ProcessWorkers
@@ -31,10 +32,7 @@ from launchpad.outcome import Outcome
 from tests.helpers import spawning_nodes
 from tests.waiting import until
 
-ROOT = Path(__file__).parents[2]
-DEADLINE_S = 20.0
-KILLED_WITHIN_S = 0.25
-
+DEADLINE_S = 60.0
 ReportT = TypeVar("ReportT", bound=Event)
 
 
@@ -99,17 +97,22 @@ class Launched:
 Launch = Callable[..., Launched]
 
 
+def program_of(nodes: dict[str, Any]) -> lp.Program:
+    """A group for each label, of a node or of a function to run."""
+    program = lp.Program("processes")
+    for label, node in nodes.items():
+        program.add_node(lp.PyNode(node) if callable(node) else node, label=label)
+    return program
+
+
 @pytest.fixture
 def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Launch]:
-    """Makes a program of nodes, each a group of its own named by its keyword, and starts it."""
+    """Starts a program of nodes, each a group of its own named by its keyword."""
     monkeypatch.setenv("LAUNCHPAD_LOGGING_DIR", str(tmp_path))
     launched: list[Launched] = []
 
-    def start(local: dict[str, lp.PythonProcess] | None = None, **nodes: Any) -> Launched:
-        program = lp.Program("processes")
-        for label, node in nodes.items():
-            program.add_node(lp.PyNode(node) if callable(node) else node, label=label)
-        launched.append(Launched(program, local))
+    def start(**nodes: Any) -> Launched:
+        launched.append(Launched(program_of(nodes)))
         return launched[-1].start()
 
     yield start
@@ -124,54 +127,23 @@ def is_dead(pid: int) -> bool:
         return True
 
 
-def sleep_forever() -> None:
-    time.sleep(1000)
-
-
-class Raises:
-    """A pickle that cannot be read in the worker."""
-
-    def __reduce__(self) -> Any:
-        return __import__, ("there_is_no_such_module",)
-
-
 # Beginnings and ends.
 
 
-def test_a_worker_reports_that_it_is_ready_and_that_it_has_ended(launch: Launch) -> None:
-    launched = launch(worker=lambda: None)
-
-    assert launched.next(Ready) == Ready("worker-0", 1, runs=True)
-    ended = launched.outcome()
-    assert (ended.worker, ended.kind, ended.exit_code) == ("worker-0", "succeeded", 0)
-    assert ended.pid != os.getpid()
-
-
-def test_a_worker_s_process_is_told_of_before_it_is_ready(launch: Launch) -> None:
+def test_a_worker_tells_its_process_that_it_is_ready_and_that_it_has_ended(launch: Launch) -> None:
     launched = launch(worker=lambda: print(os.getpid(), flush=True))
 
     started = launched.next(ProcessStarted)
-    launched.next(Ready)
-
+    assert launched.next(Ready) == Ready("worker-0", 1, runs=True)
+    ended = launched.outcome()
+    assert (ended.worker, ended.kind, ended.exit_code) == ("worker-0", "succeeded", 0)
     assert (started.worker, started.attempt) == ("worker-0", 1)
-    assert started.pid == int(launched.wait_for_line("worker-0"))
+    assert started.pid == ended.pid == int(launched.log("worker-0")) != os.getpid()
 
 
-def test_a_server_is_ready_without_anything_to_run_and_serves_until_asked(launch: Launch) -> None:
-    class Server:
-        def ping(self) -> int:
-            return os.getpid()
-
-    launched = launch(server=lp.CourierNode(Server))
-
-    assert launched.next(Ready).runs is False
-    with lp.courier.Client(launched.plan.endpoints["server-0/courier"]) as client:
-        assert client.ping() != os.getpid()
-    launched.workers.request_stop("server-0")
-    assert launched.outcome().kind == "stopped"
-
-
-def test_every_start_ends_once_and_later_attempts_have_their_number(launch: Launch) -> None:
+def test_every_start_ends_once_has_its_number_and_passes_over_requests_that_come_too_late(
+    launch: Launch,
+) -> None:
     def tell() -> None:
         raise RuntimeError(f"attempt {lp.current().attempt}")
 
@@ -179,108 +151,170 @@ def test_every_start_ends_once_and_later_attempts_have_their_number(launch: Laun
     first = launched.outcome()
     launched.start(attempt=2)
     second = launched.outcome()
+    launched.workers.request_stop("worker-0")
+    launched.workers.kill("worker-0")
+    launched.workers.announce_gone("worker-0", "why")
 
     assert (first.attempt, first.cause) == (1, "RuntimeError: attempt 1")
     assert (second.attempt, second.cause) == (2, "RuntimeError: attempt 2")
     assert launched.reports.empty()
 
 
-def test_workers_know_who_they_are_and_where_the_others_are(launch: Launch) -> None:
-    class Server:
-        def name(self) -> str:
-            return lp.current().name
-
-    program = lp.Program("two")
-    server = program.add_node(lp.CourierNode(Server), label="server")
-    program.add_node(lp.PyNode(lambda s: print(s.name(), flush=True), server), label="client")
-    launched = Launched(program).start()
-    try:
-        assert launched.wait_for_line("client-0") == "server-0"
-    finally:
-        launched.close()
+# Workers of one launch, each of which does one thing and ends. They are closures, so that no worker imports
+# this module.
 
 
-# Failures are named, with the phase they happened in.
+class Reduced:
+    """A value that is made in the worker, by what its pickle calls."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: object) -> None:
+        self._reduced = function, arguments
+
+    def __reduce__(self) -> Any:
+        return self._reduced
 
 
-def test_an_exception_in_run_is_a_failure_with_its_traceback(launch: Launch) -> None:
-    def fail() -> None:
+def workers() -> dict[str, Any]:
+    def fail_without_streams() -> None:
+        sys.stdout = sys.stderr = None  # type: ignore[assignment]
         raise ValueError("boom")
 
-    launched = launch(worker=fail)
+    def fail_with_closed_streams() -> None:
+        sys.stdout.close()
+        sys.stderr.close()
+        raise ValueError("boom")
 
-    ended = launched.outcome()
-    assert (ended.kind, ended.phase, ended.cause) == ("failed", "run", "ValueError: boom")
-    assert ended.exit_code == 1
-    assert "in fail" in ended.traceback
-    assert "ValueError: boom" in launched.log("worker-0")
+    def write() -> None:
+        print("by print")
+        print("by print to stderr", file=sys.stderr)
+        os.write(1, b"by write\n")
+        os.write(2, b"by write to stderr\n")
+        subprocess.run(["echo", "by a child"], check=True)
+        print("by print, unfinished", end="")
+
+    def links() -> list[str]:
+        found = []
+        for fd in os.listdir("/proc/self/fd"):
+            try:
+                found.append(os.readlink(f"/proc/self/fd/{fd}").split(":")[0])
+            except OSError:
+                continue
+        return found
+
+    def describe() -> None:
+        import __main__
+
+        print(sorted(n for n in vars(__main__) if not n.startswith("__")))
+        print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+        print(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)
+        print(os.read(0, 1), os.getpgrp() == os.getpid())
+        print(sum(link == "socket" for link in links()))
+        print(resource.getrlimit(resource.RLIMIT_NOFILE))
+        print(psutil.Process().name())
+
+    def leave_threads() -> None:
+        import atexit
+        import concurrent.futures
+
+        atexit.register(print, "good-bye")
+        main_is_over = threading.Event()
+        threading.Thread(
+            target=lambda: (lp.wait_for_stop(), print("thread", flush=True), main_is_over.set())
+        ).start()
+        concurrent.futures.ThreadPoolExecutor(1).submit(
+            lambda: (main_is_over.wait(), print("executor", flush=True))
+        )
+
+    return {
+        "just-exits": lp.PyClassNode(os._exit, 3),
+        "has-no-interpreter": print,
+        "has-no-streams": fail_without_streams,
+        "closes-its-streams": fail_with_closed_streams,
+        "exits-with-0": lambda: sys.exit(0),
+        "writes": write,
+        "sees": lp.PyNode(lambda color: print(color, sys.argv[-1]), Reduced(os.getenv, "COLOR")),
+        "has-flags": lambda: print(sys.flags.utf8_mode, sys.flags.hash_randomization, sys.argv[-1]),
+        "has-another-python": lambda: print(os.environ["VIA"]),
+        "describes-itself": describe,
+        "leaves-threads": leave_threads,
+        "has-100-mb": lp.PyNode(lambda data: print(len(data)), os.urandom(1 << 20) * 100),
+    }
 
 
-def test_an_exception_in_a_constructor_fails_in_phase_init(launch: Launch) -> None:
-    class Broken:
-        def __init__(self) -> None:
-            raise ValueError("boom")
-
-    ended = launch(worker=lp.CourierNode(Broken)).outcome()
-
-    assert (ended.kind, ended.phase, ended.cause) == ("failed", "init", "ValueError: boom")
-
-
-@pytest.mark.timing
-def test_an_import_error_fails_in_phase_import_within_a_second(launch: Launch) -> None:
-    began = time.monotonic()
-    ended = launch(worker=lp.PyNode(print, Raises())).outcome()
-
-    assert (ended.kind, ended.phase) == ("failed", "import")
-    assert "there_is_no_such_module" in ended.cause
-    assert "sys.path" in ended.hint
-    assert time.monotonic() - began < 1
-
-
-def test_a_killed_worker_is_named_with_its_signal_and_memory(launch: Launch) -> None:
-    ended = launch(worker=lambda: os.kill(os.getpid(), signal.SIGKILL)).outcome()
-
-    assert (ended.kind, ended.phase) == ("failed", "run")
-    assert ended.cause == "killed by SIGKILL, not by the launcher"
-    assert (ended.signal, ended.exit_code) == ("SIGKILL", -signal.SIGKILL)
-    assert "peak memory" in ended.hint
+@pytest.fixture(scope="module")
+def over(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    """The launch of these workers, when all have ended."""
+    python = tmp_path_factory.mktemp("python") / "python"
+    python.write_text(f'#!/bin/sh\nVIA=other exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    seed = {"seed": 7}
+    local = {
+        "has-no-interpreter": lp.PythonProcess(python="/nowhere/python"),
+        "sees": lp.PythonProcess(args=seed, env={"COLOR": "red"}),
+        "has-flags": lp.PythonProcess(args=seed, env={"PYTHONUTF8": "1", "PYTHONHASHSEED": "0"}),
+        "has-another-python": lp.PythonProcess(python=str(python)),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAUNCHPAD_LOGGING_DIR", str(tmp_path_factory.mktemp("logs")))
+        launched = Launched(program_of(workers()), local)
+    try:
+        launched.start()
+        outcomes = [launched.outcome() for _ in launched.plan.workers]
+    finally:
+        launched.close()
+    launched.ended.update((outcome.worker.removesuffix("-0"), outcome) for outcome in outcomes)
+    return launched
 
 
-def test_a_segfault_is_named_and_its_stack_is_in_the_log(launch: Launch) -> None:
-    def crash() -> None:
-        import ctypes
-
-        ctypes.string_at(0)
-
-    launched = launch(worker=crash)
-
-    assert launched.outcome().cause == "killed by SIGSEGV, not by the launcher"
-    assert "in crash" in launched.log("worker-0")
-
-
-def test_a_process_that_just_exits_fails_in_the_phase_it_had_reached(launch: Launch) -> None:
-    class Exits:
-        def __init__(self) -> None:
-            os._exit(3)
-
-    ended = launch(worker=lp.CourierNode(Exits)).outcome()
-
-    assert (ended.kind, ended.phase) == ("failed", "init")
-    assert (ended.cause, ended.exit_code) == ("exited with code 3 without saying why", 3)
-
-
-@pytest.mark.parametrize(("code", "kind"), [(0, "succeeded"), (3, "failed")])
-def test_sys_exit_succeeds_with_0_and_fails_with_anything_else(
-    launch: Launch, code: int, kind: str
+@pytest.mark.parametrize(
+    ("worker", "phase", "error_type", "cause"),
+    [
+        ("just-exits", "init", "", "exited with code 3 without saying why"),
+        ("has-no-interpreter", "start", "FileNotFoundError", "'/nowhere/python'"),
+        ("has-no-streams", "run", "ValueError", "ValueError: boom"),
+        ("closes-its-streams", "run", "ValueError", "ValueError: boom"),
+    ],
+)
+def test_a_failure_is_named_with_the_phase_it_happened_in_whatever_its_process_is_like(
+    over: Launched, worker: str, phase: str, error_type: str, cause: str
 ) -> None:
-    assert launch(worker=lambda: sys.exit(code)).outcome().kind == kind
+    ended = over.ended[worker]
+
+    assert (ended.kind, ended.phase, ended.error_type) == ("failed", phase, error_type)
+    assert ended.cause.endswith(cause)
 
 
-def test_an_interpreter_that_does_not_exist_fails_in_phase_start(launch: Launch) -> None:
-    ended = launch({"worker": lp.PythonProcess(python="/nowhere/python")}, worker=print).outcome()
+@pytest.mark.parametrize(
+    ("worker", "printed"),
+    [
+        ("exits-with-0", ""),
+        (
+            "writes",
+            "by print\nby print to stderr\nby write\nby write to stderr\nby a child\n"
+            "by print, unfinished",
+        ),
+        ("sees", "red --seed=7\n"),
+        ("has-flags", "1 0 --seed=7\n"),
+        ("has-another-python", "other\n"),
+        ("leaves-threads", "thread\nexecutor\ngood-bye\n"),
+        ("has-100-mb", f"{100 << 20}\n"),
+    ],
+)
+def test_a_worker_has_the_environment_and_interpreter_it_was_given_and_all_it_prints_is_in_its_log(
+    over: Launched, worker: str, printed: str
+) -> None:
+    assert over.ended[worker].kind == "succeeded", over.log(f"{worker}-0")
+    assert over.log(f"{worker}-0") == printed
 
-    assert (ended.kind, ended.phase, ended.error_type) == ("failed", "start", "FileNotFoundError")
-    assert "/nowhere/python" in ended.cause
+
+def test_a_worker_is_a_plain_process_with_default_signals_few_descriptors_and_its_own_name(
+    over: Launched,
+) -> None:
+    *described, limits, name = over.log("describes-itself-0").splitlines()
+
+    assert described == ["[]", "True", "True", "b'' True", "1"]
+    assert limits == str(resource.getrlimit(resource.RLIMIT_NOFILE))
+    assert sys.platform != "linux" or name == "describes-itself-0"[:15]
 
 
 def test_a_forkserver_that_cannot_be_started_is_a_launch_error_that_leaves_nothing(
@@ -297,66 +331,65 @@ def test_a_forkserver_that_cannot_be_started_is_a_launch_error_that_leaves_nothi
     run.remove()
 
 
-def test_out_of_descriptors_every_worker_fails_in_phase_start_and_the_limit_is_named(
-    tmp_path: Path,
-) -> None:
-    script = """
-import resource
-resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
-with_workers(60)
-causes = {(o.outcome.phase, o.outcome.hint) for o in (reports.get() for _ in range(60))
-          if type(o).__name__ == "Ended" and o.outcome.kind == "failed"}
-print(causes)
-workers.close()
-"""
-    done = run_script(script, tmp_path)
-
-    assert "the limit on open files of one process (ulimit -n)" in done, done
-    assert "'start'" in done, done
-
-
 # Requests.
 
 
-@pytest.mark.parametrize("blocks", ["sleep", "event", "read", "compute"])
-def test_a_run_that_never_asked_about_stopping_is_interrupted(launch: Launch, blocks: str) -> None:
-    def run() -> None:
-        import threading
+def test_a_run_that_never_asked_about_stopping_is_interrupted_and_others_end_in_their_own_time(
+    launch: Launch,
+) -> None:
+    def never_asks(block: Callable[[], Any]) -> Callable[[], None]:
+        def run() -> None:
+            try:
+                print("running", flush=True)
+                block()
+            finally:
+                print("cleaned up", flush=True)
 
-        ways: dict[str, Callable[[], Any]] = {
-            "sleep": lambda: time.sleep(1000),
-            "event": lambda: threading.Event().wait(),
-            "read": lambda: os.read(os.pipe()[0], 1),
-            "compute": lambda: [None for i in iter(int, 1)],
-        }
-        try:
-            print("running", flush=True)
-            ways[blocks]()
-        finally:
-            print("cleaned up", flush=True)
+        return run
 
-    launched = launch(worker=run)
-    assert launched.wait_for_line("worker-0") == "running"
-    launched.workers.request_stop("worker-0")
-
-    ended = launched.outcome()
-    assert (ended.kind, ended.exit_code) == ("stopped", 0)
-    assert launched.log("worker-0") == "running\ncleaned up\n"
-
-
-def test_a_run_that_waits_for_the_stop_is_not_interrupted(launch: Launch) -> None:
-    def run() -> None:
+    def waits() -> None:
         stop = lp.stop_event()
         print("running", flush=True)
         stop.wait()
-        print("stopped in my own time")
+        print("in its own time")
 
-    launched = launch(worker=run)
-    launched.wait_for_line("worker-0")
-    launched.workers.request_stop("worker-0")
+    def leaves_a_thread() -> None:
+        def save() -> None:
+            main.join()
+            print("saved")
 
-    assert launched.outcome().kind == "stopped"
-    assert launched.log("worker-0") == "running\nstopped in my own time\n"
+        main = threading.main_thread()
+        threading.Thread(target=save).start()
+        print("running", flush=True)
+        lp.wait_for_stop()
+
+    def changes_its_process() -> None:
+        print("running", flush=True)
+        os.chdir("/")
+        os.closerange(0, 3)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        time.sleep(1000)
+
+    runs: dict[str, tuple[Callable[[], None], str]] = {
+        "sleeps": (never_asks(lambda: time.sleep(1000)), "cleaned up\n"),
+        "waits-for-event": (never_asks(lambda: threading.Event().wait()), "cleaned up\n"),
+        "reads": (never_asks(lambda: os.read(os.pipe()[0], 1)), "cleaned up\n"),
+        "computes": (never_asks(lambda: [None for i in iter(int, 1)]), "cleaned up\n"),
+        "waits": (waits, "in its own time\n"),
+        "leaves-a-thread": (leaves_a_thread, "saved\n"),
+        "changes-its-process": (changes_its_process, ""),
+    }
+    launched = launch(**{label: run for label, (run, _) in runs.items()})
+    for label in runs:
+        assert launched.wait_for_line(f"{label}-0") == "running"
+        launched.workers.request_stop(f"{label}-0")
+
+    outcomes = [launched.outcome() for _ in runs]
+
+    assert {(ended.kind, ended.exit_code) for ended in outcomes} == {("stopped", 0)}
+    printed = {label: launched.log(f"{label}-0").removeprefix("running\n") for label in runs}
+    assert printed == {label: last_words for label, (_, last_words) in runs.items()}
 
 
 def test_a_worker_that_does_not_stop_is_killed_and_its_stacks_are_in_the_log(
@@ -383,312 +416,47 @@ def test_a_worker_that_does_not_stop_is_killed_and_its_stacks_are_in_the_log(
     assert "in execute_in_order" not in launched.log("worker-0")  # a frame of the forkserver
 
 
-def test_a_request_for_a_worker_that_has_ended_is_passed_over(launch: Launch) -> None:
-    launched = launch(worker=lambda: None)
+# Nobody outlives what they belong to. What left its process group is found on Linux only.
+
+
+def start_sleepers() -> None:
+    """Prints the numbers of the worker and of two processes, one in a session of its own."""
+    sessions = [False, True] if sys.platform == "linux" else [False]
+    sleepers = [subprocess.Popen(["sleep", "1000"], start_new_session=new) for new in sessions]
+    print(os.getpid(), *(sleeper.pid for sleeper in sleepers), flush=True)
+    time.sleep(1000)
+
+
+def pids_of(launched: Launched, worker: str) -> list[int]:
+    return [int(pid) for pid in launched.wait_for_line(worker).split()]
+
+
+def test_what_a_worker_started_dies_with_it_and_nothing_else(launch: Launch) -> None:
+    launched = launch(one=start_sleepers, two=start_sleepers)
+    first, others = pids_of(launched, "one-0"), pids_of(launched, "two-0")
+
+    os.kill(first[0], signal.SIGKILL)
     launched.outcome()
 
-    launched.workers.request_stop("worker-0")
-    launched.workers.kill("worker-0")
-    launched.workers.announce_gone("worker-0", "why")
+    until(lambda: all(map(is_dead, first)))
+    assert not any(map(is_dead, others))
 
-    assert launched.reports.empty()
 
-
-def test_a_failure_that_is_told_is_known_to_all_others(launch: Launch) -> None:
-    def look() -> None:
-        while not (why := lp.current().gone_reason("learner-0")):
-            time.sleep(0.001)
-        print(why)
-
-    launched = launch(one=look, two=look)
-    launched.next(Ready)
-    launched.next(Ready)
-    launched.workers.announce_gone("learner-0", "it was too warm")
-
-    assert {launched.outcome().kind, launched.outcome().kind} == {"succeeded"}
-    assert launched.log("one-0") == launched.log("two-0") == "it was too warm\n"
-
-
-def test_stop_and_waiting_are_reported(launch: Launch) -> None:
-    def run() -> None:
-        lp.current().report(Waiting(lp.current().name, "learner-0"))
-        lp.stop("enough")
-
-    launched = launch(worker=run)
-
-    assert launched.next(Waiting) == Waiting("worker-0", "learner-0")
-    assert launched.next(StopRequested) == StopRequested("worker-0", "enough")
-
-
-# What a worker's process is like.
-
-
-def test_everything_printed_is_in_the_log_whichever_way_it_was_written(launch: Launch) -> None:
-    def run() -> None:
-        print("by print")
-        print("by print to stderr", file=sys.stderr)
-        os.write(1, b"by write\n")
-        os.write(2, b"by write to stderr\n")
-        subprocess.run(["echo", "by a child"], check=True)
-        print("by print, unfinished", end="")
-
-    launched = launch(worker=run)
-
-    assert launched.outcome().kind == "succeeded"
-    assert launched.log("worker-0").splitlines() == [
-        "by print",
-        "by print to stderr",
-        "by write",
-        "by write to stderr",
-        "by a child",
-        "by print, unfinished",
-    ]
-
-
-def test_environment_and_flags_are_there_before_anything_is_imported(launch: Launch) -> None:
-    class Sees:
-        def __reduce__(self) -> Any:
-            return os.getenv, ("COLOR",)
-
-    def show(color: object) -> None:
-        print(color, sys.argv[-1])
-
-    process = lp.PythonProcess(args={"seed": 7}, env={"COLOR": "red"})
-    launched = launch({"worker": process}, worker=lp.PyNode(show, Sees()))
-
-    assert launched.outcome().kind == "succeeded"
-    assert launched.log("worker-0") == "red --seed=7\n"
-
-
-def test_an_environment_that_the_interpreter_reads_gets_an_interpreter_of_its_own(
-    launch: Launch,
-) -> None:
-    process = lp.PythonProcess(args={"seed": 7}, env={"PYTHONUTF8": "1", "PYTHONHASHSEED": "0"})
-    launched = launch(
-        {"worker": process},
-        worker=lambda: print(sys.flags.utf8_mode, sys.flags.hash_randomization, sys.argv[-1]),
-    )
-
-    assert launched.outcome().kind == "succeeded"
-    assert launched.log("worker-0") == "1 0 --seed=7\n"
-
-
-def test_another_interpreter_is_used_where_it_is_asked_for(launch: Launch, tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nVIA=other exec {sys.executable} "$@"\n')
-    python.chmod(0o755)
-
-    launched = launch(
-        {"worker": lp.PythonProcess(python=str(python))}, worker=lambda: print(os.environ["VIA"])
-    )
-
-    assert launched.outcome().kind == "succeeded", launched.log("worker-0")
-    assert launched.log("worker-0") == "other\n"
-
-
-def test_a_worker_is_a_plain_process_with_default_signals_and_few_descriptors(
-    launch: Launch,
-) -> None:
-    def links() -> list[str]:
-        found = []
-        for fd in os.listdir("/proc/self/fd"):
-            try:
-                found.append(os.readlink(f"/proc/self/fd/{fd}").split(":")[0])
-            except OSError:
-                continue
-        return found
-
-    def run() -> None:
-        import __main__
-
-        print(sorted(n for n in vars(__main__) if not n.startswith("__")))
-        print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
-        print(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)
-        print(os.read(0, 1), os.getpgrp() == os.getpid())
-        print(sum(link == "socket" for link in links()))
-
-    launched = launch(other=sleep_forever, worker=run)
-
-    assert launched.outcome().kind == "succeeded"
-    assert launched.log("worker-0").splitlines() == ["[]", "True", "True", "b'' True", "1"]
-
-
-def test_a_worker_has_the_limits_of_the_launcher_and_its_own_name(launch: Launch) -> None:
-    def run() -> None:
-        import resource
-
-        print(resource.getrlimit(resource.RLIMIT_NOFILE))
-        print(psutil.Process().name())
-
-    launched = launch(worker=run)
-
-    assert launched.outcome().kind == "succeeded"
-    limits, name = launched.log("worker-0").splitlines()
-    assert limits == str(resource.getrlimit(resource.RLIMIT_NOFILE))
-    assert sys.platform != "linux" or name == "worker-0"
-
-
-def test_functions_registered_with_atexit_are_called(launch: Launch) -> None:
-    def run() -> None:
-        import atexit
-
-        atexit.register(print, "good-bye")
-
-    launched = launch(worker=run)
-
-    assert launched.outcome().kind == "succeeded"
-    assert launched.log("worker-0") == "good-bye\n"
-
-
-def test_threads_are_waited_for_before_the_functions_registered_with_atexit(
-    launch: Launch,
-) -> None:
-    def run() -> None:
-        import atexit
-        import concurrent.futures
-        import threading
-
-        atexit.register(print, "good-bye")
-        main_is_over = threading.Event()
-        threading.Thread(
-            target=lambda: (lp.wait_for_stop(), print("thread", flush=True), main_is_over.set())
-        ).start()
-        concurrent.futures.ThreadPoolExecutor(1).submit(
-            lambda: (main_is_over.wait(), print("executor", flush=True))
-        )
-
-    launched = launch(worker=run)
-
-    assert launched.outcome().kind == "succeeded"
-    assert launched.log("worker-0") == "thread\nexecutor\ngood-bye\n"
-
-
-def test_threads_of_a_worker_that_was_asked_to_stop_are_waited_for(launch: Launch) -> None:
-    def run() -> None:
-        import threading
-
-        def save() -> None:
-            main.join()
-            print("saved")
-
-        main = threading.main_thread()
-        threading.Thread(target=save).start()
-        print("running", flush=True)
-        lp.wait_for_stop()
-
-    launched = launch(worker=run)
-    launched.wait_for_line("worker-0")
-    launched.workers.request_stop("worker-0")
-
-    assert launched.outcome().kind == "stopped"
-    assert launched.log("worker-0") == "running\nsaved\n"
-
-
-@pytest.mark.parametrize("how", ["closed", "None"])
-def test_a_failure_is_told_whatever_has_become_of_the_standard_streams(
-    launch: Launch, how: str
-) -> None:
-    def fail() -> None:
-        for name in ("stdout", "stderr"):
-            if how == "None":
-                setattr(sys, name, None)
-            else:
-                getattr(sys, name).close()
-        raise ValueError("boom")
-
-    ended = launch(worker=fail).outcome()
-
-    assert (ended.kind, ended.phase, ended.cause) == ("failed", "run", "ValueError: boom")
-
-
-def test_a_worker_that_changes_its_process_can_still_be_stopped(launch: Launch) -> None:
-    def run() -> None:
-        os.chdir("/")
-        os.closerange(0, 3)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        time.sleep(1000)
-
-    launched = launch(worker=run)
-    launched.next(Ready)
-    launched.workers.request_stop("worker-0")
-
-    assert launched.outcome().kind == "stopped"
-
-
-def test_a_payload_of_100_mb_arrives(launch: Launch) -> None:
-    data = os.urandom(1 << 20) * 100
-    launched = launch(worker=lp.PyNode(lambda data: print(len(data)), data))
-
-    assert launched.outcome().kind == "succeeded"
-    assert launched.log("worker-0") == f"{100 << 20}\n"
-
-
-# Nobody outlives what they belong to.
-
-
-def starts_a_sleeper(new_session: bool = False) -> Callable[[], None]:
-    def run() -> None:
-        sleeper = subprocess.Popen(["sleep", "1000"], start_new_session=new_session)
-        print(os.getpid(), sleeper.pid, flush=True)
-        time.sleep(1000)
-
-    return run
-
-
-@pytest.mark.timing
-def test_what_a_worker_started_dies_with_it(launch: Launch) -> None:
-    launched = launch(worker=starts_a_sleeper())
-    worker, sleeper = map(int, launched.wait_for_line("worker-0").split())
-
-    os.kill(worker, signal.SIGKILL)
-    launched.outcome()
-
-    until(lambda: is_dead(sleeper), within_s=1)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
-def test_what_a_worker_started_and_left_its_process_group_dies_with_it_and_nothing_else(
-    launch: Launch,
-) -> None:
-    launched = launch(
-        one=starts_a_sleeper(new_session=True), two=starts_a_sleeper(new_session=True)
-    )
-    worker, sleeper = map(int, launched.wait_for_line("one-0").split())
-    _, other = map(int, launched.wait_for_line("two-0").split())
-
-    os.kill(worker, signal.SIGKILL)
-    launched.outcome()
-
-    until(lambda: is_dead(sleeper), within_s=5)
-    assert not is_dead(other)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
-def test_what_left_its_process_group_dies_with_the_launch(launch: Launch) -> None:
-    launched = launch(worker=starts_a_sleeper(new_session=True))
-    _, sleeper = map(int, launched.wait_for_line("worker-0").split())
+def test_closing_ends_workers_that_still_run_and_what_they_started(launch: Launch) -> None:
+    launched = launch(worker=start_sleepers)
+    pids = pids_of(launched, "worker-0")
 
     launched.workers.close()
 
-    assert is_dead(sleeper)
-
-
-@pytest.mark.timing
-def test_closing_ends_workers_that_still_run(launch: Launch) -> None:
-    launched = launch(worker=starts_a_sleeper())
-    pids = [int(pid) for pid in launched.wait_for_line("worker-0").split()]
-
-    launched.workers.close()
-
+    assert all(map(is_dead, pids))
     assert launched.outcome().kind == "stopped"
-    until(lambda: all(map(is_dead, pids)), within_s=1)
 
 
-@pytest.mark.timing
-def test_when_the_forkserver_dies_all_workers_are_lost_and_none_survives(launch: Launch) -> None:
-    launched = launch(one=starts_a_sleeper(), two=starts_a_sleeper())
-    pids = [int(p) for w in ("one-0", "two-0") for p in launched.wait_for_line(w).split()]
+def test_when_the_forkserver_dies_all_workers_are_lost_also_one_that_is_started_then(
+    launch: Launch,
+) -> None:
+    launched = launch(one=start_sleepers, two=start_sleepers)
+    pids = [*pids_of(launched, "one-0"), *pids_of(launched, "two-0")]
     for _ in range(2):
         launched.next(Ready)  # which its forkserver passes on a moment after the worker has begun
 
@@ -698,59 +466,22 @@ def test_when_the_forkserver_dies_all_workers_are_lost_and_none_survives(launch:
     assert {o.worker for o in lost} == {"one-0", "two-0"}
     assert {(o.kind, o.phase) for o in lost} == {("lost", "run")}
     assert "the forkserver of all workers was killed by SIGKILL" in lost[0].cause
-    until(lambda: all(map(is_dead, pids)), within_s=1)
+    until(lambda: all(map(is_dead, pids)))
     assert launched.reports.empty()
+    launched.workers.start("one-0", 2)
+    late = launched.outcome()
+    assert (late.kind, late.phase, late.attempt) == ("lost", "start", 2)
 
 
 def test_closing_ends_also_a_forkserver_that_does_not_answer(launch: Launch) -> None:
-    launched = launch(worker=starts_a_sleeper(new_session=True))
-    pids = [int(pid) for pid in launched.wait_for_line("worker-0").split()]
+    launched = launch(worker=start_sleepers)
+    pids = pids_of(launched, "worker-0")
     subreaper, forkserver = launched.subreaper, launched.forkserver
     forkserver.suspend()
 
     launched.workers.close()
 
     assert all(map(is_dead, [*pids, subreaper.pid, forkserver.pid]))
-
-
-def test_a_worker_started_after_the_forkserver_died_is_lost(launch: Launch) -> None:
-    launched = launch(worker=sleep_forever)
-    launched.next(Ready)
-    launched.forkserver.kill()
-    launched.outcome()
-
-    launched.start(attempt=2)
-
-    ended = launched.outcome()
-    assert (ended.kind, ended.phase, ended.attempt) == ("lost", "start", 2)
-
-
-@pytest.mark.timing
-@pytest.mark.parametrize("forks", [False, True], ids=["plain", "forked a child of its own"])
-def test_f51_when_the_launcher_is_killed_nothing_is_left_250_ms_later(
-    tmp_path: Path, forks: bool
-) -> None:
-    script = f"""
-import time
-with_workers(4)
-n_ready = 0
-while n_ready < 4: n_ready += type(reports.get()).__name__ == "Ready"
-if {forks} and os.fork() == 0:
-    time.sleep(1)
-    os._exit(0)
-print(os.getpid(), workers._subreaper.pid, *(a.pid for a in workers._attempts.values()))
-print(run.runtime, flush=True)
-time.sleep(1000)
-"""
-    with start_script(script, tmp_path) as launcher:
-        assert launcher.stdout is not None
-        pids = [int(pid) for pid in launcher.stdout.readline().split()]
-        runtime = Path(launcher.stdout.readline().strip())
-        assert len(pids) == 6
-        assert list(runtime.iterdir())
-
-        launcher.kill()
-        until(lambda: all(map(is_dead, pids)) and not runtime.exists(), within_s=KILLED_WITHIN_S)
 
 
 # Endings are a table.
@@ -784,56 +515,21 @@ def test_an_ending_is_made_of_what_the_worker_said_and_what_the_kernel_says(
     ended = exit_status.ending(attempt, ChildExited("w", status, peak_bytes=1 << 20))
 
     assert (ended.kind, ended.cause, ended.pid) == (kind, cause, 7)
+    assert ended.exit_code == os.waitstatus_to_exitcode(status)
+    assert ended.signal == {KILL: "SIGKILL", SEGV: "SIGSEGV"}.get(status, "")
 
 
-# Scripts: launchers that are processes of their own.
-
-PREAMBLE = """
-import os, sys
-sys.path.insert(0, {root!r})
-import queue, time
-import launchpad as lp
-from launchpad import courier
-from launchpad.launch.planning import planner
-from launchpad.launch.backends.processes.backend import Processes
-from launchpad.launch.rundir.directory import RunDirectory
-
-def with_workers(count):
-    global workers, reports, run
-    program = lp.Program("script")
-    for _ in range(count):
-        program.add_node(lp.PyNode(time.sleep, 1000), label="w")
-    plan = planner.plan(program, Processes(), "local_mp")
-    run, reports = RunDirectory.create("script"), queue.SimpleQueue()
-    workers = Processes().create_workers(plan, run, reports.put)
-    run.make_runtime()
-    for worker in plan.workers:
-        workers.start(worker.name, 1)
-"""
+# Processes that workers or the script start.
 
 
-def start_script(script: str, logs: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", PREAMBLE.format(root=str(ROOT)) + script],
-        env={**os.environ, "LAUNCHPAD_LOGGING_DIR": str(logs)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def run_script(script: str, logs: Path) -> str:
-    with start_script(script, logs) as process:
-        return process.communicate(timeout=DEADLINE_S)[0]
-
-
-@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork", "subprocess"])
-def test_sound_31_a_process_that_a_worker_starts_can_use_the_client_that_it_is_given(
-    method: str, monkeypatch: pytest.MonkeyPatch
+def test_sound_31_processes_that_workers_start_can_use_the_clients_that_they_are_given(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     program = lp.Program("spawning")
     doubler = program.add_node(lp.CourierNode(spawning_nodes.Doubler), label="doubler")
-    program.add_node(lp.PyClassNode(spawning_nodes.Spawner, doubler, method), label="spawner")
+    for method in ("spawn", "forkserver", "fork", "subprocess"):
+        program.add_node(lp.PyClassNode(spawning_nodes.Spawner, doubler, method), label=method)
 
     lp.testing.run(program, launch_type="test_mp")
 

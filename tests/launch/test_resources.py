@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 import launchpad as lp
 from launchpad.resources import in_words
 
-both = pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
-
 
 def nothing() -> None:
     """What a worker does that only has to be there."""
@@ -36,17 +34,13 @@ def program_with(**resources: Any) -> lp.Program:
         ("gpus", -1, "whole number"),
         ("gpus", 1.5, "whole number"),
         ("gpus", 0.00001, "below 1"),
-        ("gpus", float("nan"), "below 1"),
         ("gpus", "two", "below 1"),
         ("gpus", True, "below 1"),
         ("cpus", 0, "more than 0"),
-        ("cpus", -2, "more than 0"),
         ("cpus", float("inf"), "more than 0"),
         ("cpus", "4", "more than 0"),
         ("memory", 0, "'4GiB'"),
-        ("memory", -5, "'4GiB'"),
         ("memory", "much", "'4GiB'"),
-        ("memory", "4 i", "'4GiB'"),
         ("memory", 1.5, "'4GiB'"),
         ("memory", True, "'4GiB'"),
         ("accelerator", "A100", "gpus=…"),
@@ -70,19 +64,19 @@ def test_a_value_that_makes_no_sense_is_quoted_with_what_was_expected(
 @pytest.mark.parametrize(
     ("memory", "size"),
     [
+        (None, None),
         (4096, 4096),
-        ("4096", 4096),
         ("100B", 100),
-        ("500MB", 500 * 10**6),
         ("500mb", 500 * 10**6),
         ("4GiB", 4 * 2**30),
         (" 1.5 GiB ", 3 * 2**29),
         ("4Gi", 4 * 2**30),
-        ("2k", 2000),
         ("1TB", 10**12),
     ],
 )
-def test_memory_is_bytes_or_text_with_a_unit(memory: int | str, size: int) -> None:
+def test_memory_is_bytes_or_text_with_a_unit_or_without_a_limit(
+    memory: int | str | None, size: int | None
+) -> None:
     assert lp.Resources(memory=memory).memory_bytes == size
 
 
@@ -94,11 +88,7 @@ def test_a_size_in_words_is_the_size_again_within_half_a_percent(size: int) -> N
     assert abs(again - size) <= size / 200 + 1  # bytes are whole
 
 
-def test_without_a_limit_there_are_no_bytes() -> None:
-    assert lp.Resources().memory_bytes is None
-
-
-@pytest.mark.parametrize("gpus", [0, 0.0001, 0.25, 0.999, 1, 1.0, 8])
+@pytest.mark.parametrize("gpus", [0, 0.0001, 0.999, 1.0, 8])
 def test_gpus_are_none_a_share_or_whole_ones(gpus: float) -> None:
     assert lp.Resources(gpus=gpus).gpus == gpus
 
@@ -120,82 +110,61 @@ def test_what_is_asked_for_is_told_in_a_few_words(resources: lp.Resources, words
 # --- where it may be given -----------------------------------------------------------------------
 
 
-@both
-def test_what_is_given_at_launch_stands_in_the_place_of_all_that_the_group_says(
-    launch_type: str,
-) -> None:
+def test_what_is_given_at_launch_stands_in_the_place_of_all_that_the_group_says() -> None:
     program = program_with(cpus=0.5, env={"A": "1"})
 
-    plan = lp.plan(program, launch_type, resources={"learner": lp.Resources(memory="1MiB")})
+    plan = lp.plan(program, "local_mp", resources={"learner": lp.Resources(memory="1MiB")})
 
     assert plan.workers[0].resources == lp.Resources(memory="1MiB")
     assert plan.workers[0].env == {}
 
 
-@both
-def test_resources_of_an_unknown_group_name_the_groups(launch_type: str) -> None:
-    with pytest.raises(lp.DefinitionError, match=r"'laerner'.*\['learner'\]"):
-        lp.plan(program_with(), launch_type, resources={"laerner": lp.Resources()})
-
-
-@both
-def test_something_else_than_resources_at_launch_is_refused(launch_type: str) -> None:
+def test_resources_of_no_group_and_what_are_no_resources_are_refused_at_launch() -> None:
     wrong: Any = {"learner": {"gpus": 1}}
 
+    with pytest.raises(lp.DefinitionError, match=r"'laerner'.*\['learner'\]"):
+        lp.plan(program_with(), "local_mp", resources={"laerner": lp.Resources()})
     with pytest.raises(lp.DefinitionError, match=r"lp\.Resources\(…\), got \{'gpus': 1\}"):
-        lp.plan(program_with(), launch_type, resources=wrong)
+        lp.plan(program_with(), "local_mp", resources=wrong)
 
 
-@both
-def test_f10_a_variable_set_at_launch_by_two_sources_lists_both(launch_type: str) -> None:
-    with pytest.raises(lp.DefinitionError, match="SPEED") as caught:
-        lp.plan(
-            program_with(),
-            launch_type,
-            {"learner": lp.PythonProcess(env={"SPEED": "2"})},
-            resources={"learner": lp.Resources(env={"SPEED": "1"})},
-        )
+@pytest.mark.parametrize(
+    ("what", "of_group", "at_launch", "local"),
+    [
+        ("SPEED", {"env": {"SPEED": "1"}}, None, {"env": {"SPEED": "2"}}),
+        ("SPEED", {}, {"env": {"SPEED": "1"}}, {"env": {"SPEED": "2"}}),
+        ("Python of group 'learner'", {"python": "1"}, None, {"python": "2"}),
+    ],
+)
+def test_f10_what_two_sources_set_lists_both(
+    what: str, of_group: Any, at_launch: Any, local: Any
+) -> None:
+    resources = at_launch and {"learner": lp.Resources(**at_launch)}
+    processes = {"learner": lp.PythonProcess(**local)}
 
-    assert "'1' by resources={'learner': …} at launch" in str(caught.value)
+    with pytest.raises(lp.DefinitionError, match=what) as caught:
+        lp.plan(program_with(**of_group), "local_mp", processes, resources=resources)
+
+    by_group = "'1' by program.group('learner', resources=…)"
+    by_launch = "'1' by resources={'learner': …} at launch"
+    assert (by_launch if at_launch else by_group) in str(caught.value)
     assert "'2' by local_resources['learner']" in str(caught.value)
-
-
-@both
-def test_the_interpreter_may_be_given_with_the_resources(launch_type: str) -> None:
-    plan = lp.plan(program_with(python="/opt/python"), launch_type)
-
-    assert plan.workers[0].python == "/opt/python"
-
-
-@both
-def test_f10_an_interpreter_set_by_two_sources_lists_both(launch_type: str) -> None:
-    with pytest.raises(lp.DefinitionError, match="Python of group 'learner'") as caught:
-        lp.plan(
-            program_with(python="/opt/one"),
-            launch_type,
-            {"learner": lp.PythonProcess(python="/opt/two")},
-        )
-
-    assert "'/opt/one' by program.group('learner', resources=…)" in str(caught.value)
-    assert "'/opt/two' by local_resources['learner']" in str(caught.value)
 
 
 # --- what a plan shows ---------------------------------------------------------------------------
 
 
-@both
-def test_a_plan_shows_resources_only_if_some_are_asked_for(launch_type: str) -> None:
-    without = str(lp.plan(program_with(env={"A": "1"}), launch_type))
-    with_some = str(lp.plan(program_with(cpus=0.5, memory="1MiB"), launch_type))
+def test_a_plan_shows_resources_only_if_some_are_asked_for() -> None:
+    without = str(lp.plan(program_with(env={"A": "1"}), "local_mp"))
+    with_some = str(lp.plan(program_with(cpus=0.5, memory="1MiB"), "local_mp"))
 
     assert "RESOURCES" not in without
     assert "RESOURCES" in with_some
     assert "0.5 CPU, 1 MiB" in with_some
 
 
-@both
-def test_a_plan_has_the_resources_as_json(launch_type: str) -> None:
-    plan = lp.plan(program_with(cpus=0.5, memory="1kB", labels={"zone": "a"}), launch_type)
+def test_a_plan_has_the_resources_as_json() -> None:
+    plan = lp.plan(program_with(cpus=0.5, memory="1kB", labels={"zone": "a"}), "local_mp")
 
     (worker,) = json.loads(plan.to_json())["workers"]
     assert worker["gpus"] == []

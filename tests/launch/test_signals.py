@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any
 
@@ -126,102 +127,72 @@ def test_ctrl_c_at_any_line_of_the_end_of_a_script_stops_the_program(
 
 
 def test_the_first_asks_the_second_forces_and_the_third_raises_at_once() -> None:
-    asked: list[bool] = []
+    asked: list[bool | str] = []
 
-    def press_and_go_on(times: int) -> None:
-        with KeyboardInterruptHandler(asked.append):
+    def press_and_go_on(times: int, *, is_stopping: bool = False) -> None:
+        with KeyboardInterruptHandler(asked.append, is_stopping=is_stopping):
             for _ in range(times):
                 signal.raise_signal(signal.SIGINT)
-            asked.append(True)
+            asked.append("goes on")
 
-    with pytest.raises(KeyboardInterrupt):
-        press_and_go_on(times=3)
+    for times, is_stopping in ((1, False), (3, False), (1, True)):
+        with pytest.raises(KeyboardInterrupt):
+            press_and_go_on(times, is_stopping=is_stopping)
 
-    assert asked == [False, True]
-
-
-def test_of_a_program_that_stops_already_the_first_forces() -> None:
-    asked: list[bool] = []
-
-    with pytest.raises(KeyboardInterrupt), KeyboardInterruptHandler(asked.append, is_stopping=True):
-        signal.raise_signal(signal.SIGINT)
-
-    assert asked == [True]
+    assert asked == [False, "goes on", False, True, True, "goes on"]
 
 
-def test_another_handler_of_the_script_stays_in_charge() -> None:
-    seen: list[int] = []
-    asked: list[bool] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
-    try:
-        with KeyboardInterruptHandler(asked.append):
-            signal.raise_signal(signal.SIGINT)
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-    assert (seen, asked) == ([signal.SIGINT], [])
-
-
-def test_only_the_outermost_of_two_asks() -> None:
+@pytest.mark.parametrize(
+    ("number", "error", "code"),
+    [
+        (signal.SIGINT, KeyboardInterrupt, None),
+        (signal.SIGTERM, SystemExit, 143),
+        (signal.SIGHUP, SystemExit, 129),
+    ],
+)
+def test_each_signal_that_ends_a_script_asks_the_outermost_and_raises_its_exit_code(
+    number: signal.Signals, error: type[BaseException], code: int | None
+) -> None:
     outer: list[bool] = []
     inner: list[bool] = []
+    before = signal.getsignal(number)
 
     with (
-        pytest.raises(KeyboardInterrupt),
+        pytest.raises(error) as raised,
         KeyboardInterruptHandler(outer.append),
         KeyboardInterruptHandler(inner.append),
     ):
-        signal.raise_signal(signal.SIGINT)
-
-    assert (outer, inner) == ([False], [])
-
-
-def test_other_threads_than_the_main_one_leave_the_signal_alone() -> None:
-    handlers: list[object] = []
-
-    def wait() -> None:
-        with KeyboardInterruptHandler(lambda at_once: None):
-            handlers.append(signal.getsignal(signal.SIGINT))
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    thread.join()
-
-    assert handlers == [signal.default_int_handler]
-
-
-def test_the_signal_is_as_before_when_it_is_left() -> None:
-    with KeyboardInterruptHandler(lambda at_once: None):
-        assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
-
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_other_signals_that_end_a_script_ask_too_and_raise_their_exit_code(
-    number: signal.Signals, code: int
-) -> None:
-    asked: list[bool] = []
-    before = signal.getsignal(number)
-
-    with pytest.raises(SystemExit) as raised, KeyboardInterruptHandler(asked.append):
         signal.raise_signal(number)
 
-    assert (asked, raised.value.code) == ([False], code)
+    assert (outer, inner) == ([False], [])
+    assert getattr(raised.value, "code", None) == code
     assert signal.getsignal(number) == before
 
 
-def test_a_signal_that_is_ignored_stays_ignored() -> None:
+def test_signals_that_another_handles_or_ignores_or_in_another_thread_are_left_alone() -> None:
+    heard: list[int] = []
     asked: list[bool] = []
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP)}
+
+    def wait() -> None:
+        with KeyboardInterruptHandler(asked.append):
+            assert signal.getsignal(signal.SIGINT) is before[signal.SIGINT]
+            heard.append(0)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(wait).result()
+    signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
         signals.watch(lambda number, frame: asked.append(True))
         with KeyboardInterruptHandler(asked.append):
+            signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGHUP)
     finally:
-        signal.signal(signal.SIGHUP, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
-    assert asked == []
+    assert (heard, asked) == ([0, signal.SIGINT], [])
 
 
 def test_a_script_that_waits_no_longer_leaves_no_directory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from launchpad.launch.backends.processes import subreaper
-from tests.waiting import until
+from tests.waiting import runs, until
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 20.0
@@ -33,11 +33,11 @@ def say(what):
         file.write(what + "\\n")
 """
 
-PLAIN = 'subprocess.Popen(["sleep", "1000"])'
 SETSID = 'subprocess.Popen(["sleep", "1000"], start_new_session=True)'
-DOUBLE_FORK = 'subprocess.run(["sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 &"])'
-NO_ENVIRONMENT = 'subprocess.Popen(["sleep", "1000"], start_new_session=True, env={})'
-NESTED = """
+ALL_WAYS = f"""{SETSID}
+subprocess.Popen(["sleep", "1000"])
+subprocess.Popen(["sleep", "1000"], start_new_session=True, env={{}})
+subprocess.run(["sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 &"])
 inner = lp.Program("inner")
 inner.add_node(lp.PyNode(time.sleep, 1000), label="inner")
 lp.launch(inner, "test_mp")
@@ -73,7 +73,7 @@ class Script:
         return False
 
 
-StartWorker = Callable[[str], Script]
+StartWorker = Callable[..., Script]
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def start(tmp_path: Path) -> Iterator[StartWorker]:
     base = tempfile.mkdtemp(dir="/tmp")  # short, for sockets; and nobody else's runs are in it
     environment = {**os.environ, "TMPDIR": base, "LAUNCHPAD_RUNTIME_DIR": base}
 
-    def launch(code: str) -> Script:
+    def launch(code: str, of_launcher: str = "") -> Script:
         body = "def first():\n" + "".join(f"    {line}\n" for line in code.splitlines())
         body += """
     say("first")
@@ -99,6 +99,7 @@ for label, run in (("first", first), ("second", other), ("third", other)):
 running = lp.launch(program, "local_mp", terminal="output_to_files")
 print(running._run.runtime, flush=True)
 """
+        body += of_launcher
         noticed = tmp_path / "heard"
         noticed.touch()
         process = subprocess.Popen(
@@ -128,19 +129,11 @@ def assert_nothing_is_left(script: Script) -> None:
     until(lambda: list(script.runtime.parent.iterdir()) == [])
 
 
-WAYS = pytest.mark.parametrize(
-    "code",
-    [PLAIN, SETSID, DOUBLE_FORK, NO_ENVIRONMENT, NESTED],
-    ids=["plain", "setsid", "double fork", "no environment", "a program of its own"],
-)
-
-
-@WAYS
 def test_when_launcher_and_forkserver_are_killed_together_nothing_is_left(
-    start: StartWorker, code: str
+    start: StartWorker,
 ) -> None:
-    script = start(code)
-    assert len(script.descendants()) >= 6
+    script = start(ALL_WAYS)
+    assert len(script.descendants()) >= 11  # 5 of the program, 4 that sleep, 2 of the inner one
     assert script.runtime.exists()
 
     forkserver, launcher = script.forkserver, script.launcher
@@ -150,24 +143,58 @@ def test_when_launcher_and_forkserver_are_killed_together_nothing_is_left(
     assert_nothing_is_left(script)
 
 
-@WAYS
-def test_when_the_forkserver_is_killed_nothing_is_left_and_the_launcher_says_so(
-    start: StartWorker, code: str
+def test_when_the_forkserver_is_killed_nothing_is_left_and_the_launcher_ends(
+    start: StartWorker,
 ) -> None:
-    script = start(code)
+    script = start(ALL_WAYS)
 
     script.forkserver.kill()
 
     assert_nothing_is_left(script)
-    until(
-        lambda: not psutil.pid_exists(script.launcher.pid) or script.launcher.status() == "zombie"
-    )
+    until(lambda: not runs(script.launcher))
 
 
-@WAYS
-def test_when_the_launcher_is_killed_nothing_is_left(start: StartWorker, code: str) -> None:
-    script = start(code)
+def test_when_the_launcher_is_killed_nothing_is_left(start: StartWorker) -> None:
+    script = start(ALL_WAYS)
 
+    script.launcher.kill()
+
+    assert_nothing_is_left(script)
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("forks", ["", "if os.fork() == 0: time.sleep(1000)\n"])
+def test_f51_when_the_launcher_is_killed_nothing_is_left_250_ms_later(
+    start: StartWorker, forks: str
+) -> None:
+    script = start(SETSID, forks)
+    its_own = script.launcher.cmdline()  # of its forked child, too
+    below = [p for p in script.launcher.children(recursive=True) if p.cmdline() != its_own]
+    assert len(below) == 6  # the subreaper, the forkserver, three workers and what one has started
+    assert list(script.runtime.iterdir())
+
+    script.launcher.kill()
+
+    until(lambda: not any(map(runs, below)) and not script.runtime.exists(), within_s=0.25)
+
+
+def test_when_the_launcher_is_killed_and_the_forkserver_stopped_nothing_is_left(
+    start: StartWorker,
+) -> None:
+    script = start(SETSID)
+
+    script.forkserver.suspend()
+    script.launcher.kill()
+
+    assert_nothing_is_left(script)
+
+
+def test_when_the_launcher_and_the_subreaper_are_killed_the_forkserver_ends_all(
+    start: StartWorker,
+) -> None:
+    script = start(SETSID)
+
+    script.subreaper.kill()
     script.launcher.kill()
 
     assert_nothing_is_left(script)
@@ -176,7 +203,7 @@ def test_when_the_launcher_is_killed_nothing_is_left(start: StartWorker, code: s
 def test_when_the_subreaper_alone_is_killed_the_program_goes_on_and_ends_well(
     start: StartWorker,
 ) -> None:
-    script = start(PLAIN)
+    script = start(SETSID)
     forkserver = script.forkserver
     workers = forkserver.children()
 
@@ -184,17 +211,6 @@ def test_when_the_subreaper_alone_is_killed_the_program_goes_on_and_ends_well(
     script.launcher.send_signal(signal.SIGINT)
 
     assert len(workers) == 3
-    assert_nothing_is_left(script)
-
-
-def test_without_a_subreaper_the_forkserver_ends_all_when_the_launcher_is_killed(
-    start: StartWorker,
-) -> None:
-    script = start(SETSID)
-
-    script.subreaper.kill()
-    script.launcher.kill()
-
     assert_nothing_is_left(script)
 
 
@@ -209,17 +225,6 @@ def test_when_all_three_are_killed_workers_end_themselves_and_what_they_started(
         process.kill()
 
     until(lambda: not script.descendants())
-
-
-def test_a_forkserver_that_is_stopped_does_not_save_any_process_when_the_launcher_is_killed(
-    start: StartWorker,
-) -> None:
-    script = start(SETSID)
-
-    script.forkserver.suspend()
-    script.launcher.kill()
-
-    assert_nothing_is_left(script)
 
 
 def test_a_subreaper_whose_launcher_is_dead_before_it_begins_leaves_no_directory(

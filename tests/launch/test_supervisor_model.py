@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from launchpad.events import Ended, Ready
+from launchpad.events import Ended, Ready, StopRequested
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.supervision.supervisor import Supervisor
 from launchpad.launch.supervision.worker_state import Command, KillWorker, StartWorker, StopWorker
@@ -174,9 +175,13 @@ class Model(RuleBasedStateMachine):
         assert not any(workers[n].state == "ended" for n in members)
 
     @precondition(lambda self: not self.supervisor.is_stopping)
-    @rule(at_once=st.booleans())
-    def the_script_stops_it(self, at_once: bool) -> None:
-        self.execute_in_order(self.supervisor.stop("the script", self.now, at_once))
+    @rule(who=st.sampled_from(["the script", "the script at once", "a worker"]))
+    def it_is_stopped(self, who: str) -> None:
+        if who == "a worker":
+            self.execute_in_order(self.supervisor.on(StopRequested(NAMES[0]), self.now))
+        else:
+            at_once = who.endswith("at once")
+            self.execute_in_order(self.supervisor.stop("the script", self.now, at_once))
 
     @invariant()
     def it_fails_exactly_when_no_policy_covers_a_failure(self) -> None:
@@ -213,5 +218,10 @@ class Model(RuleBasedStateMachine):
         assert self.supervisor.is_over
 
 
-Model.TestCase.settings = settings(max_examples=300, stateful_step_count=40)
+Model.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
 TestSupervisor = Model.TestCase
+
+
+@pytest.mark.endurance
+class TestSupervisorForLong(Model.TestCase):  # type: ignore[misc]
+    settings = settings(max_examples=1000, stateful_step_count=40)

@@ -13,7 +13,6 @@ import pytest
 
 import launchpad as lp
 from launchpad.testing import Kill, KillWorkers
-from launchpad.testing.chaos import _KillDecision
 from tests.waiting import until
 
 DEADLINE_S = 30
@@ -40,14 +39,11 @@ class Deaf:
                 time.sleep(0.01)
 
 
-class SlowStart:
+class SlowStart(Server):
     def __init__(self) -> None:
         started = time.monotonic()
         while lp.current().attempt == 1 and time.monotonic() - started < 30:  # it is killed at once
             time.sleep(0.01)
-
-    def attempt(self) -> int:
-        return lp.current().attempt
 
 
 class SlowStop(Server):
@@ -79,12 +75,9 @@ def test_a_worker_is_killed_once_for_each_time_that_it_runs(launch_type: str) ->
     assert str(kills) == "3 kills (seed 0): victim-0 × 3"
 
 
-@both
 @pytest.mark.parametrize("kind", [Server, Runner, Deaf])
-def test_a_worker_that_is_killed_has_failed_however_it_takes_it(
-    launch_type: str, kind: type
-) -> None:
-    with lp.launch(program_of(victim=kind), launch_type) as running:
+def test_a_thread_that_is_killed_has_failed_however_it_takes_it(kind: type) -> None:
+    with lp.launch(program_of(victim=kind), "test_mt") as running:
         with KillWorkers(running, at_most=1):
             until(lambda: running.status()[0].attempt == 2)
         (status,) = running.status()
@@ -103,14 +96,17 @@ def test_a_worker_is_killed_while_it_starts(launch_type: str) -> None:
     assert [(k.attempt, k.state) for k in kills.done] == [(1, "starting")]
 
 
-@both
-def test_a_colocation_dies_as_a_whole(launch_type: str) -> None:
+def test_a_colocation_dies_as_a_whole() -> None:
     program = lp.Program("kills")
     with program.group("pair", restart=FOREVER):
         pair = [lp.CourierNode(Server), lp.PyClassNode(Runner)]
         program.add_node(lp.MultiThreadingColocation(pair))
 
-    with lp.launch(program, launch_type) as running, running.client("pair") as client:
+    assert_that_it_is_killed_and_started_again(program, "pair")
+
+
+def assert_that_it_is_killed_and_started_again(program: lp.Program, label: str) -> None:
+    with lp.launch(program, "test_mt") as running, running.client(label) as client:
         assert client.attempt() == 1
         with KillWorkers(running, at_most=1):
             until(lambda: running.status()[0].attempt == 2)
@@ -118,15 +114,12 @@ def test_a_colocation_dies_as_a_whole(launch_type: str) -> None:
         assert client.with_options(idempotent=True).attempt() == 2
 
 
-class SlowHandler:
+class SlowHandler(Server):
     """Its run() ends when the stop is asked for, long before the handler does."""
 
     def run(self) -> None:
         lp.register_stop_handler(lambda: threading.Event().wait(0.3))
         lp.wait_for_stop()
-
-    def attempt(self) -> int:
-        return lp.current().attempt
 
 
 @pytest.mark.parametrize("serves_on", ["in a colocation", "until the program stops"])
@@ -139,12 +132,7 @@ def test_one_that_is_killed_has_not_done_its_work_though_its_run_ended(serves_on
     with program.group("node", restart=FOREVER, serves_until="run" if until_run else "program"):
         program.add_node(node)
 
-    with lp.launch(program, "test_mt") as running, running.client("node") as client:
-        assert client.attempt() == 1
-        with KillWorkers(running, at_most=1):
-            until(lambda: running.status()[0].attempt == 2)
-
-        assert client.with_options(idempotent=True).attempt() == 2
+    assert_that_it_is_killed_and_started_again(program, "node")
 
 
 def test_a_worker_is_killed_while_it_stops() -> None:
@@ -183,13 +171,10 @@ def test_the_dice_depend_on_the_seed_the_worker_and_the_attempt_and_on_nothing_e
     assert {dies for _, dies in draws(first)} == {True, False}
 
 
-def test_a_kill_comes_when_it_is_due_and_once() -> None:
-    decision = _KillDecision(iter([(0.0, False), (0.0, True), (0.0, True)]))
+def test_a_kill_says_who_when_and_how() -> None:
+    kill = Kill("a-0", 2, "running", 1.23456, "SIGKILL")
 
-    assert decision.is_due()
-    decision.is_final = True
-    assert not decision.is_due()
-    assert not _KillDecision(iter([(3600.0, True)])).is_due()
+    assert str(kill) == "a-0 (attempt 2, running) by SIGKILL at 1.235 s"
 
 
 def test_kills_refuse_what_could_never_kill() -> None:
@@ -202,12 +187,6 @@ def test_kills_refuse_what_could_never_kill() -> None:
             KillWorkers(running, when="born")
         with pytest.raises(ValueError, match="from 0 to 1"):
             KillWorkers(running, chance=20)
-
-
-def test_a_kill_says_who_when_and_how() -> None:
-    kill = Kill("a-0", 2, "running", 1.23456, "SIGKILL")
-
-    assert str(kill) == "a-0 (attempt 2, running) by SIGKILL at 1.235 s"
 
 
 def crash_once() -> int:
