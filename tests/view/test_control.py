@@ -50,10 +50,6 @@ def page_of(browser: Any, url: str, run_id: str, *parts: str) -> None:
     until(lambda: "running" in pages.text_of(browser, "#state"))
 
 
-def click(browser: Any, selector: str) -> None:
-    shown(browser, selector).click()
-
-
 def shown(browser: Any, selector: str) -> Any:
     """An element, once it is to be seen."""
     found = until(lambda: browser.find_elements("css selector", selector))
@@ -62,6 +58,7 @@ def shown(browser: Any, selector: str) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.browser
 def test_with_control_a_worker_is_restarted_and_the_program_stopped_by_buttons(
     tmp_path: Path,
 ) -> None:
@@ -71,12 +68,12 @@ def test_with_control_a_worker_is_restarted_and_the_program_stopped_by_buttons(
         chromium(tmp_path) as browser,
     ):
         page_of(browser, url, running.run_id, "worker", "player-1")
-        click(browser, "#restart")
+        shown(browser, "#restart").click()
         until(lambda: "running, attempt 2" in pages.text_of(browser, "#state"))
 
         page_of(browser, url, running.run_id)
-        click(browser, "#stop")
-        click(browser, "#stop-now")
+        shown(browser, "#stop").click()
+        shown(browser, "#stop-now").click()
         running.wait(60)
         until(lambda: "it has ended" in pages.text_of(browser, "#state"))
         until(lambda: not browser.find_element("css selector", "#stop").is_displayed())
@@ -84,19 +81,20 @@ def test_with_control_a_worker_is_restarted_and_the_program_stopped_by_buttons(
 
 
 @pytest.mark.slow
+@pytest.mark.browser
 def test_without_control_what_a_page_with_control_sends_does_nothing(tmp_path: Path) -> None:
     with lp.launch(demo(), "local_mp") as running, chromium(tmp_path) as browser:
         forged = []
         with pages.served("--control", running.run_id) as url:
             page_of(browser, url, running.run_id, "worker", "player-1")
             browser.execute_script(HELD_BACK)
-            click(browser, "#restart")
+            shown(browser, "#restart").click()
             forged += browser.execute_script("return window.sent")
             page_of(browser, url, running.run_id)
-            click(browser, "#stop")
+            shown(browser, "#stop").click()
             shown(browser, "#stop-now")
             browser.execute_script(HELD_BACK)
-            click(browser, "#stop-now")
+            shown(browser, "#stop-now").click()
             forged += browser.execute_script("return window.sent")
         assert len(forged) == 2
 

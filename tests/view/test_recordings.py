@@ -24,7 +24,8 @@ def play(table: lp.CourierClient[Table]) -> None:
 
 
 @pytest.mark.slow
-def test_two_seconds_of_calls_are_drawn_and_saved_for_perfetto_and_charts_show_their_number(
+@pytest.mark.browser
+def test_calls_are_drawn_and_saved_for_perfetto_and_charts_show_their_number(
     tmp_path: Path,
 ) -> None:
     program = lp.Program("demo")

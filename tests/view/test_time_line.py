@@ -20,19 +20,15 @@ def test_of_500_workers_those_that_failed_are_shown_then_those_that_were_restart
     attempts = [AttemptRecord(f"w-{n}", 1, 100.0, ready=101.0) for n in range(500)]
     died = Outcome("w-490", FAILED, cause="ValueError: <no room>")
     attempts[490] = AttemptRecord("w-490", 1, 100.0, 101.0, 105.0, died)
-    stopped = Outcome("w-300", "stopped")
-    attempts[300] = AttemptRecord("w-300", 1, 100.0, 101.0, 104.0, stopped)
+    attempts[300] = AttemptRecord("w-300", 1, 100.0, 101.0, 104.0, Outcome("w-300", "stopped"))
     attempts.insert(301, AttemptRecord("w-300", 2, 104.0))
-    history = RunHistory("demo", tuple(attempts))
 
-    line = time_line.of_attempts(history, 110.0, has_ended=False)
+    line = time_line.of_attempts(RunHistory("demo", tuple(attempts)), 110.0, has_ended=False)
 
     assert [row.worker for row in line.rows[:3]] == ["w-490", "w-300", "w-0"]
     assert len(line.rows) == MOST_ROWS
     assert line.note.startswith(f"{500 - MOST_ROWS} more workers are not shown")
-    (bars,) = line.rows[1].lanes
-    seen = [(bar.look, bar.began, bar.ended) for bar in bars]
-    assert seen == [
+    assert [(bar.look, bar.began, bar.ended) for bar in line.rows[1].lanes[0]] == [
         ("starting", 100.0, 101.0),
         ("stopped", 101.0, 104.0),
         ("starting", 104.0, 110.0),
