@@ -36,11 +36,9 @@ def samples_at_once(limiter: RateLimiter, most: int = 1000) -> int:
 def test_min_size_lets_samples_wait_for_items_and_inserts_never() -> None:
     limiter = MinSize(3)
 
-    assert not limiter.can_sample()
-    limiter.insert()
-    limiter.insert()
-    assert not limiter.can_sample()
-    limiter.insert()
+    for _ in range(3):
+        assert not limiter.can_sample()
+        limiter.insert()
     assert samples_at_once(limiter) == inserts_at_once(limiter) == 1000
     for _ in range(1001):
         limiter.delete()
@@ -56,6 +54,13 @@ def test_a_ratio_is_kept_within_its_buffer_once_there_are_enough() -> None:
     assert samples_at_once(limiter) == 16
 
 
+def test_bounds_can_be_given_as_they_are() -> None:
+    limiter = SampleToInsertRatio(2.0, 1, (-10.0, 4.0))
+
+    assert (limiter.min_diff, limiter.max_diff) == (-10.0, 4.0)
+    assert [inserts_at_once(limiter), samples_at_once(limiter)] == [2, 14]
+
+
 def test_what_the_difference_has_been_is_noted_from_the_first_moment_with_enough_items() -> None:
     limiter = SampleToInsertRatio(2, min_size_to_sample=3, error_buffer=4)
     inserts_at_once(limiter)
@@ -65,14 +70,6 @@ def test_what_the_difference_has_been_is_noted_from_the_first_moment_with_enough
     limiter.reset()
     inserts_at_once(limiter, most=2)
     assert limiter.lowest_diff > limiter.highest_diff  # there was no such moment
-
-
-def test_bounds_can_be_given_as_they_are() -> None:
-    limiter = SampleToInsertRatio(2.0, 1, (-10.0, 4.0))
-
-    assert (limiter.min_diff, limiter.max_diff) == (-10.0, 4.0)
-    assert inserts_at_once(limiter) == 2
-    assert samples_at_once(limiter) == 14
 
 
 @pytest.mark.parametrize("kind", [QueueLimiter, StackLimiter])
