@@ -51,17 +51,7 @@ def with_numpy(operation: str, given: list[Any], rank: int) -> Any:
     return functools.reduce(UFUNCS[operation], given)
 
 
-@pytest.mark.slow
-@hypothesis.settings(max_examples=30)
-@hypothesis.given(st.integers(1, 8), st.sampled_from([*UFUNCS, *MOVES]), arrays())
-@hypothesis.example(3, "sum", ("f4", 1 << 24))  # 64 MiB
-@hypothesis.example(2, "reduce_scatter", ("f8", 1 << 23))
-@hypothesis.example(2, "all_gather", ("u1", 1 << 26))
-@hypothesis.example(2, "broadcast", ("c16", 1 << 22))
-@hypothesis.example(2, "all_to_all", ("i2", 1 << 25))
-def test_any_operation_on_any_array_is_what_numpy_gives(
-    n: int, operation: str, array: tuple[str, int]
-) -> None:
+def agrees_with_numpy(n: int, operation: str, array: tuple[str, int]) -> None:
     results = in_ranks(n, operate, operation, *array)
 
     given = [values(rank, *array) for rank in range(n)]
@@ -69,3 +59,29 @@ def test_any_operation_on_any_array_is_what_numpy_gives(
         expected = with_numpy(operation, given, rank)
         assert found.dtype == expected.dtype
         assert found.tobytes() == expected.tobytes()
+
+
+CASES = (st.integers(1, 8), st.sampled_from([*UFUNCS, *MOVES]), arrays())
+
+
+@pytest.mark.slow
+@hypothesis.settings(max_examples=6)
+@hypothesis.given(*CASES)
+def test_any_operation_on_any_array_is_what_numpy_gives(
+    n: int, operation: str, array: tuple[str, int]
+) -> None:
+    agrees_with_numpy(n, operation, array)
+
+
+@pytest.mark.endurance
+@hypothesis.settings(max_examples=30)
+@hypothesis.given(*CASES)
+@hypothesis.example(3, "sum", ("f4", 1 << 24))  # 64 MiB
+@hypothesis.example(2, "reduce_scatter", ("f8", 1 << 23))
+@hypothesis.example(2, "all_gather", ("u1", 1 << 26))
+@hypothesis.example(2, "broadcast", ("c16", 1 << 22))
+@hypothesis.example(2, "all_to_all", ("i2", 1 << 25))
+def test_many_operations_also_on_large_arrays_are_what_numpy_gives(
+    n: int, operation: str, array: tuple[str, int]
+) -> None:
+    agrees_with_numpy(n, operation, array)

@@ -7,7 +7,6 @@ import threading
 import pytest
 
 import launchpad as lp
-from launchpad.collectives import generation as generations
 from launchpad.collectives.generation import Generation
 from launchpad.collectives.membership import Member
 
@@ -38,7 +37,3 @@ def test_what_is_to_be_called_at_a_stop_is_called_at_once_if_that_was_before() -
     generation.on_stop(called.set)
 
     assert called.is_set()
-
-
-def test_the_cause_of_an_error_is_waited_for_longer_than_the_others_wait_for_a_stop() -> None:
-    assert generations.NOTICE_S > generations.STOP_S

@@ -48,7 +48,7 @@ def reduce_all(group: lp.Collective, sizes: list[int]) -> dict[Any, Any]:
     }
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
 def test_all_reduce_is_what_numpy_gives_and_has_the_same_bits_everywhere(
     n: int, algorithm: str
 ) -> None:
@@ -157,40 +157,32 @@ def test_trees_keep_their_structure_and_numbers_their_types() -> None:
         model, nothing = tree["b"]
         number, pair = tree["a"]
 
-        assert isinstance(model, Model)
-        assert isinstance(pair, Pair)
+        assert (type(model), type(pair), type(number)) == (Model, Pair, int)
         assert (model.weights.tolist(), model.bias, nothing) == ([[3.0, 3.0]] * 2, 1.5, None)
-        assert (number, type(number), pair.first, pair.second) == (3, int, True, 3)
-        assert (type(pair.second), mean, half) == (np.int8, [1.0, 2.0], 1.5)
+        assert (number, pair.first, pair.second, type(pair.second)) == (3, True, 3, np.int8)
+        assert (mean, half) == ([1.0, 2.0], 1.5)
 
 
-def refuse(group: lp.Collective) -> list[str]:
-    refused = []
-    for call in (
-        lambda: group.all_reduce(np.ones(3), op="median"),
-        lambda: group.all_reduce("text"),
-        lambda: group.all_reduce(np.arange(3), op="mean"),
-        lambda: group.reduce_scatter(np.arange(3), op="mean"),
-        lambda: group.all_reduce(np.ones(3), out=np.ones(4)),
-        lambda: group.broadcast(np.ones(3), root=7),
-        lambda: group.reduce_scatter(1.0),
-        lambda: group.all_to_all([np.ones(3)] * 5),
-    ):
-        with pytest.raises((ValueError, TypeError)) as caught:
-            call()
-        refused.append(str(caught.value))
-    return refused
+REFUSED: list[tuple[Callable[[lp.Collective], object], str]] = [
+    (lambda group: group.all_reduce(np.ones(3), op="median"), "op='median'"),
+    (lambda group: group.all_reduce("text"), "'text'"),
+    (lambda group: group.all_reduce(np.arange(3), op="mean"), "fractions"),
+    (lambda group: group.reduce_scatter(np.arange(3), op="mean"), "fractions"),
+    (lambda group: group.all_reduce(np.ones(3), out=np.ones(4)), "out="),
+    (lambda group: group.broadcast(np.ones(3), root=7), "root=7"),
+    (lambda group: group.reduce_scatter(1.0), "axis"),
+    (lambda group: group.all_to_all([np.ones(3)] * 5), "of 2 ranks"),
+]
+
+
+def refuse(group: lp.Collective) -> None:
+    for call, text in REFUSED:
+        with pytest.raises((ValueError, TypeError), match=text):
+            call(group)
 
 
 def test_wrong_arguments_are_refused_where_they_are_given() -> None:
-    texts, _ = in_ranks(2, refuse)
-
-    expected = (
-        *("op='median'", "'text'", "fractions", "fractions", "out=", "root=7"),
-        *("axis", "of 2 ranks"),
-    )
-    for text, part in zip(texts, expected, strict=True):
-        assert part in text
+    in_ranks(2, refuse)
 
 
 def reduce_often(group: lp.Collective, size: int, way: str) -> None:
@@ -202,13 +194,7 @@ def reduce_often(group: lp.Collective, size: int, way: str) -> None:
 
 @pytest.mark.parametrize(
     ("n", "size", "way"),
-    [
-        (2, 1 << 10, "share"),
-        (2, 1 << 20, "share"),
-        (4, 1 << 20, "share"),
-        (2, 1 << 20, "put"),
-        (4, 1 << 20, "swap"),
-    ],
+    [(2, 1 << 10, "share"), (4, 1 << 20, "share"), (2, 1 << 20, "put"), (4, 1 << 20, "swap")],
 )
 def test_each_rank_sends_the_least_that_is_possible(n: int, size: int, way: str) -> None:
     program = lp.Program("bytes")
