@@ -347,20 +347,16 @@ def test_when_nothing_runs_that_is_the_error(alone: Path, error_of: Command, com
     assert "no program of yours" in error_of(*command.split())
 
 
-@pytest.mark.parametrize("arguments", [["pss"], ["logs"]])
-def test_a_wrong_command_line_is_another_exit_code(arguments: list[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(arguments)
+@pytest.mark.parametrize(
+    ("command", "code"), [("pss", 2), ("logs", 2), ("--help", 0), ("stop --help", 0)]
+)
+def test_a_wrong_command_line_is_another_exit_code_and_commands_explain_themselves(
+    capsys: pytest.CaptureFixture[str], command: str, code: int
+) -> None:
+    with pytest.raises(SystemExit, match=str(code)):
+        main(command.split())
 
-
-def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["--help"], ["stop", "--help"]):
-        with pytest.raises(SystemExit, match="0"):
-            main(arguments)
-
-    printed = capsys.readouterr().out
-    assert printed.count("\n    ") >= 4
-    assert printed.count("RUN is a program's name") == 2
+    assert ("RUN is a program's name" in capsys.readouterr().out) == (code == 0)
 
 
 # What a run leaves
@@ -433,19 +429,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(module, None)
 
 
-def test_a_plan_is_printed_and_nothing_is_started(output_of: Command) -> None:
-    printed = output_of("plan", HELLO, "--launch_type=local_mt")
-
-    assert "greeter-0" in printed
-    assert "visitor-0" in printed
-
-
-def test_a_plan_for_kubernetes_is_its_manifests(output_of: Command) -> None:
+def test_a_plan_is_printed_for_kubernetes_as_manifests_and_nothing_is_started(
+    output_of: Command,
+) -> None:
     yaml = pytest.importorskip("yaml")
 
-    printed = output_of("plan", HELLO, "--launch_type=kubernetes", "--image=example.org/me:3")
+    plan = output_of("plan", HELLO, "--launch_type=local_mt")
+    manifests = output_of("plan", HELLO, "--launch_type=kubernetes", "--image=example.org/me:3")
 
-    kinds = [each["kind"] for each in yaml.safe_load_all(printed)]
+    assert "greeter-0" in plan
+    assert "visitor-0" in plan
+    kinds = [each["kind"] for each in yaml.safe_load_all(manifests)]
     assert kinds == ["Secret", "Service", "Job", "Job"]
 
 

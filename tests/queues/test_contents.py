@@ -58,10 +58,19 @@ def test_what_a_dead_consumer_had_in_hand_goes_back_to_the_front_and_is_reported
     (of_a,) = queue.end("a-0", 1, is_well=False)
 
     assert (of_b.consumer, of_b.attempt, of_b.numbers, of_b.items) == ("b-0", 1, (3, 4), [3, 4])
-    assert of_a.numbers == (1, 2)
     assert "a-0 (attempt 1) ended with 2 items in hand, numbers 1 to 2" in str(of_a)
     assert queue.stats().redelivered == 4
     assert rest(queue) == [1, 2, 3, 4, 5]
+
+
+def test_without_redelivery_what_may_have_been_handled_is_listed_as_lost() -> None:
+    queue = contents(1, 2, redeliver=False)
+    take(queue, "a-0", 1)
+
+    (report,) = queue.end("a-0", 1, is_well=False)
+
+    assert (report.is_lost, queue.stats().lost, rest(queue)) == (True, 1, [2])
+    assert list(queue.reports) == [report]
 
 
 def test_what_is_given_back_waits_again_and_the_rest_of_one_that_succeeds_is_handled() -> None:
@@ -75,18 +84,6 @@ def test_what_is_given_back_waits_again_and_the_rest_of_one_that_succeeds_is_han
     assert reports == []
     assert (counts.handled, counts.returned, counts.redelivered) == (2, 1, 0)
     assert rest(queue) == [3, 4]
-
-
-def test_without_redelivery_what_may_have_been_handled_is_listed_as_lost() -> None:
-    queue = contents(1, 2, redeliver=False)
-    take(queue, "a-0", 1)
-
-    (report,) = queue.end("a-0", 1, is_well=False)
-
-    assert report.is_lost
-    assert queue.stats().lost == 1
-    assert rest(queue) == [2]
-    assert list(queue.reports) == [report]
 
 
 def test_it_is_over_when_all_producers_have_closed_and_nothing_can_come_back() -> None:
@@ -129,31 +126,34 @@ def test_the_next_attempt_of_a_consumer_waits_for_what_the_one_before_had_in_han
     assert queue.is_over(second)
 
 
-def test_a_producer_that_has_closed_may_put_again_when_it_is_started_again() -> None:
-    queue = contents()
-    queue.close("producer-0", 1)
-
-    assert not queue.register("producer-0", 1)
-    assert queue.register("producer-0", 2)
-    assert queue.stats().closed == ()
-    queue.close("producer-0", 1)  # late: of the attempt before
-    assert queue.is_open("producer-0")
-
-
-def test_a_producer_that_has_closed_and_is_started_again_is_waited_for() -> None:
+def test_a_producer_that_has_closed_and_is_started_again_may_put_and_is_waited_for() -> None:
     queue = contents(producers=1)
     waits = session(queue, "a", "a-0")
     queue.close("producer-0", 1)
     assert queue.is_over(waits)
+    assert not queue.register("producer-0", 1)
 
     queue.reopen("producer-0", 1)
     assert not queue.is_over(waits)
     queue.close("producer-0", 1)  # late
     assert not queue.is_over(waits)
+    assert queue.register("producer-0", 2)
+    queue.close("producer-0", 1)  # late
+    assert queue.is_open("producer-0")
+    assert queue.stats().closed == ()
     queue.close("producer-0", 2)
     queue.reopen("producer-0", 1)  # late
 
     assert queue.is_over(waits)
+
+
+def test_a_later_attempt_of_a_producer_opens_again_what_an_earlier_one_has_closed() -> None:
+    queue = contents()
+    queue.close("producer-0", 1)
+
+    assert queue.register("producer-0", 2)
+
+    assert queue.stats().closed == ()
 
 
 def test_cancelling_drops_what_waits_and_counts_it() -> None:
