@@ -31,7 +31,7 @@ from launchpad.launch.rundir.record import RunRecord
 from launchpad.trace import Trace
 from tests.cli.conftest import Command, launched
 from tests.helpers import scripts, trace_events
-from tests.waiting import until
+from tests.waiting import pause, until
 
 DEADLINE_S = 30.0
 NO_PROGRAM = "no program of yours runs on this machine now"
@@ -114,7 +114,7 @@ def test_a_worker_that_does_not_answer_is_named_by_ps_and_not_waited_for(
     monkeypatch.setattr(runs, "LOOK_S", 0.2)
     rows = json.loads(output_of("ps", "demo", "--json"))["workers"]
     pid = next(row["pid"] for row in rows if row["worker"] == "talker-1")
-    os.kill(pid, signal.SIGSTOP)
+    pause(pid)
 
     printed = output_of("ps", "demo")
 
@@ -159,7 +159,7 @@ def test_a_launcher_that_does_not_answer_is_listed_as_such_and_one_that_was_kill
     )
     with scripts.start(script) as process:
         scripts.read_until(process, "up")
-        process.send_signal(signal.SIGSTOP)
+        pause(process.pid)
         listed = output_of("ps")
         process.kill()
 

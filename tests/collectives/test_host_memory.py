@@ -144,3 +144,21 @@ def test_nothing_stays_open_of_what_was_shared_or_could_not_be(
     assert is_shared
     assert refused == [None, None]
     assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_all_that_have_come_by_messages_raise_what_the_answer_to_them_raises() -> None:
+    def refuse(parts: list[Any]) -> Any:
+        raise ValueError(f"cannot reduce {parts}")
+
+    mailbox = Mailbox()
+    mailbox.begin("", 1, "reduce")
+
+    with ThreadPoolExecutor(2) as pool:
+        both = [
+            pool.submit(mailbox.meet, ("", 1, 0, rank), "reduce", rank, 60, (0, 1), refuse)
+            for rank in range(2)
+        ]
+
+    for future in both:
+        with pytest.raises(ValueError, match=r"cannot reduce \[0, 1\]"):
+            future.result()

@@ -1,4 +1,4 @@
-"""Time lines: which workers are shown first, and how much of a busy trace is drawn."""
+"""Time lines and charts: which workers are shown first, and how much of a busy trace is drawn."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from launchpad.outcome import FAILED, Outcome
 from launchpad.trace import Trace
 from launchpad.view import time_line
 from launchpad.view.time_line import MOST_ROWS
+from launchpad.view.watched_run import Sample
 
 MS = 1_000_000
 
@@ -74,3 +75,18 @@ def trace_of(spans: dict[str, list[Span]]) -> Trace:
         for worker, own in spans.items()
     }
     return Trace("demo", "demo-1", recorded, (), {}, 0, 2000 * MS, 0, 0, boot)
+
+
+def test_an_hour_is_a_mean_for_each_half_minute_which_does_not_change_when_others_come() -> None:
+    pytest.importorskip("nicegui")
+    from launchpad.view.pages import charts
+
+    samples = [Sample(1000.5 + n, n, 0.0, None, None) for n in range(3600)]
+
+    points = charts.points(samples[:-30], lambda sample: sample.calls_per_s)
+    later = charts.points(samples, lambda sample: sample.calls_per_s)
+
+    assert len(later) == 121
+    assert points[1:-1] == later[1 : len(points) - 1]
+    assert later[1] == (1020.0, sum(range(20, 50)) / 30)
+    assert charts.points(samples, lambda sample: sample.cpu_percent) == []
