@@ -443,25 +443,6 @@ def test_a_plan_is_printed_for_kubernetes_as_manifests_and_nothing_is_started(
     assert kinds == ["Secret", "Service", "Job", "Job"]
 
 
-def test_flags_after_two_dashes_are_the_programs(tmp_path: Path) -> None:
-    (tmp_path / "flagged.py").write_text(
-        "import launchpad as lp\nfrom absl import flags\n"
-        "N = flags.DEFINE_integer('n', 1, '')\n"
-        "def make():\n"
-        "    program = lp.Program('flagged')\n"
-        "    with program.group('waits'):\n"
-        "        for _ in range(N.value):\n"
-        "            program.add_node(lp.PyNode(lp.wait_for_stop))\n"
-        "    return program\n"
-    )
-    command = [*BY_MODULE, "plan", "flagged:make", "--launch_type=local_mt", "--", "--n=3"]
-
-    done = scripts.run(command, cwd=tmp_path)
-
-    assert done.returncode == 0, done.stderr
-    assert "on local_mt: 3 workers" in done.stdout
-
-
 @pytest.mark.parametrize(
     ("where", "name", "guard"),
     [
