@@ -122,22 +122,17 @@ def test_tables_do_not_share_the_selectors_that_they_are_given() -> None:
     assert len(selector) == 0
 
 
-def test_one_that_has_become_smaller_keeps_what_its_remover_leaves() -> None:
-    small = Table("t", replay.Uniform(), replay.MinHeap(), 2)
-
-    small.refill(filled(fifo(5), 5).items(), 5, 0, 0)
-
-    assert [item.key for item in small.items()] == [3, 4]
-
-
-def test_an_item_that_was_sampled_more_often_than_it_may_be_now_goes_with_the_next_sample() -> None:
-    before, after = filled(fifo(5), 1), fifo(5, max_times_sampled=2)
+def test_one_that_is_refilled_has_what_its_own_bounds_leave() -> None:
+    before, small, once = filled(fifo(5), 5), fifo(2), fifo(5, max_times_sampled=2)
     for _ in range(4):
         before.sample()
 
-    after.refill(before.items(), 1, 4, 0)
+    small.refill(before.items(), 5, 4, 0)
+    once.refill(before.items(), 5, 4, 0)
 
-    assert (after.sample().times_sampled, len(after)) == (5, 0)
+    assert [item.key for item in small.items()] == [3, 4]
+    assert once.sample().times_sampled == 5  # more often than it may be now: it goes
+    assert [item.key for item in once.items()] == [1, 2, 3, 4]
 
 
 def test_a_reset_table_begins_anew() -> None:
