@@ -48,7 +48,7 @@ def test_counts_of_several_attempts_and_of_both_ends_are_one_row() -> None:
     [
         ([(PLACE, stats(5))], ["a-0"], "a-0", (5, 5, 50, 100)),
         ([(PLACE, stats(5))], [], "a-0", (5, 5, 50, 100)),
-        ([], ["a-0"], "s-0", (3, 0, 30, 60)),
+        ([], ["a-0"], "s-0", (3, 0, 60, 30)),
     ],
 )
 def test_where_one_end_was_killed_the_counts_of_the_other_stand(
