@@ -204,11 +204,18 @@ def test_logs_are_followed_into_the_next_attempt_until_the_end_and_are_there_aft
         ThreadPoolExecutor(1) as pool,
     ):
         following = pool.submit(main, ["logs", "-f", "clumsy", "talker-0"])
-        until(lambda: "talker 0, line 3" in running.logs("talker-0").partition("clumsy")[2])
+        followed = ""
+
+        def is_in_the_next_attempt() -> bool:
+            nonlocal followed
+            followed += capsys.readouterr().out
+            return "talker 0, line 3\n" in followed.partition("ValueError: clumsy\n")[2]
+
+        until(is_in_the_next_attempt)
         (status,) = [row for row in running.status() if row.worker == "talker-0"]
         running.stop()
         assert following.result(DEADLINE_S) == 0
-    followed = capsys.readouterr().out
+    followed += capsys.readouterr().out
     assert main(["logs", "talker-0"]) == 0
     afterwards = capsys.readouterr()
 
