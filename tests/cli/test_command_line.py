@@ -271,6 +271,7 @@ def test_stacks_show_where_each_worker_is_and_leave_nothing_in_the_logs(
     assert "talker-1" not in text
     assert everything.startswith("=== server-0")
     assert "launchpad/courier/server" in everything
+    assert output_of("stacks").count("=== ") == 3
     assert "Thread 0x" not in output_of("logs", "talker")
 
 

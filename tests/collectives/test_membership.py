@@ -142,8 +142,11 @@ def test_a_callback_that_raises_keeps_no_other_one_from_being_called(
     generation.on_end(lambda error: called.set())
 
     generation.end(lp.PeerFailed("rank-1 has died"))
+    late: list[Exception] = []
+    generation.on_end(late.append)
 
     assert called.is_set()
+    assert [str(error) for error in late] == ["rank-1 has died"]
     assert generation.wait_end(0)
     assert "ZeroDivisionError" in capfd.readouterr().err
 

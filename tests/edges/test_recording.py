@@ -85,7 +85,9 @@ def test_calls_run_in_the_order_of_the_recording_and_others_after_it(tmp_path: P
         assert (order.may_begin(other, "add"), order.may_begin(name, "add")) == (False, True)
         order.begins(name, "add")
 
-    assert order.may_begin("caller-1", "add")
+    for name in ("caller-1", "caller-0"):
+        assert order.may_begin(name, "add")
+        order.begins(name, "add")
 
 
 def test_coroutines_begin_in_the_order_of_the_recording(
