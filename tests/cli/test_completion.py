@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launchpad.launch.rundir.record import RunRecord
+from tests.cli.conftest import launched
 from tests.helpers import scripts
 
 pytest.importorskip("argcomplete")
@@ -28,11 +28,13 @@ def completed(line: str, tmp_path: Path) -> list[str]:
     return [word.strip() for word in answer.read_text().split("\v")]
 
 
-def test_commands_and_names_of_runs_groups_and_workers_are_completed(
-    demo: RunRecord, tmp_path: Path
-) -> None:
-    assert completed("launchpad resta", tmp_path) == ["restart"]
-    assert completed("launchpad stop dem", tmp_path) == ["demo", demo.run_id]
-    labels = completed("launchpad logs demo t", tmp_path)
+def test_commands_and_names_of_runs_groups_and_workers_are_completed(tmp_path: Path) -> None:
+    with launched("test_mt", "completed") as running:
+        runs = completed("launchpad stop compl", tmp_path)
+        labels = completed("launchpad logs completed t", tmp_path)
+        workers = completed("launchpad restart completed t", tmp_path)
+
+    assert runs == ["completed", running.run_id]
     assert sorted(labels) == ["talker", "talker-0", "talker-1"]
-    assert completed("launchpad restart demo t", tmp_path) == ["talker-0", "talker-1"]
+    assert workers == ["talker-0", "talker-1"]
+    assert completed("launchpad resta", tmp_path) == ["restart"]

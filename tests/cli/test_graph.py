@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import launchpad as lp
 from launchpad.graph_picture import mermaid
-from launchpad.launch.rundir.record import RunRecord
 from tests.cli.conftest import Command, program_of
 
 HELLO = "examples.hello_world.program:make_program"
@@ -21,8 +21,13 @@ def test_a_program_is_drawn_without_starting_it(output_of: Command, tmp_path: Pa
     assert picture.read_text(encoding="utf-8").startswith("<svg")
 
 
-def test_a_running_program_is_drawn(demo: RunRecord, output_of: Command) -> None:
-    assert output_of("graph", "demo") == f"{mermaid(program_of('demo'))}\n"
+def test_a_running_program_is_drawn(output_of: Command) -> None:
+    program = program_of("drawn")
+
+    with lp.launch(program, "test_mt"):
+        printed = output_of("graph", "drawn")
+
+    assert printed == f"{mermaid(program)}\n"
 
 
 def test_a_picture_that_cannot_be_written_is_an_error(error_of: Command) -> None:

@@ -45,8 +45,8 @@ def demo() -> lp.Program:
 def page_of(browser: Any, url: str, run_id: str, *parts: str) -> None:
     """Opens a page; the first one by the address with the token."""
     if not browser.current_url.startswith(url.partition("/open")[0]):
-        browser.get(url)
-    browser.get("/".join([url.partition("/open")[0], "run", run_id, *parts]))
+        pages.open_page(browser, url)
+    pages.open_page(browser, "/".join([url.partition("/open")[0], "run", run_id, *parts]))
     until(lambda: "running" in pages.text_of(browser, "#state"))
 
 
@@ -77,7 +77,7 @@ def test_with_control_a_worker_is_restarted_and_the_program_stopped_by_buttons(
         running.wait(60)
         until(lambda: "it has ended" in pages.text_of(browser, "#state"))
         until(lambda: not browser.find_element("css selector", "#stop").is_displayed())
-        assert browser.get_log("browser") == []
+        assert pages.complaints(browser) == []
 
 
 @pytest.mark.slow
