@@ -27,7 +27,7 @@ PIP  := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 # Tests wait more than they compute: one more at a time than there are cores.
 IN_PARALLEL = -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist worksteal
-HERE := not ray and not spark and not kubernetes and not browser and not endurance
+HERE := not ray and not spark and not kubernetes and not browser and not endurance and not types
 # With PYTEST_ARGS, which select some tests, there may be none of a kind (exit status 5).
 OR_NONE := $(if $(PYTEST_ARGS),|| [ $$? = 5 ])
 
@@ -106,6 +106,7 @@ lint: $(VENV)/.dev-is-installed
 
 types: $(VENV)/.dev-is-installed
 	$(BIN)/mypy
+	$(PYTEST) -q tests/test_types.py -m types
 
 fast-tests: $(VENV)/.dev-is-installed compiled
 	$(PYTEST) $(IN_PARALLEL) -m "$(HERE) and not timing and not slow" $(PYTEST_ARGS)

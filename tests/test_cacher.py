@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,10 +56,8 @@ def entry_of(cache: Cache, method: str) -> Entry:
 
 
 @pytest.fixture
-def target() -> Iterator[Target]:
-    target = Target()
-    yield target
-    target.go.set()
+def target() -> Target:
+    return Target()
 
 
 @pytest.fixture
@@ -67,15 +65,14 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["unix", "inproc"])
-def server(request: pytest.FixtureRequest, target: Target) -> Iterator[courier.Server]:
-    with tempfile.TemporaryDirectory(prefix="lpt-", dir="/tmp") as directory:
-        server = courier.Server("target", address=f"{request.param}:{directory}/s")
-        server.bind_object(target)
-        server.start()
-        yield server
-        target.go.set()
-        server.stop()
+@pytest.fixture
+def server(target: Target, tmp_path: Path) -> Iterator[courier.Server]:
+    server = courier.Server("target", address=f"unix:{tmp_path}/s")
+    server.bind_object(target)
+    server.start()
+    yield server
+    target.go.set()
+    server.stop()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 import threading
@@ -17,11 +18,6 @@ from launchpad.interrupt import Interruption
 from launchpad.state.places import StatePlaces
 
 
-@pytest.fixture
-def me() -> RunContext:
-    return a_context()
-
-
 def a_context(name: str = "w-0") -> RunContext:
     return RunContext("program", name, "w", 0, 1, 1, 0, "test_mt", {})
 
@@ -33,15 +29,6 @@ def frequent_switches() -> Iterator[None]:
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
-
-
-def test_a_handler_registered_by_a_handler_is_called_once(me: RunContext) -> None:
-    calls: list[str] = []
-    me.add_stop_handler(lambda: me.add_stop_handler(lambda: calls.append("inner")))
-
-    me.ask_to_stop()
-
-    assert calls == ["inner"]
 
 
 @pytest.mark.usefixtures("frequent_switches")
@@ -63,15 +50,16 @@ def test_a_handler_registered_while_the_stop_is_asked_is_called_exactly_once() -
     assert counts == {1}
 
 
-def test_a_part_of_a_worker_stops_with_it_and_asks_about_it_for_itself(me: RunContext) -> None:
+def test_a_part_of_a_worker_stops_with_it_and_asks_about_it_for_itself() -> None:
+    me = a_context()
     part = me.child(0, Interruption())
     calls: list[str] = []
-    part.add_stop_handler(lambda: calls.append("part"))
+    part.add_stop_handler(lambda: part.add_stop_handler(lambda: calls.append("inner")))
 
     me.ask_to_stop()
 
     assert part.stop_event.is_set()
-    assert calls == ["part"]
+    assert calls == ["inner"], "a handler registered by a handler is called once"
     assert (part.handles_stop, me.handles_stop) == (True, False)
 
 
@@ -92,31 +80,20 @@ def call_as_worker(server: courier.Server) -> tuple[str | None, str | None]:
     return answer
 
 
-def start_server() -> courier.Server:
-    context.inherit()
-    server = courier.Server("server", address="inproc:test_context")
-    server.bind("who", who)
-    server.start()
-    return server
-
-
-def test_a_method_belongs_to_the_servers_worker_and_not_to_its_callers() -> None:
-    with context.entered(a_context("server")):
-        server = start_server()
+@pytest.mark.parametrize("owner", ["server", None])
+def test_a_method_belongs_to_the_servers_worker_if_it_has_one_and_not_to_its_callers(
+    owner: str | None,
+) -> None:
+    with context.entered(a_context(owner)) if owner else contextlib.nullcontext():
+        context.inherit()
+        server = courier.Server("server", address="inproc:test_context")
+        server.bind("who", who)
+        server.start()
 
     answers = {call_as_worker(server) for _ in range(3)}
     server.stop()
 
-    assert answers == {("server", "server")}
-
-
-def test_a_method_of_a_server_outside_workers_belongs_to_none() -> None:
-    server = start_server()
-
-    answers = {call_as_worker(server) for _ in range(3)}
-    server.stop()
-
-    assert answers == {(None, None)}
+    assert answers == {(owner, owner)}
 
 
 def test_an_address_that_is_nowhere_yet_is_not_said_to_be_unknown(

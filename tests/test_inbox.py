@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -12,18 +13,10 @@ import launchpad as lp
 from tests.waiting import until
 
 
-def in_thread(call: Any, *args: Any) -> tuple[threading.Thread, list[Any]]:
-    results: list[Any] = []
-
-    def run() -> None:
-        try:
-            results.append(call(*args))
-        except BaseException as error:
-            results.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread, results
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(2) as pool:
+        yield pool
 
 
 def test_values_are_taken_by_key_in_the_order_in_which_they_came() -> None:
@@ -36,52 +29,51 @@ def test_values_are_taken_by_key_in_the_order_in_which_they_came() -> None:
     assert len(inbox) == 0
 
 
-def test_one_that_waits_for_a_key_gets_that_value_and_no_other() -> None:
+def test_one_that_waits_for_a_key_gets_that_value_and_no_other(threads: ThreadPoolExecutor) -> None:
     inbox = lp.Inbox[int, str]()
-    waiting = [in_thread(inbox.take, key, 20) for key in (1, 2)]
+    waiting = [threads.submit(inbox.take, key, 20) for key in (1, 2)]
     until(lambda: len(inbox._takers) == 2)
 
     inbox.put(2, "two")
     inbox.put(3, "three")
     inbox.put(1, "one")
-    for thread, _ in waiting:
-        thread.join(20)
 
-    assert [results for _, results in waiting] == [["one"], ["two"]]
+    assert [future.result() for future in waiting] == ["one", "two"]
     assert inbox.keys() == [3]
 
 
-def test_a_full_one_lets_in_what_is_waited_for_and_the_others_when_there_is_room() -> None:
+def test_a_full_one_lets_in_what_is_waited_for_and_the_others_when_there_is_room(
+    threads: ThreadPoolExecutor,
+) -> None:
     inbox = lp.Inbox[str, int](maxsize=1)
     inbox.put("a", 1)
-    taker, taken = in_thread(inbox.take, "b", 20)
+    taken = threads.submit(inbox.take, "b", 20)
     until(lambda: bool(inbox._takers))
-    putter, put = in_thread(inbox.put, "c", 3, 20)
+    put = threads.submit(inbox.put, "c", 3, 20)
     until(lambda: bool(inbox._putters))
 
     assert inbox.put("b", 2)
-    taker.join(20)
-    assert (taken, put) == ([2], [])
+    assert taken.result() == 2
+    assert not put.done()
     assert inbox.take("a") == 1
-    putter.join(20)
 
-    assert put == [True]
+    assert put.result() is True
     assert inbox.take_any() == ("c", 3)
 
 
-def test_waits_have_limits_and_end_with_it() -> None:
+def test_waits_have_limits_and_end_with_it(threads: ThreadPoolExecutor) -> None:
     inbox = lp.Inbox[str, int](maxsize=1)
     inbox.put("a", 1)
 
     for wait in (lambda: inbox.put("b", 2, 0.01), lambda: inbox.take("b", 0.01)):
         with pytest.raises(TimeoutError):
             wait()
-    thread, results = in_thread(inbox.take, "b")
+    waiting = threads.submit(inbox.take, "b")
     until(lambda: bool(inbox._takers))
     inbox.close(KeyError("over"))
-    thread.join(20)
 
-    assert isinstance(results[0], KeyError)
+    with pytest.raises(KeyError):
+        waiting.result(20)
     assert inbox.take("a") == 1  # what is there can be taken
     with pytest.raises(KeyError):
         inbox.put("c", 1)
@@ -97,9 +89,6 @@ class Desk:
     def leave(self, key: str, value: int) -> None:
         self.outcomes.append(self.inbox.put(key, value))
 
-    def waiting(self) -> int:
-        return len(self.inbox._putters)
-
     def seen(self) -> list[bool]:
         return self.outcomes
 
@@ -113,14 +102,13 @@ def leave_two(desk: Any) -> None:
         desk.with_options(timeout_s=0.3).leave("b", 2)
 
 
-@pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
-def test_waits_end_with_the_program_and_with_the_caller(launch_type: str) -> None:
+def test_waits_end_with_the_program_and_with_the_caller() -> None:
     program = lp.Program("desk")
     desk = program.add_node(lp.CourierNode(Desk), label="desk")
     program.add_node(lp.PyNode(leave_two, desk), label="caller")
     program.add_node(lp.PyNode(lp.wait_for_stop), label="keeps")
 
-    with lp.launch(program, launch_type) as running:
+    with lp.launch(program, "test_mp") as running:
         running.wait(60, labels=["caller"])
         client = running.client("desk")
         until(lambda: client.seen() == [True, False])

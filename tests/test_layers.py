@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import launchpad
 from tests import structure
 
@@ -95,15 +97,21 @@ LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms.spl
 DOORS = {"", "__main__", "view", "launch", "launch.backends", "launch.backends.kubernetes"}
 
 
+@pytest.fixture(scope="module")
+def imports() -> list[tuple[str, str]]:
+    """Importing module, imported module; names below the package."""
+    return list(structure.imports(PACKAGE))
+
+
 def test_every_room_belongs_to_a_layer() -> None:
     assert set(structure.rooms(PACKAGE).values()) - DOORS == set(LEVEL)
 
 
-def test_imports_point_down() -> None:
+def test_imports_point_down(imports: list[tuple[str, str]]) -> None:
     room_of = structure.rooms(PACKAGE)
     up = [
         f"{importing} imports {imported}"
-        for importing, imported in structure.imports(PACKAGE)
+        for importing, imported in imports
         if (a := room_of[importing]) != (b := room_of[imported])
         and a not in DOORS
         and not LEVEL[b] < LEVEL[a]
@@ -112,42 +120,24 @@ def test_imports_point_down() -> None:
     assert up == []
 
 
-def test_there_is_no_circle_across_rooms() -> None:
-    room_of = structure.rooms(PACKAGE)
-    arrows = [(room_of[a], room_of[b]) for a, b in structure.imports(PACKAGE) if a]
-
-    assert structure.circles(arrow for arrow in arrows if arrow[0] != arrow[1]) == []
-
-
-def test_courier_imports_nothing_else_of_launchpad() -> None:
-    imports = structure.imports(PACKAGE)
-
-    assert [i for i in imports if i[0].startswith("courier") > i[1].startswith("courier")] == []
-
-
-def test_backends_do_not_know_what_a_program_is_made_of() -> None:
-    imports = structure.imports(PACKAGE)
-
+def test_only_the_registry_loads_backends_and_these_do_not_know_what_a_program_is_made_of(
+    imports: list[tuple[str, str]],
+) -> None:
+    """By name, as nothing else imports one but for the interface, `launch.backends.backend`."""
     knows = [
-        f"{importing} imports {imported}"
+        (importing, imported)
         for importing, imported in imports
         if importing.startswith("launch.backends.") and imported.startswith(("nodes", "program"))
     ]
-
-    assert knows == []
-
-
-def test_the_registry_loads_backends_by_name_and_nothing_else_imports_one() -> None:
-    """But for the interface, `launch.backends.backend`."""
-    reaches = [
-        f"{importing} imports {imported}"
-        for importing, imported in structure.imports(PACKAGE)
+    loads = [
+        (importing, imported)
+        for importing, imported in imports
         if imported.startswith("launch.backends.")
         and imported != "launch.backends.backend"
         and not importing.startswith("launch.backends")
     ]
 
-    assert reaches == []
+    assert (knows, loads) == ([], [])
 
 
 def test_no_two_classes_have_the_same_name() -> None:

@@ -28,36 +28,45 @@ class Client:
     def run(self) -> None: ...
 
 
-def test_add_node_returns_the_handle_of_the_node() -> None:
-    program = lp.Program("p")
-    node = lp.CourierNode(Server)
-
-    handle = program.add_node(node, label="server")
-
-    assert isinstance(handle, lp.CourierHandle)
-    assert handle.node is node
-
-
 @dataclasses.dataclass
 class Config:
     server: Any
 
 
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
-def test_a_copy_of_a_handle_is_the_handle(copied: Any) -> None:
-    handle = lp.CourierNode(Server).create_handle()
+@pytest.fixture
+def program() -> lp.Program:
+    """A server and its two clients."""
+    program = lp.Program("p")
+    server = program.add_node(lp.CourierNode(Server), label="server")
+    with program.group("client"):
+        for _ in range(2):
+            program.add_node(lp.PyClassNode(Client, {"of": [server]}))
+    return program
 
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_add_node_returns_the_handle_of_the_node_and_a_copy_of_that_is_the_handle(
+    copied: Any,
+) -> None:
+    node = lp.CourierNode(Server)
+
+    handle = lp.Program("p").add_node(node, label="server")
+
+    assert isinstance(handle, lp.CourierHandle)
+    assert handle.node is node
     assert copied(handle) is handle
     assert copied([handle])[0] is handle
     assert dataclasses.asdict(Config(handle)) == {"server": handle}
 
 
-def test_nodes_added_in_a_group_are_its_replicas_in_order() -> None:
+def test_nodes_added_in_a_group_are_its_replicas_in_order_also_when_it_is_opened_again() -> None:
     program = lp.Program("p")
     nodes = [lp.CourierNode(Server) for _ in range(3)]
+    program.add_node(nodes[0], label="server")
 
     with program.group("server"):
-        for node in nodes:
+        assert program.current_group == "server"
+        for node in nodes[1:]:
             program.add_node(node)
 
     assert program.groups == {"server": nodes}
@@ -65,56 +74,56 @@ def test_nodes_added_in_a_group_are_its_replicas_in_order() -> None:
     assert program.current_group is None
 
 
-def test_opening_a_group_again_appends_to_it() -> None:
-    program = lp.Program("p")
-    program.add_node(lp.CourierNode(Server), label="server")
-
-    with program.group("server"):
-        assert program.current_group == "server"
-        program.add_node(lp.CourierNode(Server), label="server")
-
-    assert len(program.groups["server"]) == 2
+def open_with_other_options(program: lp.Program) -> None:
+    for value in "12":
+        with program.group("learner", resources=lp.Resources(env={"A": value})):
+            pass
 
 
-@pytest.mark.parametrize("colocation", [lp.MultiThreadingColocation, lp.MultiProcessingColocation])
-def test_a_node_that_is_twice_in_a_colocation_is_refused(colocation: Any) -> None:
-    node = lp.CourierNode(Server)
-
-    with pytest.raises(lp.DefinitionError, match=r"nodes\[1\] .* is in it already"):
-        colocation([node, node])
+def add_with_another_label(program: lp.Program) -> None:
+    with program.group("a"):
+        program.add_node(lp.CourierNode(Server), label="b")
 
 
-def test_two_addresses_of_one_role_in_a_node_are_refused_and_one_may_be_given_twice() -> None:
-    node = lp.PyNode(print)
-    address = lp.Address("board")
-    node.allocate_address(address)
-
-    assert node.allocate_address(address) is address
-    with pytest.raises(lp.DefinitionError, match="'board' already"):
-        node.allocate_address(lp.Address("board"))
-
-
-def test_a_node_without_a_label_outside_a_group_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs a label"):
-        lp.Program("p").add_node(lp.CourierNode(Server))
-
-
-def test_another_label_inside_a_group_is_refused() -> None:
-    program = lp.Program("p")
-
-    with program.group("server"), pytest.raises(ValueError, match="another label, 'client'"):
-        program.add_node(lp.CourierNode(Server), label="client")
-
-
-def test_groups_do_not_nest() -> None:
-    program = lp.Program("p")
-
-    with (
-        program.group("outer"),
-        pytest.raises(ValueError, match="do not nest"),
-        program.group("inner"),
-    ):
+def open_a_group_in_a_group(program: lp.Program) -> None:
+    with program.group("outer"), program.group("inner"):
         pass
+
+
+def allocate_two_addresses_of_one_role(program: lp.Program) -> None:
+    node, address = lp.PyNode(print), lp.Address("board")
+    node.allocate_address(address)
+    assert node.allocate_address(address) is address
+    node.allocate_address(lp.Address("board"))
+
+
+@pytest.mark.parametrize(
+    ("mistake", "error", "text"),
+    [
+        (lambda p: p.add_node(lp.CourierNode(Server)), ValueError, "needs a label"),
+        (add_with_another_label, ValueError, "another label, 'b'"),
+        (open_a_group_in_a_group, ValueError, "do not nest"),
+        (open_with_other_options, ValueError, "other options"),
+        (allocate_two_addresses_of_one_role, lp.DefinitionError, "'board' already"),
+        (lambda p: p.add_node(Server, label="a"), TypeError, "takes a node"),
+        (lambda p: lp.CourierNode(Server()), TypeError, "needs a class or a function"),
+        (
+            lambda p: lp.CourierNode(Server, courier_kwargs={"thraed_pool_size": 3}),
+            TypeError,
+            "thread_pool_size",
+        ),
+        (
+            lambda p: p.add_node(lp.CourierNode(Server), label="a").ping(),
+            AttributeError,
+            r"it is a handle.*dereference\(\)",
+        ),
+    ],
+)
+def test_a_mistake_is_refused_at_its_line(
+    mistake: Callable[[lp.Program], object], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        mistake(lp.Program("p"))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +141,7 @@ def test_f04_a_label_that_a_backend_cannot_carry_is_refused_at_its_line(label: A
 def test_f05_a_node_added_twice_is_refused_with_both_places() -> None:
     program = lp.Program("p")
     node = lp.CourierNode(Server)
-    program.add_node(node, label="one")
+    program.add_node(lp.MultiThreadingColocation([node]), label="one")
 
     with pytest.raises(ValueError, match="added twice") as caught:
         program.add_node(node, label="two")
@@ -143,43 +152,24 @@ def test_f05_a_node_added_twice_is_refused_with_both_places() -> None:
     assert list(program.groups) == ["one"]
 
 
-def test_f05_a_node_in_a_colocation_and_by_itself_is_refused() -> None:
-    program = lp.Program("p")
+@pytest.mark.parametrize("colocation", [lp.MultiThreadingColocation, lp.MultiProcessingColocation])
+def test_f05_a_node_that_is_twice_in_a_colocation_is_refused(colocation: Any) -> None:
     node = lp.CourierNode(Server)
-    program.add_node(lp.MultiThreadingColocation([node]), label="colocated")
 
-    with pytest.raises(ValueError, match="added twice"):
-        program.add_node(node, label="alone")
-
-
-def test_something_that_is_no_node_is_refused() -> None:
-    with pytest.raises(TypeError, match="takes a node"):
-        lp.Program("p").add_node(Server, label="server")  # type: ignore[type-var]
+    with pytest.raises(lp.DefinitionError, match=r"nodes\[1\] .* is in it already"):
+        colocation([node, node])
 
 
-def test_a_constructor_that_cannot_be_called_is_refused_at_its_line() -> None:
-    with pytest.raises(TypeError, match="needs a class or a function"):
-        lp.CourierNode(Server())  # type: ignore[arg-type]
+def test_a_program_shows_who_holds_whose_handle_and_where_also_when_it_was_pickled(
+    program: lp.Program,
+) -> None:
+    copied = pickle.loads(pickle.dumps(program))
 
-
-def test_calling_a_method_on_a_handle_says_to_dereference_it() -> None:
-    handle = lp.Program("p").add_node(lp.CourierNode(Server), label="server")
-
-    with pytest.raises(AttributeError, match=r"it is a handle.*dereference\(\)"):
-        handle.ping()
-
-
-def test_unknown_courier_options_are_refused_at_their_line() -> None:
-    with pytest.raises(TypeError, match="thread_pool_size"):
-        lp.CourierNode(Server, courier_kwargs={"thraed_pool_size": 3})
-
-
-def test_edges_say_who_holds_whose_handle_and_where() -> None:
-    program = lp.Program("p")
-    server = program.add_node(lp.CourierNode(Server), label="server")
-    program.add_node(lp.PyClassNode(Client, {"of": [server]}), label="client")
-
-    assert program.edges() == [lp.Edge("client-0", "server-0", "client-0.args[0]['of'][0]")]
+    assert copied.edges() == program.edges()
+    assert str(copied) == str(program)
+    assert program.edges()[1] == lp.Edge("client-1", "server-0", "client-1.args[0]['of'][0]")
+    assert "program 'p': 3 nodes, 2 edges" in str(program)
+    assert "client ×2: PyClassNode(Client) → server" in str(program)
 
 
 def test_cycles_of_handles_are_legal() -> None:
@@ -196,66 +186,25 @@ def test_cycles_of_handles_are_legal() -> None:
 
 
 def test_make_program_groups_nodes_by_what_they_are_made_of() -> None:
-    program = lp.make_program(
-        lp.CourierNode(Server), lp.CourierNode(Server), lp.PyClassNode(Client), name="made"
-    )
+    nodes = lp.CourierNode(Server), lp.CourierNode(Server), lp.PyClassNode(Client)
 
-    assert {label: len(nodes) for label, nodes in program.groups.items()} == {
-        "server": 2,
-        "client": 1,
-    }
+    program = lp.make_program(*nodes, name="made")
+
+    assert {label: len(of) for label, of in program.groups.items()} == {"server": 2, "client": 1}
     assert program.name == "made"
 
 
-def test_printing_a_program_shows_the_graph() -> None:
-    program = lp.Program("p")
-    server = program.add_node(lp.CourierNode(Server), label="server")
-    with program.group("client"):
-        for _ in range(2):
-            program.add_node(lp.PyClassNode(Client, server))
-
-    text = str(program)
-
-    assert "program 'p': 3 nodes, 2 edges" in text
-    assert "client ×2: PyClassNode(Client) → server" in text
-
-
-def test_a_program_can_be_pickled_with_its_edges() -> None:
-    program = lp.Program("p")
-    server = program.add_node(lp.CourierNode(Server), label="server")
-    program.add_node(lp.PyClassNode(Client, server), label="client")
-
-    copied = pickle.loads(pickle.dumps(program))
-
-    assert copied.edges() == program.edges()
-    assert str(copied) == str(program)
-
-
-def test_sound_33_a_deep_copy_of_a_program_is_a_program_of_its_own() -> None:
-    program = lp.Program("p")
-    server = program.add_node(lp.CourierNode(Server), label="server")
-    program.add_node(lp.PyClassNode(Client, server), label="client")
+def test_sound_33_a_deep_copy_of_a_program_is_a_program_of_its_own(program: lp.Program) -> None:
+    server = program.add_node(lp.CourierNode(Server), label="other")
     program.add_node(lp.PyNode(lambda: server), label="closure")
 
     copied = copy.deepcopy(program)
     program.add_node(lp.PyClassNode(Client, server), label="later")
 
     assert [edge for edge in program.edges() if edge not in copied.edges()] != []
-    assert list(copied.groups) == ["server", "client", "closure"]
-    assert len(copied.edges()) == 2
-    assert len(lp.plan(copied).workers) == 3
-
-
-def test_group_options_may_be_given_only_once() -> None:
-    program = lp.Program("p")
-    with program.group("learner", resources=lp.Resources(env={"A": "1"})):
-        pass
-
-    with (
-        pytest.raises(ValueError, match="other options"),
-        program.group("learner", resources=lp.Resources(env={"A": "2"})),
-    ):
-        pass
+    assert list(copied.groups) == ["server", "client", "other", "closure"]
+    assert len(copied.edges()) == 3
+    assert len(lp.plan(copied).workers) == 5
 
 
 # --- what cannot run -----------------------------------------------------------------------------
@@ -319,33 +268,6 @@ def takes_three(first: int, second: int, third: int = 3) -> None: ...
 def needs_two(first: int, second: int) -> None: ...
 
 
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (lambda: lp.PyNode(generate, 3), r"PyNode\(generate\): generate is a generator"),
-        (lambda: lp.PyNode(functools.partial(generate, 3)), "a generator"),
-        (lambda: lp.PyNode(CalledLater()), "a generator"),
-        (lambda: lp.PyNode(generate_later), "an async generator"),
-        (lambda: lp.PyClassNode(Generates), r"Generates\.run is a generator"),
-        (lambda: lp.CourierNode(Generates), r"Generates\.run is a generator"),
-        (lambda: lp.CourierNode(build_later), "build_later is an async function"),
-        (lambda: lp.CourierNode(generate, 3), "generate is a generator"),
-        (lambda: lp.PyClassNode(Mistyped), r"Mistyped has no run\(\).*Did you mean rum\?"),
-        (lambda: lp.PyClassNode(Server), r"has no run\(\).*lp.CourierNode.*disable_run\(\)"),
-        (lambda: lp.MultiThreadingColocation([lp.PyClassNode(Mistyped)]), r"has no run\(\)"),
-    ],
-)
-def test_sound_04_a_node_of_which_nothing_would_run_is_refused_where_it_is_added(
-    make: Callable[[], lp.Node[Any]], text: str
-) -> None:
-    program = lp.Program("p")
-
-    with pytest.raises(lp.DefinitionError, match=text):
-        program.add_node(make(), label="a")
-
-    assert program.groups == {}
-
-
 class TakesItsRunLater:
     def __init__(self) -> None:
         self.set()
@@ -362,32 +284,26 @@ class SaysWhatItTakes:
     def run(self) -> None: ...
 
 
-@pytest.mark.parametrize(
-    "constructor",
-    [
-        MadeByAFactory,
-        TakesItsRun,
-        TakesItsRunLater,
-        Forwards,
-        lambda: Server(),
-        Client(None).run,
-        mock.Mock(),
-    ],
-)
-def test_sound_04_a_class_whose_objects_may_have_a_run_is_taken(constructor: Any) -> None:
-    lp.Program("p").add_node(lp.PyClassNode(constructor), label="a")
-
-
-def test_sound_04_a_class_without_a_run_is_taken_when_its_run_is_disabled() -> None:
+def with_its_run_disabled() -> lp.Node[Any]:
     node = lp.PyClassNode(Server)
     node.disable_run()
-
-    lp.Program("p").add_node(node, label="a")
+    return node
 
 
 @pytest.mark.parametrize(
     ("make", "text"),
     [
+        (lambda: lp.PyNode(generate, 3), r"PyNode\(generate\): generate is a generator"),
+        (lambda: lp.PyNode(functools.partial(generate, 3)), "a generator"),
+        (lambda: lp.PyNode(CalledLater()), "a generator"),
+        (lambda: lp.PyNode(generate_later), "an async generator"),
+        (lambda: lp.PyClassNode(Generates), r"Generates\.run is a generator"),
+        (lambda: lp.CourierNode(Generates), r"Generates\.run is a generator"),
+        (lambda: lp.CourierNode(build_later), "build_later is an async function"),
+        (lambda: lp.CourierNode(generate, 3), "generate is a generator"),
+        (lambda: lp.PyClassNode(Mistyped), r"Mistyped has no run\(\).*Did you mean rum\?"),
+        (lambda: lp.PyClassNode(Server), r"has no run\(\).*lp.CourierNode.*disable_run\(\)"),
+        (lambda: lp.MultiThreadingColocation([lp.PyClassNode(Mistyped)]), r"has no run\(\)"),
         (
             lambda: lp.PyNode(takes_three, 1),
             r"missing a required argument: 'second'.*takes_three\(first, second, third=3\)",
@@ -399,20 +315,39 @@ def test_sound_04_a_class_without_a_run_is_taken_when_its_run_is_disabled() -> N
         (lambda: lp.Deferred(build_later), "is an async function"),
     ],
 )
-def test_sound_30_arguments_that_a_constructor_does_not_take_are_refused_where_it_is_added(
+def test_sound_04_a_node_that_cannot_run_as_it_is_given_is_refused_where_it_is_added(
     make: Callable[[], lp.Node[Any]], text: str
 ) -> None:
+    program = lp.Program("p")
+
     with pytest.raises(lp.DefinitionError, match=text):
-        lp.Program("p").add_node(make(), label="a")
+        program.add_node(make(), label="a")
+
+    assert program.groups == {}
 
 
-@pytest.mark.parametrize("function", [needs_two, int, print, functools.partial(takes_three, 1)])
-def test_sound_30_where_the_arguments_are_not_known_any_are_taken(function: Any) -> None:
-    lp.Program("p").add_node(lp.PyNode(function, 1), label="a")
-
-
-def test_sound_30_what_says_itself_what_it_takes_is_believed_to_take_more() -> None:
-    lp.Program("p").add_node(lp.PyClassNode(SaysWhatItTakes, alias=1), label="a")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: lp.PyClassNode(MadeByAFactory),
+        lambda: lp.PyClassNode(TakesItsRun),
+        lambda: lp.PyClassNode(TakesItsRunLater),
+        lambda: lp.PyClassNode(Forwards),
+        lambda: lp.PyClassNode(lambda: Server()),
+        lambda: lp.PyClassNode(Client(None).run),
+        lambda: lp.PyClassNode(mock.Mock()),
+        lambda: lp.PyClassNode(SaysWhatItTakes, alias=1),
+        with_its_run_disabled,
+        lambda: lp.PyNode(needs_two, 1),
+        lambda: lp.PyNode(int, 1),
+        lambda: lp.PyNode(print, 1),
+        lambda: lp.PyNode(functools.partial(takes_three, 1), 1),
+    ],
+)
+def test_sound_30_a_node_that_may_be_able_to_run_is_taken(
+    make: Callable[[], lp.Node[Any]],
+) -> None:
+    lp.Program("p").add_node(make(), label="a")
 
 
 def test_sound_30_a_node_that_was_to_be_configured_later_and_was_not_is_refused_when_planned() -> (

@@ -94,13 +94,15 @@ def handle() -> Any:
     return lp.CourierNode(Server).create_handle()
 
 
+def paths_to(hidden: Any, value: Any, name: str) -> list[str]:
+    return [f.path for f in walk(value, name, stop_at=(lp.Handle,)) if f.value is hidden]
+
+
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_f08_a_handle_is_found_inside_a(wrapper: str) -> None:
     hidden = handle()
 
-    found = [f for f in walk(WRAPPERS[wrapper](hidden)) if f.value is hidden]
-
-    assert len(found) == 1
+    assert len(paths_to(hidden, WRAPPERS[wrapper](hidden), "root")) == 1
 
 
 @given(st.lists(st.sampled_from(sorted(WRAPPERS)), max_size=12))
@@ -110,10 +112,9 @@ def test_a_handle_is_found_under_any_nesting_of_wrappers(names: list[str]) -> No
     for name in names:
         value = WRAPPERS[name](value)
 
-    found = [f for f in walk(value, "root", stop_at=(lp.Handle,)) if f.value is hidden]
+    (path,) = paths_to(hidden, value, "root")
 
-    assert len(found) == 1
-    assert found[0].path.startswith("root")
+    assert path.startswith("root")
 
 
 KEYS = st.text("abc'\"\\[]", max_size=5)
@@ -135,11 +136,9 @@ def test_the_path_evaluates_to_the_value(tree: Any, data: st.DataObject) -> None
 def test_the_path_reads_like_the_code_that_leads_there() -> None:
     hidden = handle()
 
-    found = [
-        f for f in walk({"cfg": [Config(Pair(1, hidden))]}, "learner.args") if f.value is hidden
-    ]
+    paths = paths_to(hidden, {"cfg": [Config(Pair(1, hidden))]}, "learner.args")
 
-    assert found[0].path == "learner.args['cfg'][0].inner.second"
+    assert paths == ["learner.args['cfg'][0].inner.second"]
 
 
 def test_a_walk_through_100_000_levels_neither_crashes_nor_prints_them_all() -> None:
@@ -163,15 +162,10 @@ def test_a_container_that_contains_itself_is_found_with_its_path() -> None:
     assert found.path == "a[1]['again']"
 
 
-def test_a_value_used_twice_is_no_cycle() -> None:
+def test_a_value_used_twice_and_objects_that_refer_to_each_other_are_no_cycle() -> None:
     shared = [1]
-
-    assert contains_itself([shared, {"a": shared}, (shared, shared)]) is None
-
-
-def test_objects_that_refer_to_each_other_are_no_cycle() -> None:
     parent = Plain(None)
     parent.inner = [Plain(parent)]
 
-    assert contains_itself([parent]) is None
+    assert contains_itself([shared, {"a": shared}, (shared, shared), parent]) is None
     assert len(list(walk(parent))) == 3

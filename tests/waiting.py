@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -26,6 +28,12 @@ def until(condition: Callable[[], T], within_s: float = 60.0) -> T:
 def pid_of(running: lp.Running, worker: str) -> int:
     """The process of this worker, which may answer calls before the launcher has been told its number."""
     return until(lambda: next(s.pid for s in running.status() if s.worker == worker) or 0)
+
+
+def pause(pid: int) -> None:
+    """Stops a process, until SIGCONT. On a busy machine its other threads run on for a while."""
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
 
 
 def runs(process: psutil.Process) -> bool:

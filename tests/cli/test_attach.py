@@ -66,22 +66,18 @@ def says(terminal: pexpect.spawn[str], line: str) -> str:
     return str(terminal.before)
 
 
-def ends(terminal: pexpect.spawn[str]) -> str:
-    """What is shown until the command has ended well."""
-    terminal.expect(pexpect.EOF)
-    shown = str(terminal.before)
-    terminal.close()
-    assert terminal.exitstatus == 0, shown
-    return shown
-
-
-def refusal(terminal: pexpect.spawn[str]) -> str:
-    """What is shown until the command has failed."""
+def rest_of(terminal: pexpect.spawn[str], exit_status: int) -> str:
+    """What is shown until the command has ended, in one line."""
     terminal.expect(pexpect.EOF)
     shown = " ".join(str(terminal.before).split())
     terminal.close()
-    assert terminal.exitstatus == 1, shown
+    assert terminal.exitstatus == exit_status, shown
     return shown
+
+
+def evaluates_for_long(terminal: pexpect.spawn[str]) -> None:
+    terminal.sendline("print('be' + 'gan') or __import__('time').sleep(1000)")
+    terminal.expect("began")  # printed by pdb: the terminal's own echo shows the line too
 
 
 def debugged(running: lp.Running) -> str:
@@ -104,6 +100,8 @@ def test_a_process_that_runs_stands_in_pdb_is_stepped_and_goes_on_when_it_is_lef
     line_that_calls = f"{__file__}:{play.__code__.co_firstlineno + 6}"
     with launched("test_mp", play) as running:
         until(lambda: running.client("counter").add(0))
+        error = rest_of(attach("player-0", "--thread", "nobody"), 1)
+        assert "has no thread 'nobody'; it has MainThread" in error
         terminal = attach("player-0")
         terminal.expect(r"test_attach.py\(\d+\)play\(\)")  # at its own line, wherever that waits
         terminal.expect(PROMPT)
@@ -114,20 +112,19 @@ def test_a_process_that_runs_stands_in_pdb_is_stepped_and_goes_on_when_it_is_lef
         assert "hello" in says(terminal, "print('hel' + 'lo')")
         says(terminal, "__import__('time').sleep(1)")  # as long as two heartbeats
         assert debugged(running) == "in pdb"
-        assert "another terminal" in refusal(attach("player-0"))
+        assert "another terminal" in rest_of(attach("player-0"), 1)
 
         terminal.sendline("c")
         counted = running.client("counter").add(0)
         until(lambda: running.client("counter").add(0) > counted)
         terminal.sendintr()
         terminal.expect(PROMPT)
-        terminal.sendline("print('be' + 'gan') or __import__('time').sleep(1000)")
-        terminal.expect("began")  # printed by pdb: the terminal's own echo shows the line too
+        evaluates_for_long(terminal)
         terminal.sendintr()
         terminal.expect(r"\*\*\* KeyboardInterrupt")
         terminal.expect(PROMPT)
         terminal.sendline("q")
-        ends(terminal)
+        rest_of(terminal, 0)
         assert goes_on(running)
 
         lost = attach("player-0")
@@ -155,7 +152,7 @@ def test_one_that_has_failed_waits_with_its_exception_and_then_fails(
     terminal.expect(PROMPT)
     assert "42" in says(terminal, "p broken + 1")
     terminal.sendeof()
-    ends(terminal)
+    rest_of(terminal, 0)
 
     with pytest.raises(lp.ProgramFailed, match="ValueError: boom 41"):
         running.wait()
@@ -166,12 +163,11 @@ def test_a_stop_ends_the_session_and_what_it_evaluates(attach: Attach) -> None:
     with launched("test_mp", play) as running:
         terminal = attach("player-0")
         terminal.expect(PROMPT)
-        terminal.sendline("print('be' + 'gan') or __import__('time').sleep(1000)")
-        terminal.expect("began")  # printed by pdb: the terminal's own echo shows the line too
+        evaluates_for_long(terminal)
 
         running.stop()
 
-        assert "player-0 stops" in ends(terminal)
+        assert "player-0 stops" in rest_of(terminal, 0)
         assert [row.state for row in running.status()] == ["stopped", "stopped"]
 
 
@@ -191,23 +187,21 @@ def test_a_thread_is_interrupted_since_python_3_12_and_before_that_it_is_refused
     with launched("test_mt", play) as running:
         terminal = attach("player-0")
         if sys.version_info < (3, 12):
-            assert "launch with local_mp" in refusal(terminal)
+            assert "launch with local_mp" in rest_of(terminal, 1)
         else:
             terminal.expect(r"test_attach.py\(\d+\)play\(\)")
             terminal.expect(PROMPT)
             assert "'player-0'" in says(terminal, "p lp.current().name")
             terminal.sendline("q")
-            ends(terminal)
+            rest_of(terminal, 0)
         assert goes_on(running)
 
 
 @pytest.mark.slow
 def test_what_cannot_be_attached_to_is_refused(attach: Attach) -> None:
-    with launched("test_mp", play) as running:
-        assert "has no worker 'nobody-0'; it has counter-0" in refusal(attach("nobody-0"))
-        assert "has no thread 'nobody'; it has MainThread" in refusal(
-            attach("player-0", "--thread", "nobody")
-        )
+    with launched("test_mt", play) as running:
+        error = rest_of(attach("nobody-0"), 1)
+        assert "has no worker 'nobody-0'; it has counter-0" in error
         assert goes_on(running)
     with pytest.raises(DefinitionError, match="does not reach what was left behind"):
         launched("test_mp", play, detach=True, pdb=True)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-import launchpad as lp
+from tests.cli.conftest import launched
+from tests.helpers import scripts
 
 pytest.importorskip("argcomplete")
 
@@ -25,26 +23,18 @@ def completed(line: str, tmp_path: Path) -> list[str]:
         "COMP_POINT": str(len(line)),
         "COMP_TYPE": "9",
     }
-    command = [sys.executable, "-m", "launchpad"]
-    subprocess.run(command, env={**os.environ, **shell}, check=True, timeout=30)
+    done = scripts.run([sys.executable, "-m", "launchpad"], env=shell)
+    assert done.returncode == 0, done.stderr
     return [word.strip() for word in answer.read_text().split("\v")]
 
 
-def test_commands_and_their_options_are_completed(tmp_path: Path) -> None:
+def test_commands_and_names_of_runs_groups_and_workers_are_completed(tmp_path: Path) -> None:
+    with launched("test_mt", "completed") as running:
+        runs = completed("launchpad stop compl", tmp_path)
+        labels = completed("launchpad logs completed t", tmp_path)
+        workers = completed("launchpad restart completed t", tmp_path)
+
+    assert runs == ["completed", running.run_id]
+    assert sorted(labels) == ["talker", "talker-0", "talker-1"]
+    assert workers == ["talker-0", "talker-1"]
     assert completed("launchpad resta", tmp_path) == ["restart"]
-    assert completed("launchpad graph --format s", tmp_path) == ["svg"]
-
-
-def test_names_of_runs_groups_and_workers_are_completed(tmp_path: Path) -> None:
-    program = lp.Program(f"completed-{time.monotonic_ns()}")
-    for _ in range(2):
-        program.add_node(lp.PyNode(lp.wait_for_stop), label="waiter")
-
-    with lp.launch(program, "test_mt") as running:
-        runs = completed(f"launchpad stop {program.name[:-1]}", tmp_path)
-        labels = completed(f"launchpad logs {program.name} w", tmp_path)
-        workers = completed(f"launchpad restart {program.name} w", tmp_path)
-
-    assert runs == [program.name, running.log_directory.name]
-    assert sorted(labels) == ["waiter", "waiter-0", "waiter-1"]
-    assert workers == ["waiter-0", "waiter-1"]

@@ -6,21 +6,19 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from launchpad.__main__ import main
 from launchpad.edges.stats import Edges, EdgeStats
 from launchpad.metrics.program_metrics import Metrics
 from launchpad.view.looks import Observer, counted
-from tests.helpers import screens
-from tests.helpers.screens import Screen
+from tests.cli.conftest import Command
+from tests.helpers import screens, scripts
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 30.0
 SCRIPT = """
 import launchpad as lp
 
@@ -48,75 +46,60 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[str]]:
-    with tempfile.TemporaryDirectory(
-        prefix="lp-", dir="/tmp"
-    ) as folder:  # short: a screen is narrow
+    # A screen is narrow, and a path on it has to be short.
+    with tempfile.TemporaryDirectory(prefix="lp-", dir="/tmp") as folder:
         monkeypatch.setenv("LAUNCHPAD_RUNTIME_DIR", f"{folder}/runs")
         monkeypatch.setenv("LAUNCHPAD_LOGGING_DIR", str(tmp_path / "logs"))
         monkeypatch.setenv("PYTHONPATH", str(ROOT))
-        script = Path(folder, "demo.py")
-        script.write_text(SCRIPT)
         with (
             open(tmp_path / "printed", "w+") as printed,
-            subprocess.Popen([sys.executable, script], stdout=printed, text=True) as process,
+            scripts.start(scripts.write(Path(folder), SCRIPT), stdout=printed) as process,
         ):
             until(lambda: "crowd-8" in (tmp_path / "printed").read_text())
             yield process
             process.terminate()
 
 
-@pytest.fixture
-def open_top(program: subprocess.Popen[str]) -> Iterator[Callable[..., Screen]]:
+@pytest.mark.slow
+def test_top_shows_workers_calls_and_logs_and_does_what_its_keys_say(
+    program: subprocess.Popen[str],
+) -> None:
     pytest.importorskip("textual")
     command = [sys.executable, "-m", "launchpad", "top", "--interval=0.2"]
     with screens.opened() as start:
-        yield lambda **environment: start(command, 120, 40, **environment)
+        top = start(command, 120, 40, NO_COLOR="1")
+        top.waits_for(r"12 running")
+        assert all(map(is_gray, top.colors))
+        top.press("q")
+        until(lambda: not top.text.strip())
+        assert program.poll() is None  # `top` ends alone
 
+        top = start(command, 120, 40)
+        shown = top.waits_for(r"^ player +table +write +[1-9]")
+        assert "12 running" in shown
+        assert re.search(r"▸ crowd ×9 +9 running", shown)
+        assert "crowd-3" not in shown
+        assert not all(map(is_gray, top.colors))
 
-@pytest.mark.slow
-def test_top_shows_workers_calls_and_logs_and_does_what_its_keys_say(
-    open_top: Callable[..., Screen], program: subprocess.Popen[str]
-) -> None:
-    top = open_top()
+        top.press("Down", "Down")
+        top.waits_for(r"^wrote \d+")
+        top.press("t")
+        top.waits_for(r"script\.py.* in play")
+        top.press("r")
+        top.waits_for("Restart player-0")
+        top.press("y")
+        top.waits_for(r"player-0 +running +2 .*restarted by")
 
-    shown = top.waits_for(r"^ player +table +write +[1-9]")
-    assert "12 running" in shown
-    assert re.search(r"▸ crowd ×9 +9 running", shown)
-    assert "crowd-3" not in shown
-    assert top.colors
-
-    top.press("Down", "Down")
-    top.waits_for(r"^wrote \d+")
-    top.press("t")
-    top.waits_for(r"demo\.py.* in play")
-    top.press("r")
-    top.waits_for("Restart player-0")
-    top.press("y")
-    top.waits_for(r"player-0 +running +2 .*restarted by")
-
-    top.resize(70, 24)
-    top.waits_for(r"^.{60,70}$")
-    assert max(map(len, top.text.splitlines())) <= 70
-    top.press("s")
-    top.waits_for("Stop the program")
-    top.press("y")
-    top.waits_for("it has ended")
-    assert program.wait(30) == 0
-    top.press("q")
-    until(lambda: not top.text.strip())
-
-
-@pytest.mark.slow
-def test_top_has_no_colors_where_none_are_wanted_and_ends_alone(
-    open_top: Callable[..., Screen], program: subprocess.Popen[str]
-) -> None:
-    top = open_top(NO_COLOR="1")
-
-    top.waits_for(r"12 running")
-    assert not {color for color in top.colors if not is_gray(color)}
-    top.press("q")
-    until(lambda: not top.text.strip())
-    assert program.poll() is None
+        top.resize(70, 24)
+        top.waits_for(r"^.{60,70}$")
+        assert max(map(len, top.text.splitlines())) <= 70
+        top.press("s")
+        top.waits_for("Stop the program")
+        top.press("y")
+        top.waits_for("it has ended")
+        assert program.wait(30) == 0
+        top.press("q")
+        until(lambda: not top.text.strip())
 
 
 def is_gray(color: str) -> bool:
@@ -128,34 +111,31 @@ def is_gray(color: str) -> bool:
     ) and all(len(set(each)) == 1 for each in levels)
 
 
-def test_top_without_a_terminal_says_what_else_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_top_without_a_terminal_says_what_else_there_is(error_of: Command) -> None:
     pytest.importorskip("textual")
 
-    assert main(["top"]) == 1
+    assert "`top` needs a terminal; without one, see `launchpad ps RUN --json`" in error_of("top")
 
-    assert (
-        "`top` needs a terminal; without one, see `launchpad ps RUN --json`"
-        in capsys.readouterr().err
-    )
+
+class Client:
+    """Of a program in which three workers write to a table."""
+
+    def status(self) -> list[dict[str, object]]:
+        names = ["table-0", "player-0", "player-1", "slow-0"]
+        rest = {"state": "running", "next_start": "", "attempt": 1, "cause": "", "log_path": ""}
+        return [{"worker": name, "label": name[:-2], **rest} for name in names]
+
+    def metrics(self, within_s: float) -> Metrics:
+        calls = {"player-0": 6, "player-1": 8, "slow-0": 20}
+        numbers = (1, 0, 0, 10, 20, 0.1, 0.1)
+        rows = tuple(
+            EdgeStats(name, "table-0", "write", n, n, *numbers, (n, *[0] * 47), True, 2.0)
+            for name, n in calls.items()
+        )
+        return Metrics("demo", "demo-1", 2.0, 2.0, (), Edges(rows, (), 2.0))
 
 
 def test_what_goes_between_workers_of_two_groups_is_one_row() -> None:
-    def edge(caller: str, calls: int) -> EdgeStats:
-        place = caller, "table-0", "write"
-        return EdgeStats(
-            *place, calls, calls, 1, 0, 0, 10, 20, 0.1, 0.1, (calls, *[0] * 47), True, 2.0
-        )
-
-    class Client:
-        def status(self) -> list[dict[str, object]]:
-            names = ["table-0", "player-0", "player-1", "slow-0"]
-            rest = {"state": "running", "next_start": "", "attempt": 1, "cause": "", "log_path": ""}
-            return [{"worker": name, "label": name[:-2], **rest} for name in names]
-
-        def metrics(self, within_s: float) -> Metrics:
-            edges = Edges((edge("player-0", 6), edge("player-1", 8), edge("slow-0", 20)), (), 2.0)
-            return Metrics("demo", "demo-1", 2.0, 2.0, (), edges)
-
     look = Observer(Client(), 1.0).look()
 
     assert [(f.caller, f.server, f.calls, f.calls_per_s, f.errors) for f in look.flows] == [

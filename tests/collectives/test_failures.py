@@ -23,6 +23,7 @@ from tests.helpers.collective_nodes import in_ranks
 from tests.waiting import until
 
 DEADLINE_S = 60
+ELASTIC = lp.RestartPolicy(min_replicas=2, backoff=0.3)
 
 
 def program_of(n: int, fn: Any, *args: Any, restart: lp.RestartPolicy | None = None) -> lp.Program:
@@ -31,6 +32,13 @@ def program_of(n: int, fn: Any, *args: Any, restart: lp.RestartPolicy | None = N
         for _ in range(n):
             program.add_node(lp.CollectiveNode(fn, *args, timeout_s=30))
     return program
+
+
+def failure_in(n: int, fn: Any, *args: Any) -> str:
+    """What is said of a program of so many ranks, which fails."""
+    with pytest.raises(lp.ProgramFailed) as caught:
+        in_ranks(n, fn, *args)
+    return str(caught.value)
 
 
 @pytest.mark.timing
@@ -50,22 +58,6 @@ def test_a_rank_that_is_killed_is_known_to_the_others_within_a_second(when: str)
         assert float(known_at) - died_at < 1 + 0.2 * (when == "busy")
 
 
-def test_a_group_starts_again_as_the_next_generation() -> None:
-    policy = lp.RestartPolicy(scope="group", backoff=0)
-    program = program_of(3, collective_nodes.lose_one, "kill", restart=policy)
-
-    results = lp.run(program, "test_mp", timeout_s=DEADLINE_S)["rank"]
-
-    assert results == [(2, 3, 3, 2)] * 3
-
-
-def test_one_that_returns_while_others_wait_for_it_is_named() -> None:
-    with pytest.raises(lp.ProgramFailed) as caught:
-        in_ranks(3, collective_nodes.leave_early)
-
-    assert "rank-1 (rank 1 of 3 in 'rank', generation 1) has returned, while" in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("how", "texts"),
     [
@@ -76,12 +68,10 @@ def test_one_that_returns_while_others_wait_for_it_is_named() -> None:
     ],
 )
 def test_ranks_that_do_different_things_are_both_named(how: str, texts: list[str]) -> None:
-    with pytest.raises(lp.ProgramFailed) as caught:
-        in_ranks(2, collective_nodes.do_different_things, how)
+    failure = failure_in(2, collective_nodes.do_different_things, how)
 
-    assert "CollectiveMismatch" in str(caught.value)
-    for text in ["rank-0 (rank 0) is in", "rank-1 (rank 1) is in", *texts]:
-        assert text.removesuffix(" is in") in str(caught.value)
+    for text in ("CollectiveMismatch", "rank-0 (rank 0)", "rank-1 (rank 1)", *texts):
+        assert text in failure
 
 
 def leave_for_another(group: lp.Collective, what: str) -> None:
@@ -100,20 +90,20 @@ def leave_for_another(group: lp.Collective, what: str) -> None:
     ],
 )
 def test_one_that_leaves_an_operation_between_its_chunks_is_named(what: str, text: str) -> None:
-    with pytest.raises(lp.ProgramFailed) as caught:
-        in_ranks(2, leave_for_another, what)
+    failure = failure_in(2, leave_for_another, what)
 
-    assert "CollectiveMismatch" in str(caught.value)
-    for part in ["all_reduce('sum') of 1,048,576 × float32", f"rank-1 (rank 1) is in {text}"]:
-        assert part in str(caught.value)
+    own = f"rank-1 (rank 1) is in {text}"
+    for part in ("CollectiveMismatch", "all_reduce('sum') of 1,048,576 × float32", own):
+        assert part in failure
 
 
-def test_one_that_does_not_come_in_time_is_named() -> None:
-    with pytest.raises(lp.ProgramFailed) as caught:
-        in_ranks(3, collective_nodes.come_late)
+def test_one_that_returns_or_does_not_come_in_time_while_others_wait_for_it_is_named() -> None:
+    returned = failure_in(3, collective_nodes.leave_early)
+    late = failure_in(3, collective_nodes.come_late)
 
-    assert "TimeoutError" in str(caught.value)
-    assert "waited in barrier 'late' for 0.5 s; absent: rank-2 (rank 2)" in str(caught.value)
+    assert "rank-1 (rank 1 of 3 in 'rank', generation 1) has returned, while" in returned
+    assert "TimeoutError" in late
+    assert "waited in barrier 'late' for 0.5 s; absent: rank-2 (rank 2)" in late
 
 
 def raise_and_fail_to_close(group: lp.Collective) -> None:
@@ -144,11 +134,14 @@ def wait_for_ever(group: lp.Collective) -> None:
         group.barrier("never")
 
 
-@pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
-def test_a_wait_for_others_ends_when_the_program_stops(launch_type: str) -> None:
-    running = lp.testing.run(program_of(2, wait_for_ever), DEADLINE_S, launch_type)
+def test_a_wait_for_others_ends_when_the_program_stops() -> None:
+    running = lp.testing.run(program_of(2, wait_for_ever), DEADLINE_S, "test_mp")
 
-    assert {s.state for s in running.status()} <= {"stopped", "succeeded"}
+    assert states_in(running) <= {"stopped", "succeeded"}
+
+
+def states_in(running: lp.Running) -> set[str]:
+    return {status.state for status in running.status()}
 
 
 def test_a_rank_that_is_interrupted_while_it_opens_memory_leaves_none_of_it_open(
@@ -168,10 +161,7 @@ def test_a_rank_that_is_interrupted_while_it_opens_memory_leaves_none_of_it_open
     running = lp.testing.run(program_of(2, lambda group: group.all_reduce(1.0)), DEADLINE_S)
 
     assert opened
-    assert {s.state for s in running.status()} <= {
-        "stopped",
-        "succeeded",
-    }  # and nothing is left over
+    assert states_in(running) <= {"stopped", "succeeded"}  # and nothing is left over
 
 
 def test_a_stop_ends_waits_for_a_rank_that_has_not_begun_the_generation(
@@ -190,16 +180,13 @@ def test_a_stop_ends_waits_for_a_rank_that_has_not_begun_the_generation(
 
     running = lp.testing.run(program_of(2, lambda group: group.all_reduce(1.0)), DEADLINE_S)
 
-    assert {s.state for s in running.status()} <= {"stopped", "succeeded"}
+    assert states_in(running) <= {"stopped", "succeeded"}
 
 
-@pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
-def test_an_elastic_group_counts_each_step_once_with_4_and_3_and_4_ranks(launch_type: str) -> None:
-    policy = lp.RestartPolicy(min_replicas=2, backoff=0.3)
-    collective_nodes.counted.clear()  # on threads it is this process's
-    program = program_of(4, collective_nodes.count_steps, 60, 20, restart=policy)
+def test_an_elastic_group_counts_each_step_once_with_4_and_3_and_4_ranks() -> None:
+    program = program_of(4, collective_nodes.count_steps, 60, 20, restart=ELASTIC)
 
-    results = lp.run(program, launch_type, timeout_s=DEADLINE_S)["rank"]
+    results = lp.run(program, "test_mp", timeout_s=DEADLINE_S)["rank"]
 
     assert [(step, total) for step, _, total in results] == [(60, sum(range(60)))] * 4
     for index, (_, sizes, _) in enumerate(results):
@@ -232,8 +219,7 @@ def test_a_rank_that_goes_on_is_at_the_rendezvous_again_before_it_leaves_its_ear
 
     monkeypatch.setattr(participation, "Attendance", Watched)
     collective_nodes.counted.clear()
-    policy = lp.RestartPolicy(min_replicas=2, backoff=0.3)
-    program = program_of(4, collective_nodes.count_steps, 60, 20, restart=policy)
+    program = program_of(4, collective_nodes.count_steps, 60, 20, restart=ELASTIC)
 
     lp.run(program, "test_mt", timeout_s=DEADLINE_S)
 
@@ -242,8 +228,7 @@ def test_a_rank_that_goes_on_is_at_the_rendezvous_again_before_it_leaves_its_ear
 
 
 def test_an_elastic_object_is_built_anew_when_a_rank_is_lost_while_it_is_built() -> None:
-    policy = lp.RestartPolicy(min_replicas=2, backoff=0.3)
-    program = program_of(4, collective_nodes.LosesOne, restart=policy)
+    program = program_of(4, collective_nodes.LosesOne, restart=ELASTIC)
 
     results = lp.run(program, "test_mp", timeout_s=DEADLINE_S)["rank"]
 

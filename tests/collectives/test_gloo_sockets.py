@@ -12,8 +12,11 @@ import pytest
 
 from launchpad.collectives import gloo_sockets
 
-torch = pytest.importorskip("torch")
-dist = torch.distributed
+pytest.importorskip("torch")
+import torch
+from torch import distributed as dist
+
+from launchpad.collectives.torch_store import CourierStore
 
 DEADLINE_S = 60
 
@@ -22,8 +25,6 @@ class Ranks:
     """Ranks of gloo that are threads of this process, each with a group and a store."""
 
     def __init__(self, client: Any, generation: int, size: int) -> None:
-        from launchpad.collectives.torch_store import CourierStore
-
         self.stores = [CourierStore(client, generation) for _ in range(size)]
         self._pool = ThreadPoolExecutor(size)
         makings = [self._pool.submit(make, self.stores[rank], rank, size) for rank in range(size)]
@@ -77,8 +78,6 @@ def test_ranks_that_wait_for_each_other_are_freed_and_other_connections_stay(cli
 
 
 def test_a_rank_that_waits_for_others_to_connect_to_it_is_freed(client: Any) -> None:
-    from launchpad.collectives.torch_store import CourierStore
-
     store = CourierStore(client, 1)
     with ThreadPoolExecutor() as pool:
         making = pool.submit(make, store, 0, 3)
@@ -111,8 +110,6 @@ def test_an_operation_that_begins_later_fails_at_once_and_the_groups_can_be_drop
 def test_every_call_of_the_store_raises_torchs_error_when_the_generation_has_ended(
     client: Any,
 ) -> None:
-    from launchpad.collectives.torch_store import CourierStore
-
     client.end(1)
     store = CourierStore(client, 1)
 
@@ -131,8 +128,6 @@ def test_every_call_of_the_store_raises_torchs_error_when_the_generation_has_end
 
 
 def test_torchs_own_functions_work_over_our_store(client: Any) -> None:
-    from launchpad.collectives.torch_store import CourierStore
-
     store = CourierStore(client, 1)
     prefixed = dist.PrefixStore("p", store)
 

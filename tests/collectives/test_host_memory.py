@@ -73,8 +73,8 @@ def test_rows_of_two_uses_are_as_they_were_while_the_other_rank_is_one_use_ahead
 
 
 def test_a_wait_says_which_ranks_have_not_come(both: list[HostMemory]) -> None:
-    both[0].announce(1, "sum")
-    both[1].announce(1, "sum")
+    for memory in both:
+        memory.announce(1, "sum")
 
     assert both[0].wait(1, "sum", 60) == []
     both[0].announce(1, "sum")
@@ -94,15 +94,13 @@ def test_a_rank_that_has_come_in_another_operation_is_named(
     assert caught.value.args == ("sum of 3 × float32", 5, theirs[1])
 
 
-def end(mailbox: Mailbox) -> None:
-    mailbox.end(ValueError("it is over"))
-
-
-def let_return(mailbox: Mailbox) -> None:
-    mailbox.note_returned(5)
-
-
-@pytest.mark.parametrize(("ends", "error"), [(end, ValueError), (let_return, Gone)])
+@pytest.mark.parametrize(
+    ("ends", "error"),
+    [
+        (lambda mailbox: mailbox.end(ValueError("it is over")), ValueError),
+        (lambda mailbox: mailbox.note_returned(5), Gone),
+    ],
+)
 @pytest.mark.parametrize("is_before", [True, False])
 def test_a_wait_ends_with_the_generation_or_when_the_other_rank_returns(
     both: list[HostMemory],
@@ -146,3 +144,21 @@ def test_nothing_stays_open_of_what_was_shared_or_could_not_be(
     assert is_shared
     assert refused == [None, None]
     assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_all_that_have_come_by_messages_raise_what_the_answer_to_them_raises() -> None:
+    def refuse(parts: list[Any]) -> Any:
+        raise ValueError(f"cannot reduce {parts}")
+
+    mailbox = Mailbox()
+    mailbox.begin("", 1, "reduce")
+
+    with ThreadPoolExecutor(2) as pool:
+        both = [
+            pool.submit(mailbox.meet, ("", 1, 0, rank), "reduce", rank, 60, (0, 1), refuse)
+            for rank in range(2)
+        ]
+
+    for future in both:
+        with pytest.raises(ValueError, match=r"cannot reduce \[0, 1\]"):
+            future.result()

@@ -1,13 +1,20 @@
-"""Who forms which generation: sessions go in, events come out."""
+"""Who forms which generation, sessions go in, events come out; and what one rank knows of it."""
 
 from __future__ import annotations
 
+import threading
+
+import pytest
+
+import launchpad as lp
+from launchpad.collectives.generation import Generation
 from launchpad.collectives.membership import (
     Broken,
     Changed,
     Finished,
     Formed,
     Lost,
+    Member,
     Membership,
     RankReturned,
     Session,
@@ -79,37 +86,32 @@ def test_what_is_reported_of_an_earlier_generation_changes_nothing() -> None:
     assert membership.report(Broken(1, "different", is_late=False)) == []
 
 
-def test_an_elastic_group_goes_on_with_fewer_and_again_with_all() -> None:
+def test_an_elastic_group_begins_with_all_goes_on_with_fewer_and_again_with_all() -> None:
     membership = Membership(4, min_replicas=2)
+    at_first = [membership.join(session(replica)) for replica in (0, 2)]
     sessions = formed(membership, 4)
 
     membership.leave(sessions[1], "has died")
-    early = [*membership.join(session(0)), *membership.join(session(2))]
+    early = [membership.join(session(replica)) for replica in (0, 2)]
     smaller = membership.join(session(3))
     back = membership.join(session(1, 2))
     for replica in (0, 2):
         membership.join(session(replica))
     larger = membership.join(session(3))
 
-    assert early == []  # one that lives has still to come
+    assert at_first == early == [[], []]  # one that lives has still to come
     assert [len(e.members) for _, e in smaller if isinstance(e, Formed)] == [3, 3, 3]
     assert [type(event) for _, event in back] == [Changed] * 3
     assert [len(e.members) for _, e in larger if isinstance(e, Formed)] == [4] * 4
     assert membership.generation == 3
 
 
-def test_an_elastic_group_waits_for_all_at_first_and_for_enough_later() -> None:
+def test_an_elastic_group_does_not_go_on_with_fewer_than_it_may() -> None:
     membership = Membership(3, min_replicas=2)
-    at_first = [*membership.join(session(0)), *membership.join(session(1))]
-    two = session(2)
-    membership.join(two)
-
-    membership.leave(two, "has died")
-    for each in [s for s in membership._sessions if s.replica == 1]:
+    for each in formed(membership, 3)[1:]:
         membership.leave(each, "has died")
-    alone = membership.join(session(0))
 
-    assert at_first == alone == []
+    assert membership.join(session(0)) == []
 
 
 def test_one_that_comes_back_when_the_others_are_done_is_done_too() -> None:
@@ -125,3 +127,34 @@ def test_one_that_comes_back_when_the_others_are_done_is_done_too() -> None:
     events = membership.join(session(1, 2))
 
     assert [type(event) for _, event in events] == [Finished]
+
+
+def new() -> Generation:
+    members = tuple(Member(rank, rank, f"rank-{rank}", 1, "here") for rank in range(2))
+    return Generation(1, members, 0, "rank", lambda event: None)
+
+
+def test_a_callback_that_raises_keeps_no_other_one_from_being_called(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    generation, called = new(), threading.Event()
+    generation.on_end(lambda error: 1 / 0)
+    generation.on_end(lambda error: called.set())
+
+    generation.end(lp.PeerFailed("rank-1 has died"))
+    late: list[Exception] = []
+    generation.on_end(late.append)
+
+    assert called.is_set()
+    assert [str(error) for error in late] == ["rank-1 has died"]
+    assert generation.wait_end(0)
+    assert "ZeroDivisionError" in capfd.readouterr().err
+
+
+def test_what_is_to_be_called_at_a_stop_is_called_at_once_if_that_was_before() -> None:
+    generation, called = new(), threading.Event()
+
+    generation.note_stop()
+    generation.on_stop(called.set)
+
+    assert called.is_set()

@@ -37,7 +37,7 @@ def test_ranks_may_be_in_colocations_and_several_groups_be_side_by_side() -> Non
                 other = lp.PyNode(lp.current)
                 program.add_node(lp.MultiThreadingColocation([node, other]) if n == 3 else node)
 
-    running = lp.testing.run(program, 60, "test_mp")
+    running = lp.testing.run(program, 60, "test_mt")
 
     assert {s.state for s in running.status()} <= {"succeeded", "stopped"}
     assert running.results("a") == [2, 2]
@@ -60,29 +60,26 @@ def test_a_class_is_served_as_by_a_courier_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "text"),
+    ("mistake", "text"),
     [
         (lambda: lp.CollectiveNode(train, backend="mpi"), "backend='mpi'"),
         (lambda: lp.CollectiveNode(train, timeout_s=0), "timeout_s=0"),
-        (lambda: lp.CollectiveNode(train, stepz=3), "cannot be called so"),
-        (lambda: lp.CollectiveNode(lambda: None), "cannot be called so"),
+        (lambda: add(lp.CollectiveNode(train, stepz=3)), "cannot be called so"),
+        (lambda: add(lp.CollectiveNode(lambda: None)), "cannot be called so"),
+        (
+            lambda: add(lp.CollectiveNode(train), lp.CollectiveNode(train, backend="gloo")),
+            "have one",
+        ),
+        (lambda: lp.RestartPolicy(scope="group", min_replicas=2), "by itself"),
+        (lambda: lp.RestartPolicy(min_replicas=0), "min_replicas=0"),
     ],
 )
-def test_mistakes_are_refused_where_the_node_is_made(make: Any, text: str) -> None:
+def test_mistakes_are_refused_where_they_are_made(mistake: Any, text: str) -> None:
     with pytest.raises(lp.DefinitionError, match=text):
-        lp.Program("p").add_node(make(), label="trainer")
+        mistake()
 
 
-def test_ranks_of_one_group_have_one_backend() -> None:
+def add(*nodes: lp.CollectiveNode[Any]) -> None:
     program = lp.Program("p")
-    program.add_node(lp.CollectiveNode(train), label="trainer")
-
-    with pytest.raises(lp.DefinitionError, match="have one"):
-        program.add_node(lp.CollectiveNode(train, backend="gloo"), label="trainer")
-
-
-def test_with_min_replicas_each_worker_is_started_again_by_itself() -> None:
-    with pytest.raises(lp.DefinitionError, match="by itself"):
-        lp.RestartPolicy(scope="group", min_replicas=2)
-    with pytest.raises(lp.DefinitionError, match="min_replicas=0"):
-        lp.RestartPolicy(min_replicas=0)
+    for node in nodes:
+        program.add_node(node, label="trainer")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,44 +13,40 @@ import pytest
 
 import launchpad as lp
 from launchpad.edges import recording
-from launchpad.edges.recording import Recorder
+from launchpad.edges.recording import Recorder, Replayer, order_of
 from tests.helpers import group_nodes
 from tests.waiting import until
 
 DEADLINE_S = 60
 
 
-def program_of(
-    ordering: Any, *callers: tuple[Any, ...], server: Any = group_nodes.Adder
-) -> lp.Program:
-    """One server `adder`, and callers that run the functions given with it and further arguments."""
-    program = lp.Program("order")
-    adder = program.add_node(lp.CourierNode(server), label="adder").through(ordering)
-    with program.group("caller"):
-        for function, *arguments in callers:
-            program.add_node(lp.PyNode(function, adder, *arguments))
-    return program
+def methods_in(folder: Path) -> list[str]:
+    lines = (folder / "adder-0.1.jsonl").read_text().splitlines()
+    return [json.loads(line)[1] for line in lines]
 
 
-def lines(folder: Path) -> list[list[str]]:
-    return [json.loads(line) for line in (folder / "adder-0.1.jsonl").read_text().splitlines()]
+def replayer(folder: Path, *calls: tuple[str, str], torn: str = "") -> Replayer:
+    """Of these calls, by caller and method."""
+    text = "".join(json.dumps(call) + "\n" for call in calls)
+    (folder / "adder-0.1.jsonl").write_text(text + torn)
+    order = order_of(lp.edges.Replay(folder), "adder-0", 1)
+    assert isinstance(order, Replayer)
+    return order
 
 
-def call_names(adder: Any) -> int:
-    return len(adder.names())
+def test_a_recording_has_a_line_for_each_call_of_a_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    callers = iter(["caller-0", "", "caller-1"])
+    monkeypatch.setattr(recording, "_name_of_caller", lambda: next(callers))
+    order = order_of(lp.edges.Record(tmp_path / "a"), "adder-0", 1)
 
+    for method in ("add", "of_the_script", "names"):
+        order.wrapped(method, lambda: None)()
+    order.close()
 
-def test_a_recording_has_a_line_for_each_call_of_a_worker_in_their_order(tmp_path: Path) -> None:
-    program = program_of(lp.edges.Record(tmp_path / "a"), (group_nodes.add_often, 2), (call_names,))
-
-    lp.run(program, "test_mp", timeout_s=DEADLINE_S)
-
-    found = lines(tmp_path / "a")
-    assert sorted(map(tuple, found)) == [
-        ("caller-0", "add"),
-        ("caller-0", "add"),
-        ("caller-1", "names"),
-    ]
+    text = (tmp_path / "a" / "adder-0.1.jsonl").read_text()
+    assert text == '["caller-0", "add"]\n["caller-1", "names"]\n'
     assert (tmp_path / "a").stat().st_mode & 0o077 == 0
 
 
@@ -71,7 +66,7 @@ def test_servers_in_one_worker_have_an_order_each(tmp_path: Path) -> None:
         with program.group("caller"):
             for _ in range(3):
                 program.add_node(lp.PyNode(add_to_both, handles, 5))
-        return lp.run(program, "test_mp", timeout_s=DEADLINE_S)["caller"]
+        return lp.run(program, "test_mt", timeout_s=DEADLINE_S)["caller"]
 
     recorded = run(lp.edges.Record(tmp_path / "a"))
     replayed = run(lp.edges.Replay(tmp_path / "a"))
@@ -81,58 +76,57 @@ def test_servers_in_one_worker_have_an_order_each(tmp_path: Path) -> None:
     assert replayed == recorded
 
 
-def write(folder: Path, *calls: tuple[str, str], torn: str = "") -> Path:
-    folder.mkdir()
-    text = "".join(json.dumps(call) + "\n" for call in calls)
-    (folder / "adder-0.1.jsonl").write_text(text + torn)
-    return folder
-
-
 def test_calls_run_in_the_order_of_the_recording_and_others_after_it(tmp_path: Path) -> None:
-    order = [("caller-1", "add"), ("caller-1", "add"), ("caller-0", "add")]
-    replay = lp.edges.Replay(write(tmp_path / "a", *order, torn='["caller-0", "a'))
+    callers = ["caller-1", "caller-1", "caller-0"]
+    order = replayer(tmp_path, *((name, "add") for name in callers), torn='["caller-0", "a')
 
-    program = program_of(replay, (group_nodes.add_often, 3), (group_nodes.add_often, 2))
-    program.add_node(lp.PyNode(lp.wait_for_stop), label="keeps")
-    with lp.launch(program, "test_mp") as running:
-        running.wait(DEADLINE_S, labels=["caller"])
-        names = running.client("adder").names()
+    for name in callers:
+        other = next(each for each in ("caller-0", "caller-1") if each != name)
+        assert (order.may_begin(other, "add"), order.may_begin(name, "add")) == (False, True)
+        order.begins(name, "add")
 
-    assert names == ["caller-1", "caller-1", "caller-0", "caller-0", "caller-0"]
+    for name in ("caller-1", "caller-0"):
+        assert order.may_begin(name, "add")
+        order.begins(name, "add")
 
 
-def test_a_program_that_calls_otherwise_than_it_was_recorded_fails_and_says_where(
-    tmp_path: Path,
+def test_coroutines_begin_in_the_order_of_the_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replay = lp.edges.Replay(write(tmp_path / "a", ("caller-0", "names"), ("caller-0", "names")))
+    callers = iter(["caller-0", "caller-1"])
+    monkeypatch.setattr(recording, "_name_of_caller", lambda: next(callers))
+    began: list[int] = []
 
-    with pytest.raises(lp.ProgramFailed) as failed:
-        lp.run(program_of(replay, (group_nodes.add_often, 1)), "test_mp", timeout_s=DEADLINE_S)
+    async def add(number: int) -> None:
+        began.append(number)
 
-    assert re.search(
-        r"ReplayError: caller-0 calls add, which it does not any more in the recording .*adder-0\.1\.jsonl;"
-        r" there it goes on with names",
-        str(failed.value),
+    async def main() -> None:
+        wrapped = replayer(tmp_path, ("caller-1", "add"), ("caller-0", "add")).wrapped("add", add)
+        await asyncio.gather(wrapped(0), wrapped(1))
+
+    asyncio.run(main())
+
+    assert began == [1, 0]
+
+
+def test_a_program_that_calls_otherwise_than_it_was_recorded_is_told_where(tmp_path: Path) -> None:
+    order = replayer(tmp_path, ("caller-0", "names"), ("caller-0", "names"))
+
+    says = (
+        r"caller-0 calls add, which it does not any more in the recording .*adder-0\.1\.jsonl;"
+        " there it goes on with names"
     )
+    with pytest.raises(lp.ReplayError, match=says):
+        order.may_begin("caller-0", "add")
 
 
 def test_a_recording_that_lacks_this_worker_or_attempt_is_an_error(tmp_path: Path) -> None:
-    folder = write(tmp_path / "a", ("caller-0", "add"))
-    (folder / "adder-0.1.jsonl").rename(folder / "other-0.1.jsonl")
-
-    with pytest.raises(
-        lp.ProgramFailed, match=r"there is no recording .*adder-0\.1\.jsonl: No such"
-    ):
-        lp.run(
-            program_of(lp.edges.Replay(folder), (group_nodes.add_often, 1)),
-            "test_mp",
-            timeout_s=DEADLINE_S,
-        )
-
-
-def test_replaying_what_was_never_recorded_is_refused_where_it_is_written(tmp_path: Path) -> None:
     with pytest.raises(lp.DefinitionError, match="there is no recording in"):
         lp.edges.Replay(tmp_path)
+
+    (tmp_path / "other-0.1.jsonl").write_text("")
+    with pytest.raises(lp.ReplayError, match=r"is no recording .*adder-0\.2\.jsonl: No such"):
+        order_of(lp.edges.Replay(tmp_path), "adder-0", 2)
 
 
 def test_one_server_has_one_order(tmp_path: Path) -> None:
@@ -146,33 +140,6 @@ def test_one_server_has_one_order(tmp_path: Path) -> None:
     program.add_node(lp.PyNode(group_nodes.add_often, handle.through(other), 1), label="b")
     with pytest.raises(lp.DefinitionError, match=r"adder-0"):
         lp.launch(program, "test_mt")
-
-
-class LaterAdder:
-    """Coroutines of it begin in the order of the recording, and run beside each other."""
-
-    def __init__(self) -> None:
-        self.began: list[str] = []
-
-    async def add(self, part: float) -> float:
-        self.began.append(lp.caller().worker)
-        return part
-
-    def names(self) -> list[str]:
-        return self.began
-
-
-def test_coroutines_begin_in_the_order_of_the_recording(tmp_path: Path) -> None:
-    order = [("caller-1", "add"), ("caller-0", "add")]
-    replay = lp.edges.Replay(write(tmp_path / "a", *order))
-    program = program_of(
-        replay, (group_nodes.add_often, 1), (group_nodes.add_often, 1), server=LaterAdder
-    )
-    program.add_node(lp.PyNode(lp.wait_for_stop), label="keeps")
-
-    with lp.launch(program, "test_mp") as running:
-        running.wait(DEADLINE_S, labels=["caller"])
-        assert running.client("adder").names() == ["caller-1", "caller-0"]
 
 
 @pytest.fixture
@@ -220,7 +187,7 @@ def test_a_coroutine_that_is_cancelled_before_it_begins_leaves_the_turn_to_other
     assert order._running is None
     assert mishaps == []
     assert order.wrapped("next", lambda: 3)() == 3
-    assert [method for _, method in lines(tmp_path / "a")] == (
+    assert methods_in(tmp_path / "a") == (
         ["hold", "later", "next"] if is_turn_on_its_way else ["hold", "next"]
     )
 

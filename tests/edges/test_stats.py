@@ -43,20 +43,21 @@ def test_counts_of_several_attempts_and_of_both_ends_are_one_row() -> None:
     assert row.is_exact
 
 
-@pytest.mark.parametrize("known", [["a-0"], []])
-def test_where_a_caller_was_killed_the_server_s_counts_stand_in(known: list[str]) -> None:
-    (row,) = edges(
-        made=[(PLACE, stats(3))], served=[(PLACE, stats(5))], known=known, lacking=["a-0"]
-    )
+@pytest.mark.parametrize(
+    ("served", "known", "killed", "numbers"),
+    [
+        ([(PLACE, stats(5))], ["a-0"], "a-0", (5, 5, 50, 100)),
+        ([(PLACE, stats(5))], [], "a-0", (5, 5, 50, 100)),
+        ([], ["a-0"], "s-0", (3, 0, 60, 30)),
+    ],
+)
+def test_where_one_end_was_killed_the_counts_of_the_other_stand(
+    served: Any, known: list[str], killed: str, numbers: tuple[int, ...]
+) -> None:
+    (row,) = edges(made=[(PLACE, stats(3))], served=served, known=known, lacking=[killed])
 
-    assert (row.calls, row.served, row.is_exact) == (5, 5, False)
-    assert (row.bytes_sent, row.bytes_received) == (50, 100)
-
-
-def test_where_a_server_was_killed_the_caller_s_counts_stay() -> None:
-    (row,) = edges(made=[(PLACE, stats(3))], known=["a-0"], lacking=["s-0"])
-
-    assert (row.calls, row.served, row.is_exact) == (3, 0, False)
+    assert (row.calls, row.served, row.bytes_sent, row.bytes_received) == numbers
+    assert not row.is_exact
 
 
 def test_rows_are_chosen_by_worker_or_group_and_added_up() -> None:

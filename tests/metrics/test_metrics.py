@@ -10,12 +10,14 @@ import threading
 import types
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 import launchpad as lp
 from launchpad.metrics import gpu_usage
-from tests.waiting import pid_of, until
+from tests.waiting import pause, pid_of, until
 
 USAGE = lp.ProcessUsage(cpu_s=3.0, period_s=10.0, memory_bytes=10, threads=1, is_shared=False)
 WORKER = lp.WorkerMetrics("a-0", "a", "running", 1, 10.0, False, USAGE)
@@ -57,57 +59,48 @@ def test_looks_that_do_not_go_together_are_refused() -> None:
         second.since(first).to_prometheus()
 
 
-class FakeNvml(types.ModuleType):
-    """The part of nvidia-ml-py that is used; of a part of a GPU it does not know how busy that is."""
+class NvmlError(Exception):
+    pass
 
-    class NVMLError(Exception):
-        pass
 
-    def __init__(self) -> None:
-        super().__init__("pynvml")
-        self.answers = threading.Event()
-        self.answers.set()
-
-    def nvmlInit(self) -> None:  # noqa: N802
-        return
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:  # noqa: N802
-        return f"GPU-{index}"
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802
-        return uuid
-
-    def nvmlDeviceGetMemoryInfo(self, handle: str) -> types.SimpleNamespace:  # noqa: N802
-        self.answers.wait(60)
-        return types.SimpleNamespace(used=1000)
-
-    def nvmlDeviceGetUtilizationRates(self, handle: str) -> types.SimpleNamespace:  # noqa: N802
-        if "MIG" in handle:
-            raise self.NVMLError("not supported")
-        return types.SimpleNamespace(gpu=int(handle.removeprefix("GPU-")))
+def busy_percent(handle: str) -> types.SimpleNamespace:
+    if "MIG" in handle:  # of a part of a GPU it does not know how busy that is
+        raise NvmlError("not supported")
+    return types.SimpleNamespace(gpu=int(handle.removeprefix("GPU-")))
 
 
 @pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNvml]:
-    fake = FakeNvml()
+def nvml(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The part of nvidia-ml-py that is used; while `answers` is clear it hangs."""
+    fake: Any = types.ModuleType("pynvml")
+    fake.answers = threading.Event()
+    fake.answers.set()
+
+    def used_memory(handle: str) -> types.SimpleNamespace:
+        fake.answers.wait(60)
+        return types.SimpleNamespace(used=1000)
+
+    fake.NVMLError = NvmlError
+    fake.nvmlInit = lambda: None
+    fake.nvmlDeviceGetHandleByIndex = lambda index: f"GPU-{index}"
+    fake.nvmlDeviceGetHandleByUUID = lambda uuid: uuid
+    fake.nvmlDeviceGetMemoryInfo = used_memory
+    fake.nvmlDeviceGetUtilizationRates = busy_percent
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     gpu_usage._library.cache_clear()
     yield fake
     gpu_usage._library.cache_clear()
 
 
-def test_memory_of_gpus_is_added_up_and_how_busy_they_are_is_an_average(nvml: FakeNvml) -> None:
+def test_memory_of_gpus_is_added_up_and_how_busy_they_are_is_an_average(nvml: Any) -> None:
     assert gpu_usage.of(["10", "30"]) == (2000, 20.0)
     assert gpu_usage.of(["MIG-1"]) == (1000, None)
 
 
 def test_without_library_or_driver_nothing_is_known_of_gpus(
-    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+    nvml: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail() -> None:
-        raise nvml.NVMLError("no driver")
-
-    monkeypatch.setattr(nvml, "nvmlInit", fail)
+    monkeypatch.setattr(nvml, "nvmlInit", Mock(side_effect=NvmlError("no driver")))
     assert gpu_usage.of(["0"]) == (None, None)
 
     gpu_usage._library.cache_clear()
@@ -117,7 +110,7 @@ def test_without_library_or_driver_nothing_is_known_of_gpus(
 
 @pytest.mark.filterwarnings("ignore:threads share one CUDA_VISIBLE_DEVICES")
 def test_where_a_driver_hangs_its_workers_are_named_and_the_program_goes_on(
-    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch, tmp_path: object
+    nvml: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
     monkeypatch.setenv("LP_FAKE_GPUS", "1")
     monkeypatch.setenv("LAUNCHPAD_CLAIMS_DIR", f"{tmp_path}/claims")
@@ -151,8 +144,8 @@ def test_a_look_does_not_wait_for_a_worker_that_dies_meanwhile() -> None:
     with lp.launch(program, "test_mp") as running:
         until(lambda: [worker.state for worker in running.status()] == ["running"] * 2)
         dying, slow = (pid_of(running, f"worker-{index}") for index in (0, 1))
-        for pid in (dying, slow):
-            os.kill(pid, signal.SIGSTOP)
+        pause(dying)
+        pause(slow)
         look = threading.Thread(target=lambda: found.append(running.metrics(timeout_s=100)))
         look.start()
         until(lambda: all(worker.asked_counts for worker in running._runner.states()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from concurrent.futures import Future
 
 from launchpad.pools.function import PoolFunction
@@ -37,6 +38,16 @@ def map_of(function: PoolFunction, n_calls: int, chunksize: int | None = None) -
     return calls
 
 
+def schedule_with(
+    function: PoolFunction, names: Iterable[object], n_members: int = 1, slots: int = 1
+) -> Schedule:
+    """In which a chunk of each name waits."""
+    schedule = schedule_of(n_members, slots)
+    for name in names:
+        schedule.add(chunk_of(function, name))
+    return schedule
+
+
 def sent(schedule: Schedule) -> list[Frame]:
     frames = []
     while isinstance(action := schedule.next(), Send):
@@ -49,9 +60,7 @@ def names_in(frame: Frame) -> list[object]:
 
 
 def test_what_may_run_once_is_sent_to_free_slots_only() -> None:
-    schedule, function = schedule_of(2, slots=2), function_of()
-    for name in range(9):
-        schedule.add(chunk_of(function, name))
+    schedule = schedule_with(function_of(), range(9), n_members=2, slots=2)
 
     frames = sent(schedule)
 
@@ -65,12 +74,18 @@ def test_what_may_run_once_is_sent_to_free_slots_only() -> None:
     assert [(f.member.name, names_in(f)) for f in sent(schedule)] == [("worker-1", [4])]
 
 
-def test_what_may_run_twice_is_sent_ahead() -> None:
-    schedule, function = schedule_of(2), function_of(may_repeat=True)
-    for name in range(9):
-        schedule.add(chunk_of(function, name))
+def test_what_may_run_twice_is_sent_ahead_and_taken_back_when_another_worker_is_free() -> None:
+    schedule = schedule_with(function_of(may_repeat=True), range(9), n_members=2)
 
-    assert [names_in(f) for f in sent(schedule)] == [[0], [1], [2], [3]]
+    frames = sent(schedule)
+    assert [names_in(f) for f in frames] == [[0], [1], [2], [3]]
+    schedule.cancel_queued()
+    for frame in frames:
+        if frame.member.name == "worker-1":
+            schedule.end(frame)
+
+    assert schedule.next() == TakeBack(frames[2])
+    assert schedule.next() is None, "it is asked for once"
 
 
 def test_a_map_is_cut_by_how_long_calls_take() -> None:
@@ -123,48 +138,26 @@ def test_large_arguments_make_small_frames() -> None:
     assert len(names_in(frame)) == 8
 
 
-def test_what_was_given_back_is_sent_first() -> None:
+def test_what_was_given_back_is_sent_first_and_what_was_cancelled_is_passed_over() -> None:
     schedule, function = schedule_of(1), function_of()
-    for name in "abc":
-        schedule.add(chunk_of(function, name))
+    chunks = [chunk_of(function, name) for name in "abc"]
+    for chunk in chunks:
+        schedule.add(chunk)
     (frame,) = sent(schedule)
 
     schedule.end(frame)
     schedule.give_back(frame.chunks)
+    assert chunks[1].future.cancel()
 
-    assert names_in(sent(schedule)[0]) == ["a"]
-
-
-def test_a_frame_that_was_sent_ahead_is_taken_back_when_another_worker_is_free() -> None:
-    schedule, function = schedule_of(2), function_of(may_repeat=True)
-    for name in range(4):
-        schedule.add(chunk_of(function, name))
-    frames = sent(schedule)
-
-    for frame in frames:
-        if frame.member.name == "worker-1":
-            schedule.end(frame)
-
-    assert schedule.next() == TakeBack(frames[2])
-    assert schedule.next() is None, "it is asked for once"
-
-
-def test_a_chunk_that_was_cancelled_is_passed_over() -> None:
-    schedule, function = schedule_of(1), function_of()
-    chunks = [chunk_of(function, name) for name in "ab"]
-    for chunk in chunks:
-        schedule.add(chunk)
-
-    chunks[0].future.cancel()
-
-    assert [names_in(frame) for frame in sent(schedule)] == [["b"]]
-    assert not chunks[1].future.cancel(), "it runs"
+    (frame,) = sent(schedule)
+    assert names_in(frame) == ["a"]
+    assert not chunks[0].future.cancel(), "it runs"
+    schedule.end(frame)
+    assert [names_in(frame) for frame in sent(schedule)] == [["c"]]
 
 
 def test_nothing_is_sent_to_a_worker_that_is_not_up() -> None:
-    schedule = schedule_of(2)
+    schedule = schedule_with(function_of(), range(3), n_members=2)
     schedule.members[0].state = MemberState.STARTING
-    for name in range(3):
-        schedule.add(chunk_of(function_of(), name))
 
     assert [frame.member.name for frame in sent(schedule)] == ["worker-1"]

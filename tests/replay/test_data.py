@@ -164,11 +164,9 @@ def test_what_is_no_array_is_refused_with_where_it_is(item: Any, says: str) -> N
 
 
 def test_a_leaf_of_a_dataclass_is_named_by_its_attribute() -> None:
-    assert [*paths(flatten(Step(1, {"x": (2, 3)}), []))] == [
-        ".observation",
-        ".extras['x'][0]",
-        ".extras['x'][1]",
-    ]
+    names = [*paths(flatten(Step(1, {"x": (2, 3)}), []))]
+
+    assert names == [".observation", ".extras['x'][0]", ".extras['x'][1]"]
 
 
 def test_bytes_that_items_share_are_pickled_once() -> None:

@@ -36,24 +36,25 @@ def samples_at_once(limiter: RateLimiter, most: int = 1000) -> int:
 def test_min_size_lets_samples_wait_for_items_and_inserts_never() -> None:
     limiter = MinSize(3)
 
-    assert not limiter.can_sample()
-    limiter.insert()
-    limiter.insert()
-    assert not limiter.can_sample()
-    limiter.insert()
+    for _ in range(3):
+        assert not limiter.can_sample()
+        limiter.insert()
     assert samples_at_once(limiter) == inserts_at_once(limiter) == 1000
     for _ in range(1001):
         limiter.delete()
     assert not limiter.can_sample()
 
 
-def test_a_ratio_is_kept_within_its_buffer_once_there_are_enough() -> None:
+def test_a_ratio_is_kept_within_its_buffer_or_bounds_once_there_are_enough() -> None:
     limiter = SampleToInsertRatio(samples_per_insert=4, min_size_to_sample=10, error_buffer=8)
+    bounded = SampleToInsertRatio(2.0, 1, (-10.0, 4.0))
 
     assert inserts_at_once(limiter) == 12  # 10, and 2 more, for 8 samples
     assert samples_at_once(limiter) == 16  # from 8 too few to 8 too many
     assert inserts_at_once(limiter) == 4
     assert samples_at_once(limiter) == 16
+    assert (bounded.min_diff, bounded.max_diff) == (-10.0, 4.0)
+    assert [inserts_at_once(bounded), samples_at_once(bounded)] == [2, 14]
 
 
 def test_what_the_difference_has_been_is_noted_from_the_first_moment_with_enough_items() -> None:
@@ -65,14 +66,6 @@ def test_what_the_difference_has_been_is_noted_from_the_first_moment_with_enough
     limiter.reset()
     inserts_at_once(limiter, most=2)
     assert limiter.lowest_diff > limiter.highest_diff  # there was no such moment
-
-
-def test_bounds_can_be_given_as_they_are() -> None:
-    limiter = SampleToInsertRatio(2.0, 1, (-10.0, 4.0))
-
-    assert (limiter.min_diff, limiter.max_diff) == (-10.0, 4.0)
-    assert inserts_at_once(limiter) == 2
-    assert samples_at_once(limiter) == 14
 
 
 @pytest.mark.parametrize("kind", [QueueLimiter, StackLimiter])

@@ -33,6 +33,13 @@ def values(samples: list[Any]) -> list[int]:
     return [int(each.data) for each in samples]
 
 
+def filled(client: ReplayClient, n: int) -> ReplayClient:
+    """With so many items in `t`, their numbers as priorities."""
+    for number in range(n):
+        client.insert(number, {"t": float(number)})
+    return client
+
+
 def test_samples_wait_for_inserts_and_are_served_in_the_order_they_came(
     serve: Serve, threads: ThreadPoolExecutor
 ) -> None:
@@ -42,8 +49,7 @@ def test_samples_wait_for_inserts_and_are_served_in_the_order_they_came(
         futures.append(threads.submit(client.sample, "t"))
         waiting(client, samples=n + 1)
 
-    for n in range(8):
-        client.insert(n, {"t": 1.0})
+    filled(client, 8)
 
     assert [values(future.result(60)) for future in futures] == [[n] for n in range(8)]
 
@@ -51,9 +57,7 @@ def test_samples_wait_for_inserts_and_are_served_in_the_order_they_came(
 def test_inserts_wait_for_samples_and_none_that_comes_later_goes_before_them(
     serve: Serve, threads: ThreadPoolExecutor
 ) -> None:
-    client = serve(replay.Table.queue("t", 2))
-    for n in range(2):
-        client.insert(n, {"t": 1.0})
+    client = filled(serve(replay.Table.queue("t", 2)), 2)
     futures = []
     for n in range(2, 8):
         futures.append(threads.submit(client.insert, n, {"t": 1.0}))
@@ -85,8 +89,7 @@ def test_a_wait_has_a_limit_and_what_was_sampled_by_then_is_given(serve: Serve) 
     client = serve(replay.Table.queue("t", 2))
     with pytest.raises(TimeoutError, match=r"sample from table 't' within 0.05 s: TableInfo"):
         client.sample("t", timeout_s=0.05)
-    for n in range(2):
-        client.insert(n, {"t": 1.0})
+    filled(client, 2)
     with pytest.raises(TimeoutError, match="insert into table 't'"):
         client.insert(2, {"t": 1.0}, timeout_s=0.05)
 
@@ -115,12 +118,9 @@ def test_a_call_whose_caller_has_gone_leaves_the_line_and_takes_nothing(serve: S
     assert values(client.sample("t")) == [7]
 
 
-def test_calls_that_wait_end_when_the_server_stops_and_were_not_carried_out(
-    serve: Serve, threads: ThreadPoolExecutor
-) -> None:
+def test_calls_that_wait_end_when_the_server_stops_and_were_not_carried_out(serve: Serve) -> None:
     server = ReplayServer([replay.Table.queue("t", 1)])
-    client = serve(served=server)
-    client.insert(0, {"t": 1.0})
+    client = filled(serve(served=server), 1)
     raw = client._server
     insert = raw.futures.insert(b"", 0, [], [(b"", [b"1"])], [("t", 1, 1.0, 0)], None)
     waiting(client, inserts=1)
@@ -170,9 +170,7 @@ def test_an_item_in_several_tables_waits_for_each(
 
 
 def test_what_learners_change_is_changed(serve: Serve) -> None:
-    client = serve(replay.Table("t", replay.MaxHeap(), replay.Fifo(), 10))
-    for n in range(4):
-        client.insert(n, {"t": float(n)})
+    client = filled(serve(replay.Table("t", replay.MaxHeap(), replay.Fifo(), 10)), 4)
     (best,) = client.sample("t")
 
     changed = client.update_priorities("t", np.array([best.info.key, 12345]), np.array([0.5, 9.0]))
@@ -187,8 +185,7 @@ def test_what_learners_change_is_changed(serve: Serve) -> None:
 
 
 def test_an_update_wakes_what_may_go_on(serve: Serve, threads: ThreadPoolExecutor) -> None:
-    client = serve(replay.Table.queue("t", 1))
-    client.insert(0, {"t": 1.0})
+    client = filled(serve(replay.Table.queue("t", 1)), 1)
     future = threads.submit(client.insert, 1, {"t": 1.0})
     waiting(client, inserts=1)
 
@@ -243,9 +240,7 @@ def test_batches_are_sampled_ahead_and_end_when_they_are_closed_or_dropped(serve
 
     with client.batches("t", 4, prefetch=2) as batches:
         first = next(batches)
-        until(
-            lambda: client.info()["t"].samples == 4 * 4
-        )  # one used, two in the queue, one in hand
+        until(lambda: client.info()["t"].samples == 4 * 4)  # one used, two queued, one in hand
 
     assert first.data["n"].tolist() == [3] * 4
     assert [*batches] == []
@@ -263,8 +258,7 @@ def test_batches_that_are_closed_while_they_wait_take_no_item_any_more(serve: Se
     batches.close()
 
     waiting(client)
-    client.insert(1, {"t": 1.0})
-    assert client.info()["t"].size == 1
+    assert filled(client, 1).info()["t"].size == 1
 
 
 def test_what_goes_wrong_ahead_is_raised_where_the_batches_are_used(serve: Serve) -> None:

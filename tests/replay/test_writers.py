@@ -45,15 +45,18 @@ class Direct:
             future.set_exception(error)
         return future
 
-    def insert(self, *arguments: Any) -> Any:
-        self.steps += sum(stop - first for first, stop, _ in arguments[2])
-        copied = [
-            (first, stop, [bytes(b) for b in columns]) for first, stop, columns in arguments[2]
-        ]
-        return self.server.insert(*arguments[:2], copied, *arguments[3:])
+    def insert(self, name: bytes, number: int, steps: Any, *rest: Any) -> Any:
+        self.steps += sum(stop - first for first, stop, _ in steps)
+        copied = [(first, stop, [bytes(b) for b in columns]) for first, stop, columns in steps]
+        return self.server.insert(name, number, copied, *rest)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.server, name)
+
+
+@pytest.fixture
+def client() -> ReplayClient:
+    return ReplayClient(Direct())
 
 
 def items(client: ReplayClient) -> list[Any]:
@@ -71,34 +74,14 @@ def leaves(value: Any) -> list[Any]:
 # --- trajectories ------------------------------------------------------------------------------
 
 
-def test_items_over_the_same_steps_have_them_and_each_step_is_sent_once() -> None:
-    direct = Direct()
-    client = ReplayClient(direct)
-    with client.trajectory_writer(max_sequence_length=4) as writer:
-        for i in range(20):
-            writer.append({"o": np.full(3, i), "r": float(i)})
-            if i >= 3:
-                writer.create_item("t", 1.0, num_steps=4)
-
-        found = items(client)
-
-    assert [each["r"].tolist() for each in found] == [[i, i + 1, i + 2, i + 3] for i in range(17)]
-    assert all(each["o"].tolist() == [[r] * 3 for r in each["r"]] for each in found)
-    assert direct.steps == 20
-
-
-def test_an_item_can_be_made_of_any_steps_of_any_column_and_of_other_arrays() -> None:
-    client = ReplayClient(Direct())
+def test_an_item_has_any_steps_of_any_column_and_other_arrays(client: ReplayClient) -> None:
     writer = client.trajectory_writer(5)
     for i in range(5):
         writer.append({"o": np.full(2, i), "a": i})
     history = writer.history
+    trajectory = [history["o"][-1], history["o"][1:3], (history["a"][0], np.array(9.5))]
 
-    writer.create_item(
-        "t",
-        1.0,
-        trajectory=[history["o"][-1], history["o"][1:3], (history["a"][0], np.array(9.5))],
-    )
+    writer.create_item("t", 1.0, trajectory=trajectory)
 
     last, some, (first, other) = items(client)[0]
     assert (last.tolist(), some.tolist()) == ([4, 4], [[1, 1], [2, 2]])
@@ -125,10 +108,12 @@ def test_whatever_items_are_wanted_they_have_their_steps(
                 writer.create_item("t", 1.0, num_steps=n)
                 expected.append([*range(i - n + 1, i + 1)])
 
-    assert [steps.tolist() for steps, _ in items(client)] == expected
+    found = items(client)
+    assert [steps.tolist() for steps, _ in found] == expected
+    assert all(array[:, 0, 0].tolist() == steps.tolist() for steps, array in found)
 
 
-def test_a_server_that_has_lost_the_steps_is_sent_them_again() -> None:
+def test_each_step_is_sent_once_and_all_again_to_a_server_that_has_lost_them() -> None:
     direct = Direct()
     client = ReplayClient(direct)
     writer = client.trajectory_writer(5)
@@ -136,6 +121,7 @@ def test_a_server_that_has_lost_the_steps_is_sent_them_again() -> None:
         writer.append(i)
         writer.create_item("t", 1.0, num_steps=i + 1)
 
+    assert direct.steps == 5
     direct.restart()
     writer.append(5)
     writer.create_item("t", 1.0, num_steps=5)
@@ -171,8 +157,7 @@ def test_the_server_forgets_a_writer_that_is_closed_or_whose_block_raises(serve:
     until(lambda: not server._windows)
 
 
-def test_what_an_environment_does_to_its_arrays_afterwards_does_not_matter() -> None:
-    client = ReplayClient(Direct())
+def test_what_an_environment_does_to_its_arrays_later_does_not_matter(client: ReplayClient) -> None:
     frame = np.zeros(3)
     with client.trajectory_writer(2, items_per_call=10) as writer:
         for i in range(2):
@@ -246,8 +231,7 @@ def test_no_more_than_some_items_wait_for_a_limiter_and_then_the_writer_does(
     assert found == [*range(100)]
 
 
-def test_what_is_wrong_with_an_item_is_raised_by_a_later_call(serve: Serve) -> None:
-    client = serve(replay.Table.queue("t", 1))
+def test_what_is_wrong_with_an_item_is_raised_by_a_later_call(client: ReplayClient) -> None:
     writer = client.trajectory_writer(1)
     writer.append(0)
 
@@ -257,32 +241,39 @@ def test_what_is_wrong_with_an_item_is_raised_by_a_later_call(serve: Serve) -> N
         writer.flush()
 
 
+FIRST = {"o": np.zeros(3), "r": 1.0}
+
+
 @pytest.mark.parametrize(
-    ("step", "says"),
+    ("first", "other", "says"),
     [
-        ({"o": np.zeros(3), "r": 1}, r"\['r'\]: \('<i8', \(\)\) after \('<f8', \(\)\)"),
-        ({"o": np.zeros(4), "r": 1.0}, r"\['o'\]: \('<f8', \(4,\)\) after"),
-        ({"o": np.zeros(3)}, r"\['o'\]"),
+        (FIRST, {"o": np.zeros(3), "r": 1}, r"\['r'\]: \('<i8', \(\)\) after \('<f8', \(\)\)"),
+        (FIRST, {"o": np.zeros(4), "r": 1.0}, r"\['o'\]: \('<f8', \(4,\)\) after"),
+        (FIRST, {"o": np.zeros(3)}, r"\['o'\]"),
+        ("abc", "abcdef", "not like the first"),
+        (np.datetime64("2020"), np.datetime64("2020-05"), "not like the first"),
+        (np.ma.zeros((2, 3)), np.ma.zeros((1, 3)), "not like the first"),
     ],
 )
 def test_a_step_unlike_the_first_is_refused_and_leaves_the_writer_as_it_was(
-    step: Any, says: str
+    client: ReplayClient, first: Any, other: Any, says: str
 ) -> None:
-    client = ReplayClient(Direct())
     writer = client.trajectory_writer(2)
-    writer.append({"o": np.zeros(3), "r": 1.0})
+    writer.append({"s": first})
 
     with pytest.raises(ValueError, match=says):
-        writer.append(step)
+        writer.append({"s": other})
 
-    writer.append({"o": np.ones(3), "r": 2.0})
+    writer.append({"s": first})
     writer.create_item("t", 1.0, num_steps=2)
-    assert items(client)[0]["r"].tolist() == [1, 2]
+    for leaf, expected in zip(leaves(items(client)[0]), leaves({"s": first}), strict=True):
+        assert leaf.tolist() == [np.asarray(expected).tolist()] * 2
 
 
 @pytest.mark.parametrize("value", [{"x": np.arange(2)}, (1.0,), [2.5]])
-def test_a_dict_whose_values_are_no_plain_numbers_or_arrays_is_written_as_any(value: Any) -> None:
-    client = ReplayClient(Direct())
+def test_a_dict_whose_values_are_no_plain_numbers_or_arrays_is_written_as_any(
+    client: ReplayClient, value: Any
+) -> None:
     with client.trajectory_writer(1) as writer:
         for _ in range(3):
             writer.append({"o": value})
@@ -292,29 +283,15 @@ def test_a_dict_whose_values_are_no_plain_numbers_or_arrays_is_written_as_any(va
     assert found == [[np.asarray(leaf).tolist() for leaf in leaves(value)]] * 3
 
 
-def test_a_step_that_would_have_to_be_cut_rounded_or_spread_is_refused() -> None:
-    client = ReplayClient(Direct())
-    for first, second in (
-        ("abc", "abcdef"),
-        (np.datetime64("2020"), np.datetime64("2020-05")),
-        (np.ma.zeros((2, 3)), np.ma.zeros((1, 3))),
-    ):
-        writer = client.trajectory_writer(2)
-        writer.append({"s": first})
-        with pytest.raises(ValueError, match="not like the first"):
-            writer.append({"s": second})
-
-
-def test_steps_that_are_not_kept_any_more_are_in_no_item() -> None:
-    writer = ReplayClient(Direct()).trajectory_writer(3)
+def test_steps_that_are_not_kept_any_more_are_in_no_item(client: ReplayClient) -> None:
+    writer = client.trajectory_writer(3)
     with pytest.raises(RuntimeError, match="append"):
         writer.history  # noqa: B018
     for i in range(5):
         writer.append({"r": i})
 
-    with pytest.raises(
-        ValueError, match="an item of 4 steps: this episode has 5, of which the last 3"
-    ):
+    says = "an item of 4 steps: this episode has 5, of which the last 3"
+    with pytest.raises(ValueError, match=says):
         writer.create_item("t", 1.0, num_steps=4)
     with pytest.raises(ValueError, match="step 1 of this episode is not kept"):
         writer.history["r"][1]
@@ -369,8 +346,7 @@ def test_transitions_are_those_of_the_definition(
         assert transition.reward.dtype == transition.discount.dtype == np.float32
 
 
-def test_buffers_that_a_loop_uses_again_do_not_change_transitions() -> None:
-    client = ReplayClient(Direct())
+def test_buffers_that_a_loop_uses_again_do_not_change_transitions(client: ReplayClient) -> None:
     action, reward, discount = {"a": np.zeros(2)}, np.zeros(()), np.ones(())
 
     with client.n_step_writer("t", 2, 1.0) as writer:
@@ -384,21 +360,20 @@ def test_buffers_that_a_loop_uses_again_do_not_change_transitions() -> None:
     assert (two.action["a"].tolist(), two.reward, two.discount) == ([1, 1], 1 + 0.5 * 2, 0.5)
 
 
-def test_a_priority_can_be_computed_from_the_transition(serve: Serve) -> None:
-    client = serve(replay.Table("t", replay.MaxHeap(), replay.Fifo(), 10))
+def test_a_priority_can_be_computed_from_the_transition(client: ReplayClient) -> None:
+    def priority(transition: Any) -> float:
+        return float(transition.reward * 10 + transition.next_observation[0])
 
-    with client.n_step_writer(
-        "t", 1, 0.9, priority=lambda t: float(t.reward * 10 + t.next_observation[0])
-    ) as writer:
+    with client.n_step_writer("t", 1, 0.9, priority=priority) as writer:
         writer.add_first(np.zeros(1))
-        for i in (1, 3, 2):
+        for i in (1, 3):
             writer.add(0, float(i), np.full(1, 0.5))
 
-    assert client.sample("t")[0].info.priority == 30.5
+    assert [each.info.priority for each in client.sample("t", 2)] == [10.5, 30.5]
 
 
-def test_steps_outside_of_an_episode_are_refused() -> None:
-    writer = ReplayClient(Direct()).n_step_writer("t", 2, 0.9)
+def test_steps_outside_of_an_episode_are_refused(client: ReplayClient) -> None:
+    writer = client.n_step_writer("t", 2, 0.9)
 
     with pytest.raises(ValueError, match="add before add_first"):
         writer.add(0, 0.0, 1.0)
@@ -423,10 +398,13 @@ def test_steps_outside_of_an_episode_are_refused() -> None:
     ],
 )
 def test_sequences_begin_every_period_and_are_padded_at_the_end(
-    length: int, period: int, steps: int, pads: bool, expected: list[list[int]]
+    client: ReplayClient,
+    length: int,
+    period: int,
+    steps: int,
+    pads: bool,
+    expected: list[list[int]],
 ) -> None:
-    client = ReplayClient(Direct())
-
     with client.sequence_writer("t", length, period, pad=pads) as writer:
         for _ in range(2):
             for i in range(steps):

@@ -18,11 +18,16 @@ DEADLINE_S = 60
 OFTEN = lp.RestartPolicy(backoff=0, save_every_s=0.02)
 
 
-def run(node: type, *arguments: Any, launch_type: str = "test_mp", **options: Any) -> Any:
-    """What its `run()` returns in a program of its own."""
+def program_of(node: lp.Node[Any], restart: lp.RestartPolicy | None = None) -> lp.Program:
     program = lp.Program("hooks")
-    with program.group("node", restart=options.pop("restart", None)):
-        program.add_node(lp.PyClassNode(node, *arguments))
+    with program.group("node", restart=restart):
+        program.add_node(node)
+    return program
+
+
+def run(node: type, *, launch_type: str = "test_mp", restart: Any = None, **options: Any) -> Any:
+    """What its `run()` returns in a program of its own."""
+    program = program_of(lp.PyClassNode(node), restart)
     return lp.run(program, launch_type, timeout_s=DEADLINE_S, **options)["node"][0]
 
 
@@ -112,12 +117,10 @@ def test_an_object_that_is_served_is_saved_periodically_until_its_attempt_has_en
 
 
 def test_no_periodic_save_is_left_where_an_object_could_not_be_served() -> None:
-    program = lp.Program("hooks")
-    with program.group("node", restart=lp.RestartPolicy(max_restarts=0, save_every_s=0.02)):
-        program.add_node(lp.CourierNode(FailsOnceServed))
+    policy = lp.RestartPolicy(max_restarts=0, save_every_s=0.02)
 
     with pytest.raises(lp.ProgramFailed, match="no port"):
-        lp.run(program, "test_mt", timeout_s=DEADLINE_S)
+        lp.run(program_of(lp.CourierNode(FailsOnceServed), policy), "test_mt")
 
     assert not saving_threads()
 
@@ -146,9 +149,7 @@ class SavesSlowly:
 
 
 def test_what_a_periodic_save_has_begun_is_not_written_over_that_of_the_end(tmp_path: Path) -> None:
-    program = lp.Program("hooks")
-    with program.group("node", restart=lp.RestartPolicy(save_every_s=0.02)):
-        program.add_node(lp.CourierNode(SavesSlowly))
+    program = program_of(lp.CourierNode(SavesSlowly), lp.RestartPolicy(save_every_s=0.02))
 
     with lp.launch(program, "test_mt", state=tmp_path / "state") as running:
         running.client("node").add()
@@ -176,13 +177,9 @@ class FailsToSave:
 
 
 def test_a_save_that_fails_is_logged_and_tried_again() -> None:
-    program = lp.Program("hooks")
-    with program.group("node", restart=OFTEN):
-        program.add_node(lp.PyClassNode(FailsToSave))
+    running = lp.testing.run(program_of(lp.PyClassNode(FailsToSave), OFTEN), DEADLINE_S, "test_mp")
 
-    with lp.launch(program, "test_mp") as running:
-        assert running.results("node", DEADLINE_S)[0] >= 3
-
+    assert running.results("node")[0] >= 3
     log = running.logs("node-0")
     assert log.count("node-0 could not save itself") >= 3
     assert "OSError: no space" in log
@@ -257,12 +254,11 @@ NODES = [
 ]
 
 
-@pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
 @pytest.mark.parametrize(("node", "restored"), NODES)
 def test_an_object_saves_itself_at_the_end_and_the_next_launch_restores_it(
-    node: type, restored: str, launch_type: str, tmp_path: Path
+    node: type, restored: str, tmp_path: Path
 ) -> None:
-    found = [run(node, launch_type=launch_type, state=tmp_path / "state") for _ in range(2)]
+    found = [run(node, launch_type="test_mt", state=tmp_path / "state") for _ in range(2)]
 
     assert found == ["never", restored]
 
@@ -294,24 +290,17 @@ class Part(Keeper):
         self.restored = f"{saved} {self.restored}"
 
 
-@pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
-def test_parts_of_a_worker_each_restore_what_they_have_saved(
-    launch_type: str, tmp_path: Path
-) -> None:
+def test_parts_of_a_worker_each_restore_what_they_have_saved(tmp_path: Path) -> None:
     program = lp.Program("hooks")
     parts = [lp.PyClassNode(Part, name) for name in "ab"]
     program.add_node(lp.MultiThreadingColocation(parts), label="both")
 
     found = [
-        lp.run(program, launch_type, timeout_s=DEADLINE_S, state=tmp_path / "state")["both"]
+        lp.run(program, "test_mp", timeout_s=DEADLINE_S, state=tmp_path / "state")["both"]
         for _ in range(2)
     ]
 
     assert found == [[("never", "never")], [("a a", "b b")]]
-
-
-def test_without_a_folder_nothing_is_saved_at_the_end() -> None:
-    assert run(FailsToSaveAtTheEnd) == "done"
 
 
 class FailsToSaveAtTheEnd:
@@ -320,6 +309,10 @@ class FailsToSaveAtTheEnd:
 
     def save(self) -> None:
         raise AssertionError("not asked for")
+
+
+def test_without_a_folder_nothing_is_saved_at_the_end() -> None:
+    assert run(FailsToSaveAtTheEnd, launch_type="test_mt") == "done"
 
 
 class SavesForLong:

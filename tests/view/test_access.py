@@ -81,19 +81,14 @@ def test_the_page_is_there_for_one_that_has_brought_the_token_and_no_other() -> 
 @needs_root
 @pytest.mark.slow
 def test_another_user_of_this_machine_gets_nothing_even_with_the_cookie() -> None:
-    def ask(port: int, cookie: str) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-        connection.request("GET", "/", headers={"cookie": cookie})
-        answer = connection.getresponse()
-        assert (answer.status, answer.read()) == (
-            403,
-            b"refused: this page belongs to another user\n",
-        )
+    def ask(client: Client, cookie: str) -> None:
+        answer = client.get("/", cookie=cookie)[:2]
+        assert answer == (403, "refused: this page belongs to another user\n")
 
     with pages.served() as url:
         client = Client(url)
         cookie = client.open()[2]
 
-        other_user.does(ask, client.port, cookie)
+        other_user.does(ask, client, cookie)
 
         assert client.get("/", cookie=cookie)[0] == 200

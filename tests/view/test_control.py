@@ -45,13 +45,9 @@ def demo() -> lp.Program:
 def page_of(browser: Any, url: str, run_id: str, *parts: str) -> None:
     """Opens a page; the first one by the address with the token."""
     if not browser.current_url.startswith(url.partition("/open")[0]):
-        browser.get(url)
-    browser.get("/".join([url.partition("/open")[0], "run", run_id, *parts]))
+        pages.open_page(browser, url)
+    pages.open_page(browser, "/".join([url.partition("/open")[0], "run", run_id, *parts]))
     until(lambda: "running" in pages.text_of(browser, "#state"))
-
-
-def click(browser: Any, selector: str) -> None:
-    shown(browser, selector).click()
 
 
 def shown(browser: Any, selector: str) -> Any:
@@ -62,6 +58,7 @@ def shown(browser: Any, selector: str) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.browser
 def test_with_control_a_worker_is_restarted_and_the_program_stopped_by_buttons(
     tmp_path: Path,
 ) -> None:
@@ -71,32 +68,33 @@ def test_with_control_a_worker_is_restarted_and_the_program_stopped_by_buttons(
         chromium(tmp_path) as browser,
     ):
         page_of(browser, url, running.run_id, "worker", "player-1")
-        click(browser, "#restart")
+        shown(browser, "#restart").click()
         until(lambda: "running, attempt 2" in pages.text_of(browser, "#state"))
 
         page_of(browser, url, running.run_id)
-        click(browser, "#stop")
-        click(browser, "#stop-now")
+        shown(browser, "#stop").click()
+        shown(browser, "#stop-now").click()
         running.wait(60)
         until(lambda: "it has ended" in pages.text_of(browser, "#state"))
         until(lambda: not browser.find_element("css selector", "#stop").is_displayed())
-        assert browser.get_log("browser") == []
+        assert pages.complaints(browser) == []
 
 
 @pytest.mark.slow
+@pytest.mark.browser
 def test_without_control_what_a_page_with_control_sends_does_nothing(tmp_path: Path) -> None:
     with lp.launch(demo(), "local_mp") as running, chromium(tmp_path) as browser:
         forged = []
         with pages.served("--control", running.run_id) as url:
             page_of(browser, url, running.run_id, "worker", "player-1")
             browser.execute_script(HELD_BACK)
-            click(browser, "#restart")
+            shown(browser, "#restart").click()
             forged += browser.execute_script("return window.sent")
             page_of(browser, url, running.run_id)
-            click(browser, "#stop")
+            shown(browser, "#stop").click()
             shown(browser, "#stop-now")
             browser.execute_script(HELD_BACK)
-            click(browser, "#stop-now")
+            shown(browser, "#stop-now").click()
             forged += browser.execute_script("return window.sent")
         assert len(forged) == 2
 

@@ -24,7 +24,8 @@ def play(table: lp.CourierClient[Table]) -> None:
 
 
 @pytest.mark.slow
-def test_two_seconds_of_calls_are_drawn_and_saved_for_perfetto_and_charts_show_their_number(
+@pytest.mark.browser
+def test_calls_are_drawn_and_saved_for_perfetto_and_charts_show_their_number(
     tmp_path: Path,
 ) -> None:
     program = lp.Program("demo")
@@ -39,7 +40,7 @@ def test_two_seconds_of_calls_are_drawn_and_saved_for_perfetto_and_charts_show_t
             "Browser.setDownloadBehavior",
             {"behavior": "allow", "downloadPath": str(tmp_path)},
         )
-        browser.get(url)
+        pages.open_page(browser, url)
         until(lambda: "memory" in pages.text_of(browser, "#charts"))
         shown = pages.text_of(browser, "#charts")
         assert all(title in shown for title in ("calls", "errors  0/s", "CPU", "MB"))
@@ -59,4 +60,4 @@ def test_two_seconds_of_calls_are_drawn_and_saved_for_perfetto_and_charts_show_t
         until(file.exists)
         events = json.loads(file.read_text())["traceEvents"]
         assert sum(event["name"] == "table-0/write" for event in events) > 10
-        assert browser.get_log("browser") == []
+        assert pages.complaints(browser) == []

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import launchpad as lp
-from launchpad.errors import DefinitionError
 from tests.helpers import screens, scripts
 
 SCRIPT = """
@@ -68,11 +66,3 @@ def test_without_a_terminal_there_are_none(tmp_path: Path) -> None:
     assert "boom" in done.stderr
     assert "\x1b" not in done.stdout
     assert "calls/s" not in done.stdout
-
-
-def test_a_view_that_there_is_not_is_refused() -> None:
-    program = lp.Program("demo")
-    program.add_node(lp.PyNode(print), label="printer")
-
-    with pytest.raises(DefinitionError, match="no view='terminl'"):
-        lp.launch(program, "test_mt", view="terminl")  # type: ignore[call-overload]

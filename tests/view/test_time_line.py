@@ -1,4 +1,4 @@
-"""Time lines: which workers are shown first, and how much of a busy trace is drawn."""
+"""Time lines and charts: which workers are shown first, and how much of a busy trace is drawn."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from launchpad.outcome import FAILED, Outcome
 from launchpad.trace import Trace
 from launchpad.view import time_line
 from launchpad.view.time_line import MOST_ROWS
+from launchpad.view.watched_run import Sample
 
 MS = 1_000_000
 
@@ -20,19 +21,15 @@ def test_of_500_workers_those_that_failed_are_shown_then_those_that_were_restart
     attempts = [AttemptRecord(f"w-{n}", 1, 100.0, ready=101.0) for n in range(500)]
     died = Outcome("w-490", FAILED, cause="ValueError: <no room>")
     attempts[490] = AttemptRecord("w-490", 1, 100.0, 101.0, 105.0, died)
-    stopped = Outcome("w-300", "stopped")
-    attempts[300] = AttemptRecord("w-300", 1, 100.0, 101.0, 104.0, stopped)
+    attempts[300] = AttemptRecord("w-300", 1, 100.0, 101.0, 104.0, Outcome("w-300", "stopped"))
     attempts.insert(301, AttemptRecord("w-300", 2, 104.0))
-    history = RunHistory("demo", tuple(attempts))
 
-    line = time_line.of_attempts(history, 110.0, has_ended=False)
+    line = time_line.of_attempts(RunHistory("demo", tuple(attempts)), 110.0, has_ended=False)
 
     assert [row.worker for row in line.rows[:3]] == ["w-490", "w-300", "w-0"]
     assert len(line.rows) == MOST_ROWS
     assert line.note.startswith(f"{500 - MOST_ROWS} more workers are not shown")
-    (bars,) = line.rows[1].lanes
-    seen = [(bar.look, bar.began, bar.ended) for bar in bars]
-    assert seen == [
+    assert [(bar.look, bar.began, bar.ended) for bar in line.rows[1].lanes[0]] == [
         ("starting", 100.0, 101.0),
         ("stopped", 101.0, 104.0),
         ("starting", 104.0, 110.0),
@@ -78,3 +75,18 @@ def trace_of(spans: dict[str, list[Span]]) -> Trace:
         for worker, own in spans.items()
     }
     return Trace("demo", "demo-1", recorded, (), {}, 0, 2000 * MS, 0, 0, boot)
+
+
+def test_an_hour_is_a_mean_for_each_half_minute_which_does_not_change_when_others_come() -> None:
+    pytest.importorskip("nicegui")
+    from launchpad.view.pages import charts
+
+    samples = [Sample(1000.5 + n, n, 0.0, None, None) for n in range(3600)]
+
+    points = charts.points(samples[:-30], lambda sample: sample.calls_per_s)
+    later = charts.points(samples, lambda sample: sample.calls_per_s)
+
+    assert len(later) == 121
+    assert points[1:-1] == later[1 : len(points) - 1]
+    assert later[1] == (1020.0, sum(range(20, 50)) / 30)
+    assert charts.points(samples, lambda sample: sample.cpu_percent) == []

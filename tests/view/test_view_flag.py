@@ -6,6 +6,7 @@ import re
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,9 +51,21 @@ def test_the_page_is_there_for_as_long_as_the_script_runs(tmp_path: Path) -> Non
     until(lambda: status_of(url) == 0)
 
 
-def test_a_program_that_is_left_behind_has_no_view_of_its_script() -> None:
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"view": "terminl", "launch_type": "test_mt"}, "no view='terminl'"),
+        (
+            {"view": "browser", "launch_type": "kubernetes", "detach": True, "image": "a:b"},
+            r"`python -m launchpad view` shows it",
+        ),
+    ],
+)
+def test_a_view_that_there_is_not_and_one_of_what_is_left_behind_are_refused(
+    options: dict[str, Any], why: str
+) -> None:
     program = lp.Program("left")
     program.add_node(lp.PyNode(print), label="printer")
 
-    with pytest.raises(lp.DefinitionError, match=r"`python -m launchpad view` shows it"):
-        lp.launch(program, "kubernetes", detach=True, view="browser", image="never:pulled")
+    with pytest.raises(lp.DefinitionError, match=why):
+        lp.launch(program, **options)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -41,29 +40,25 @@ class Client:
 def test_a_run_that_does_not_answer_is_asked_again_until_its_launcher_has_ended(
     tmp_path: Path,
 ) -> None:
-    record = RunRecord(
-        "demo-1", "demo", "local_mp", 1, 0.0, str(tmp_path), str(tmp_path), {"actor-0": "actor"}
-    )
+    place = str(tmp_path)
+    record = RunRecord("demo-1", "demo", "local_mp", 1, 0.0, place, place, {"actor-0": "actor"})
     client = Client()
+    run = WatchedRun(record, lambda _: contextlib.nullcontext(client))
+    outcome = Outcome("actor-0", FAILED, cause="x")
+    ended = AttemptRecord("actor-0", 7, 1.0, ended=2.0, outcome=outcome)
 
-    @contextlib.contextmanager
-    def connected(_: RunRecord) -> Iterator[Client]:
-        yield client
+    def seen(attempt: int) -> WorkerStatus | None:
+        row = run.look.workers[0] if run.look is not None else None
+        return row if row is not None and row.attempt >= attempt else None
 
     with open(tmp_path / locations.LOCK, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
-        run = WatchedRun(record, connected)
         run.start()
-        until(lambda: run.look is not None and run.look.workers[0].attempt >= 3)
+        until(lambda: seen(attempt=3))
         assert not run.has_ended
         assert run.why_unseen == "no answer within 10 s"
-
-        ended = AttemptRecord(
-            "actor-0", 7, 1.0, ended=2.0, outcome=Outcome("actor-0", FAILED, cause="x")
-        )
         history.write(tmp_path, RunHistory("demo", (ended,), (), 2.0))
     until(lambda: run.has_ended)
-    until(lambda: run.look is not None and run.look.workers[0].attempt == 7)
-    assert run.look is not None
-    assert (run.look.workers[0].state, run.look.workers[0].cause) == ("failed", "x")
+    last = until(lambda: seen(attempt=7))
+    assert (last.state, last.cause) == ("failed", "x")
     run.close()

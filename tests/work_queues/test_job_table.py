@@ -23,11 +23,9 @@ def taken(table: JobTable, holder: Caller, lease: str, now: float = 0.0) -> str 
 def test_each_job_is_given_to_one_worker_and_done_once() -> None:
     table = table_of("a", "b")
 
-    assert [taken(table, ADA, "1"), taken(table, BOB, "2"), taken(table, BOB, "3")] == [
-        "a",
-        "b",
-        None,
-    ]
+    jobs = [taken(table, holder, lease) for holder, lease in ((ADA, "1"), (BOB, "2"), (BOB, "3"))]
+
+    assert jobs == ["a", "b", None]
     assert table.done("a", "1", "A!")
     assert table.done("a", "1", "A!"), "the call was repeated"
     assert not table.add("a", "again")
@@ -43,14 +41,14 @@ def test_a_request_that_is_repeated_gets_the_same_job() -> None:
     assert table.counts().leased == 1
 
 
-def test_the_job_of_a_worker_that_has_ended_goes_to_another_and_its_late_result_is_refused() -> (
-    None
-):
+def test_the_job_of_a_worker_that_has_ended_is_another_s_and_what_it_says_late_is_refused() -> None:
     table = table_of("a")
     taken(table, ADA, "1")
 
     table.end_leases(lambda holder: holder == ADA, 0.0)
 
+    assert not table.give_back("a", "1", "worker-0 (attempt 1) has ended, and had not done it")
+    assert not table.give_back("a", "1")
     assert taken(table, BOB, "2") == "a"
     assert not table.done("a", "1", "late")
     assert table.done("a", "2", "right")
@@ -103,15 +101,6 @@ def test_a_job_that_is_given_back_or_fails_once_more_is_answered_alike_and_count
     assert [table.give_back("a", "3", "no disk") for _ in range(2)] == [True, True]
     assert table.finished == [FinishedJob("a", None, ("no memory", "no disk"))]
     assert not table.give_back("a", "3"), "which is something else"
-
-
-def test_a_lease_that_has_ended_by_itself_cannot_be_given_back() -> None:
-    table = table_of("a")
-    taken(table, ADA, "1")
-    table.end_leases(lambda holder: holder == ADA, 0.0)
-
-    assert not table.give_back("a", "1", "worker-0 (attempt 1) has ended, and had not done it")
-    assert not table.give_back("a", "1")
 
 
 def test_a_job_that_is_given_back_again_and_again_takes_no_more_memory() -> None:

@@ -58,7 +58,7 @@ def test_a_job_has_a_key_and_is_added_once() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "size"), [(100_000, 1000), (20, 1 << 20), (3, 6 << 20)])
+@pytest.mark.parametrize(("n", "size"), [(10_000, 1000), (20, 1 << 20), (3, 6 << 20)])
 def test_all_results_arrive_in_answers_of_a_few_megabytes(
     monkeypatch: pytest.MonkeyPatch, n: int, size: int
 ) -> None:
@@ -143,9 +143,8 @@ def test_a_queue_that_is_killed_goes_on_from_what_was_saved() -> None:
         seen = [next(results) for _ in range(50)]
         until(lambda: jobs.counts().is_closed)
         saved = until(lambda: _saved_versions(running))
-        until(
-            lambda: _saved_versions(running) > saved + 1
-        )  # the second surely begins after the close
+        # The second surely begins after the close.
+        until(lambda: _saved_versions(running) > saved + 1)
         os.kill(pid_of(running, "jobs-0"), signal.SIGKILL)
         seen += results
         assert jobs.counts().done == 300
@@ -159,8 +158,7 @@ def _saved_versions(running: lp.Running) -> int:
     return max((int(file.stem.partition("-")[2]) for file in files), default=0)
 
 
-@pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
-def test_all_waits_end_with_the_program(launch_type: str) -> None:
+def test_all_waits_end_with_the_program() -> None:
     program = lp.Program("waits")
     workers = [program.add_node(lp.PoolNode(), label="worker")]
     queue = program.add_node(lp.WorkQueueNode(), label="jobs")
@@ -168,7 +166,7 @@ def test_all_waits_end_with_the_program(launch_type: str) -> None:
     waits = lp.PyNode(pool_nodes.wait_in_all_ways, workers, queue, counter)
     program.add_node(waits, label="waits")
 
-    with lp.launch(program, launch_type) as running:
+    with lp.launch(program, "test_mp") as running:
         running.client("counter").wait_for(waiting=1, timeout_s=DEADLINE_S)
     log = running.logs("waits")
 

@@ -66,14 +66,16 @@ class Tail:
 
     def __init__(self, log: Path) -> None:
         self._log = log
+        self._known = {log}
         self._coming: deque[Path] = deque()
         self._partial = b""
         self._has_gap = False
         self._begin(log)
 
     def follow(self, log: Path) -> None:
-        """Goes on with another attempt, when this one is read."""
-        if log != self._log and log not in self._coming:
+        """Goes on with another attempt, when this one is read; each of them is read once."""
+        if log not in self._known:
+            self._known.add(log)
             self._coming.append(log)
 
     def has_more(self) -> bool:
