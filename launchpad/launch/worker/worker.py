@@ -115,7 +115,7 @@ class Worker:
     def abandon(self) -> None:
         """Interrupts it and closes what it serves, from another thread: `main` does not return."""
         self.debugger.close("is given up")
-        self._context.stop_event.set()
+        self._context.give_up()
         self._context.interruption.request()
         with contextlib.suppress(Exception):
             if self._executable is not None:
