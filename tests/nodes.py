@@ -175,23 +175,6 @@ class ServesBriefly:
     def run(self) -> None: ...
 
 
-class CallsTheEnded:
-    """Calls a server until that has ended, and prints what a call then says."""
-
-    def __init__(self, server: Any) -> None:
-        self.server = server
-
-    def run(self) -> None:
-        while True:
-            try:
-                self.server.ping()
-            except lp.courier.OutcomeUnknown:
-                continue
-            except lp.courier.WorkerFailed as error:
-                print(error)
-                return
-
-
 class StopHandler:
     """Has something to say when the program stops."""
 
@@ -404,10 +387,6 @@ def fail_with(kind: type[Exception], text: str, server: object) -> None:
     raise error
 
 
-def stop_because(reason: Any) -> None:
-    lp.stop(reason)
-
-
 def add_once(counter: Any) -> None:
     counter.add()
 
@@ -436,8 +415,8 @@ def fail_once(directory: str) -> None:
         raise ValueError("the first attempt fails")
 
 
-def stop_from_a_thread() -> None:
-    thread = threading.Thread(target=lp.stop)
+def stop_from_a_thread(reason: Any) -> None:
+    thread = threading.Thread(target=lp.stop, args=(reason,))
     thread.start()
     thread.join()
     lp.wait_for_stop(30)
