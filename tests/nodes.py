@@ -381,6 +381,16 @@ def loop_for_ever() -> None:
         time.sleep(0.01)
 
 
+def lose_a_lock() -> None:
+    """Runs for ever; what interrupts it is hidden, as by a condition that is about to take its lock."""
+    print("looping", flush=True)
+    try:
+        while True:
+            time.sleep(0.01)
+    finally:
+        threading.Lock().release()
+
+
 def fail_with(kind: type[Exception], text: str, server: object) -> None:
     error = kind(text)
     error.server = server  # type: ignore[attr-defined]

@@ -60,10 +60,12 @@ def test_a_program_of_objects_functions_and_coroutines_runs_to_its_end(launch_ty
             program.add_node(lp.PyClassNode(nodes.Caller, counter))
     mailbox = program.add_node(lp.CourierNode(nodes.Mailbox), label="mailbox")
     program.add_node(lp.PyNode(nodes.post, mailbox), label="postman")
+    program.add_node(lp.PyNode(nodes.exit_with, 0), label="leaver")
 
     running = lp.testing.run(program, DEADLINE_S, launch_type)
 
-    ended_well = dict.fromkeys(["caller-0", "caller-1", "mailbox-0", "postman-0"], "succeeded")
+    ended = ["caller-0", "caller-1", "mailbox-0", "postman-0", "leaver-0"]
+    ended_well = dict.fromkeys(ended, "succeeded")
     assert states(running) == {"counter-0": "stopped", **ended_well}
     assert "caller-1 counted" in running.logs("caller")
     assert re.findall(r"mailbox-0 has (.)", running.logs("mailbox")) == ["a", "b", "c"]
@@ -380,21 +382,28 @@ def test_a_main_group_ends_the_program_without_failing_those_that_call_it(launch
 
 @pytest.mark.slow
 def test_a_stop_lets_workers_end_in_order_and_unwinds_who_never_asks(launch_type: str) -> None:
-    deaf, loop = lp.PyClassNode(nodes.DeafLoop), lp.PyClassNode(nodes.Loop)
+    members = [
+        lp.PyClassNode(nodes.DeafLoop),
+        lp.PyClassNode(nodes.Loop),
+        lp.PyNode(nodes.lose_a_lock),
+    ]
     program = lp.Program("stops")
     with program.group("loop"):
         for _ in range(2):
             program.add_node(lp.PyClassNode(nodes.Loop))
     program.add_node(lp.PyClassNode(nodes.DeafLoop), label="deaf")
     program.add_node(lp.PyNode(print, lp.Deferred(nodes.loop_for_ever)), label="deferred")
-    program.add_node(lp.MultiThreadingColocation([deaf, loop]), label="both")
+    program.add_node(lp.MultiThreadingColocation(members), label="both")
+    program.add_node(lp.PyNode(nodes.lose_a_lock), label="condition")
     program.add_node(lp.PyClassNode(nodes.AsyncLoop), label="coroutine")
     running = lp.launch(program, launch_type)
     wait_for_output(running, "loop", "looping", count=2)
-    for label, text in {"deaf": "deaf", "deferred": "looping", "coroutine": "begun"}.items():
-        wait_for_output(running, label, text)
-    for text in ("looping", "deaf"):
-        wait_for_output(running, "both", text)
+    for label in ("deferred", "condition"):
+        wait_for_output(running, label, "looping")
+    wait_for_output(running, "deaf", "deaf")
+    wait_for_output(running, "coroutine", "begun")
+    wait_for_output(running, "both", "looping", count=2)
+    wait_for_output(running, "both", "deaf")
 
     running.stop()
 
