@@ -16,6 +16,7 @@ import pytest
 import launchpad as lp
 from tests import nodes
 from tests.faults.backends import on
+from tests.helpers.programs import failure_of, single
 from tests.waiting import until
 
 DEADLINE_S = 60
@@ -198,14 +199,21 @@ def test_f12_f13_f15_f21_f22_f23_f24_f25_the_report_is_complete(end: End, launch
     assert end.shown in report
 
 
+@on("test_ray", "test_kubernetes")
+def test_f12_an_import_that_fails_on_a_cluster_is_named(launch_type: str) -> None:
+    outcome = failure_of(single(lp.PyNode(import_it, NeedsWhatIsNotThere())), launch_type).outcome
+
+    assert (outcome.phase, outcome.error_type) == ("import", "ModuleNotFoundError")
+    assert "the worker looked in sys.path = " in outcome.hint
+
+
 NOT_YET = lp.RestartPolicy(max_restarts=5, backoff=3600)
 """The first restart is at once, and the next one never comes."""
 
 
 @on("test_ray", "test_kubernetes")
-def test_f12_f13_f22_f23_f24_f25_a_cluster_knows_what_attempts_died_of(launch_type: str) -> None:
+def test_f13_f22_f23_f24_f25_a_cluster_knows_what_attempts_died_of(launch_type: str) -> None:
     causes = {
-        "import": (lp.PyNode(import_it, NeedsWhatIsNotThere()), "ModuleNotFoundError: No module"),
         "init": (lp.PyClassNode(nodes.FailsInInit), "RuntimeError: no constructor for you"),
         "killed": (lp.PyNode(be_killed), "killed by SIGKILL"),
         "memory": (lp.PyNode(want_too_much), "MemoryError"),
@@ -218,7 +226,7 @@ def test_f12_f13_f22_f23_f24_f25_a_cluster_knows_what_attempts_died_of(launch_ty
             program.add_node(node)
 
     with lp.launch(program, launch_type) as running:
-        until(lambda: {(s.state, s.attempt) for s in running.status()} == {("restarting", 2)})
+        until(lambda: {(s.state, s.attempt) for s in running.status()} == {("restarting", 2)}, 90)
         found = {status.label: status.cause for status in running.status()}
 
     for label, (_, cause) in causes.items():

@@ -95,9 +95,9 @@ def test_f47_f49_a_signal_stops_the_program_in_good_order(
 @pytest.mark.parametrize(
     ("launch_type", "number", "busy"),
     [
-        ("local_mp", signal.SIGINT, "while True: time.sleep(1)"),
+        ("local_mp", signal.SIGINT, "running.wait()"),
         ("local_mp", signal.SIGTERM, "while True: pass"),
-        ("local_mp", signal.SIGHUP, "running.wait()"),
+        ("local_mp", signal.SIGHUP, "while True: time.sleep(1)"),
         ("local_mp", signal.SIGINT, "running.stop()"),
         ("local_mt", signal.SIGTERM, "while True: time.sleep(1)"),
         ("local_mt", signal.SIGINT, "while True: pass"),

@@ -230,7 +230,7 @@ def test_a_run_whose_supervisor_was_killed_is_stopped_all_the_same(api: Cluster)
     assert "in waits" in left.stacks(["one-0"])["one-0"]
     assert [worker.state for worker in left.metrics().workers] == ["running"]
     left.ask_to_restart("one-0")
-    until(lambda: [row.attempt for row in left.status()] == [2])
+    until(lambda: [(row.state, row.attempt) for row in left.status()] == [("running", 2)])
 
     kubectl(api, "exec", f"job/{_job(api)}", "--", "python3", "-c", KILL)
     with pytest.raises(lp.LaunchError, match="supervisor was lost"):

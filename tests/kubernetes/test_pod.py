@@ -214,17 +214,15 @@ def test_sigterm_stops_the_worker_in_good_order(mounted: Mounted, begin: Begin) 
     assert mounted.ended.kind == outcome.STOPPED
 
 
-def test_a_deaf_worker_is_killed_when_its_grace_is_over(mounted: Mounted, begin: Begin) -> None:
-    program = lp.Program("pod")
-    program.add_node(lp.PyClassNode(nodes.DeafLoop), label="one")
-    mounted.mount(program, grace_s=0.2)
+def test_a_worker_that_does_not_stop_is_killed_in_time(mounted: Mounted, begin: Begin) -> None:
+    mounted.mount(single(pod_nodes.never_stops), grace_s=0.2)
     process = begin()
-    until(lambda: mounted.reports)
+    until(lambda: "waiting False" in mounted.lines)
 
     process.send_signal(signal.SIGTERM)
 
     process.wait(DEADLINE_S)
-    assert mounted.ended.kind == outcome.STOPPED
+    assert (mounted.ended.kind, mounted.ended.hung) == (outcome.STOPPED, True)
 
 
 def test_an_image_with_another_version_says_what_to_do(mounted: Mounted, begin: Begin) -> None:

@@ -308,6 +308,20 @@ def test_a_result_is_whole_though_lines_come_twice_and_others_broken(loop: Loop)
     assert loop.running.results("loop", 20) == [LARGE]
 
 
+def test_a_worker_that_is_too_slow_to_start_is_ended_by_its_pod(cluster: FakeCluster) -> None:
+    policy = lp.RestartPolicy(max_restarts=0, start_timeout_s=0.5)
+    with launched(cluster, program_of(policy)) as running:
+        pod = cluster.pod("loop-0")
+        cluster.run(pod)
+        until(lambda: commands_of(cluster, pod).kill)
+        stopped = Outcome("loop-0", outcome.STOPPED, "init", cause="killed when it did not stop")
+        cluster.report(pod, Ended(stopped))
+        cluster.end(pod)
+
+        with pytest.raises(lp.ProgramFailed, match=r"was not ready within start_timeout_s=0\.5"):
+            running.wait(20)
+
+
 def test_a_launcher_that_fails_itself_gives_up_all_its_workers(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
