@@ -329,6 +329,11 @@ class RunContext:
             _call(handler)
         self._handlers_called.set()
 
+    def give_up(self) -> None:
+        """Sets the event and calls no handler: the worker is given up, and waits for none."""
+        self.stop_event.set()
+        self._handlers_called.set()
+
     def add_stop_handler(self, handler: Callable[[], None]) -> None:
         """Calls `handler` once, when the program stops; at once if it is stopping already."""
         self.handles_stop = True

@@ -87,6 +87,18 @@ class Interruption:
                 self._replacement()
 
 
+def is_interruption(error: BaseException) -> bool:
+    """True for `Stopped`, and for what hides it if it strikes as a condition takes its lock again.
+
+    `threading` then releases a lock that it does not hold, and that fails.
+    """
+    return isinstance(error, Stopped) or (
+        isinstance(error, RuntimeError)
+        and isinstance(error.__context__, Stopped)
+        and str(error) in ("release unlocked lock", "cannot release un-acquired lock")
+    )
+
+
 def raise_in(thread: threading.Thread, error: type[BaseException] = Stopped) -> None:
     """Raises an error in the thread at its next bytecode. A thread that blocks in C gets it afterwards.
 

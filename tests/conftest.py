@@ -95,7 +95,7 @@ def signals_are_noticed() -> None:
 def ray_cluster() -> Iterator[clusters.Cluster]:
     """A Ray cluster of one node on this machine, which all tests share that need no other."""
     pytest.importorskip("ray")
-    with clusters.running({"num_cpus": 4}) as running:
+    with clusters.running({"num_cpus": 4, "include_dashboard": True}) as running:  # keeps all books
         yield running
 
 

@@ -158,23 +158,6 @@ class ServesBriefly:
     def run(self) -> None: ...
 
 
-class CallsTheEnded:
-    """Calls a server until that has ended, and prints what a call then says."""
-
-    def __init__(self, server: Any) -> None:
-        self.server = server
-
-    def run(self) -> None:
-        while True:
-            try:
-                self.server.ping()
-            except lp.courier.OutcomeUnknown:
-                continue
-            except lp.courier.WorkerFailed as error:
-                print(error)
-                return
-
-
 class StopHandler:
     """Has something to say when the program stops."""
 
@@ -381,14 +364,20 @@ def loop_for_ever() -> None:
         time.sleep(0.01)
 
 
+def lose_a_lock() -> None:
+    """Runs for ever; what interrupts it is hidden, as by a condition that is about to take its lock."""
+    print("looping", flush=True)
+    try:
+        while True:
+            time.sleep(0.01)
+    finally:
+        threading.Lock().release()
+
+
 def fail_with(kind: type[Exception], text: str, server: object) -> None:
     error = kind(text)
     error.server = server  # type: ignore[attr-defined]
     raise error
-
-
-def stop_because(reason: Any) -> None:
-    lp.stop(reason)
 
 
 def add_once(counter: Any) -> None:
@@ -419,8 +408,8 @@ def fail_once(directory: str) -> None:
         raise ValueError("the first attempt fails")
 
 
-def stop_from_a_thread() -> None:
-    thread = threading.Thread(target=lp.stop)
+def stop_from_a_thread(reason: Any) -> None:
+    thread = threading.Thread(target=lp.stop, args=(reason,))
     thread.start()
     thread.join()
     lp.wait_for_stop(30)

@@ -19,10 +19,9 @@ from typing import Any
 
 from launchpad import context, results
 from launchpad.context import RunContext
-from launchpad.errors import Stopped
 from launchpad.events import Done
 from launchpad.executable import Executable, Run
-from launchpad.interrupt import Interruption, raise_in
+from launchpad.interrupt import Interruption, is_interruption, raise_in
 
 _STOP_TIMEOUT_S = 1.0
 """How long a thread that was interrupted may take to unwind; it may be blocked in a call."""
@@ -143,7 +142,7 @@ class RunColocated(Executable):
         with self._changed:
             if error is not None:
                 self._errors.append(error)
-                if not isinstance(error, Stopped):  # not because it was interrupted
+                if not is_interruption(error):
                     self._own_errors.append(error)
             self._changed.notify_all()
 

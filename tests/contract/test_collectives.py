@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 import launchpad as lp
 from tests.helpers import collective_nodes
@@ -11,12 +10,11 @@ from tests.helpers import collective_nodes
 DEADLINE_S = 120
 
 
-@pytest.mark.parametrize("backend", ["courier"])
-def test_ranks_compute_together(launch_type: str, backend: str) -> None:
+def test_ranks_compute_together(launch_type: str) -> None:
     program = lp.Program("together")
     with program.group("rank"):
         for _ in range(3):
-            program.add_node(lp.CollectiveNode(collective_nodes.use_all, backend, backend=backend))
+            program.add_node(lp.CollectiveNode(collective_nodes.use_all, "courier"))
     program.add_node(lp.PyNode(lp.wait_for_stop), label="keeps")
 
     with lp.launch(program, launch_type) as running:
@@ -40,20 +38,15 @@ def test_ranks_compute_together(launch_type: str, backend: str) -> None:
         assert found["at_root"] == (None if rank else [0, 1, 2])
         assert found["half"] == ((0, 1, 1) if rank == 1 else (rank // 2, 2, 2))
         assert (found["me"][:3], found["me"][4]) == ((rank, 3, 1), "rank")
-    if backend == "courier":
-        assert edges.total(caller="rank-1", server="rank-0", method="meet").calls > 0
+    assert edges.total(caller="rank-1", server="rank-0", method="meet").calls > 0
 
 
-@pytest.mark.parametrize("backend", ["courier"])
-def test_a_rank_that_dies_ends_the_generation_and_all_begin_the_next_one(
-    launch_type: str, backend: str
-) -> None:
+def test_a_rank_that_dies_ends_the_generation_and_all_begin_the_next_one(launch_type: str) -> None:
     how = "raise" if launch_type == "test_mt" else "kill"
     program = lp.Program("again")
     with program.group("rank", restart=lp.RestartPolicy(scope="group", backoff=0)):
         for _ in range(3):
-            node = lp.CollectiveNode(collective_nodes.lose_one, how, "busy", backend=backend)
-            program.add_node(node)
+            program.add_node(lp.CollectiveNode(collective_nodes.lose_one, how, "busy"))
 
     with lp.launch(program, launch_type) as running:
         results = running.results("rank", DEADLINE_S)

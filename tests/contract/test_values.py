@@ -92,9 +92,7 @@ def folder(launch_type: str, path: Path) -> dict[str, Any]:
     return {"state": path / "exp1"}
 
 
-def test_a_launch_goes_on_where_an_attempt_and_a_launch_before_it_ended(
-    launch_type: str, tmp_path: Path
-) -> None:
+def test_a_launch_goes_on_where_the_one_before_it_ended(launch_type: str, tmp_path: Path) -> None:
     def program(limit: int, dies_at: int = 0) -> lp.Program:
         made = lp.Program("state")
         with made.group("progress", restart=AT_ONCE):

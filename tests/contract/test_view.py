@@ -1,4 +1,4 @@
-"""The page of `launchpad view`, as it shows a run of every backend."""
+"""The page of `launchpad view`, as it shows a run whose workers are here, and one whose workers are pods."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def calls_in(browser: Any) -> int:
 
 
 @pytest.mark.slow
-def test_the_page_shows_workers_edges_restarts_and_logs(
-    process_launch_type: str, tmp_path: Path
-) -> None:
+@pytest.mark.browser
+@pytest.mark.parametrize("launch_type", ["test_mp", "test_kubernetes"])
+def test_the_page_shows_workers_edges_restarts_and_logs(launch_type: str, tmp_path: Path) -> None:
     program = lp.Program("shown")
     server = program.add_node(lp.CourierNode(nodes.Counter), label="server")
     with program.group("talker"):
         for number in range(2):
             program.add_node(lp.PyNode(endless_printer.talk, server, number))
     with (
-        lp.launch(program, process_launch_type) as running,
+        lp.launch(program, launch_type) as running,
         pages.served(running.run_id) as url,
         chromium(tmp_path / "profile") as browser,
     ):

@@ -19,7 +19,6 @@ processes = on("test_mp", "test_ray", "test_kubernetes")
 
 both_by_script = on("local_mt", "local_mp")
 everywhere_by_script = on("local_mt", "local_mp", "ray", "kubernetes")
-processes_by_script = on("local_mp", "ray", "kubernetes")
 
 
 def is_on_ray(test: pytest.Item) -> bool:

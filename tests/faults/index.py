@@ -11,6 +11,8 @@ import functools
 import re
 from pathlib import Path
 
+from tests.faults import backends
+
 TESTS = Path(__file__).parents[1]
 
 FAULTS = {
@@ -70,49 +72,54 @@ FAULTS = {
     54: "a stop during the start; two programs; a program launched by a node",
 }
 
-NOT_IN_THREADS = {
-    17: "in-process addresses are names; no file and no port stands for them",
-    20: "threads have no process of their own to be refused; that no thread starts is tested with them",
-    22: "a thread cannot be killed by a signal: the process is, and the launcher with it",
-    23: "memory belongs to the process, which is the launcher",
-    24: "a segfault or os._exit ends the launcher too; sys.exit is tested with them",
-    28: "an in-process address is a name in the launcher's own process",
-    39: "in-process calls have no frames",
-    40: "in-process calls show no token: they do not leave the process",
-    41: "a stopped thread does not exist; to stop the process stops the caller as well",
-    42: "no network",
-    44: "a call between threads takes no descriptor",
-    45: "forking from a process with threads is the user's own affair; children of workers are tested",
-    46: "descriptors, directory and session are the launcher's own",
-    51: "the workers are in the process that is killed",
-    52: "the workers are in the process that is stopped",
-}
-"""Faults that cannot befall a thread, or not it alone, and why."""
-
 NOT_ON_RAY = {
+    14: "the launcher names it, from what it knows of any worker",
+    18: "the launcher sweeps, before it knows where workers will run; what a node keeps is in F51",
+    30: "servers find it, at whatever addresses they call each other: tests/courier",
     41: "the carriers see it, with the TLS that they have everywhere: tests/courier/test_vanished_peers.py",
     42: "the same; what a node's death does to its workers is tested",
+    43: "nothing looks at the clock, wherever it runs",
+    52: "the launcher alone is stopped; workers are no processes of its terminal",
+    53: "the launcher alone has the terminal; to its workers it is a stop, F49",
 }
 """Faults from 12 on, before which nothing has started, that no test on Ray is about, and why."""
 
 NOT_ON_KUBERNETES = {
     **NOT_ON_RAY,
     17: "pods call each other by TCP: no file stands for an address",
+    49: "the launcher hears it, and what it does then is F47",
     19: "the same; the sockets of a pod are its own, in a short directory of its own",
 }
 """The same for Kubernetes."""
 
 
 @functools.cache
-def tested() -> dict[int, list[str]]:
-    """Fault → its tests, `tests/faults/test_run_faults.py::test_f21_…`."""
-    found: dict[int, list[str]] = {}
+def tested() -> dict[int, set[str]]:
+    """Fault → where its tests run: on "Ray", on "Kubernetes", and "here"."""
+    found: dict[int, set[str]] = {}
     for path in sorted(TESTS.rglob("test_*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        if not re.search(r"^\s*(async )?def test_f\d", text, flags=re.M):
+            continue
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 for number in numbers(node.name):
-                    found.setdefault(number, []).append(f"{path.name}::{node.name}")
+                    found.setdefault(number, set()).update(_lanes(path.parent.name, node))
     return found
+
+
+def _lanes(folder: str, test: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """Known by its folder, the contract's fixtures, or the launch types in its decorators."""
+    arguments = {argument.arg for argument in test.args.args}
+    if folder == "contract" and {"launch_type", "process_launch_type"} & arguments:
+        return {"here", "Ray", "Kubernetes"}
+    words = {folder}
+    for decorator in map(ast.unparse, test.decorator_list):
+        words.update(re.findall(r"'([a-z_]+)'", decorator))
+        if decorator in vars(backends):
+            words.update(vars(backends)[decorator].args[1])
+    lanes = {"ray": "Ray", "kubernetes": "Kubernetes"}
+    return {lanes.get(word.removeprefix("test_"), "here") for word in words}
 
 
 def numbers(test: str) -> list[int]:

@@ -8,18 +8,18 @@ import re
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import pytest
 
 import launchpad as lp
 from tests import nodes
+from tests.faults.backends import on
+from tests.helpers.programs import failure_of, single
+from tests.waiting import until
 
 DEADLINE_S = 60
-BOTH = ("test_mt", "test_mp")
-PROCESSES = ("test_mp", "test_ray", "test_kubernetes")
-ALL = ("test_mt", *PROCESSES)
 
 
 class NeedsWhatIsNotThere:
@@ -57,10 +57,6 @@ def segfault() -> None:
     ctypes.string_at(0)
 
 
-def leave_without_a_word() -> None:
-    os._exit(3)
-
-
 def fail() -> None:
     raise ValueError("it broke")
 
@@ -75,116 +71,97 @@ class End:
 
     name: str
     node: Callable[[], lp.Node[Any]]
-    phase: str
     error_type: str
     cause: str
-    hint: str
-    exit_status: int
-    where: tuple[str, ...] = BOTH
+    _: KW_ONLY
+    phase: str = "run"
+    hint: str = ""
+    shown: str = ""
+    exit_status: int = 1
+    where: tuple[str, ...] = ("test_mt", "test_mp")
     restart: lp.RestartPolicy | None = None
 
 
+PROCESSES = ("test_mp",)
 ONCE = lp.RestartPolicy(max_restarts=1, backoff=0)
 QUICK = lp.RestartPolicy(max_restarts=0, start_timeout_s=3)
 ENDS = [
     End(
         "F12 import",
         lambda: lp.PyNode(import_it, NeedsWhatIsNotThere()),
-        "import",
         "ModuleNotFoundError",
         r"ModuleNotFoundError: No module named 'a_module_that_does_not_exist'",
-        r"the worker looked in sys.path = .*install the module there.*",
-        1,
-        ALL,
+        phase="import",
+        hint=r"the worker looked in sys.path = .*install the module there.*",
     ),
     End(
         "F13 constructor",
         lambda: lp.PyClassNode(nodes.FailsInInit),
-        "init",
         "RuntimeError",
         r"RuntimeError: no constructor for you",
-        "",
-        1,
-        ALL,
+        phase="init",
     ),
     End(
         "F15 start",
         lambda: lp.PyClassNode(Endless),
-        "init",
         "StartTimeout",
         r"was not ready within start_timeout_s=3, and was killed",
-        r"its log ends with the stacks of all its threads: see where it was.*",
-        5,
+        phase="init",
+        hint=r"its log ends with the stacks of all its threads: see where it was.*",
+        shown="in build_for_ever",
+        exit_status=5,
         restart=QUICK,
     ),
-    End("F21 run", lambda: lp.PyNode(fail), "run", "ValueError", r"ValueError: it broke", "", 1),
+    End("F21 run", lambda: lp.PyNode(fail), "ValueError", r"ValueError: it broke"),
     End(
         "F22 killed",
         lambda: lp.PyNode(be_killed),
-        "run",
         "",
         r"killed by SIGKILL, not by the launcher",
-        r".*peak memory was [\d,]+ MiB.*",
-        3,
-        PROCESSES,
+        hint=r".*peak memory was [\d,]+ MiB.*the kernel has killed no process for lack of memory.*",
+        exit_status=3,
+        where=PROCESSES,
     ),
     End(
         "F23 memory",
         lambda: lp.PyNode(want_too_much),
-        "run",
         "MemoryError",
         r"MemoryError",
-        r".*peak memory.* [\d,]+ MiB.*",
-        4,
-        ALL,
+        hint=r".*peak memory.* [\d,]+ MiB.*",
+        exit_status=4,
     ),
     End(
         "F24 segfault",
         lambda: lp.PyNode(segfault),
-        "run",
         "",
         r"killed by SIGSEGV, not by the launcher",
-        "",
-        3,
-        PROCESSES,
+        shown="in segfault",
+        exit_status=3,
+        where=PROCESSES,
     ),
     End(
         "F24 os._exit",
-        lambda: lp.PyNode(leave_without_a_word),
-        "run",
+        lambda: lp.PyNode(os._exit, 0),
         "",
-        r"exited with code 3 without saying why",
-        "",
-        3,
-        PROCESSES,
+        r"exited with code 0 without saying why",
+        exit_status=3,
+        where=PROCESSES,
     ),
-    End(
-        "F24 sys.exit",
-        lambda: lp.PyNode(nodes.exit_with, 3),
-        "run",
-        "SystemExit",
-        r"SystemExit: 3",
-        "",
-        1,
-    ),
+    End("F24 sys.exit", lambda: lp.PyNode(nodes.exit_with, 3), "SystemExit", r"SystemExit: 3"),
     End(
         "F25 loop",
         lambda: lp.PyNode(fail),
-        "run",
         "ValueError",
         r"ValueError: it broke",
-        r"not started again: it had 1 of the restarts .*max_restarts=1, within_s=60\)",
-        1,
+        hint=r"not started again: it had 1 of the restarts .*max_restarts=1, within_s=60\)",
         restart=ONCE,
     ),
     End(
         "F25 opted out",
         lambda: lp.PyNode(opt_out),
-        "run",
         "launchpad.errors.DoNotRestart",
         r"launchpad.errors.DoNotRestart: there is no dataset",
-        r"not started again: it asked not to be started again",
-        1,
+        hint=r"not started again: it asked not to be started again",
         restart=ONCE,
     ),
 ]
@@ -196,9 +173,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("end", "launch_type"), CASES)
-def test_f12_f13_f15_f21_f22_f23_f24_f25_the_report_names_worker_phase_type_cause_and_hint(
-    end: End, launch_type: str
-) -> None:
+def test_f12_f13_f15_f21_f22_f23_f24_f25_the_report_is_complete(end: End, launch_type: str) -> None:
     program = lp.Program("ends")
     with program.group("bad", restart=end.restart):
         program.add_node(end.node())
@@ -221,3 +196,39 @@ def test_f12_f13_f15_f21_f22_f23_f24_f25_the_report_names_worker_phase_type_caus
     assert outcome.cause in report
     assert outcome.hint in report
     assert outcome.log_path in report
+    assert end.shown in report
+
+
+@on("test_ray", "test_kubernetes")
+def test_f12_an_import_that_fails_on_a_cluster_is_named(launch_type: str) -> None:
+    outcome = failure_of(single(lp.PyNode(import_it, NeedsWhatIsNotThere())), launch_type).outcome
+
+    assert (outcome.phase, outcome.error_type) == ("import", "ModuleNotFoundError")
+    assert "the worker looked in sys.path = " in outcome.hint
+
+
+NOT_YET = lp.RestartPolicy(max_restarts=5, backoff=3600)
+"""The first restart is at once, and the next one never comes."""
+
+
+@on("test_ray", "test_kubernetes")
+def test_f13_f22_f23_f24_f25_a_cluster_knows_what_attempts_died_of(launch_type: str) -> None:
+    causes = {
+        "init": (lp.PyClassNode(nodes.FailsInInit), "RuntimeError: no constructor for you"),
+        "killed": (lp.PyNode(be_killed), "killed by SIGKILL"),
+        "memory": (lp.PyNode(want_too_much), "MemoryError"),
+        "segfault": (lp.PyNode(segfault), "killed by SIGSEGV"),
+        "exit": (lp.PyNode(os._exit, 3), "exited with code 3 without"),
+    }
+    program = lp.Program("ends")
+    for label, (node, _) in causes.items():
+        with program.group(label, restart=NOT_YET):
+            program.add_node(node)
+
+    with lp.launch(program, launch_type) as running:
+        until(lambda: {(s.state, s.attempt) for s in running.status()} == {("restarting", 2)}, 90)
+        found = {status.label: status.cause for status in running.status()}
+
+    for label, (_, cause) in causes.items():
+        assert cause in found[label]
+    assert "in segfault" in running.logs("segfault")

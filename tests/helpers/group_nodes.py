@@ -211,8 +211,7 @@ def come_late_once() -> str:
 
 def listen_after_a_while(address: lp.Address) -> None:
     time.sleep(0.5)
-    _, _, port = address.resolve().rpartition(":")
-    with socket.create_server(("", int(port))):
+    with socket.create_server(("", lp.get_port_from_address(address.resolve()))):
         lp.wait_for_stop()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from typing import Any
 
 import launchpad as lp
 from tests.waiting import until
@@ -29,23 +28,6 @@ def produce_without_closing(queue: lp.Queue[Pair], n: int) -> None:
     queue.put_from((lp.current().replica_index + 10, number) for number in range(n))
 
 
-def close_and_come_again(queue: lp.Queue[Pair]) -> None:
-    """The first attempts close; then one of them has ended well, and the other fails."""
-    me = lp.current()
-    if me.attempt == 2:
-        until(lambda: "other-0" in queue.stats().closed)
-    with queue.producer():
-        queue.put((me.replica_index, me.attempt))
-    if me.attempt == 1 and me.replica_index == 1:
-        until(lambda: me.has_ended("producer-0", 1))
-        raise ValueError("told to die")
-
-
-def close_when_others_come_again(queue: lp.Queue[Pair]) -> None:
-    until(lambda: queue.stats().put == 2 and not queue.stats().closed)
-    queue.put((2, 1))
-
-
 def consume(queue: lp.Queue[Pair]) -> list[Pair]:
     return list(queue)
 
@@ -59,26 +41,6 @@ def die_with_two_in_hand(queue: lp.Queue[str]) -> list[str]:
         queue.get()
         raise ValueError("told to die")
     return [queue.get(), queue.get()]
-
-
-def wait_in_threads(empty: lp.Queue[int], full: lp.Queue[int]) -> None:
-    """Threads wait at two queues until the program stops; of those that put one does not wait."""
-    ended: list[str] = []
-
-    def wait(call: Any, *args: Any) -> None:
-        try:
-            ended.append(str(call(*args)))
-        except lp.Stopped:
-            ended.append("stopped")
-
-    threads = [threading.Thread(target=wait, args=(empty.get,)) for _ in range(3)]
-    threads += [threading.Thread(target=wait, args=(full.put, 1)) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    lp.stop_event().wait()
-    for thread in threads:
-        thread.join(5)
-    assert sorted(ended) == ["True", *["stopped"] * 5], ended
 
 
 def put_and_stop(queue: lp.Queue[int], n: int) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,6 +30,7 @@ def run(
     env: dict[str, str] | None = None,
     cgroup: Path | None = None,
     cwd: Path | None = None,
+    timeout_s: float = 100.0,
 ) -> subprocess.CompletedProcess[str]:
     """Waits for its end; in that cgroup, if one is given."""
     if cgroup is not None:
@@ -36,7 +39,8 @@ def run(
         [*command, *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=timeout_s,
+        stdin=subprocess.DEVNULL,
         cwd=cwd,
         env=environment(**(env or {})),
     )
@@ -54,6 +58,19 @@ def start(command: list[str], *arguments: str, **options: object) -> subprocess.
             **options,
         },
     )
+
+
+@contextlib.contextmanager
+def started() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts scripts for a block, as `start` does, and kills those that still run at its end."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(command: list[str], *arguments: str, **options: object) -> subprocess.Popen[str]:
+            process = stack.enter_context(start(command, *arguments, **options))
+            stack.callback(process.kill)
+            return process
+
+        yield begin
 
 
 def read_until(process: subprocess.Popen[str], text: str) -> str:

@@ -31,9 +31,6 @@ class FakeCluster:
     """Keeps objects, and does with pods what a test says. Methods may be called from any thread.
 
     Example:
-      cluster = FakeCluster()
-      workers = KubernetesWorkers(plan, run, reports.append, Settings(image="image"), cluster)
-      workers.start("learner-0", 1)
       pod = cluster.pod("learner-0")            # waits until there is one
       cluster.run(pod)
       cluster.report(pod, Ready("learner-0", 1, runs=True))
@@ -111,10 +108,8 @@ class FakeCluster:
         with self._changed:
             found = self._existing(kind, name)
             for field, value in metadata.items():
-                old = found["metadata"].get(field)
-                found["metadata"][field] = (
-                    {**(old or {}), **value} if field == "annotations" else value
-                )
+                old = found["metadata"].get(field) or {}
+                found["metadata"][field] = old | value if field == "annotations" else value
             self._note("MODIFIED", found)
 
     def list(self, kind: str, selector: str) -> tuple[list[Manifest], str]:
@@ -152,22 +147,17 @@ class FakeCluster:
         """The lines of a pod, each after its time: until it is over, or those that are there now."""
         self._request("get", "Pod/log")
         shown = 0
-        if not follow:
-            with self._changed:
-                lines = list(self._logs.get(pod, []))
-            yield from lines
-            return
         while True:
             with self._changed:
                 found = self.objects.get(("Pod", pod))
                 is_over = found is None or "terminated" in _state(found)
                 lines = self._logs.get(pod, [])[shown:]
                 shown += len(lines)
-                if not lines and not is_over and not self._is_closed:
+                if follow and not lines and not is_over and not self._is_closed:
                     self._changed.wait(0.05)
             self._request()
             yield from (line for line in lines if line.split(b" ")[0].decode() >= since)
-            if not lines and (is_over or self._is_closed):
+            if not follow or (not lines and (is_over or self._is_closed)):
                 return
 
     def rules(self) -> Sequence[Manifest]:
@@ -198,9 +188,7 @@ class FakeCluster:
         with self._changed:
             while not (result := condition()):
                 if time.monotonic() > deadline:
-                    raise TimeoutError(
-                        f"not within {_WAIT_S:g} s; there are {sorted(self.objects)}"
-                    )
+                    raise TimeoutError(f"there are still {sorted(self.objects)}")
                 self._changed.wait(0.05)
         return result
 
@@ -214,13 +202,9 @@ class FakeCluster:
 
     def refuse_to_place(self, pod: str, message: str) -> None:
         """The scheduler finds no node for it."""
-        condition = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": "Unschedulable",
-            "message": message,
-        }
-        self._set(pod, "Pending", {}, conditions=[condition])
+        why = {"reason": "Unschedulable", "message": message}
+        conditions = [{"type": "PodScheduled", "status": "False", **why}]
+        self._set(pod, "Pending", {}, conditions=conditions)
 
     def write(self, pod: str, *lines: str) -> None:
         """It prints."""
@@ -240,7 +224,7 @@ class FakeCluster:
         self._set(pod, "Failed" if exit_code else "Succeeded", {"terminated": ended})
 
     def evict(self, pod: str, reason: str, message: str = "") -> None:
-        """The node ends it."""
+        """Its node ends it."""
         self._set(pod, "Failed", {}, reason=reason, message=message)
 
     def lose(self, pod: str) -> None:
@@ -287,12 +271,9 @@ class FakeCluster:
     def _pod_of(self, job: Manifest) -> Manifest:
         template = copy.deepcopy(job["spec"]["template"])
         name = job["metadata"]["name"]
-        owner = [{"kind": "Job", "name": name, "uid": job["metadata"]["uid"]}]
-        metadata = {
-            **template["metadata"],
-            "name": f"{name}-{next(self._numbers)}",
-            "ownerReferences": owner,
-        }
+        owner = {"kind": "Job", "name": name, "uid": job["metadata"]["uid"]}
+        own = {"name": f"{name}-{next(self._numbers)}", "ownerReferences": [owner]}
+        metadata = template["metadata"] | own
         status = {"phase": "Pending", "containerStatuses": []}
         return {"kind": "Pod", "metadata": metadata, "spec": template["spec"], "status": status}
 
@@ -323,12 +304,7 @@ class FakeCluster:
         with self._changed:
             found = self._existing("Pod", pod)
             container = {"name": CONTAINER, "state": dict(state)}
-            found["status"] = {
-                **found["status"],
-                "phase": phase,
-                "containerStatuses": [container],
-                **more,
-            }
+            found["status"].update(phase=phase, containerStatuses=[container], **more)
             self._note("MODIFIED", found)
             is_deleted = "deletionTimestamp" in found["metadata"]
             if "terminated" in state and is_deleted and not self.is_slow:
@@ -342,11 +318,8 @@ class FakeCluster:
     def _pod_name(self, worker: str, attempt: int) -> str:
         for (kind, name), found in self.objects.items():
             labels = found["metadata"].get("labels", {})
-            wanted = (worker, str(attempt))
-            if (
-                kind == "Pod"
-                and (labels["launchpad/worker"], labels["launchpad/attempt"]) == wanted
-            ):
+            wanted = {"launchpad/worker": worker, "launchpad/attempt": str(attempt)}
+            if kind == "Pod" and wanted.items() <= labels.items():
                 return name
         return ""
 

@@ -1,11 +1,12 @@
-"""A launch on a real cluster: the one of KUBECONFIG."""
+"""Launches on a real cluster, that of KUBECONFIG: how pods end, what they are given, and what is refused."""
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import pytest
 
 import launchpad as lp
 from launchpad.launch.backends.kubernetes.api.client import Cluster
-from tests.helpers import pod_nodes
-from tests.kubernetes.leak_check import what_is_left
+from tests.helpers import gpu_nodes, hostile_peers, pod_nodes, remote_nodes
+from tests.helpers.leaked_secrets import assert_in_none, files_below, forms_of_secrets, of_processes
+from tests.kubernetes import namespaces
 from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("pods_run_this")]
@@ -23,31 +25,38 @@ DEADLINE_S = 90.0
 FOREVER = lp.RestartPolicy(max_restarts=10, backoff=0.0)
 
 
-@contextmanager
-def launched(program: lp.Program, **options: Any) -> Iterator[lp.Running]:
-    running = lp.launch(program, "test_kubernetes", **options)
-    try:
-        yield running
-    finally:
-        running.stop()
+# How pods end.
 
 
-def server_and_caller(attempt: int, memory: str | None = None) -> lp.Program:
-    """A server that comes back, and a caller that waits for that attempt of it."""
+@pytest.mark.timeout(240)  # five pods after each other
+def test_f22_f23_f28_a_worker_is_found_in_another_pod_however_its_pod_ended(api: Cluster) -> None:
     program = lp.Program("cluster")
-    resources = lp.Resources(memory=memory)
-    with program.group("server", restart=FOREVER, resources=resources):
+    memory = lp.Resources(memory="200MiB")
+    with program.group("server", restart=FOREVER, resources=memory):
         server = program.add_node(lp.CourierNode(pod_nodes.Server))
-    with program.group("caller"):
-        program.add_node(lp.PyClassNode(pod_nodes.Caller, server, attempt))
-    return program
+    program.add_node(lp.PyClassNode(pod_nodes.Caller, server, 5), label="caller")
 
+    with lp.launch(program, "test_kubernetes") as running:
+        client: Any = running.client("server")
 
-def single(function: Any, *arguments: Any, **resources: Any) -> lp.Program:
-    program = lp.Program("single")
-    with program.group("one", resources=lp.Resources(**resources)):
-        program.add_node(lp.PyNode(function, *arguments))
-    return program
+        def attempt_ends(number: int, cause: str) -> None:
+            until(lambda: running.status()[0].attempt == number + 1, DEADLINE_S)
+            assert cause in running.status()[0].cause
+            until(lambda: f"reached attempt {number + 1}" in running.logs("caller"), DEADLINE_S)
+
+        until(lambda: "reached attempt 1" in running.logs("caller"))
+        with pytest.raises(lp.courier.CourierError):
+            client.die()
+        attempt_ends(1, "killed by SIGKILL")
+        kill_container(pod_of(api, "server-0")["metadata"]["uid"])
+        attempt_ends(2, "SIGKILL")
+        api.delete("Pod", pod_of(api, "server-0")["metadata"]["name"])
+        attempt_ends(3, "deleted, and not by us")
+        with pytest.raises(lp.courier.CourierError):
+            client.eat()
+        attempt_ends(4, "memory")
+
+        running.wait(DEADLINE_S, labels=["caller"])
 
 
 def pod_of(api: Cluster, worker: str) -> dict[str, Any]:
@@ -59,109 +68,6 @@ def pod_of(api: Cluster, worker: str) -> dict[str, Any]:
 
     pod: dict[str, Any] = until(found)[-1]
     return pod
-
-
-def test_a_call_goes_from_pod_to_pod_and_nothing_is_left(api: Cluster) -> None:
-    with launched(server_and_caller(1)) as running:
-        running.wait(DEADLINE_S)
-
-        assert running.logs("caller") == "reached attempt 1\n"
-    assert what_is_left(api) == []
-
-
-def test_a_failure_is_reported_as_anywhere_else(api: Cluster) -> None:
-    with launched(single(pod_nodes.raises)) as running, pytest.raises(lp.ProgramFailed) as caught:
-        running.wait(DEADLINE_S)
-
-    report = str(caught.value)
-    assert "one-0 failed in run (attempt 1): ValueError: boom" in report
-    assert 'raise ValueError("boom")' in report
-    assert "the last line" in report
-    assert what_is_left(api) == []
-
-
-def test_f22_f28_a_worker_killed_by_a_signal_is_named_and_its_clients_find_it_in_another_pod() -> (
-    None
-):
-    with launched(server_and_caller(2)) as running:
-        until(lambda: "reached attempt 1" in running.logs("caller"))
-        with pytest.raises(lp.courier.CourierError):
-            running.client("server").die()
-
-        running.wait(DEADLINE_S)
-
-        server = running.status()[0]
-        assert (server.attempt, server.label) == (2, "server")
-        assert "reached attempt 2" in running.logs("caller")
-
-
-def test_a_container_killed_from_outside_is_named_and_comes_back(api: Cluster) -> None:
-    with launched(server_and_caller(2)) as running:
-        until(lambda: "reached attempt 1" in running.logs("caller"))
-        kill_container(pod_of(api, "server-0")["metadata"]["uid"])
-        until(lambda: "SIGKILL" in running.status()[0].cause)
-
-        running.wait(DEADLINE_S)
-
-
-def test_a_pod_that_was_deleted_is_named_and_comes_back(api: Cluster) -> None:
-    with launched(server_and_caller(2)) as running:
-        until(lambda: "reached attempt 1" in running.logs("caller"))
-        api.delete("Pod", pod_of(api, "server-0")["metadata"]["name"])
-        until(lambda: "deleted, and not by us" in running.status()[0].cause)
-
-        running.wait(DEADLINE_S)
-
-
-def test_f23_a_worker_out_of_memory_is_named_and_comes_back() -> None:
-    with launched(server_and_caller(2, memory="200MiB")) as running:
-        until(lambda: "reached attempt 1" in running.logs("caller"))
-        with pytest.raises(lp.courier.CourierError):
-            running.client("server").eat()
-        until(lambda: "memory" in running.status()[0].cause)
-
-        running.wait(DEADLINE_S)
-
-
-def test_what_can_be_placed_nowhere_fails_in_the_schedulers_words() -> None:
-    program = single(pod_nodes.waits, cpus=500)
-
-    with (
-        launched(program, pending_timeout_s=2) as running,
-        pytest.raises(lp.ProgramFailed) as caught,
-    ):
-        running.wait(DEADLINE_S)
-
-    assert "Unschedulable: 0/1 nodes are available: 1 Insufficient cpu" in str(caught.value)
-    assert "it asks for 500 CPUs" in str(caught.value)
-
-
-def test_an_image_that_is_not_there_is_named() -> None:
-    program = single(pod_nodes.waits)
-    complaint = r"ErrImageNeverPull.*lp\.local/none:1"
-
-    with (
-        launched(program, image="lp.local/none:1") as running,
-        pytest.raises(lp.ProgramFailed, match=complaint),
-    ):
-        running.wait(DEADLINE_S)
-
-
-def test_a_stop_leaves_nothing(api: Cluster) -> None:
-    with launched(single(pod_nodes.waits)) as running:
-        until(lambda: "waiting" in running.logs("one"))
-        running.stop()
-
-    assert running.status()[0].state == "stopped"
-    assert what_is_left(api) == []
-
-
-@pytest.mark.parametrize("size", [500_000, 3_000_000, 9_000_000])
-def test_a_payload_arrives_whole(size: int) -> None:
-    with launched(single(pod_nodes.holds, os.urandom(size))) as running:
-        running.wait(DEADLINE_S)
-
-        assert running.logs("one") == f"{size}\n"
 
 
 def kill_container(pod_uid: str) -> None:
@@ -176,3 +82,130 @@ def kill_container(pod_uid: str) -> None:
             os.kill(int(folder.name), signal.SIGKILL)
             return
     raise AssertionError(f"no process of pod {pod_uid} is on this host")
+
+
+# What they are given, and say.
+
+
+def test_payloads_of_more_than_a_secret_holds_arrive_whole() -> None:
+    sizes = [500_000, 3_000_000, 9_000_000]
+    program = lp.Program("payloads")
+    with program.group("one"):
+        for size in sizes:
+            program.add_node(lp.PyNode(pod_nodes.holds, os.urandom(size)))
+
+    running = lp.testing.run(program, DEADLINE_S, "test_kubernetes")
+
+    assert [running.logs(f"one-{i}") for i in range(3)] == [f"{size}\n" for size in sizes]
+
+
+def test_f31_to_f36_hard_cases_and_large_payloads_pass_between_pods() -> None:
+    program = lp.Program("pairs")
+    hard = program.add_node(lp.CourierNode(remote_nodes.Hard), label="hard")
+    program.add_node(lp.PyNode(remote_nodes.meet_hard_cases, hard), label="cases")
+    echo = program.add_node(lp.CourierNode(remote_nodes.Hard), label="echo")
+    program.add_node(lp.PyNode(remote_nodes.send_much, echo, 1 << 28), label="payload")
+
+    running = lp.testing.run(program, DEADLINE_S, "test_kubernetes")
+
+    assert "met all hard cases" in running.logs("cases")
+    grown = running.logs("payload").split("grown")[1].split()
+    assert len(grown) == 2
+    assert max(map(float, grown)) < 2.2, "memory, as a multiple of the payload"
+
+
+def test_f39_f40_f44_strangers_at_the_port_of_a_pod_do_not_disturb_it() -> None:
+    program = lp.Program("apart")
+    program.add_node(lp.CourierNode(remote_nodes.Hard), label="hard")
+
+    with lp.launch(program, "test_kubernetes") as running:
+        with running.client("hard") as hard:
+            assert hard.echo(1) == 1
+            hostile_peers.assert_undisturbed(hard)
+        running.stop()
+
+
+def test_what_is_secret_stands_in_secrets_only(api: Cluster) -> None:
+    password = b"the password of the user's own"
+    program = lp.Program("secret")
+    key = "a key in the environment"
+    with program.group("keeper", resources=lp.Resources(env={"API_KEY": key})):
+        program.add_node(lp.PyNode(pod_nodes.keeps, password))
+    program.add_node(lp.CourierNode(pod_nodes.Server), label="server")
+
+    with lp.launch(program, "test_kubernetes") as running:
+        until(lambda: f"kept {len(password)} {len(key)}" in running.logs("keeper"))
+        until(lambda: all(status.state == "running" for status in running.status()))
+        secrets = [*forms_of_secrets(running), password, base64.b64encode(password)]
+        found = {
+            kind: api.list(kind, "launchpad/program=secret")[0]
+            for kind in ("Job", "Pod", "Service")
+        }
+        names = [pod["metadata"]["name"] for pod in found["Pod"]]
+        logs = {name: b"\n".join(api.log(name, follow=False)) for name in names}
+        of_others = of_processes("cmdline") | of_processes("environ")
+
+    assert len(logs) == 2
+    objects = {kind: json.dumps(of_kind).encode() for kind, of_kind in found.items()}
+    assert_in_none("objects", objects, [*secrets, key.encode()])
+    assert_in_none("what pods print", logs, secrets)
+    assert_in_none("command lines and environments", of_others, secrets)
+    assert_in_none("logs of the run", files_below(running.log_directory), secrets)
+
+
+# What is refused.
+
+
+@pytest.fixture
+def no_more_pods() -> Iterator[None]:
+    """A quota of the namespace."""
+    with namespaces.quota({"pods": "0"}):
+        yield
+
+
+@pytest.mark.usefixtures("no_more_pods")
+def test_f20_where_no_pod_can_be_had_the_quota_is_named() -> None:
+    program = lp.Program("refused")
+    program.add_node(lp.PyNode(pod_nodes.waits), label="one")
+
+    running = lp.launch(program, "test_kubernetes", pending_timeout_s=3)
+    with pytest.raises(lp.ProgramFailed) as refused, running:
+        running.wait(DEADLINE_S)
+
+    report = str(refused.value)
+    assert "one-0 failed in start (attempt 1): the cluster has made no pod for it in 3 s" in report
+    assert "exceeded quota: none-left, requested: pods=1, used: pods=0, limited: pods=0" in report
+
+
+def test_gpus_are_given_disjointly_and_who_finds_none_left_is_told_the_arithmetic() -> None:
+    if (there := namespaces.number_of_gpus()) != 4:
+        pytest.skip(f"needs a cluster with 4 GPUs, and this one has {there}")
+
+    with lp.launch(with_gpus(two=2, one=1, other=1, nobody=0), "test_kubernetes") as running:
+        told = [
+            until(lambda label=label: running.logs(label)).rstrip("\n").split("|")
+            for label in ("two", "one", "other", "nobody")
+        ]
+        late = lp.launch(with_gpus(a=1, b=1), "test_kubernetes", pending_timeout_s=3)
+        with pytest.raises(lp.ProgramFailed) as refused, late:
+            late.wait(DEADLINE_S)
+
+    given, ours, cuda = zip(*told, strict=True)
+    devices = [device for each in given[:3] for device in each.split(",")]
+    assert sorted(devices) == ["0", "1", "2", "3"]
+    assert given[3] == "none"
+    assert ours == ("0,1", "0", "0", "")
+    assert cuda[3] == ""
+    report = str(refused.value)
+    assert "pending for 3 s: Unschedulable: 0/1 nodes are available" in report
+    assert "1 Insufficient nvidia.com/gpu" in report
+    assert "it asks for 1 GPU, and its program for a 1×1 GPU + b 1×1 GPU = 2" in report
+
+
+def with_gpus(**gpus: int) -> lp.Program:
+    """Groups of one node, with so many GPUs."""
+    program = lp.Program("gpus")
+    for label, number in gpus.items():
+        with program.group(label, resources=lp.Resources(gpus=number)):
+            program.add_node(lp.PyNode(gpu_nodes.tells))
+    return program

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import concurrent.futures
 import json
-import pickle
 import random
 import string
 import threading
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
@@ -58,19 +55,8 @@ RECORD = {
 }
 FAILURE = Outcome("loop-0", FAILED, "run", 2, "ValueError: on purpose", traceback="Traceback …")
 
-Leaving = concurrent.futures.Future[Detached]
-
-
-@pytest.fixture
-def cluster() -> FakeCluster:
-    return FakeCluster("mine")
-
-
-@pytest.fixture
-def leave(cluster: FakeCluster) -> Iterator[Callable[[], Leaving]]:
-    """Leaves a program of two workers there, in a thread: the test is the cluster meanwhile."""
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        yield lambda: pool.submit(runs.launch, cluster, plan_of_two(), SETTINGS, 5.0)
+Happening = Callable[[FakeCluster, str], None]
+Leave = Callable[[], "Leaving"]
 
 
 def plan_of_two() -> LaunchPlan:
@@ -81,185 +67,161 @@ def plan_of_two() -> LaunchPlan:
     return planner.plan(program, TestKubernetes(image="image"), "kubernetes")
 
 
-@pytest.fixture
-def begun(cluster: FakeCluster, leave: Callable[[], Leaving]) -> tuple[str, Detached]:
-    """The supervisor's pod, which has launched, and what the script has of it."""
-    future = leave()
-    pod = cluster.pod(launcher_manifests.NAME)
-    cluster.run(pod)
-    tell(cluster, pod, launcher_state.LAUNCHED, RECORD)
-    return pod, future.result(DEADLINE_S)
+class Leaving:
+    """A program of two workers, left there in a thread: the test is the cluster meanwhile."""
+
+    def __init__(self, cluster: FakeCluster, pool: concurrent.futures.Executor) -> None:
+        self.cluster = cluster
+        self._future = pool.submit(runs.launch, cluster, plan_of_two(), SETTINGS, 5.0)
+
+    @property
+    def pod(self) -> str:
+        """That of its supervisor."""
+        return self.cluster.pod(launcher_manifests.NAME)
+
+    def result(self) -> Detached:
+        return self._future.result(DEADLINE_S)
+
+    def tell(self, annotation: str, told: Any) -> None:
+        annotations = {annotation: launcher_state.written(told)}
+        self.cluster.patch("Pod", self.pod, {"annotations": annotations})
+
+    def tell_end(self, *failures: Outcome, exit_code: int = 0, **states: list[str]) -> None:
+        """The supervisor says how the program has ended, and ends."""
+        self.tell(launcher_state.ENDED, asdict(ProgramEnded("left", failures, states=states)))
+        self.cluster.end(self.pod, exit_code)
+
+    def annotate(self, commands: PodCommands) -> None:
+        """Somebody else gives these commands."""
+        annotations = {"launchpad/orders": commands.text()}
+        self.cluster.patch("Pod", self.pod, {"annotations": annotations})
+
+    @property
+    def commands(self) -> PodCommands:
+        metadata = self.cluster.objects["Pod", self.pod]["metadata"]
+        return pod_messages.parse_commands(metadata["annotations"]["launchpad/orders"])
+
+    @property
+    def kinds(self) -> list[str]:
+        """Of what is there."""
+        return sorted(kind for kind, _ in self.cluster.objects)
+
+    def only(self, kind: str) -> Manifest:
+        (found,) = [each for (k, _), each in self.cluster.objects.items() if k == kind]
+        return found
 
 
 @pytest.fixture
-def pod(begun: tuple[str, Detached]) -> str:
-    return begun[0]
+def leave(cluster: FakeCluster) -> Iterator[Leave]:
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        yield lambda: Leaving(cluster, pool)
 
 
 @pytest.fixture
-def left(begun: tuple[str, Detached]) -> Detached:
-    return begun[1]
+def there(leave: Leave) -> Leaving:
+    """It has been launched."""
+    there = leave()
+    there.cluster.run(there.pod)
+    there.tell(launcher_state.LAUNCHED, RECORD)
+    return there
 
 
-def tell(cluster: FakeCluster, pod: str, annotation: str, told: Any) -> None:
-    cluster.patch("Pod", pod, {"annotations": {annotation: launcher_state.written(told)}})
-
-
-def annotate(cluster: FakeCluster, pod: str, commands: PodCommands) -> None:
-    cluster.patch("Pod", pod, {"annotations": {"launchpad/orders": commands.text()}})
-
-
-def tell_end(cluster: FakeCluster, pod: str, *failures: Outcome, **states: list[str]) -> None:
-    tell(cluster, pod, launcher_state.ENDED, asdict(ProgramEnded("left", failures, states=states)))
-
-
-def kinds(cluster: FakeCluster) -> list[str]:
-    return sorted(kind for kind, _ in cluster.objects)
-
-
-def only(cluster: FakeCluster, kind: str) -> Manifest:
-    (found,) = [each for (k, _), each in cluster.objects.items() if k == kind]
-    return found
-
-
-def requests(cluster: FakeCluster, pod: str) -> PodCommands:
-    text: str = cluster.objects["Pod", pod]["metadata"]["annotations"]["launchpad/orders"]
-    return pod_messages.parse_commands(text)
+@pytest.fixture
+def left(there: Leaving) -> Detached:
+    """What the script has of it."""
+    return there.result()
 
 
 # What is made.
 
 
-def test_a_supervisor_is_given_no_code_that_is_not_to_be_sent(cluster: FakeCluster) -> None:
-    settings = replace(SETTINGS, send_code=False)
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        future = pool.submit(runs.launch, cluster, plan_of_two(), settings, 5.0)
-        pod = cluster.pod(launcher_manifests.NAME)
-        packed = base64.b64decode(
-            only(cluster, "Secret")["data"][f"worker.{launcher_manifests.NAME}-000"]
-        )
-        cluster.end(pod, exit_code=1)
+def test_a_program_is_left_as_soon_as_it_is_launched(leave: Leave) -> None:
+    leaving = leave()
+    leaving.tell(launcher_state.LAUNCHED, RECORD)  # before its kubelet says that it runs
+    left = leaving.result()
 
-    assert isinstance(future.exception(DEADLINE_S), lp.LaunchError)
-    assert pickle.loads(zlib.decompress(packed)).submitter.code == b""
-
-
-def test_a_program_is_left_when_its_supervisor_says_that_it_has_launched(left: Detached) -> None:
     assert left.run_id == RECORD["run_id"]
     assert left.record.workers == {"loop-0": "loop", "loop-1": "loop"}
     assert not left.has_ended()
-
-
-def test_a_supervisor_may_have_launched_before_its_kubelet_says_that_it_runs(
-    cluster: FakeCluster, leave: Callable[[], Leaving]
-) -> None:
-    future = leave()
-    pod = cluster.pod(launcher_manifests.NAME)
-    tell(cluster, pod, launcher_state.LAUNCHED, RECORD)
-    left = future.result(DEADLINE_S)
-
-    assert not left.has_ended()
     left.ask_to_stop()
+    assert leaving.commands.stop
 
-    assert requests(cluster, pod).stop
 
-
-def test_all_that_was_made_goes_with_the_supervisors_job(
-    cluster: FakeCluster, left: Detached
+def test_what_was_made_goes_with_the_job_and_code_was_in_secrets_alone(
+    there: Leaving, left: Detached
 ) -> None:
-    made = ["Job", "Pod", "Role", "RoleBinding", "Secret", "ServiceAccount"]
-    assert kinds(cluster) == made
+    assert there.kinds == ["Job", "Pod", "Role", "RoleBinding", "Secret", "ServiceAccount"]
+    open_to_all = [each for (kind, _), each in there.cluster.objects.items() if kind != "Secret"]
+    (content,) = (v for k, v in there.only("Secret")["data"].items() if k.startswith("worker"))
+    assert content not in json.dumps(open_to_all)
 
-    cluster.delete("Job", only(cluster, "Job")["metadata"]["name"])
-    cluster.lose(only(cluster, "Pod")["metadata"]["name"])
+    there.cluster.delete("Job", there.only("Job")["metadata"]["name"])
+    there.cluster.lose(there.pod)
 
-    assert kinds(cluster) == []
+    assert there.kinds == []
 
 
-def test_the_supervisor_alone_has_an_account_and_no_right_that_a_launch_does_not_take(
-    cluster: FakeCluster, left: Detached
+def test_the_supervisor_alone_has_an_account_with_the_rights_of_a_launch(
+    there: Leaving, left: Detached
 ) -> None:
-    spec = only(cluster, "Job")["spec"]["template"]["spec"]
-    name = only(cluster, "ServiceAccount")["metadata"]["name"]
+    spec = there.only("Job")["spec"]["template"]["spec"]
+    name = there.only("ServiceAccount")["metadata"]["name"]
     assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == (name, True)
     assert "affinity" not in spec
 
-    rules = only(cluster, "Role")["rules"]
+    rules = there.only("Role")["rules"]
     given = {(v, r) for rule in rules for r in rule["resources"] for v in rule["verbs"]}
     allowed = (*permissions.RIGHTS, *permissions.USEFUL)  # which who leaves it must have, too
-    assert given == {(v, _resource(kind)) for kind, verbs in allowed for v in verbs.split()}
+    assert given == {
+        (verb, client.resource_of(kind)[1]) for kind, verbs in allowed for verb in verbs.split()
+    }
     named = [rule["resourceNames"] for rule in rules if "resourceNames" in rule]
     assert named == [[name, name.removesuffix("-supervisor")]]
-
-
-def _resource(kind: str) -> str:
-    kind, _, part = kind.lower().partition("/")
-    return f"{kind}s/{part}" if part else f"{kind}s"
-
-
-def test_what_is_launched_travels_in_secrets_alone(cluster: FakeCluster, left: Detached) -> None:
-    open_to_all = [each for (kind, _), each in cluster.objects.items() if kind != "Secret"]
-
-    (content,) = (v for k, v in only(cluster, "Secret")["data"].items() if k.startswith("worker"))
-    assert content not in json.dumps(open_to_all)
 
 
 # What keeps it from being left.
 
 
-def test_what_may_not_be_made_is_said_before_anything_is(
-    cluster: FakeCluster, leave: Callable[[], Leaving]
-) -> None:
+def test_what_may_not_be_made_is_said_first(cluster: FakeCluster, leave: Leave) -> None:
     cluster.refused |= {("create", "Role"), ("patch", "Secret")}
 
     with pytest.raises(lp.LaunchError, match="you may not patch secrets, create roles"):
-        leave().result(DEADLINE_S)
-    assert kinds(cluster) == []
+        leave().result()
+    assert cluster.objects == {}
 
 
-def test_a_supervisor_that_cannot_launch_says_why_and_nothing_is_left(
-    cluster: FakeCluster, leave: Callable[[], Leaving]
+def last_words(why: str) -> dict[str, Any]:
+    """How the container of a supervisor ends that has launched nothing."""
+    ended = Outcome(launcher_manifests.NAME, FAILED, "start", cause=why)
+    return {"exit_code": 6, "message": pod_messages.termination_message(ended).decode()}
+
+
+@pytest.mark.parametrize(
+    ("happens", "why"),
+    [
+        (lambda c, pod: c.end(pod, **last_words("no disk")), "could not launch: no disk"),
+        (lambda c, pod: c.end(pod, exit_code=1), "exited with code 1 without a word"),
+        (lambda c, pod: c.wait(pod, "ErrImageNeverPull", "none"), "ErrImageNeverPull: none"),
+    ],
+)
+def test_a_supervisor_that_cannot_launch_is_named_and_leaves_nothing(
+    leave: Leave, happens: Happening, why: str
 ) -> None:
-    future = leave()
-    pod = cluster.pod(launcher_manifests.NAME)
-    cluster.run(pod)
+    leaving = leave()
 
-    why = Outcome(launcher_manifests.NAME, FAILED, "start", cause="there is no disk")
-    cluster.end(pod, exit_code=6, message=pod_messages.termination_message(why).decode())
+    happens(leaving.cluster, leaving.pod)
 
-    with pytest.raises(lp.LaunchError, match="could not launch: there is no disk"):
-        future.result(DEADLINE_S)
-    assert kinds(cluster) == []
-
-
-def test_an_image_that_the_cluster_does_not_have_is_named_and_nothing_is_left(
-    cluster: FakeCluster, leave: Callable[[], Leaving]
-) -> None:
-    future = leave()
-
-    cluster.wait(cluster.pod(launcher_manifests.NAME), "ErrImageNeverPull", "image is not there")
-
-    with pytest.raises(lp.LaunchError, match="ErrImageNeverPull: image is not there"):
-        future.result(DEADLINE_S)
-    assert kinds(cluster) == []
-
-
-def test_an_image_without_launchpad_is_named_by_how_its_container_ends(
-    cluster: FakeCluster, leave: Callable[[], Leaving]
-) -> None:
-    future = leave()
-
-    cluster.end(cluster.pod(launcher_manifests.NAME), exit_code=1)
-
-    with pytest.raises(lp.LaunchError, match="exited with code 1 without a word"):
-        future.result(DEADLINE_S)
+    with pytest.raises(lp.LaunchError, match=why):
+        leaving.result()
+    assert leaving.kinds == []
 
 
 # While it runs, and afterwards.
 
 
-def test_its_output_is_told_apart_by_worker(cluster: FakeCluster, pod: str, left: Detached) -> None:
-    cluster.write(pod, "loop-0    | one | two", "loop-1    | other", "launchpad | ready", "odd")
+def test_its_output_is_told_apart_by_worker(there: Leaving, left: Detached) -> None:
+    lines = ["loop-0    | one | two", "loop-1    | other", "launchpad | ready", "odd"]
+    there.cluster.write(there.pod, *lines)
 
     assert left.logs("loop-0") == "one | two\n"
     assert left.logs("loop-1", offset=3) == "er\n"
@@ -276,213 +238,170 @@ class Launcher:
 
 
 @pytest.fixture
-def answered(cluster: FakeCluster, pod: str) -> Iterator[None]:
-    """The next question is answered as the launcher pod does."""
-    job = only(cluster, "Job")["metadata"]["name"]
+def answers(there: Leaving, left: Detached) -> Iterator[Detached]:
+    """Its next question is answered as the launcher pod does."""
+    job = there.only("Job")["metadata"]["name"]
     submitter = replace(Submitter.here(SETTINGS), run=job.removesuffix("-supervisor"))
-    launcher_pod = LauncherPod(cluster, pod, LauncherSpec(plan_of_two(), SETTINGS, submitter))  # type: ignore[arg-type]
+    spec = LauncherSpec(plan_of_two(), SETTINGS, submitter)
+    launcher_pod = LauncherPod(there.cluster, there.pod, spec)  # type: ignore[arg-type]
     launcher_pod.launcher = Launcher()  # type: ignore[assignment]
-    launcher_pod._owner = Owner(job, cluster.objects["Secret", job]["metadata"]["uid"])
+    launcher_pod._owner = Owner(job, there.cluster.objects["Secret", job]["metadata"]["uid"])
 
     def answer() -> None:
-        question = cluster.when(lambda: requests(cluster, pod).question)
+        question = there.cluster.when(lambda: there.commands.question)
         launcher_pod._answer(**question)
 
     thread = threading.Thread(target=answer)
     thread.start()
-    yield
+    yield left
     thread.join()
 
 
-def test_its_supervisor_answers_with_more_than_one_secret_holds_and_none_is_left(
-    cluster: FakeCluster, left: Detached, answered: None
+def test_answers_of_its_supervisor_may_be_larger_than_a_secret_and_none_is_left(
+    there: Leaving, answers: Detached
 ) -> None:
-    before = kinds(cluster)
+    before = there.kinds
 
-    found = left.stacks(["loop-0", "loop-1"])
+    found = answers.stacks(["loop-0", "loop-1"])
 
     assert [len(text) for text in found.values()] == [3_000_000] * 2
-    assert kinds(cluster) == before
+    assert there.kinds == before
 
 
-def test_what_its_supervisor_raises_is_raised_where_it_was_asked(
-    cluster: FakeCluster, left: Detached, answered: None
-) -> None:
+def test_what_its_supervisor_raises_is_raised_where_it_was_asked(answers: Detached) -> None:
     with pytest.raises(KeyError, match="no worker 'other-0'"):
-        left.ask_to_restart("other-0")
+        answers.ask_to_restart("other-0")
 
 
-def test_a_supervisor_that_does_not_answer_is_named(
-    cluster: FakeCluster, pod: str, left: Detached
-) -> None:
+def test_a_supervisor_that_does_not_answer_is_named(there: Leaving, left: Detached) -> None:
     with pytest.raises(lp.LaunchError, match="has not answered within"):
         left._ask("trace", 1.0, timeout_s=0.1)
-    cluster.end(pod)
+    there.cluster.end(there.pod)
     with pytest.raises(lp.LaunchError, match="has ended"):
         left.metrics()
 
 
-def test_a_failure_is_raised_as_it_would_be_by_a_launch(
-    cluster: FakeCluster, pod: str, left: Detached
-) -> None:
-    tell_end(cluster, pod, FAILURE, failed=["loop-0"], stopped=["loop-1"])
-    cluster.end(pod, exit_code=1)
+def test_a_failure_is_raised_as_it_would_be_by_a_launch(there: Leaving, left: Detached) -> None:
+    there.tell_end(FAILURE, exit_code=1, failed=["loop-0"], stopped=["loop-1"])
 
     with pytest.raises(lp.ProgramFailed, match="on purpose") as failed:
         left.wait(DEADLINE_S)
     assert failed.value.outcome == FAILURE
-    assert [(row.worker, row.state) for row in left.status()] == [
-        ("loop-0", "failed"),
-        ("loop-1", "stopped"),
-    ]
+    states = {row.worker: row.state for row in left.status()}
+    assert states == {"loop-0": "failed", "loop-1": "stopped"}
 
 
-def test_a_supervisor_that_was_lost_is_no_good_end(
-    cluster: FakeCluster, pod: str, left: Detached
+@pytest.mark.parametrize(
+    ("happens", "why"),
+    [
+        (lambda c, pod: c.evict(pod, "Evicted", "full"), r"supervisor was lost.*Evicted: full"),
+        (lambda c, pod: c.end(pod, **last_words("launched already")), r"^launched already$"),
+    ],
+)
+def test_a_supervisor_that_was_lost_is_no_good_end_and_its_run_can_be_stopped(
+    there: Leaving, left: Detached, happens: Happening, why: str
 ) -> None:
-    cluster.evict(pod, "Evicted", "the node is full")
+    happens(there.cluster, there.pod)
 
-    with pytest.raises(lp.LaunchError, match=r"supervisor was lost.*Evicted: the node is full"):
+    with pytest.raises(lp.LaunchError, match=why):
         left.wait(DEADLINE_S)
+    left.stop()
+
+    assert there.kinds == []
 
 
-def test_a_stop_is_the_supervisors_who_leaves_nothing_then(
-    cluster: FakeCluster, pod: str, left: Detached
+def test_a_supervisor_that_could_not_tell_has_ended_as_its_pod(
+    there: Leaving, left: Detached
 ) -> None:
+    there.cluster.end(there.pod)
+
+    left.wait(DEADLINE_S)
+
+
+def test_a_stop_is_the_supervisors_who_leaves_nothing_then(there: Leaving, left: Detached) -> None:
     left.ask_to_stop()
-    assert requests(cluster, pod).stop
+    assert there.commands.stop
     assert not left.has_ended()
 
     left.ask_to_stop(at_once=True)
-    assert requests(cluster, pod).kill
-    tell_end(cluster, pod, stopped=["loop-0", "loop-1"])
-    cluster.end(pod)
+    assert there.commands.kill
+    there.tell_end(stopped=["loop-0", "loop-1"])
     left.wait(DEADLINE_S)
 
-    assert kinds(cluster) == []
+    assert there.kinds == []
 
 
-def test_a_run_whose_supervisor_was_lost_can_be_stopped_all_the_same(
-    cluster: FakeCluster, pod: str, left: Detached
-) -> None:
-    cluster.evict(pod, "Evicted")
-
-    left.stop()
-
-    assert kinds(cluster) == []
-
-
+@pytest.mark.parametrize("is_late", [False, True])
 def test_a_failure_is_not_forgotten_by_a_stop(
-    cluster: FakeCluster, pod: str, left: Detached
+    there: Leaving, left: Detached, is_late: bool
 ) -> None:
-    tell_end(cluster, pod, FAILURE, failed=["loop-0"])
-
-    left.ask_to_stop()
-    cluster.end(pod, exit_code=1)
+    if not is_late:
+        left.ask_to_stop()
+    there.tell_end(FAILURE, exit_code=1, failed=["loop-0"])
+    if is_late:
+        left.stop()
 
     with pytest.raises(lp.ProgramFailed, match="on purpose"):
         left.wait(DEADLINE_S)
-    assert kinds(cluster) == []
-
-
-def test_a_failure_is_not_forgotten_by_a_stop_that_comes_late(
-    cluster: FakeCluster, pod: str, left: Detached
-) -> None:
-    tell_end(cluster, pod, FAILURE, failed=["loop-0"])
-    cluster.end(pod, exit_code=1)
-
-    left.stop()
-
-    with pytest.raises(lp.ProgramFailed, match="on purpose"):
-        left.wait(DEADLINE_S)
-
-
-def test_a_supervisor_that_could_not_tell_has_ended_as_its_pod_has(
-    cluster: FakeCluster, pod: str, left: Detached
-) -> None:
-    cluster.end(pod)
-
-    left.wait(DEADLINE_S)
-
-
-def test_a_supervisor_that_launches_nothing_in_the_place_of_one_that_is_gone_says_why(
-    cluster: FakeCluster, pod: str, left: Detached
-) -> None:
-    why = Outcome(launcher_manifests.NAME, FAILED, "start", cause="it was launched already")
-    cluster.end(pod, exit_code=6, message=pod_messages.termination_message(why).decode())
-
-    with pytest.raises(lp.LaunchError, match=r"^it was launched already$"):
-        left.wait(DEADLINE_S)
+    assert there.kinds == []
 
 
 def test_what_is_stopped_by_halves_is_stopped_by_the_next_look(
-    cluster: FakeCluster, pod: str, left: Detached
+    there: Leaving, left: Detached
 ) -> None:
     left.ask_to_stop()
-    cluster.end(pod)
-    cluster.is_reachable = False
+    there.cluster.end(there.pod)
+    there.cluster.is_reachable = False
     assert not left.has_ended()
 
-    cluster.is_reachable = True
+    there.cluster.is_reachable = True
     left.stop()
 
-    assert kinds(cluster) == []
+    assert there.kinds == []
     assert [row.state for row in left.status()] == ["stopped", "stopped"]
 
 
-def test_a_script_that_waits_learns_that_another_has_stopped_it_and_nothing_worse(
-    cluster: FakeCluster, pod: str, left: Detached
-) -> None:
-    annotate(cluster, pod, PodCommands(stop=True))
+def test_a_stop_by_another_ends_the_wait_of_a_script_well(there: Leaving, left: Detached) -> None:
+    there.annotate(PodCommands(stop=True))
     assert not left.has_ended()
 
-    cluster.delete("Job", only(cluster, "Job")["metadata"]["name"])
-    cluster.lose(pod)
+    pod = there.pod
+    there.cluster.delete("Job", there.only("Job")["metadata"]["name"])
+    there.cluster.lose(pod)
 
     left.wait(DEADLINE_S)
 
 
-def test_a_stop_is_not_undone_by_who_asks(cluster: FakeCluster, pod: str, left: Detached) -> None:
-    annotate(cluster, pod, PodCommands(stop=True, kill=True))
+def test_a_stop_is_not_undone_by_who_asks(there: Leaving, left: Detached) -> None:
+    there.annotate(PodCommands(stop=True, kill=True))
 
     with pytest.raises(lp.LaunchError, match="has not answered"):
         left._ask("trace", 1.0, timeout_s=0.1)
 
-    sent = requests(cluster, pod)
+    sent = there.commands
     assert (sent.stop, sent.kill, sent.question["method"]) == (True, True, "trace")
 
 
 def test_a_supervisor_that_does_not_stop_is_ended_by_force(
-    cluster: FakeCluster, pod: str, left: Detached, monkeypatch: pytest.MonkeyPatch
+    there: Leaving, left: Detached, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(detached_run, "_LAUNCHER_KILL_S", 0.1)
     monkeypatch.setattr(detached_run, "_ESCALATE_S", 0.1)
 
     left.stop(at_once=True)
 
-    assert kinds(cluster) == []
+    assert there.kinds == []
     with pytest.raises(lp.LaunchError, match="did not end when it was told to"):
         left.wait(DEADLINE_S)
 
 
-def test_a_cluster_that_is_away_for_a_moment_ends_no_waiting(
-    cluster: FakeCluster, pod: str, left: Detached
+def test_a_cluster_that_is_away_for_long_is_named(
+    there: Leaving, left: Detached, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster.is_reachable = False
+    there.cluster.is_reachable = False
     assert not left.has_ended()
 
-    cluster.is_reachable = True
-    cluster.end(pod, exit_code=1)
-    with pytest.raises(lp.LaunchError, match="supervisor was lost"):
-        left.wait(DEADLINE_S)
-
-
-def test_a_cluster_that_is_away_for_long_is_named(
-    cluster: FakeCluster, pod: str, left: Detached, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(client, "_UNREACHABLE_S", 0.1)
-    cluster.is_reachable = False
-
     with pytest.raises(lp.LaunchError, match="does not answer"):
         left.wait(DEADLINE_S)
 
@@ -503,47 +422,33 @@ def test_how_it_has_ended_is_never_longer_than_an_annotation_may_be(workers: int
     assert told.states == states
 
 
-def test_a_run_whose_supervisor_was_lost_is_found_and_stopped_from_elsewhere(
-    cluster: FakeCluster, pod: str, left: Detached
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_it_is_found_by_its_root_from_elsewhere_and_stopped(
+    there: Leaving, left: Detached, is_lost: bool
 ) -> None:
-    name = only(cluster, "Job")["metadata"]["name"]
-    cluster.create(_root(cluster, name.removesuffix("-supervisor"), name))
-    cluster.evict(pod, "Evicted")
-
-    (found,) = runs.find(cluster)
-    assert not found.has_ended()
-    found.stop()
-
-    assert kinds(cluster) == []
-
-
-def test_it_is_found_from_elsewhere_by_the_root_that_its_supervisor_makes(
-    cluster: FakeCluster, pod: str, left: Detached
-) -> None:
-    name = only(cluster, "Job")["metadata"]["name"]
-    run = name.removesuffix("-supervisor")
-    cluster.create(_root(cluster, run, name))
-
-    (found,) = runs.find(cluster)
-    found.ask_to_stop()
-
-    assert found.record == RunRecord(**RECORD)
-    assert requests(cluster, pod).stop
-
-
-def _root(cluster: FakeCluster, run: str, owner: str) -> Manifest:
-    uid = cluster.objects["Secret", owner]["metadata"]["uid"]
-    labels: dict[str, Any] = {
-        "app.kubernetes.io/managed-by": "launchpad",
-        "launchpad/role": "root",
-        "launchpad/run": run,
-    }
-    return {
-        "kind": "Secret",
-        "metadata": {
-            "name": run,
-            "labels": labels,
-            "annotations": {"launchpad/record": json.dumps(RECORD)},
-            "ownerReferences": [{"kind": "Secret", "name": owner, "uid": uid}],
+    owner = there.only("Job")["metadata"]["name"]
+    run = owner.removesuffix("-supervisor")
+    uid = there.cluster.objects["Secret", owner]["metadata"]["uid"]
+    metadata = {
+        "name": run,
+        "labels": {
+            "app.kubernetes.io/managed-by": "launchpad",
+            "launchpad/role": "root",
+            "launchpad/run": run,
         },
+        "annotations": {"launchpad/record": json.dumps(RECORD)},
+        "ownerReferences": [{"kind": "Secret", "name": owner, "uid": uid}],
     }
+    there.cluster.create({"kind": "Secret", "metadata": metadata})
+    if is_lost:
+        there.cluster.evict(there.pod, "Evicted")
+
+    (found,) = runs.find(there.cluster)
+    assert found.record == RunRecord(**RECORD)
+    assert not found.has_ended()
+    if is_lost:
+        found.stop()
+        assert there.kinds == []
+    else:
+        found.ask_to_stop()
+        assert there.commands.stop

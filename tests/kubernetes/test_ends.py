@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 
+import launchpad as lp
+from launchpad.launch.backends.kubernetes import termination
 from launchpad.launch.backends.kubernetes.api.client import Cluster
-from tests.kubernetes.leak_check import end_all, what_is_left
+from tests.helpers import pod_nodes, scripts
+from tests.helpers.programs import single
+from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("pods_run_this")]
 
-ROOT = Path(__file__).parents[2]
 DEADLINE_S = 90.0
 
 SCRIPT = """
@@ -34,8 +37,29 @@ while not all("waiting" in running.logs(label) for label in ("first", sys.argv[2
     signal.sigtimedwait([], 0.01)
 sys.stdout.write(f"both run {running.run_id}\\n")  # in one piece: workers' lines come between
 sys.stdout.flush()
+running.wait()
 """
-"""Launches two workers; it says so when they run."""
+"""Launches two workers, says so when they run, and waits for them."""
+
+KINDS = ("Secret", "Service", "Job", "Pod", "ServiceAccount", "Role", "RoleBinding")
+
+
+def what_is_left(api: Cluster) -> list[str]:
+    """The objects with a run's label, in the namespace of these tests."""
+    return [
+        f"{kind} {each['metadata']['name']}"
+        for kind in KINDS
+        for each in api.list(kind, "launchpad/run")[0]
+    ]
+
+
+def end_all(api: Cluster) -> None:
+    """Of a test that has failed, so that the next one finds nothing."""
+    for root in api.list("Secret", "launchpad/role=root")[0]:
+        name = root["metadata"]["name"]
+        pods = api.list("Pod", f"launchpad/run={name}")[0]
+        termination.remove(api, name, {pod["metadata"]["name"] for pod in pods})
+
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -46,61 +70,33 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="lp-", dir="/tmp") as runtime:
         monkeypatch.setenv("LAUNCHPAD_RUNTIME_DIR", runtime)
         monkeypatch.setenv("LAUNCHPAD_LOGGING_DIR", str(tmp_path / "logs"))
-        monkeypatch.setenv("PYTHONPATH", str(ROOT))
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
         yield
 
 
 @pytest.fixture
 def start(tmp_path: Path, places: None, api: Cluster) -> Iterator[Start]:
-    """Starts a script; what it prints can be read. Ends what a test leaves that has failed."""
-    started: list[subprocess.Popen[str]] = []
+    """Starts the script; what it prints can be read. Ends what a test leaves that has failed."""
+    with scripts.started() as begin:
 
-    def start(
-        last: str, second: str = "waits", waits_for: str = "second", notice_s: int = 3
-    ) -> subprocess.Popen[str]:
-        script = tmp_path / "script" / "ends.py"
-        script.parent.mkdir()
-        script.write_text(SCRIPT + last)
-        flags = ["--lp_launch_type=kubernetes", f"--lp_termination_notice_secs={notice_s}"]
-        process = subprocess.Popen(
-            [sys.executable, str(script), second, waits_for, *flags],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        started.append(process)
-        return process
+        def start(
+            second: str = "waits", waits_for: str = "second", notice_s: int = 3
+        ) -> subprocess.Popen[str]:
+            flags = "--lp_launch_type=kubernetes", f"--lp_termination_notice_secs={notice_s}"
+            return begin(scripts.write(tmp_path, SCRIPT), second, waits_for, *flags)
 
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        yield start
     end_all(api)
 
 
 def run_id_of(process: subprocess.Popen[str]) -> str:
     """Waits until both of its workers run."""
-    assert process.stdout is not None
-    seen = ""
-    for line in process.stdout:
-        seen += line
-        if line.startswith("both run"):
-            return line.split()[-1]
-    raise AssertionError(f"they never ran:\n{seen}")
+    return scripts.read_until(process, "both run").split()[-1]
 
 
 def command(*arguments: str) -> str:
     """What `python -m launchpad` prints, as from another terminal."""
-    done = subprocess.run(
-        [sys.executable, "-m", "launchpad", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        cwd="/",
-    )
+    done = scripts.run([sys.executable, "-m", "launchpad", *arguments], cwd=Path("/"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     return done.stdout
@@ -114,17 +110,8 @@ def killed(process: subprocess.Popen[str]) -> str:
     return run_id
 
 
-def test_a_stop_by_the_script_leaves_nothing(start: Start, api: Cluster) -> None:
-    process = start("running.stop()\nprint('stopped', flush=True)")
-    output, _ = process.communicate(timeout=DEADLINE_S)
-
-    assert process.returncode == 0, output
-    assert "stopped" in output
-    assert what_is_left(api) == []
-
-
 def test_a_worker_that_fails_leaves_nothing(start: Start, api: Cluster) -> None:
-    process = start("", second="raises", waits_for="first")
+    process = start("raises", waits_for="first")
     output, _ = process.communicate(timeout=DEADLINE_S)
 
     assert process.returncode == 1, output
@@ -132,22 +119,8 @@ def test_a_worker_that_fails_leaves_nothing(start: Start, api: Cluster) -> None:
     assert what_is_left(api) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_to_the_script_leaves_nothing(
-    start: Start, api: Cluster, number: signal.Signals
-) -> None:
-    process = start("running.wait()")
-    run_id_of(process)
-
-    process.send_signal(number)
-    output, _ = process.communicate(timeout=DEADLINE_S)
-
-    assert process.returncode == 128 + number, output
-    assert what_is_left(api) == []
-
-
-def test_f48_a_second_ctrl_c_leaves_nothing(start: Start, api: Cluster) -> None:
-    process = start("running.wait()", second="never_stops", notice_s=1000)
+def test_f47_f48_a_second_ctrl_c_leaves_nothing(start: Start, api: Cluster) -> None:
+    process = start("never_stops", notice_s=1000)
     run_id_of(process)
     assert process.stdout is not None
 
@@ -161,10 +134,10 @@ def test_f48_a_second_ctrl_c_leaves_nothing(start: Start, api: Cluster) -> None:
     assert what_is_left(api) == []
 
 
-def test_f51_a_run_whose_launcher_was_killed_goes_on_until_it_is_stopped_and_leaves_nothing(
+def test_f51_a_run_whose_launcher_was_killed_goes_on_until_its_stop(
     start: Start, api: Cluster
 ) -> None:
-    process = start("running.wait()")
+    process = start()
     run_id = killed(process)
 
     header, row = command("ps").splitlines()
@@ -183,10 +156,10 @@ def test_f51_a_run_whose_launcher_was_killed_goes_on_until_it_is_stopped_and_lea
     assert "no program of yours runs" in command("ps")
 
 
-def test_a_worker_that_never_stops_is_stopped_by_force_when_its_launcher_was_killed(
+def test_a_run_that_never_stops_is_ended_by_force_after_its_launcher(
     start: Start, api: Cluster
 ) -> None:
-    run_id = killed(start("running.wait()", second="never_stops", notice_s=1000))
+    run_id = killed(start("never_stops", notice_s=1000))
 
     command("stop", "--now", run_id)
 
@@ -196,7 +169,7 @@ def test_a_worker_that_never_stops_is_stopped_by_force_when_its_launcher_was_kil
 def test_a_run_whose_launcher_still_runs_is_listed_once_and_stopped_by_it(
     start: Start, api: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process = start("running.wait()")
+    process = start()
     run_id = run_id_of(process)
 
     assert [line.split()[0] for line in command("ps").splitlines()] == ["RUN", run_id]
@@ -207,3 +180,75 @@ def test_a_run_whose_launcher_still_runs_is_listed_once_and_stopped_by_it(
 
     assert process.returncode == 0, output
     assert what_is_left(api) == []
+
+
+# A program that a script has left there.
+
+SUPERVISOR = "launchpad/worker=supervisor"
+
+
+def leave(function: Callable[[], None]) -> lp.Detached:
+    return lp.launch(single(lp.PyNode(function), "one"), "kubernetes", detach=True)
+
+
+def kubectl(api: Cluster, *arguments: str) -> str:
+    command = ["kubectl", "-n", api.namespace, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_a_failure_is_raised_and_stays_in_the_log_until_the_rest_is_stopped(api: Cluster) -> None:
+    left = leave(pod_nodes.raises)
+
+    with pytest.raises(lp.ProgramFailed, match="ValueError: boom") as failed:
+        left.wait(DEADLINE_S)
+
+    assert failed.value.worker == "one-0"
+    assert failed.value.log_path.startswith("kubectl logs job/")
+    assert "boom" in kubectl(api, *failed.value.log_path.split()[1:])
+    assert "the last line" in left.logs("one-0")
+    assert [row.state for row in left.status()] == ["failed"]
+    left.stop()
+    until(lambda: what_is_left(api) == [])
+
+
+def test_a_supervisor_whose_pod_is_deleted_stops_and_launches_nothing(api: Cluster) -> None:
+    left = leave(pod_nodes.waits)
+    until(lambda: "waiting" in left.logs("one-0"))
+
+    kubectl(api, "delete", "pod", "-l", SUPERVISOR)
+    with pytest.raises(lp.LaunchError, match="was launched already"):
+        left.wait(DEADLINE_S)
+
+    assert "pod/" not in kubectl(api, "get", "pods", "-o", "name", "-l", "launchpad/group=one")
+    left.stop()
+    until(lambda: what_is_left(api) == [])
+
+
+def test_a_run_whose_supervisor_was_killed_is_stopped_all_the_same(api: Cluster) -> None:
+    left = leave(pod_nodes.waits)
+    until(lambda: "waiting" in left.logs("one-0"))
+    assert "in waits" in left.stacks(["one-0"])["one-0"]
+    assert [worker.state for worker in left.metrics().workers] == ["running"]
+    left.ask_to_restart("one-0")
+    until(lambda: [(row.state, row.attempt) for row in left.status()] == [("running", 2)])
+
+    kubectl(api, "exec", f"job/{_job(api)}", "--", "python3", "-c", KILL)
+    with pytest.raises(lp.LaunchError, match="supervisor was lost"):
+        left.wait(DEADLINE_S)
+    assert [row.state for row in left.status()] == ["running"]
+
+    left.stop()
+    until(lambda: what_is_left(api) == [])
+
+
+KILL = """
+import os, pathlib, signal
+for process in pathlib.Path("/proc").glob("[0-9]*"):
+    if b".launcher" + b"_pod" in (process / "cmdline").read_bytes():
+        os.kill(int(process.name), signal.SIGKILL)
+"""
+
+
+def _job(api: Cluster) -> str:
+    (job,) = api.list("Job", SUPERVISOR)[0]
+    return str(job["metadata"]["name"])

@@ -6,6 +6,7 @@ import base64
 import copy
 import importlib
 import io
+import itertools
 import os
 import sys
 import zipfile
@@ -21,16 +22,13 @@ from launchpad.launch.backends.kubernetes.create_run import Submitter
 from launchpad.launch.backends.kubernetes.manifests import names
 from launchpad.launch.backends.kubernetes.manifests.pod_spec import patched, pod_spec
 from launchpad.launch.backends.kubernetes.pod_inputs import archives, packed_secrets
-from launchpad.launch.backends.kubernetes.settings import FILE, Settings
+from launchpad.launch.backends.kubernetes.settings import Settings
 from tests import nodes
 
 IMAGE = "registry.example.org/me/project:3"
 GOLDEN = Path(__file__).parent / "golden"
 
-
-@pytest.fixture(autouse=True)
-def nothing_is_set_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(FILE, raising=False)
+pytestmark = pytest.mark.usefixtures("nothing_is_set_outside")
 
 
 def program_of(**resources: Any) -> lp.Program:
@@ -114,20 +112,10 @@ def test_manifests_are_as_in_the_golden_file(
     assert found == list(yaml.safe_load_all(path.read_text()))
 
 
-def test_the_same_plan_gives_the_same_text() -> None:
+def test_a_plan_gives_the_same_text_again_and_names_addresses_before_any_pod() -> None:
     plan = lp.plan(program_of(), "kubernetes", image=IMAGE)
 
     assert plan.to_yaml() == plan.to_yaml()
-
-
-def test_a_plan_for_another_launch_type_has_no_manifests() -> None:
-    with pytest.raises(lp.DefinitionError, match="not one for 'local_mp'"):
-        lp.plan(program_of(), "local_mp").to_yaml()
-
-
-def test_an_address_is_a_name_that_is_known_before_there_is_a_pod() -> None:
-    plan = lp.plan(program_of(), "kubernetes", image=IMAGE)
-
     assert plan.endpoints == {"server-0/courier": "tcp:server-0.{service}:7070"}
 
 
@@ -171,21 +159,32 @@ def test_the_processes_of_a_colocation_are_on_one_node_and_each_has_a_pod() -> N
 # --- what is refused -----------------------------------------------------------------------------
 
 
-def test_a_launch_without_an_image_says_what_an_image_must_have() -> None:
-    with pytest.raises(lp.DefinitionError, match="needs an image: one that has Python, launchpad"):
-        lp.plan(program_of(), "kubernetes")
+@pytest.mark.parametrize(
+    ("resources", "options", "complaint"),
+    [
+        ({}, {"image": ""}, "needs an image: one that has Python, launchpad"),
+        ({"gpus": 0.5}, {}, r"Worker_A-0 asks for 0.5 GPU: .* whole ones only"),
+        ({"gpus": 1, "accelerator": "A100"}, {}, r"labels=\{'nvidia.com/gpu.product'"),
+        ({}, {"imagee": "x"}, "takes no 'imagee'; it takes image, namespace"),
+        ({}, {"image": 3}, "image=3 must be str"),
+        ({}, {"pod_patch": []}, r"pod_patch=\[\] must be Mapping"),
+        ({}, {"pending_timeout_s": "1"}, "pending_timeout_s='1' must be int or float"),
+        ({}, {"pending_timeout_s": True}, "pending_timeout_s=True must be int or float"),
+        ({}, {"send_code": "no"}, "send_code='no' must be bool"),
+    ],
+)
+def test_what_no_cluster_gives_and_odd_settings_are_refused(
+    resources: dict[str, Any], options: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(lp.DefinitionError, match=complaint):
+        lp.plan(program_of(**resources), "kubernetes", **{"image": IMAGE, **options})
 
 
-def test_a_share_of_a_gpu_is_refused() -> None:
-    with pytest.raises(
-        lp.DefinitionError, match=r"Worker_A-0 asks for 0.5 GPU: .* whole ones only"
-    ):
-        lp.plan(program_of(gpus=0.5), "kubernetes", image=IMAGE)
-
-
-def test_an_accelerator_is_refused_with_the_label_to_use() -> None:
-    with pytest.raises(lp.DefinitionError, match=r"labels=\{'nvidia.com/gpu.product'"):
-        lp.plan(program_of(gpus=1, accelerator="A100"), "kubernetes", image=IMAGE)
+def test_for_another_launch_type_settings_are_refused_and_there_are_no_manifests() -> None:
+    with pytest.raises(lp.DefinitionError, match="'local_mp' does not take 'image'"):
+        lp.plan(program_of(), "local_mp", image=IMAGE)
+    with pytest.raises(lp.DefinitionError, match="not one for 'local_mp'"):
+        lp.plan(program_of(), "local_mp").to_yaml()
 
 
 def test_two_workers_whose_names_become_one_are_refused() -> None:
@@ -199,55 +198,26 @@ def test_two_workers_whose_names_become_one_are_refused() -> None:
 
 def test_a_payload_that_is_too_large_is_refused_with_its_largest_members() -> None:
     program = lp.Program("large")
-    program.add_node(
-        lp.PyClassNode(nodes.Taker, {"small": b"1", "large": os.urandom(12 << 20)}), label="holder"
-    )
+    members = {"small": b"1", "large": os.urandom(12 << 20)}
+    program.add_node(lp.PyClassNode(nodes.Taker, members), label="holder")
 
     with pytest.raises(lp.DefinitionError, match=r"holder\S*\['large'\] 12,58"):
         lp.plan(program, "kubernetes", image=IMAGE)
 
 
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        ({"imagee": "x"}, "takes no 'imagee'; it takes image, namespace"),
-        ({"image": 3}, "image=3 must be str"),
-        ({"pod_patch": []}, r"pod_patch=\[\] must be Mapping"),
-        ({"pending_timeout_s": "1"}, "pending_timeout_s='1' must be int or float"),
-        ({"pending_timeout_s": True}, "pending_timeout_s=True must be int or float"),
-        ({"send_code": "no"}, "send_code='no' must be bool"),
-    ],
-)
-def test_a_setting_that_makes_no_sense_is_refused(options: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(lp.DefinitionError, match=complaint):
-        lp.plan(program_of(), "kubernetes", **options)
-
-
-def test_other_launch_types_refuse_the_settings() -> None:
-    with pytest.raises(lp.DefinitionError, match="'local_mp' does not take 'image'"):
-        lp.plan(program_of(), "local_mp", image=IMAGE)
-
-
-def test_settings_may_stand_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_may_stand_in_a_file_and_what_is_given_counts_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("image: from/the-file:1\nnamespace: team\n")
     monkeypatch.setenv("LAUNCHPAD_KUBERNETES", str(file))
 
-    manifests = list(yaml.safe_load_all(lp.plan(program_of(), "kubernetes").to_yaml()))
+    of_file = lp.plan(program_of(), "kubernetes").to_yaml()
+    given = lp.plan(program_of(), "kubernetes", image=IMAGE).to_yaml()
 
-    assert {m["metadata"]["namespace"] for m in manifests} == {"team"}
-    job = next(m for m in manifests if m["kind"] == "Job")
-    assert job["spec"]["template"]["spec"]["containers"][0]["image"] == "from/the-file:1"
-
-
-def test_what_is_given_counts_more_than_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "settings.yaml"
-    file.write_text("image: from/the-file:1\n")
-    monkeypatch.setenv("LAUNCHPAD_KUBERNETES", str(file))
-
-    assert pod_of("server-0", program_of())["containers"][0]["image"] == IMAGE
+    for text, image in ((of_file, "from/the-file:1"), (given, IMAGE)):
+        assert f"image: {image}\n" in text
+        assert "namespace: team\n" in text
 
 
 # --- names ---------------------------------------------------------------------------------------
@@ -310,7 +280,7 @@ def test_a_label_of_the_patch_is_the_jobs_too_where_queues_look_for_it() -> None
 
 
 @pytest.mark.parametrize("sizes", [[], [10, 20], [600_000, 600_000, 10], [2_500_000, 7], [10] * 50])
-def test_contents_are_packed_in_few_secrets_and_each_is_found_again(
+def test_contents_are_packed_in_few_secrets_and_found_again(
     sizes: list[int], tmp_path: Path
 ) -> None:
     contents = {f"worker.{i}": os.urandom(size) for i, size in enumerate(sizes)}
@@ -341,7 +311,7 @@ def a_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return package
 
 
-def test_a_project_is_what_was_imported_and_its_small_data(
+def test_a_project_is_what_was_imported_and_its_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = a_package(tmp_path, monkeypatch)
@@ -408,32 +378,21 @@ def test_a_patch_is_merged(value: Any, patch: Any, expected: Any) -> None:
     assert value == before
 
 
-def test_sound_17_all_pods_of_a_run_have_one_hash_seed_and_the_flags_of_the_script() -> None:
+def test_sound_17_all_pods_have_the_hash_seed_of_their_run_and_the_flags_of_the_script(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     plan = lp.plan(program_of(), "kubernetes", image=IMAGE)
-    settings = Settings(image=IMAGE)
+    settings = Settings(image=IMAGE, send_code=False)
     run = names.Run("p", "p-1", settings, python_flags=("-O", "-Xdev"), hash_seed="7")
 
-    containers = [
-        pod_spec(run, worker, attempt, [], "pod")["containers"][0]
-        for worker in plan.workers
-        for attempt in (1, 2)
-    ]
+    for worker, attempt in itertools.product(plan.workers, (1, 2)):
+        container = pod_spec(run, worker, attempt, [], "pod")["containers"][0]
+        assert container["env"] == [{"name": "PYTHONHASHSEED", "value": "7"}]
+        assert container["command"][:5] == ["python3", "-O", "-Xdev", "-m", "pod"]
 
-    assert all(
-        each["env"] == [{"name": "PYTHONHASHSEED", "value": "7"}]
-        and each["command"][:5] == ["python3", "-O", "-Xdev", "-m", "pod"]
-        for each in containers
-    )
-
-
-def test_sound_17_a_run_draws_its_hash_seed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
-    settings = Settings(image=IMAGE, send_code=False)
-
-    drawn, other = (Submitter.here(settings).origin.interpreter for _ in range(2))
+    drawn, other = (Submitter.here(settings).origin.interpreter.hash_seed for _ in range(2))
+    assert drawn.isdigit()
+    assert drawn != other
     monkeypatch.setenv("PYTHONHASHSEED", "7")
-    given = Submitter.here(settings).origin.interpreter
-
-    assert drawn.hash_seed.isdigit()
-    assert drawn.hash_seed != other.hash_seed
-    assert given.hash_seed == "7"
+    assert Submitter.here(settings).origin.interpreter.hash_seed == "7"

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,15 +44,16 @@ class Mounted:
         for name in ("given", "run", "state"):
             (folder / name).mkdir(mode=0o700)
 
-    def mount(self, program: lp.Program, grace_s: float = 5.0) -> None:
-        """What the launcher has for the program's only worker."""
+    def mount(self, program: lp.Program, grace_s: float = 5.0, **places: str) -> None:
+        """What the launcher has for the program's last worker."""
         plan = lp.plan(program, "kubernetes", image="none")
         keys = RunSecrets(os.urandom(32), certificates.make_credentials())
+        endpoints = {f"{label}-0/courier": place for label, place in places.items()}
         ours = packed_secrets.RunConfig(
-            plan.program, "kubernetes", keys, LauncherInfo.here(), {}, grace_s
+            plan.program, "kubernetes", keys, LauncherInfo.here(), endpoints, grace_s
         )
         self.add(ours.files())
-        self.add_parts("worker", pickle.dumps(plan.workers[0]))
+        self.add_parts("worker", pickle.dumps(plan.workers[-1]))
 
     def add(self, files: dict[str, bytes]) -> None:
         for name, content in files.items():
@@ -131,10 +131,13 @@ def single(function: Any, *arguments: Any) -> lp.Program:
     return program
 
 
-def test_a_worker_that_ends_well_exits_with_0_and_says_so_twice(
-    mounted: Mounted, begin: Begin
+@pytest.mark.parametrize("code", [None, b""])
+def test_a_worker_that_ends_well_exits_with_0(
+    mounted: Mounted, begin: Begin, code: bytes | None
 ) -> None:
     mounted.mount(single(pod_nodes.holds, b"abc"))
+    if code is not None:  # it is not to be sent
+        mounted.add_parts("code", code)
 
     assert begin().wait(DEADLINE_S) == 0
 
@@ -142,13 +145,6 @@ def test_a_worker_that_ends_well_exits_with_0_and_says_so_twice(
     assert mounted.reports[0] == Ready("one-0", 1, runs=True)
     assert mounted.ended.kind == outcome.SUCCEEDED
     assert mounted.termination_message == mounted.ended
-
-
-def test_a_pod_that_is_sent_no_code_finds_what_is_there(mounted: Mounted, begin: Begin) -> None:
-    mounted.mount(single(pod_nodes.holds, b"abc"))
-    mounted.add_parts("code", b"")
-
-    assert begin().wait(DEADLINE_S) == 0
 
 
 def test_sound_06_what_the_script_defines_can_be_pickled_in_a_pod_and_its_source_is_there(
@@ -218,55 +214,37 @@ def test_sigterm_stops_the_worker_in_good_order(mounted: Mounted, begin: Begin) 
     assert mounted.ended.kind == outcome.STOPPED
 
 
-def test_a_worker_that_is_deaf_is_killed_when_its_grace_is_over(
-    mounted: Mounted, begin: Begin
-) -> None:
-    program = lp.Program("pod")
-    program.add_node(lp.PyClassNode(nodes.DeafLoop), label="one")
-    mounted.mount(program, grace_s=0.2)
+def test_a_worker_that_does_not_stop_is_killed_in_time(mounted: Mounted, begin: Begin) -> None:
+    mounted.mount(single(pod_nodes.never_stops), grace_s=0.2)
     process = begin()
-    until(lambda: mounted.reports)
+    until(lambda: "waiting False" in mounted.lines)
 
     process.send_signal(signal.SIGTERM)
 
     process.wait(DEADLINE_S)
-    assert mounted.ended.kind == outcome.STOPPED
+    assert (mounted.ended.kind, mounted.ended.hung) == (outcome.STOPPED, True)
 
 
-@pytest.mark.parametrize("name", ["Python", "cloudpickle", "launchpad"])
-def test_an_image_with_another_version_says_what_differs_and_what_to_do(
-    mounted: Mounted, begin: Begin, name: str
-) -> None:
+def test_an_image_with_another_version_says_what_to_do(mounted: Mounted, begin: Begin) -> None:
     mounted.mount(single(pod_nodes.waits))
-    ours = versions()
-    mounted.add({packed_secrets.VERSIONS: json.dumps({**ours, name: "99.0"}).encode()})
+    mounted.add({packed_secrets.VERSIONS: json.dumps({**versions(), "Python": "99.0"}).encode()})
 
     assert begin().wait(DEADLINE_S) == outcome.NOT_THERE
 
     assert mounted.ended.phase == "start"
-    differs = f"the image is not like the launcher: {name} {ours[name]} here, 99.0 there"
+    differs = f"the image is not like the launcher: Python {versions()['Python']} here, 99.0 there"
     assert mounted.ended.cause == differs
     assert "make an image with the launcher's versions" in mounted.ended.hint
 
 
-def test_a_launcher_that_does_not_tell_its_version_is_not_taken_for_the_same() -> None:
-    assert differences(versions()) == ""
-    told = {name: version for name, version in versions().items() if name != "launchpad"}
+@pytest.mark.parametrize("name", ["Python", "cloudpickle", "launchpad"])
+def test_a_version_that_differs_or_is_not_told_is_named(name: str) -> None:
+    ours = versions()
+    others = {other: version for other, version in ours.items() if other != name}
 
-    assert differences(told) == f"launchpad {lp.__version__} here, an unknown version there"
-
-
-def test_a_pod_has_one_process_beside_the_workers_and_that_has_one_thread(
-    mounted: Mounted, begin: Begin
-) -> None:
-    mounted.mount(single(pod_nodes.waits))
-    first = psutil.Process(begin().pid)
-    until(lambda: "waiting" in mounted.lines)
-
-    (worker,) = first.children(recursive=True)
-
-    assert worker.name() == "one-0"
-    assert first.num_threads() == 1
+    assert differences(ours) == ""
+    assert differences({**ours, name: "99.0"}) == f"{name} {ours[name]} here, 99.0 there"
+    assert differences(others) == f"{name} {ours[name]} here, an unknown version there"
 
 
 def test_what_a_worker_leaves_behind_is_ended_with_it(mounted: Mounted, begin: Begin) -> None:
@@ -277,50 +255,40 @@ def test_what_a_worker_leaves_behind_is_ended_with_it(mounted: Mounted, begin: B
     assert not psutil.pid_exists(int(mounted.lines[0]))
 
 
-def test_when_the_first_process_is_killed_the_worker_ends_and_what_it_has_started(
-    mounted: Mounted, begin: Begin
-) -> None:
+def test_a_worker_ends_with_the_first_process_of_its_pod(mounted: Mounted, begin: Begin) -> None:
     mounted.mount(single(pod_nodes.starts_a_process_and_waits))
     process = begin()
     until(lambda: mounted.lines)
-    below = psutil.Process(process.pid).children(recursive=True)
+    first = psutil.Process(process.pid)
+    assert first.num_threads() == 1
+    below = first.children(recursive=True)
+    assert len(below) == 2
+    assert below[0].name() == "one-0"
 
     process.kill()
 
-    assert len(below) == 2
     until(lambda: not any(each.is_running() for each in below))
 
 
-def test_stacks_come_when_they_are_requested(mounted: Mounted, begin: Begin) -> None:
+def test_stacks_come_on_request_and_before_a_kill(mounted: Mounted, begin: Begin) -> None:
     mounted.mount(single(pod_nodes.waits))
-    begin()
+    process = begin()
     until(lambda: "waiting" in mounted.lines)
 
     mounted.send_commands(PodCommands(stacks=1))
     until(lambda: [r for r in mounted.reports if isinstance(r, Stacks)])
-
     stacks = next(r for r in mounted.reports if isinstance(r, Stacks))
     assert stacks.number == 1
     assert "in waits" in stacks.text
+    assert not any("in waits" in line for line in mounted.lines)
 
-
-def test_a_worker_that_is_to_be_killed_leaves_its_stacks_in_its_log(
-    mounted: Mounted, begin: Begin
-) -> None:
-    mounted.mount(single(pod_nodes.waits))
-    process = begin()
-    until(lambda: "waiting" in mounted.lines)
-
-    mounted.send_commands(PodCommands(kill=True))
-
+    mounted.send_commands(PodCommands(stacks=1, kill=True))
     process.wait(DEADLINE_S)
     assert mounted.ended.kind == outcome.STOPPED
     assert any("in waits" in line for line in mounted.lines)
 
 
-def test_what_a_worker_leaves_in_its_state_directory_is_handed_on_to_the_next(
-    mounted: Mounted, begin: Begin
-) -> None:
+def test_what_is_in_a_state_directory_is_handed_on(mounted: Mounted, begin: Begin) -> None:
     mounted.mount(single(pod_nodes.remembers))
     begin().wait(DEADLINE_S)
     pieces = [r for r in mounted.reports if isinstance(r, Chunk)]
@@ -346,20 +314,12 @@ def test_a_state_directory_on_a_volume_is_left_as_it_is(mounted: Mounted, begin:
     assert (mounted.folder / "state" / "notes").read_text() == "kept\nattempt 1\n"
 
 
-def test_a_worker_that_is_told_who_is_gone_fails_its_calls_at_once(
-    mounted: Mounted, begin: Begin
-) -> None:
+def test_a_worker_that_is_told_who_is_gone_fails_its_calls(mounted: Mounted, begin: Begin) -> None:
     program = lp.Program("pod")
     server = program.add_node(lp.CourierNode(nodes.Counter), label="server")
-    program.add_node(lp.PyClassNode(pod_nodes.Caller, server, 1), label="one")
-    plan = lp.plan(program, "kubernetes", image="none")
-    keys = RunSecrets(os.urandom(32), certificates.make_credentials())
-    places = {"server-0/courier": "tcp:127.0.0.1:9"}
-    ours = packed_secrets.RunConfig(
-        plan.program, "kubernetes", keys, LauncherInfo.here(), places, 5.0
-    )
-    mounted.add(ours.files())
-    mounted.add_parts("worker", pickle.dumps(replace(plan.workers[1], restart=lp.RestartPolicy())))
+    with program.group("one", restart=lp.RestartPolicy()):
+        program.add_node(lp.PyClassNode(pod_nodes.Caller, server, 1))
+    mounted.mount(program, server="tcp:127.0.0.1:9")
     begin()
 
     mounted.send_commands(PodCommands(gone={"server-0": "it has failed for good"}))

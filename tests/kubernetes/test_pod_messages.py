@@ -36,7 +36,15 @@ def test_a_report_arrives_as_it_was_sent(report: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"", b"hello", pod_messages.MARK, pod_messages.MARK + b"{}", b"\xff\x00"]
+    "line",
+    [
+        b"",
+        b"hello",
+        pod_messages.MARK,
+        pod_messages.MARK + b"{}",
+        b"\xff\x00",
+        pod_messages.written(Ended(FAILED)).removesuffix(b"\n"),
+    ],
 )
 def test_a_line_of_the_users_is_no_report_and_comes_through_unchanged(line: bytes) -> None:
     sent = pod_messages.escaped(line)
@@ -45,18 +53,12 @@ def test_a_line_of_the_users_is_no_report_and_comes_through_unchanged(line: byte
     assert pod_messages.unescaped(sent) == line
 
 
-def test_a_user_who_prints_a_message_reports_nothing() -> None:
-    forged = pod_messages.written(Ended(FAILED)).removesuffix(b"\n")
-
-    assert pod_messages.report_in(pod_messages.escaped(forged)) is None
-    assert pod_messages.unescaped(pod_messages.escaped(forged)) == forged
-
-
-def test_commands_arrive_as_they_were_written() -> None:
+def test_commands_arrive_as_they_were_written_and_those_of_later_versions_are_passed_over() -> None:
     commands = PodCommands(restarts=True, gone={"b-0": "it failed"}, stacks=2)
 
     assert pod_messages.parse_commands(commands.text()) == commands
     assert pod_messages.parse_commands("") == PodCommands()
+    assert pod_messages.parse_commands('{"kill": true, "of_tomorrow": 1}') == PodCommands(kill=True)
 
 
 def test_last_words_say_how_it_ended() -> None:
@@ -100,101 +102,74 @@ def terminated(**how: Any) -> dict[str, Any]:
 
 
 TOLD = AttemptFacts("a-0", 2, is_ready=True)
+SAID = AttemptFacts("a-0", 2, reported=Outcome("a-0", outcome.STOPPED, "run", 2))
+ASKED = AttemptFacts("a-0", 2, reported=SAID.reported, asked=True)
+KILLED = AttemptFacts("a-0", 2, asked=True, killed=True)
+EVICTED = pod({}, phase="Failed", reason="Evicted", message="low on memory")
+LAST_WORDS = pod_messages.termination_message(FAILED).decode()
 
 
 @pytest.mark.parametrize(
-    ("found", "told", "was_deleted", "kind", "cause"),
+    ("found", "told", "kind", "cause"),
     [
-        (terminated(exitCode=137), TOLD, False, outcome.FAILED, "killed by SIGKILL"),
-        (terminated(exitCode=139), TOLD, False, outcome.FAILED, "killed by SIGSEGV"),
-        (terminated(exitCode=0, signal=9), TOLD, False, outcome.FAILED, "killed by SIGKILL"),
-        (terminated(exitCode=7), TOLD, False, outcome.FAILED, "exited with code 7 without a word"),
+        (terminated(exitCode=137), TOLD, outcome.FAILED, "killed by SIGKILL"),
+        (terminated(exitCode=139), TOLD, outcome.FAILED, "killed by SIGSEGV"),
+        (terminated(exitCode=0, signal=9), TOLD, outcome.FAILED, "killed by SIGKILL"),
+        (terminated(exitCode=7), TOLD, outcome.FAILED, "exited with code 7 without a word"),
         (
             terminated(exitCode=137, reason="OOMKilled"),
             TOLD,
-            False,
             outcome.FAILED,
             "out of memory (OOMKilled); its limit is 1000 bytes",
         ),
         (
             terminated(exitCode=128, reason="StartError", message="no such file"),
             TOLD,
-            False,
             outcome.FAILED,
             "cannot run: no such file",
         ),
-        (terminated(exitCode=137), TOLD, True, outcome.LOST, "its pod was deleted, and not by us"),
+        (EVICTED, TOLD, outcome.LOST, "Evicted: low on memory"),
+        (EVICTED, SAID, outcome.LOST, "Evicted: low on memory"),
+        (pod({}, phase="Failed", reason="NodeLost"), TOLD, outcome.LOST, "NodeLost"),
+        (pod({}), TOLD, outcome.LOST, "it is unknown how"),
+        # What the worker has said itself counts most; else its last words, should the log be lost.
         (
             terminated(exitCode=137),
-            AttemptFacts("a-0", 2, asked=True, killed=True),
-            True,
-            outcome.STOPPED,
-            "killed when it did not stop",
+            AttemptFacts("a-0", 2, reported=FAILED),
+            outcome.FAILED,
+            "ValueError: boom",
         ),
-        (
-            pod({}, phase="Failed", reason="Evicted", message="low on memory"),
-            TOLD,
-            False,
-            outcome.LOST,
-            "Evicted: low on memory",
-        ),
-        (pod({}, phase="Failed", reason="NodeLost"), TOLD, False, outcome.LOST, "NodeLost"),
-        (pod({}), TOLD, True, outcome.LOST, "deleted"),
-        (pod({}), TOLD, False, outcome.LOST, "it is unknown how"),
+        (terminated(exitCode=1, message=LAST_WORDS), TOLD, outcome.FAILED, "ValueError: boom"),
     ],
 )
 def test_an_ending_is_named(
-    found: dict[str, Any], told: AttemptFacts, was_deleted: bool, kind: str, cause: str
+    found: dict[str, Any], told: AttemptFacts, kind: str, cause: str
 ) -> None:
-    ended = pod_status.ending(told, found, was_deleted)
+    ended = pod_status.ending(told, found, was_deleted=False)
 
     assert (ended.worker, ended.attempt, ended.kind) == ("a-0", 2, kind)
     assert cause in ended.cause
     assert ended.host == "node1"
+    assert ended.traceback == (FAILED.traceback if cause == FAILED.cause else "")
 
 
-def test_what_the_worker_said_itself_counts_most() -> None:
-    told = AttemptFacts("a-0", 2, reported=FAILED)
+@pytest.mark.parametrize(
+    ("found", "told", "kind", "cause"),
+    [
+        (terminated(exitCode=137), TOLD, outcome.LOST, "its pod was deleted, and not by us"),
+        (terminated(), SAID, outcome.LOST, "its pod was deleted, and not by us"),
+        (pod({}), TOLD, outcome.LOST, "deleted"),
+        (terminated(), ASKED, outcome.STOPPED, ""),
+        (terminated(exitCode=137), KILLED, outcome.STOPPED, "killed when it did not stop"),
+    ],
+)
+def test_the_ending_of_a_pod_that_was_deleted_says_by_whom(
+    found: dict[str, Any], told: AttemptFacts, kind: str, cause: str
+) -> None:
+    ended = pod_status.ending(told, found, was_deleted=True)
 
-    assert pod_status.ending(told, terminated(exitCode=1), False).cause == "ValueError: boom"
-
-
-def test_the_termination_message_counts_if_the_log_was_lost() -> None:
-    message = pod_messages.termination_message(FAILED).decode()
-
-    ended = pod_status.ending(TOLD, terminated(exitCode=1, message=message), False)
-
-    assert (ended.cause, ended.traceback) == ("ValueError: boom", "Traceback …")
-
-
-def test_a_worker_that_stopped_because_its_pod_was_deleted_is_lost() -> None:
-    said = Outcome("a-0", outcome.STOPPED, "run", 2)
-
-    ended = pod_status.ending(AttemptFacts("a-0", 2, reported=said), terminated(), True)
-
-    assert (ended.kind, ended.cause) == (outcome.LOST, "its pod was deleted, and not by us")
-
-
-def test_a_worker_that_stopped_because_its_node_evicted_it_is_lost() -> None:
-    said = Outcome("a-0", outcome.STOPPED, "run", 2)
-    evicted = pod({}, phase="Failed", reason="Evicted", message="low on memory")
-
-    ended = pod_status.ending(AttemptFacts("a-0", 2, reported=said), evicted, False)
-
-    assert ended.kind == outcome.LOST
-    assert "Evicted: low on memory" in ended.cause
-
-
-def test_commands_of_a_later_version_are_passed_over() -> None:
-    assert pod_messages.parse_commands('{"kill": true, "of_tomorrow": 1}') == PodCommands(kill=True)
-
-
-def test_a_worker_that_stopped_because_we_deleted_its_pod_has_stopped() -> None:
-    said = Outcome("a-0", outcome.STOPPED, "run", 2)
-
-    ended = pod_status.ending(AttemptFacts("a-0", 2, reported=said, asked=True), terminated(), True)
-
-    assert ended.kind == outcome.STOPPED
+    assert ended.kind == kind
+    assert cause in ended.cause
 
 
 @pytest.mark.parametrize(
@@ -230,7 +205,7 @@ def test_a_worker_that_stopped_because_we_deleted_its_pod_has_stopped() -> None:
         ({}, "made no pod for it in 60 s: the cluster does not say why", "kubectl describe job"),
     ],
 )
-def test_a_pod_that_does_not_begin_is_reported_in_the_clusters_own_words(
+def test_a_pod_that_does_not_begin_is_named_as_by_the_cluster(
     found: dict[str, Any], cause: str, hint: str
 ) -> None:
     ended = pod_status.not_begun(TOLD, found, "5 GPUs", 60)

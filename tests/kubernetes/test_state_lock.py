@@ -16,7 +16,7 @@ from launchpad.launch.backends.kubernetes.detached import launcher_manifests
 from launchpad.launch.backends.kubernetes.detached.launcher_manifests import LauncherSpec
 from launchpad.launch.backends.kubernetes.manifests import manifest, names
 from launchpad.launch.backends.kubernetes.manifests.names import Run
-from launchpad.launch.backends.kubernetes.settings import FILE, Settings
+from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.backends.launch_origin import RunSecrets
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.planning import planner
@@ -30,13 +30,7 @@ LOCK = ("Secret", names.state_lock("exp1", RUNS))
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(FILE, raising=False)
     monkeypatch.setattr(create_run, "_LOCK_PAUSE_S", 0.01)
-
-
-@pytest.fixture
-def cluster() -> FakeCluster:
-    return FakeCluster()
 
 
 def planned(volume: Mapping[str, Any] = RUNS) -> tuple[LaunchPlan, Settings]:
@@ -61,22 +55,15 @@ def make(cluster: FakeCluster, volume: Mapping[str, Any] = RUNS) -> Run:
         directory.remove()
 
 
-def start(cluster: FakeCluster, run: Run) -> str:
-    """Has the pod of its worker run."""
-    plan, _ = planned()
-    cluster.create(manifest.job(run, plan.workers[0], 1))
-    pod = cluster.pod("loop-0")
-    cluster.run(pod)
-    return pod
+def make_stale_lock(cluster: FakeCluster) -> None:
+    """One of a run whose root is gone, and which the cluster has not deleted yet."""
+    del cluster.objects["Secret", make(cluster).name]
 
 
-def forget_root(cluster: FakeCluster, run: Run) -> None:
-    """Removes the root of a run, as if the cluster had not yet deleted what that owns."""
-    del cluster.objects["Secret", run.name]
-
-
-def test_a_folder_is_one_runs_until_that_is_deleted(cluster: FakeCluster) -> None:
+def test_a_folder_of_one_volume_is_one_runs_until_that_is_deleted(cluster: FakeCluster) -> None:
     first = make(cluster)
+    make(cluster, {"persistentVolumeClaim": {"claimName": "other"}})
+    make(cluster, {"hostPath": {"path": "/runs"}})
 
     with pytest.raises(lp.LaunchError, match=f"state='exp1' is in use by run {first.name} in"):
         make(cluster, {"persistentVolumeClaim": {"claimName": "runs", "readOnly": False}})
@@ -85,16 +72,8 @@ def test_a_folder_is_one_runs_until_that_is_deleted(cluster: FakeCluster) -> Non
     make(cluster)
 
 
-def test_a_folder_of_the_same_name_in_another_volume_is_another_one(cluster: FakeCluster) -> None:
-    make(cluster)
-    make(cluster, {"persistentVolumeClaim": {"claimName": "other"}})
-    make(cluster, {"hostPath": {"path": "/runs"}})
-
-
-def test_of_two_launches_that_see_a_stale_lock_one_gets_it(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    forget_root(cluster, make(cluster))
+def test_a_stale_lock_goes_to_one(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_stale_lock(cluster)
     got: list[Run] = []
     delete = cluster.delete
 
@@ -113,19 +92,19 @@ def test_of_two_launches_that_see_a_stale_lock_one_gets_it(
 
 
 def test_a_stale_lock_that_cannot_be_deleted_is_refused_with_why(cluster: FakeCluster) -> None:
-    forget_root(cluster, make(cluster))
+    make_stale_lock(cluster)
     cluster.refused = {("delete", "Secret")}
 
     with pytest.raises(lp.LaunchError, match="in 5 tries: you cannot delete secrets") as refused:
         make(cluster)
-    assert f"`kubectl delete secret {LOCK[1]} -n default`" in str(refused.value)
+    assert f"`kubectl delete secret {LOCK[1]} -n mine`" in str(refused.value)
 
 
-def test_a_folder_is_not_free_while_a_pod_of_a_deleted_run_is_stopping(
-    cluster: FakeCluster,
-) -> None:
+def test_a_folder_is_not_free_while_a_pod_of_a_deleted_run_stops(cluster: FakeCluster) -> None:
     first = make(cluster)
-    pod = start(cluster, first)
+    cluster.create(manifest.job(first, planned()[0].workers[0], 1))
+    pod = cluster.pod("loop-0")
+    cluster.run(pod)
     cluster.delete("Secret", first.name)
     assert "deletionTimestamp" in cluster.objects["Pod", pod]["metadata"]
 

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 from launchpad.launch.backends.ray import cluster
+from tests.helpers import scripts
 from tests.ray.clusters import Cluster
 
-DEADLINE_S = 100.0
-
 SCRIPT = """
+import inspect, pickle
 import launchpad as lp
 from launchpad.launch.backends.ray import cluster
 import of_mine
+
+class Net:
+    pass
+
+def run():
+    of_mine.tell()
+    print("net:", type(pickle.loads(pickle.dumps(Net()))) is Net, inspect.getsource(Net))
 
 here = cluster.here
 cluster.here = lambda: (here()[0], "192.0.2.99")    # as if all nodes were other hosts
 
 program = lp.Program("far")
-program.add_node(lp.PyNode(of_mine.tell), label="far")
+program.add_node(lp.PyNode(run), label="far")
 lp.launch(program, "ray")
 """
 
@@ -36,30 +41,20 @@ def tell():
 """
 
 
-def test_a_host_that_has_neither_our_code_nor_launchpad_gets_both(
-    ray_cluster: Cluster, tmp_path: Path
-) -> None:
+def test_sound_06_a_host_without_our_code_gets_it(ray_cluster: Cluster, tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
     (project / "script.py").write_text(SCRIPT)
     (project / "of_mine.py").write_text(MODULE)
     (project / "data.txt").write_text("42")
 
-    done = subprocess.run(
-        [sys.executable, "script.py"],
-        cwd=project,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    done = scripts.run([sys.executable, "script.py"], cwd=project)
 
     assert done.returncode == 0, done.stderr
     assert "data: 42" in done.stdout
     assert "working_dir_files" in line(done.stdout, "mine:")
     assert "py_modules_files" in line(done.stdout, "launchpad:")
+    assert "net: True class Net:" in done.stdout
 
 
 def line(text: str, word: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -55,16 +54,7 @@ def test_a_host_that_has_neither_our_code_nor_launchpad_gets_both(tmp_path: Path
     (project / "of_mine.py").write_text(MODULE)
     (project / "data.txt").write_text("42")
 
-    done = subprocess.run(
-        [sys.executable, "project/script.py"],
-        cwd=tmp_path,
-        env=scripts.environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    done = scripts.run([sys.executable, "project/script.py"], cwd=tmp_path, timeout_s=DEADLINE_S)
 
     assert done.returncode == 0, done.stderr
     assert "data: 42" in done.stdout

@@ -68,7 +68,7 @@ def test_of_what_spark_says_the_reason_is_shown(text: str, shown: str) -> None:
         (1, True, 31.0, False),  # two workers want one each
     ],
 )
-def test_a_job_waits_for_the_slots_of_the_one_before_but_not_for_ever(
+def test_a_job_waits_a_while_for_slots(
     n_slots: int, is_settled: bool, waited_s: float, is_enough: bool
 ) -> None:
     wanted = SlotsWanted(most=4, least=2, before=4)

@@ -56,9 +56,7 @@ def test_what_no_task_can_be_is_refused_at_the_launch(spark_context: Any) -> Non
         lp.launch(program_of(cpus=1), "test_spark", hosts=1)
 
 
-def test_the_scripts_own_session_runs_its_jobs_beside_the_program_and_after_it(
-    spark_context: Any,
-) -> None:
+def test_the_scripts_own_session_runs_jobs_beside_the_program(spark_context: Any) -> None:
     with lp.launch(program_of(count=5), "test_spark", hosts=2) as running:
         assert [client.add() for client in running.clients("server")] == [1] * 5
         until(lambda: session.running_tasks(spark_context) == 2)
@@ -68,9 +66,7 @@ def test_the_scripts_own_session_runs_its_jobs_beside_the_program_and_after_it(
     until(lambda: session.running_tasks(spark_context) == 0)
 
 
-def test_hosts_that_do_not_come_are_named_with_their_workers_and_the_slots(
-    spark_context: Any,
-) -> None:
+def test_hosts_that_do_not_come_are_named_with_workers_and_slots(spark_context: Any) -> None:
     def occupy() -> None:
         spark_context.setJobGroup("others", "take all slots", interruptOnCancel=True)
         with pytest.raises(Exception, match="cancelled"):

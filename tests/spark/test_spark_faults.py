@@ -16,53 +16,15 @@ import psutil
 import pytest
 
 import launchpad as lp
-from launchpad.courier import CourierError
-from tests import nodes
 from tests.helpers import scripts
+from tests.helpers.hosts import answered, processes_with, program_of
 from tests.spark import sessions
-from tests.waiting import runs, until
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
 DEADLINE_S = 240.0
 AT_ONCE = lp.RestartPolicy(max_restarts=2, backoff=0)
-
-
-class Server(nodes.Counter):
-    """Says who has started it."""
-
-    def ancestors(self) -> list[int]:
-        """Its own process, the forkserver, the subreaper, the host, pyspark's daemon, the executor."""
-        process = psutil.Process()
-        return [process.pid, *(parent.pid for parent in process.parents()[:5])]
-
-    def attempt(self) -> int:
-        return lp.current().attempt
-
-    def start_a_daemon(self) -> int:
-        """One that has left the worker's group and session."""
-        return os.posix_spawn("/bin/sleep", ["sleep", "1000"], os.environ, setsid=True)
-
-
-def program_of(
-    restart: lp.RestartPolicy | None = None, count: int = 2, cpus: float | None = None
-) -> lp.Program:
-    program = lp.Program("faults")
-    with program.group("server", restart=restart, resources=lp.Resources(cpus=cpus)):
-        for _ in range(count):
-            program.add_node(lp.CourierNode(Server))
-    return program
-
-
-def answered(client: Any) -> int:
-    """The attempt that answers; calls in flight when a server dies are lost."""
-
-    def ask() -> int:
-        with contextlib.suppress(CourierError):
-            return int(client.attempt())
-        return 0
-
-    return until(ask)
 
 
 def second_attempts(running: lp.Running) -> list[str]:
@@ -71,10 +33,8 @@ def second_attempts(running: lp.Running) -> list[str]:
     return [status.cause for status in running.status()]
 
 
-def test_a_host_that_is_killed_takes_its_worker_along_and_the_others_and_all_begin_anew(
-    spark_context: Any,
-) -> None:
-    with lp.launch(program_of(AT_ONCE), "test_spark") as running:
+def test_a_host_that_is_killed_takes_all_workers_along_which_restart(spark_context: Any) -> None:
+    with lp.launch(program_of(AT_ONCE, 2), "test_spark") as running:
         clients: list[Any] = running.clients("server")
         pids = [*clients[0].ancestors()[:4], clients[0].start_a_daemon()]
 
@@ -89,7 +49,7 @@ def test_a_host_that_is_killed_takes_its_worker_along_and_the_others_and_all_beg
 
 
 def test_a_host_that_hangs_does_not_keep_the_program_from_stopping(spark_context: Any) -> None:
-    running = lp.launch(program_of(), "test_spark")
+    running = lp.launch(program_of(count=2), "test_spark")
     pids = running.client("server").ancestors()[:4]
 
     os.kill(pids[3], signal.SIGSTOP)
@@ -103,7 +63,7 @@ def test_a_host_that_hangs_does_not_keep_the_program_from_stopping(spark_context
 
 
 def test_a_job_that_a_person_cancels_ends_the_program_and_is_named(spark_context: Any) -> None:
-    running = lp.launch(program_of(), "test_spark")
+    running = lp.launch(program_of(count=2), "test_spark")
     assert running.client("server").add() == 1
 
     spark_context.cancelAllJobs()
@@ -120,20 +80,15 @@ PREAMBLE = f"""
 import os, signal, sys, time
 import launchpad as lp
 from pyspark import SparkConf, SparkContext
-from tests.spark.test_spark_faults import AT_ONCE, answered, program_of, second_attempts
+from tests.helpers.hosts import answered, program_of
+from tests.spark.test_spark_faults import AT_ONCE, second_attempts
 context = SparkContext(conf=SparkConf().setAll(list({sessions.SETTINGS!r}.items())))
 """
 
 
-def script(body: str, **variables: str) -> subprocess.Popen[str]:
+@pytest.fixture(autouse=True)
+def there_is_spark() -> None:
     sessions.skip_without_spark()
-    return subprocess.Popen(
-        [sys.executable, "-c", PREAMBLE + body],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=scripts.environment(**sessions.VARIABLES, **variables),
-    )
 
 
 @pytest.fixture
@@ -142,59 +97,42 @@ def short_directory() -> Iterator[Path]:
         yield Path(name)
 
 
-def test_an_executor_that_is_killed_is_named_and_policies_decide_who_begins_anew(
-    short_directory: Path,
-) -> None:
+def start(body: str, **variables: str) -> subprocess.Popen[str]:
+    env = scripts.environment(**sessions.VARIABLES, **variables)
+    return scripts.start([sys.executable, "-c", PREAMBLE + body], stderr=subprocess.PIPE, env=env)
+
+
+def test_a_killed_executor_is_named_and_policies_decide_who_restarts(short_directory: Path) -> None:
     body = """
 def kill_an_executor(running):
     os.kill(running.client("server").ancestors()[5], signal.SIGKILL)
 
-with lp.launch(program_of(AT_ONCE), "test_spark") as running:
-    kill_an_executor(running)
+with lp.launch(program_of(AT_ONCE, count=4, cpus=1), "test_spark") as running:
+    kill_an_executor(running)    # workers that want a task each wait until Spark has a new one
     print(second_attempts(running), [answered(client) for client in running.clients("server")])
-running = lp.launch(program_of(), "test_spark")
+running = lp.launch(program_of(count=2), "test_spark")
 kill_an_executor(running)
 running.wait(100, raise_error=False)
 print([(s.state, s.attempt) for s in running.status()], running.failure().outcome.cause)
-running = lp.launch(program_of(), "test_spark")
+running = lp.launch(program_of(count=2), "test_spark")
 running.client("server").add()
 context.stop()
 running.wait(100, raise_error=False)
 print(running.failure().outcome.cause)
 """
-    process = script(body, SPARK_WORKER_DIR=str(short_directory))
-    try:
-        printed, errors = process.communicate(timeout=DEADLINE_S)
-    finally:
-        process.kill()
-        process.communicate()
+    done = scripts.run(
+        [sys.executable, "-c", PREAMBLE + body],
+        env={**sessions.VARIABLES, "SPARK_WORKER_DIR": str(short_directory)},
+        timeout_s=DEADLINE_S,
+    )
 
-    begun_anew, not_begun_anew, stopped = printed.splitlines() or [errors] * 3
-    assert begun_anew.endswith("[2, 2]"), errors
+    begun_anew, not_begun_anew, stopped = done.stdout.splitlines() or [done.stderr] * 3
+    assert begun_anew.endswith("[2, 2, 2, 2]"), done.stderr
     assert "of Spark executor" in begun_anew
     assert "ExecutorLostFailure" in begun_anew
-    assert not_begun_anew.startswith("[('lost', 1), ('lost', 1)]"), errors
+    assert not_begun_anew.startswith("[('lost', 1), ('lost', 1)]"), done.stderr
     assert "ExecutorLostFailure" in not_begun_anew
-    assert "SparkContext" in stopped, errors
-
-
-def test_workers_that_want_a_task_each_wait_until_spark_has_a_new_executor(
-    short_directory: Path,
-) -> None:
-    body = """
-with lp.launch(program_of(AT_ONCE, count=4, cpus=1), "test_spark") as running:
-    os.kill(running.client("server").ancestors()[5], signal.SIGKILL)
-    second_attempts(running)
-    print([answered(client) for client in running.clients("server")])
-"""
-    process = script(body, SPARK_WORKER_DIR=str(short_directory))
-    try:
-        printed, errors = process.communicate(timeout=DEADLINE_S)
-    finally:
-        process.kill()
-        process.communicate()
-
-    assert printed == "[2, 2, 2, 2]\n", errors
+    assert "SparkContext" in stopped, done.stderr
 
 
 def test_ctrl_c_stops_workers_in_good_order_also_where_pyspark_has_a_handler_for_it() -> None:
@@ -204,7 +142,7 @@ program = lp.Program("loop")
 program.add_node(lp.PyClassNode(tests.nodes.Loop), label="loop")
 lp.launch(program, "spark").wait()
 """
-    process = script(body)
+    process = start(body)
     try:
         printed = scripts.read_until(process, "looping")
         process.send_signal(signal.SIGINT)
@@ -220,34 +158,24 @@ lp.launch(program, "spark").wait()
 def test_when_the_script_is_killed_nothing_of_the_run_is_left(short_directory: Path) -> None:
     runs_folder = short_directory / "runs"
     body = """
-running = lp.launch(program_of(), "test_spark")
+running = lp.launch(program_of(count=2), "test_spark")
 for client in running.clients("server"):
     client.start_a_daemon()
 print("serving", flush=True)
 time.sleep(1000)
 """
-    process = script(
+    process = start(
         body, LAUNCHPAD_RUNTIME_DIR=str(runs_folder), SPARK_WORKER_DIR=str(short_directory)
     )
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "serving\n"
-        assert len(all_with(str(runs_folder))) >= 10  # Java, its daemons, hosts, workers
+        assert len(processes_with(str(runs_folder))) >= 10  # Java, its daemons, hosts, workers
     finally:
         process.kill()
         process.communicate()
 
     with contextlib.suppress(AssertionError):  # the one below says what there is
-        until(lambda: not all_with(str(runs_folder)))
-    assert all_with(str(runs_folder)) == []
+        until(lambda: not processes_with(str(runs_folder)))
+    assert processes_with(str(runs_folder)) == []
     assert list(runs_folder.glob("*")) == []
-
-
-def all_with(value: str) -> list[psutil.Process]:
-    """The processes with that in their environment."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if value in process.environ().values() and runs(process):
-                found.append(process)
-    return found

@@ -26,6 +26,7 @@ from launchpad.courier.telemetry import recording, registry
 from launchpad.errors import Stopped
 from launchpad.events import Done, EdgesCounted, Event, Heartbeat, Ready, SpansRecorded
 from launchpad.executable import Executable
+from launchpad.interrupt import is_interruption
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.planning import absl_flags, payload
 from launchpad.launch.worker import error_report
@@ -115,7 +116,7 @@ class Worker:
     def abandon(self) -> None:
         """Interrupts it and closes what it serves, from another thread: `main` does not return."""
         self.debugger.close("is given up")
-        self._context.stop_event.set()
+        self._context.give_up()
         self._context.interruption.request()
         with contextlib.suppress(Exception):
             if self._executable is not None:
@@ -185,7 +186,8 @@ class Worker:
         """What an exception of the user's code makes of the attempt."""
         if isinstance(error, SystemExit) and error.code in (None, 0):
             return self._ended(outcome.SUCCEEDED, "sys.exit(0)")
-        if self._context.stop_event.is_set() and isinstance(error, (courier.CourierError, Stopped)):
+        is_of_the_stop = isinstance(error, courier.CourierError) or is_interruption(error)
+        if self._context.stop_event.is_set() and is_of_the_stop:
             return self._ended(outcome.STOPPED, f"{type(error).__name__} while stopping")
         failed = self._ended(outcome.FAILED, error_report.describe(error))
         is_limited = self._limited is not contextlib.nullcontext

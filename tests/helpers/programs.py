@@ -1,0 +1,25 @@
+"""Programs of one node, and how they fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import launchpad as lp
+
+DEADLINE_S = 60.0
+
+
+def single(node: lp.Node[Any], label: str = "worker") -> lp.Program:
+    """One node and nothing else."""
+    program = lp.Program("single")
+    program.add_node(node, label=label)
+    return program
+
+
+def failure_of(program: lp.Program, launch_type: str = "test_mp") -> lp.ProgramFailed:
+    """Runs the program, which fails."""
+    with pytest.raises(lp.ProgramFailed) as caught:
+        lp.testing.run(program, DEADLINE_S, launch_type)
+    return caught.value
