@@ -88,7 +88,7 @@ class Interruption:
 
 
 def is_interruption(error: BaseException) -> bool:
-    """True for `Stopped`, and for what hides it if it strikes as a condition takes its lock again.
+    """True for `Stopped`, and for what hides it if it is raised while a condition takes its lock again.
 
     `threading` then releases a lock that it does not hold, and that fails.
     """

@@ -89,7 +89,8 @@ def run_tests(ci: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "conftest.py").write_text(
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom tests.run_recorder import *"
     )
-    command = f"{sys.executable} -m pytest -q -p no:cacheprovider -p no:launchpad --rootdir ."
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # importing them takes a second
+    command = f"{sys.executable} -m pytest -q -p no:cacheprovider --rootdir ."
 
     def run(*texts: str) -> bool:
         for number, text in enumerate(texts):
