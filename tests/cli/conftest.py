@@ -13,6 +13,7 @@ import pytest
 
 import launchpad as lp
 from launchpad.__main__ import main
+from launchpad.cli import runs
 from launchpad.launch.rundir import record
 from launchpad.launch.rundir.record import RunRecord
 from tests import nodes
@@ -63,11 +64,17 @@ def have_talked(logs: Path) -> bool:
     return all(file.exists() and file.stat().st_size for file in files)
 
 
+def all_run(running: lp.Running) -> bool:
+    """Whether the launcher has learned that each worker runs, which it may after the worker has printed."""
+    return all(worker.state == "running" for worker in running.status())
+
+
 @contextlib.contextmanager
 def launched(launch_type: str, name: str, **options: Any) -> Iterator[lp.Running]:
     """A program of this process, whose talkers have printed something."""
     with lp.launch(program_of(name, **options), launch_type) as running:
         until(lambda: have_talked(running.log_directory))
+        until(lambda: all_run(running))
         yield running
 
 
@@ -79,6 +86,8 @@ def demo() -> Iterator[RunRecord]:
     with scripts.start([sys.executable, "-c", script + launch]) as process:
         (found,) = until(record.running)
         until(lambda: have_talked(Path(found.logs)))
+        with runs.connected(found) as launcher:
+            until(lambda: all(row["state"] == "running" for row in launcher.status()))
         yield found
         process.terminate()
 

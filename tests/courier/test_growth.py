@@ -49,7 +49,11 @@ def test_idle_clients_hold_no_threads_of_others(serve, connect, unix_address, us
             answers = [client.echo(i) for i, client in enumerate(clients)]
 
         assert answers == list(range(200))
-    assert sum(t.name.startswith("host-") for t in threading.enumerate()) < 60
+    until(lambda: _number_of_threads("host-") < 10)  # more may have run side by side: these retire
+
+
+def _number_of_threads(prefix: str) -> int:
+    return sum(thread.name.startswith(prefix) for thread in threading.enumerate())
 
 
 def test_as_many_calls_run_as_the_pool_has_threads(serve, connect, unix_address, gate) -> None:

@@ -45,12 +45,15 @@ KINDS = ("Secret", "Service", "Job", "Pod", "ServiceAccount", "Role", "RoleBindi
 
 
 def what_is_left(api: Cluster) -> list[str]:
-    """The objects with a run's label, in the namespace of these tests."""
-    return [
-        f"{kind} {each['metadata']['name']}"
-        for kind in KINDS
-        for each in api.list(kind, "launchpad/run")[0]
-    ]
+    """The objects of all runs of the script, in the namespace of these tests."""
+    found = []
+    for kind in KINDS:
+        for each in api.list(kind, "launchpad/run")[0]:
+            # Tests of other files use the namespace, too: of a run that ended while it was starting,
+            # the cluster may make a pod for a Job that is gone, and takes seconds to remove it.
+            if each["metadata"]["labels"]["launchpad/run"].startswith("ends-"):
+                found.append(f"{kind} {each['metadata']['name']}")
+    return found
 
 
 def end_all(api: Cluster) -> None:

@@ -133,7 +133,7 @@ def test_when_launcher_and_forkserver_are_killed_together_nothing_is_left(
     start: StartWorker,
 ) -> None:
     script = start(ALL_WAYS)
-    assert len(script.descendants()) >= 11  # 5 of the program, 4 that sleep, 2 of the inner one
+    until(lambda: len(script.descendants()) >= 11)  # 5 of the program, 4 that sleep, 2 of the inner
     assert script.runtime.exists()
 
     forkserver, launcher = script.forkserver, script.launcher
