@@ -258,6 +258,7 @@ def test_a_worker_knows_who_it_is_also_in_its_threads_and_methods(launch_type: s
             program.add_node(lp.CourierNode(nodes.Counter))
     server = program.add_node(lp.CourierNode(nodes.Namesake), label="server")
     program.add_node(lp.PyClassNode(nodes.Asker, server, 50), label="asker")
+    program.add_node(lp.PyNode(lp.wait_for_stop), label="keeps")
 
     with lp.launch(program, launch_type) as running:
         first, second = running.clients("counter")
