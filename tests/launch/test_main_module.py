@@ -111,7 +111,12 @@ if sys.argv[1] == "ask":
     program.add_node(asker, label="asker")
 
 if __name__ == "__main__":
-    lp.launch(program, sys.argv[2])
+    Net.launches = 5
+    forward = Net.forward
+    lp.launch(program, sys.argv[2]).wait(100)
+    SCALE = 4
+    if sys.argv[1] == "ask":
+        print("in the script:", Net.forward is forward, Net.launches, Net(2).forward(1))
 '''
 
 both = pytest.mark.parametrize("launch_type", ["local_mp", "local_mt"])
@@ -121,7 +126,7 @@ def printed(tmp_path: Path, *arguments: str) -> list[str]:
     """What the worker prints that runs this function of the script."""
     done = scripts.run(scripts.write(tmp_path, SCRIPT), *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
-    return re.findall(r"^(?:worker|asker)-0 +\| (.*)", done.stdout, re.M)
+    return re.findall(r"^(?:(?:worker|asker)-0 +\||in the script:) (.*)", done.stdout, re.M)
 
 
 @both
@@ -184,7 +189,10 @@ lp.launch(program, sys.argv[1])
 
 
 @both
-def test_sound_06_an_attribute_of_a_class_set_in_a_worker_stays_when_a_caller_sends_an_instance(
+def test_sound_06_an_attribute_of_a_class_set_in_a_worker_stays_there_when_a_caller_sends_an_instance(
     tmp_path: Path, launch_type: str
 ) -> None:
-    assert printed(tmp_path, "ask", launch_type) == ["(True, 7, 7)"] * 2
+    *by_asker, in_script = printed(tmp_path, "ask", launch_type)
+
+    assert by_asker == ["(True, 7, 7)"] * 2
+    assert in_script == "True 5 8"
