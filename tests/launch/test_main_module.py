@@ -10,7 +10,7 @@ import pytest
 from tests.helpers import scripts
 
 SCRIPT = '''
-import inspect, io, multiprocessing, os, pickle, shelve, sys
+import inspect, multiprocessing, os, pickle, shelve, sys
 from concurrent.futures import ProcessPoolExecutor
 
 import launchpad as lp
@@ -57,17 +57,6 @@ def ask(server):
     print(server.look_at(Net(1)))
 
 
-def save():
-    path = os.path.join(lp.current().state_dir, "net")
-    if lp.current().attempt == 1:
-        with open(path, "wb") as file:
-            pickle.dump((Net(2), trained, Net), file)
-        os._exit(1)
-    with open(path, "rb") as file:
-        net, function, kind = pickle.load(file)
-    print(function(net).weight, function is trained, type(net) is kind is Net)
-
-
 def pickled():
     for what in (Net, trained, Net.forward):
         print(inspect.getsource(what).splitlines()[0].strip())
@@ -101,14 +90,11 @@ def use_pool(context):
 
 
 program = lp.Program("main")
-with program.group("worker", restart=lp.RestartPolicy(max_restarts=1)):
-    if sys.argv[1] == "ask":
-        server = program.add_node(lp.CourierNode(Server), label="worker")
-        asker = lp.PyNode(ask, server)
-    else:
-        program.add_node(lp.PyNode(globals()[sys.argv[1]], *sys.argv[3:]), label="worker")
 if sys.argv[1] == "ask":
-    program.add_node(asker, label="asker")
+    server = program.add_node(lp.CourierNode(Server), label="server")
+    program.add_node(lp.PyNode(ask, server), label="worker")
+else:
+    program.add_node(lp.PyNode(globals()[sys.argv[1]], *sys.argv[3:]), label="worker")
 
 if __name__ == "__main__":
     Net.launches = 5
@@ -123,10 +109,10 @@ both = pytest.mark.parametrize("launch_type", ["local_mp", "local_mt"])
 
 
 def printed(tmp_path: Path, *arguments: str) -> list[str]:
-    """What the worker prints that runs this function of the script."""
+    """What a worker that runs this function of the script prints, and the script at its end."""
     done = scripts.run(scripts.write(tmp_path, SCRIPT), *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
-    return re.findall(r"^(?:(?:worker|asker)-0 +\||in the script:) (.*)", done.stdout, re.M)
+    return re.findall(r"^(?:worker-0 +\||in the script:) (.*)", done.stdout, re.M)
 
 
 @both
@@ -137,10 +123,6 @@ def test_sound_06_a_worker_finds_the_source_of_what_the_script_defines_and_can_p
 
     assert source == ["class Net:", "def trained(net):", "def forward(self, x):"]
     assert (function_and_class, shelf) == ("6 True True", "15")
-
-
-def test_sound_06_what_a_worker_pickles_its_next_attempt_unpickles(tmp_path: Path) -> None:
-    assert printed(tmp_path, "save", "local_mp")[-1] == "6 True True"
 
 
 @pytest.mark.slow
@@ -192,7 +174,7 @@ lp.launch(program, sys.argv[1])
 def test_sound_06_an_attribute_of_a_class_set_in_a_worker_stays_there_when_a_caller_sends_an_instance(
     tmp_path: Path, launch_type: str
 ) -> None:
-    *by_asker, in_script = printed(tmp_path, "ask", launch_type)
+    *in_worker, in_script = printed(tmp_path, "ask", launch_type)
 
-    assert by_asker == ["(True, 7, 7)"] * 2
+    assert in_worker == ["(True, 7, 7)"] * 2
     assert in_script == "True 5 8"

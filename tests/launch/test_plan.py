@@ -65,17 +65,28 @@ def test_a_plan_names_the_modules_of_ours_that_a_forkserver_imports_once() -> No
 
 def test_a_plan_is_json_and_prints_as_a_table() -> None:
     program = lp.Program("p")
-    resources = lp.Resources(env={"A": "1"}, python="/opt/python")
+    resources = lp.Resources(
+        cpus=0.5, memory="1kB", env={"A": "1"}, python="/opt/python", labels={"zone": "a"}
+    )
     with program.group("counter", resources=resources):
         program.add_node(lp.CourierNode(Counter))
 
     plan = lp.plan(program, "local_mp")
 
-    data = json.loads(plan.to_json())
-    assert data["workers"][0]["name"] == "counter-0"
-    assert data["workers"][0]["env"] == {"A": "1"}
-    assert data["workers"][0]["python"] == "/opt/python"
-    assert data["workers"][0]["payload_bytes"] > 0
+    (worker,) = json.loads(plan.to_json())["workers"]
+    assert (worker["name"], worker["gpus"]) == ("counter-0", [])
+    assert (worker["env"], worker["python"]) == ({"A": "1"}, "/opt/python")
+    assert worker["payload_bytes"] > 0
+    assert worker["resources"] == {
+        "cpus": 0.5,
+        "gpus": 0,
+        "memory": 1000,
+        "accelerator": None,
+        "env": {"A": "1"},
+        "python": "/opt/python",
+        "labels": {"zone": "a"},
+        "placement": "",
+    }
     assert "counter-0" in str(plan)
 
 

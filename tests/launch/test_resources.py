@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -161,20 +160,3 @@ def test_a_plan_shows_resources_only_if_some_are_asked_for() -> None:
     assert "RESOURCES" not in without
     assert "RESOURCES" in with_some
     assert "0.5 CPU, 1 MiB" in with_some
-
-
-def test_a_plan_has_the_resources_as_json() -> None:
-    plan = lp.plan(program_with(cpus=0.5, memory="1kB", labels={"zone": "a"}), "local_mp")
-
-    (worker,) = json.loads(plan.to_json())["workers"]
-    assert worker["gpus"] == []
-    assert worker["resources"] == {
-        "cpus": 0.5,
-        "gpus": 0,
-        "memory": 1000,
-        "accelerator": None,
-        "env": {},
-        "python": "",
-        "labels": {"zone": "a"},
-        "placement": "",
-    }
