@@ -21,6 +21,7 @@ from launchpad.launch.worker import error_report
 from launchpad.outcome import Outcome
 from tests import nodes
 from tests.helpers import imported_libraries
+from tests.helpers.programs import failure_of, single
 from tests.waiting import until
 
 DEADLINE_S = 30
@@ -182,10 +183,8 @@ def test_f11_a_worker_sees_its_own_gpus_or_none_or_what_it_is_told_and_plan_and_
 
 
 def test_a_colocation_of_processes_gives_each_of_its_parts_what_the_group_asks_for() -> None:
-    program = lp.Program("p")
     parts = [lp.PyNode(print_gpus) for _ in range(2)]
-    with program.group("w", resources=lp.Resources(gpus=1)):
-        program.add_node(lp.MultiProcessingColocation(parts))
+    program = single(lp.MultiProcessingColocation(parts), resources=lp.Resources(gpus=1))
 
     assert [worker.gpus for worker in lp.plan(program, "test_mp").workers] == [("0",), ("1",)]
 
@@ -247,9 +246,8 @@ def test_a_share_of_a_cpu_is_no_cpu_of_one_s_own_and_numbers_of_threads_that_wer
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("MKL_NUM_THREADS", "7")
-    program = lp.Program("p")
-    with program.group("a", resources=lp.Resources(cpus=0.5, env={"OMP_NUM_THREADS": "5"})):
-        program.add_node(lp.PyNode(affinity))
+    resources = lp.Resources(cpus=0.5, env={"OMP_NUM_THREADS": "5"})
+    program = single(lp.PyNode(affinity), "a", resources=resources)
 
     running = lp.testing.run(program, DEADLINE_S, "test_mp")
 
@@ -257,8 +255,7 @@ def test_a_share_of_a_cpu_is_no_cpu_of_one_s_own_and_numbers_of_threads_that_wer
 
 
 def test_no_library_has_counted_its_threads_before_a_worker_begins() -> None:
-    program = lp.Program("p")
-    program.add_node(lp.PyNode(imported_libraries.print_numeric_ones), label="w")
+    program = single(lp.PyNode(imported_libraries.print_numeric_ones), "w")
 
     running = lp.testing.run(program, DEADLINE_S, "test_mp")
 
@@ -284,13 +281,7 @@ def test_threads_are_as_many_as_cpus_or_the_workers_share_of_the_host(
 
 def failure_within(memory: str, node: Any) -> Outcome:
     """How a program of this node fails, which may have so much."""
-    program = lp.Program("p")
-    with program.group("w", resources=lp.Resources(memory=memory)):
-        program.add_node(node)
-
-    with pytest.raises(lp.ProgramFailed) as caught:
-        lp.testing.run(program, DEADLINE_S, "test_mp")
-    return caught.value.outcome
+    return failure_of(single(node, "w", resources=lp.Resources(memory=memory))).outcome
 
 
 _ALL: list[bytearray] = []
@@ -393,10 +384,8 @@ def test_who_had_no_memory_for_a_call_is_named_and_not_the_caller() -> None:
     server = program.add_node(lp.CourierNode(Hungry), label="server")
     program.add_node(lp.PyNode(call, server), label="caller")
 
-    with pytest.raises(lp.ProgramFailed) as caught:
-        lp.testing.run(program, DEADLINE_S, "test_mp")
+    failed = failure_of(program).outcome
 
-    failed = caught.value.outcome
     assert (failed.worker, failed.hint) == ("caller-0", "server-0 had no memory for a call")
 
 

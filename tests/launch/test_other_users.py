@@ -20,6 +20,7 @@ from launchpad.launch.rundir import claims, locations, record
 from launchpad.state.places import StatePlaces
 from tests.helpers import other_user
 from tests.helpers.other_user import UID, needs_root
+from tests.helpers.programs import single
 
 
 @pytest.fixture
@@ -34,9 +35,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def launch() -> lp.Running:
-    program = lp.Program("victim")
-    program.add_node(lp.PyNode(print, "ran"), label="printer")
-    return lp.testing.run(program)
+    return lp.testing.run(single(lp.PyNode(print, "ran"), "printer"))
 
 
 def refusal() -> str:
@@ -122,7 +121,7 @@ def test_sound_02_where_a_link_of_ours_leads_logs_may_be(
 
     launch()
 
-    assert len(list((tmp_path / "scratch").glob("victim-*/printer-0.log"))) == 1
+    assert len(list((tmp_path / "scratch").glob("single-*/printer-0.log"))) == 1
 
 
 @needs_root
@@ -233,9 +232,7 @@ def test_sound_02_a_volume_of_a_pod_may_keep_state_though_it_is_open_to_all(
 def running(shared: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
     """The runtime directory and the logs of a program that runs, both in the directory that all share."""
     monkeypatch.setenv("LAUNCHPAD_RUNTIME_DIR", str(shared / "runtime"))
-    program = lp.Program("victim")
-    program.add_node(lp.PyNode(lp.wait_for_stop), label="waiter")
-    with lp.launch(program, "test_mt") as running:
+    with lp.launch(single(lp.PyNode(lp.wait_for_stop)), "test_mt") as running:
         yield next((shared / "runtime").iterdir()), running.log_directory
 
 

@@ -10,18 +10,12 @@ from hypothesis import strategies as st
 
 import launchpad as lp
 from launchpad.resources import in_words
-
-
-def nothing() -> None:
-    """What a worker does that only has to be there."""
+from tests.helpers.programs import single
 
 
 def program_with(**resources: Any) -> lp.Program:
     """One group, `learner`, with one worker."""
-    program = lp.Program("p")
-    with program.group("learner", resources=lp.Resources(**resources)):
-        program.add_node(lp.PyNode(nothing))
-    return program
+    return single(lp.PyNode(print), "learner", resources=lp.Resources(**resources))
 
 
 # --- the specification ---------------------------------------------------------------------------
