@@ -113,15 +113,6 @@ def test_a_gpu_of_which_others_have_a_share_is_taken_before_an_empty_one() -> No
     assert found == {"w-0": (devices[1],)}
 
 
-def test_who_takes_any_leaves_the_rare_ones_to_those_who_need_them() -> None:
-    devices = [a_device(0, "H100"), a_device(1, "A100")]
-    asked = [GpuRequest("any-0", "any", 1), GpuRequest("h-0", "h", 1, "h100")]
-
-    found = allocate(devices, asked)
-
-    assert found == {"any-0": (devices[1],), "h-0": (devices[0],)}
-
-
 def test_gpus_of_one_name_are_preferred_to_a_mixture() -> None:
     devices = [a_device(0, "H100"), a_device(1, "A100"), a_device(2, "A100")]
     asked = [GpuRequest("w-0", "w", 2), GpuRequest("h-0", "h", 0.1, "H100")]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import logging.handlers
 import os
 import random
 import re
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,8 +17,6 @@ import launchpad as lp
 from launchpad.launch.logs import log_files
 from launchpad.launch.logs.log_files import Rotation
 from launchpad.launch.logs.tail import Tail
-from launchpad.launch.output.printer import Output
-from launchpad.launch.rundir.directory import RunDirectory
 from tests.helpers import printing_nodes
 from tests.helpers.programs import single
 
@@ -118,20 +114,6 @@ def test_sound_33_streams_that_are_one_or_closed_keep_no_worker_from_its_log(
         running = run(printing_nodes.by_every_stream)
 
     assert len(running.logs("printer").splitlines()) == 6
-
-
-def test_the_terminal_shows_one_attempt_after_the_other(tmp_path: Path) -> None:
-    directory = RunDirectory.create("attempts")
-    screen = io.StringIO()
-    output = Output(directory, ["a-0"], screen)
-    directory.log("a-0").write_text("first\nhalf")
-    output.follow("a-0", 1)
-    output.follow("a-0", 2)
-    directory.log("a-0", 2).write_text("second\n")
-    output.open()
-    output.close()
-
-    assert screen.getvalue() == "a-0       | first\na-0       | half\na-0       | second\n"
 
 
 def test_no_worker_has_the_name_of_another_ones_attempt() -> None:
@@ -332,34 +314,3 @@ def test_a_limit_that_is_none_is_refused_at_launch_with_its_name(
 
     with pytest.raises(lp.LaunchError, match=f"{variable}={value}: must be"):
         run(print)
-
-
-def test_a_terminal_that_falls_behind_is_told_what_it_has_not_seen() -> None:
-    directory = RunDirectory.create("behind")
-    seen, may_go_on = threading.Event(), threading.Event()
-
-    class Slow(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-        def write(self, text: str) -> int:
-            seen.set()
-            assert may_go_on.wait(DEADLINE_S)
-            return super().write(text)
-
-    screen = Slow()
-    output = Output(directory, ["a-0"], screen)
-    directory.log("a-0").write_bytes(b"0 of a million lines\n")
-    output.open()
-    assert seen.wait(DEADLINE_S)
-    count = 1_000_000
-    with directory.log("a-0").open("ab") as file:
-        file.write(b"".join(b"%d of a million lines\n" % i for i in range(1, count)))
-    may_go_on.set()
-    output.close()
-
-    shown = screen.getvalue()
-    (skipped,) = re.findall(r"([\d,]+) lines of a-0 \([\d.,]+ MB\) are not shown", shown)
-    lines = re.findall(r"\d+(?= of a million)", shown)
-    assert len(lines) + int(skipped.replace(",", "")) == count
-    assert lines[-1] == str(count - 1)
