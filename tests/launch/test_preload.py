@@ -61,16 +61,16 @@ def test_all_attempts_of_all_workers_find_what_their_forkserver_has_imported(mod
     assert name not in sys.modules
 
 
-TICKER = """
-import threading
-threading.Thread(target=threading.Event().wait, name="ticker", daemon=True).start()
-"""
-
-
 def test_a_module_that_no_fork_would_survive_is_refused_by_name(module: Any) -> None:
-    name = module(TICKER)
+    name = module(
+        "import threading\n"
+        "threading.Thread(target=threading.Event().wait, name='ticker', daemon=True).start()\n"
+    )
+    why = (
+        rf"preload='{name}' starts threads when it is imported \(ticker\), which no forked process"
+    )
 
-    with pytest.raises(lp.ProgramFailed, match=f"preload='{name}' starts threads when it is impo"):
+    with pytest.raises(lp.ProgramFailed, match=why):
         run(os.getpid, n=2, preload=[name])
 
 
@@ -81,7 +81,6 @@ def test_a_module_that_no_fork_would_survive_is_refused_by_name(module: Any) -> 
             "import _thread, time\n_thread.start_new_thread(time.sleep, (60,))",
             r"threads .*\(1 in C\)",
         ),
-        (TICKER, r"threads when it is imported \(ticker\), which no forked process would have"),
         ("FILE = open('/dev/zero')", "opens /dev/zero when it is imported, which a forked process"),
         ("open('/dev/nvidia-of-the-test')", "cannot be imported: FileNotFoundError"),
         ("raise SystemExit('no')", "cannot be imported: SystemExit: no"),

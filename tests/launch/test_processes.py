@@ -215,7 +215,6 @@ def workers() -> dict[str, Any]:
         )
 
     return {
-        "just-exits": lp.PyClassNode(os._exit, 3),
         "has-no-interpreter": print,
         "has-no-streams": fail_without_streams,
         "closes-its-streams": fail_with_closed_streams,
@@ -261,7 +260,6 @@ def over(tmp_path_factory: pytest.TempPathFactory) -> Launched:
 @pytest.mark.parametrize(
     ("worker", "phase", "error_type", "cause"),
     [
-        ("just-exits", "init", "", "exited with code 3 without saying why"),
         ("has-no-interpreter", "start", "FileNotFoundError", "'/nowhere/python'"),
         ("has-no-streams", "run", "ValueError", "ValueError: boom"),
         ("closes-its-streams", "run", "ValueError", "ValueError: boom"),
