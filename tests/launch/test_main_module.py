@@ -57,6 +57,17 @@ def ask(server):
     print(server.look_at(Net(1)))
 
 
+def save():
+    path = os.path.join(lp.current().state_dir, "net")
+    if lp.current().attempt == 1:
+        with open(path, "wb") as file:
+            pickle.dump((Net(2), trained, Net), file)
+        os._exit(1)
+    with open(path, "rb") as file:
+        net, function, kind = pickle.load(file)
+    print(function(net).weight, function is trained, type(net) is kind is Net)
+
+
 def pickled():
     for what in (Net, trained, Net.forward):
         print(inspect.getsource(what).splitlines()[0].strip())
@@ -99,7 +110,7 @@ else:
 if __name__ == "__main__":
     Net.launches = 5
     forward = Net.forward
-    lp.launch(program, sys.argv[2]).wait(100)
+    lp.launch(program, sys.argv[2], restart=lp.RestartPolicy(max_restarts=1)).wait(100)
     SCALE = 4
     if sys.argv[1] == "ask":
         print("in the script:", Net.forward is forward, Net.launches, Net(2).forward(1))
@@ -123,6 +134,10 @@ def test_sound_06_a_worker_finds_the_source_of_what_the_script_defines_and_can_p
 
     assert source == ["class Net:", "def trained(net):", "def forward(self, x):"]
     assert (function_and_class, shelf) == ("6 True True", "15")
+
+
+def test_sound_06_what_a_worker_pickles_its_next_attempt_unpickles(tmp_path: Path) -> None:
+    assert printed(tmp_path, "save", "local_mp")[-1] == "6 True True"
 
 
 @pytest.mark.slow
