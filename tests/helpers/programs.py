@@ -11,10 +11,11 @@ import launchpad as lp
 DEADLINE_S = 60.0
 
 
-def single(node: lp.Node[Any], label: str = "worker") -> lp.Program:
-    """One node and nothing else."""
+def single(node: lp.Node[Any], label: str = "worker", **options: Any) -> lp.Program:
+    """One node and nothing else, in a group with these options."""
     program = lp.Program("single")
-    program.add_node(node, label=label)
+    with program.group(label, **options):
+        program.add_node(node)
     return program
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import pstats
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers import scripts
+
 NUM_CALLS = 20
 
 
@@ -26,7 +25,7 @@ def run(directory: Path, script: str, *command: str, stdin: str = "") -> str:
         capture_output=True,
         text=True,
         timeout=60,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=scripts.environment(),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -60,56 +59,6 @@ lp.launch(program, "local_mt").wait()
     assert "step()" in stack
     assert "ask()" not in stack
     assert "the last answer is 100" in output
-
-
-@pytest.mark.skipif(
-    sys.version_info >= (3, 12), reason="since Python 3.12 one cProfile at a time runs in a process"
-)
-def test_a_served_method_and_its_caller_are_each_profiled_by_themselves(tmp_path: Path) -> None:
-    script = f"""
-import cProfile
-import launchpad as lp
-
-class Learner:
-    def __init__(self):
-        self.profile = cProfile.Profile()
-
-    def step(self, batch):
-        self.profile.enable()
-        try:
-            return self.double(batch)
-        finally:
-            self.profile.disable()
-
-    def double(self, batch):
-        return 2 * batch
-
-    def dump(self):
-        self.profile.dump_stats("method.prof")
-
-def ask(learner, batch):
-    return learner.step(batch)
-
-program = lp.Program("profiled")
-program.add_node(lp.CourierNode(Learner), label="learner")
-running = lp.launch(program, "local_mt")
-client = running.client("learner")
-for i in range({NUM_CALLS}):
-    ask(client, i)
-client.dump()
-running.stop()
-"""
-
-    run(tmp_path, script, "-m", "cProfile", "-o", "caller.prof")
-
-    assert calls_in(tmp_path / "method.prof", {"ask", "double"}) == {"double": NUM_CALLS}
-    assert calls_in(tmp_path / "caller.prof", {"ask", "step", "double"}) == {"ask": NUM_CALLS}
-
-
-def calls_in(profile: Path, functions: set[str]) -> dict[str, int]:
-    """How often each of these functions of the script was called, by a profile."""
-    stats = pstats.Stats(str(profile)).get_stats_profile().func_profiles
-    return {name: int(stats[name].ncalls) for name in functions if name in stats}
 
 
 def test_coverage_sees_the_lines_of_a_served_method(tmp_path: Path) -> None:

@@ -11,13 +11,8 @@ import pytest
 
 import launchpad as lp
 from launchpad.launch.backends.processes import forkserver_process
+from tests.helpers.programs import single
 from tests.waiting import runs, until
-
-
-def program_of(*arguments: object) -> lp.Program:
-    program = lp.Program("early")
-    program.add_node(lp.PyNode(print, *arguments), label="printer")
-    return program
 
 
 def test_a_mistake_in_the_program_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,7 +20,7 @@ def test_a_mistake_in_the_program_ends_it(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(forkserver_process, "start", lambda: process)
 
     with pytest.raises(lp.DefinitionError):
-        lp.launch(program_of(threading.Lock()), "test_mp")
+        lp.launch(single(lp.PyNode(print, threading.Lock())), "test_mp")
 
     assert process.subreaper.returncode is not None
 

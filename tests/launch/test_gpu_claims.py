@@ -24,6 +24,7 @@ from launchpad.launch.rundir.claims import ClaimRecord
 from launchpad.launch.rundir.directory import RunDirectory
 from tests import nodes
 from tests.helpers import scripts
+from tests.helpers.programs import single
 from tests.waiting import runs, until
 
 DEADLINE_S = 30
@@ -126,9 +127,7 @@ def test_cpus_that_other_programs_are_kept_to_are_left_to_them() -> None:
     mine = sorted(os.sched_getaffinity(0))
     if len(mine) < 2:
         pytest.skip("this needs two CPUs")
-    program = lp.Program("p")
-    with program.group("w", resources=lp.Resources(cpus=1)):
-        program.add_node(lp.CourierNode(nodes.Counter))
+    program = single(lp.CourierNode(nodes.Counter), resources=lp.Resources(cpus=1))
 
     with lp.launch(program, "test_mp") as first, lp.launch(program, "test_mp") as second:
         kept = [running.plan.workers[0].cpus for running in (first, second)]
@@ -327,9 +326,7 @@ def test_gpus_stay_held_while_a_worker_runs_whose_subreaper_and_forkserver_were_
 
 
 def test_a_program_launched_by_a_worker_gets_what_the_worker_has() -> None:
-    program = lp.Program("outer")
-    with program.group("w", resources=lp.Resources(gpus=2)):
-        program.add_node(lp.PyNode(launch_within))
+    program = single(lp.PyNode(launch_within), "w", resources=lp.Resources(gpus=2))
 
     running = lp.testing.run(program, DEADLINE_S, "test_mp")
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import types
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -113,48 +114,8 @@ def test_fake_gpus_that_are_not_understood_are_quoted(
 # --- what the driver tells -------------------------------------------------------------------------
 
 
-class FakeNvml(types.ModuleType):
-    """The part of nvidia-ml-py that is used; two GPUs, the second in two parts."""
-
-    NVML_DEVICE_MIG_ENABLE = 1
-
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self) -> None:
-        super().__init__("pynvml")
-        self.is_open = False
-
-    def nvmlInit(self) -> None:  # noqa: N802
-        self.is_open = True
-
-    def nvmlShutdown(self) -> None:  # noqa: N802
-        self.is_open = False
-
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
-        return 2
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:  # noqa: N802
-        return f"GPU-{index}"
-
-    def nvmlDeviceGetUUID(self, handle: str) -> bytes:  # noqa: N802
-        return handle.encode()
-
-    def nvmlDeviceGetName(self, handle: str) -> str:  # noqa: N802
-        return f"name of {handle}"
-
-    def nvmlDeviceGetMigMode(self, handle: str) -> list[int]:  # noqa: N802
-        if handle == "GPU-0":
-            raise self.NVMLError("not supported")
-        return [1, 1]
-
-    def nvmlDeviceGetMaxMigDeviceCount(self, handle: str) -> int:  # noqa: N802
-        return 7
-
-    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: str, index: int) -> str:  # noqa: N802
-        if index not in (0, 3):
-            raise self.NVMLError("not found")
-        return f"MIG-{index}"
+class NvmlError(Exception):
+    pass
 
 
 @pytest.fixture
@@ -162,11 +123,37 @@ def no_fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LP_FAKE_GPUS", raising=False)
 
 
-@pytest.mark.usefixtures("no_fakes")
-def test_the_library_of_the_driver_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml = FakeNvml()
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+@pytest.fixture
+def nvml(no_fakes: None, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The part of nvidia-ml-py that is used; two GPUs, the second in two parts."""
 
+    def mig_mode(handle: str) -> list[int]:
+        if handle == "GPU-0":
+            raise NvmlError("not supported")
+        return [1, 1]
+
+    def part(handle: str, index: int) -> str:
+        if index not in (0, 3):
+            raise NvmlError("not found")
+        return f"MIG-{index}"
+
+    fake: Any = types.ModuleType("pynvml")
+    fake.NVML_DEVICE_MIG_ENABLE = 1
+    fake.NVMLError = NvmlError
+    fake.nvmlInit = Mock()
+    fake.nvmlShutdown = Mock()
+    fake.nvmlDeviceGetCount = lambda: 2
+    fake.nvmlDeviceGetHandleByIndex = lambda index: f"GPU-{index}"
+    fake.nvmlDeviceGetUUID = str.encode
+    fake.nvmlDeviceGetName = lambda handle: f"name of {handle}"
+    fake.nvmlDeviceGetMigMode = mig_mode
+    fake.nvmlDeviceGetMaxMigDeviceCount = lambda handle: 7
+    fake.nvmlDeviceGetMigDeviceHandleByIndex = part
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    return fake
+
+
+def test_the_library_of_the_driver_is_asked(nvml: Any) -> None:
     found = inventory.installed()
 
     assert found == [
@@ -174,72 +161,55 @@ def test_the_library_of_the_driver_is_asked(monkeypatch: pytest.MonkeyPatch) -> 
         Device(1, "MIG-0", "name of MIG-0", "GPU-1"),
         Device(1, "MIG-3", "name of MIG-3", "GPU-1"),
     ]
-    assert not nvml.is_open
+    assert nvml.nvmlInit.call_count == nvml.nvmlShutdown.call_count == 1
 
 
-@pytest.mark.usefixtures("no_fakes")
-def test_without_a_driver_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml = FakeNvml()
-
-    def fails() -> None:
-        raise nvml.NVMLError("Driver Not Loaded")
-
-    monkeypatch.setattr(nvml, "nvmlInit", fails)
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+def test_without_a_driver_there_are_no_gpus(nvml: Any) -> None:
+    nvml.nvmlInit.side_effect = NvmlError("Driver Not Loaded")
 
     assert inventory.installed() == []
 
 
-COMMAND = """#!/bin/sh
+COMMAND = """
 case "$1" in
-  -L) cat <<END
-GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5c89852c-d268)
+  -L) echo 'GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5c89852c-d268)
   MIG 1g.5gb      Device  0: (UUID: MIG-7089d0f3-293f)
   MIG 2g.10gb     Device  1: (UUID: MIG-8c9f2b1a-1234)
-GPU 1: NVIDIA H100 (UUID: GPU-77777777-d268)
-END
-;;
-  *) cat <<END
-0, GPU-5c89852c-d268, NVIDIA A100-SXM4-40GB, Enabled
-1, GPU-77777777-d268, NVIDIA H100, [N/A]
-END
-;;
+GPU 1: NVIDIA H100 (UUID: GPU-77777777-d268)' ;;
+  *) echo '0, GPU-5c89852c-d268, NVIDIA A100-SXM4-40GB, Enabled
+1, GPU-77777777-d268, NVIDIA H100, [N/A]' ;;
 esac
 """
-
-
-@pytest.mark.usefixtures("no_fakes")
-def test_without_the_library_the_command_is_asked(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    command = tmp_path / "nvidia-smi"
-    command.write_text(COMMAND)
-    command.chmod(0o755)
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-
-    assert inventory.installed() == [
-        Device(0, "MIG-7089d0f3-293f", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "GPU-5c89852c-d268"),
-        Device(0, "MIG-8c9f2b1a-1234", "NVIDIA A100-SXM4-40GB MIG 2g.10gb", "GPU-5c89852c-d268"),
-        Device(1, "GPU-77777777-d268", "NVIDIA H100"),
-    ]
+BY_COMMAND = [
+    Device(0, "MIG-7089d0f3-293f", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "GPU-5c89852c-d268"),
+    Device(0, "MIG-8c9f2b1a-1234", "NVIDIA A100-SXM4-40GB MIG 2g.10gb", "GPU-5c89852c-d268"),
+    Device(1, "GPU-77777777-d268", "NVIDIA H100"),
+]
 
 
 @pytest.mark.usefixtures("no_fakes")
 @pytest.mark.parametrize(
-    "script", ["exit 9", "echo 'No devices were found'", "echo '0, x'", "there is no command"]
+    ("script", "found"),
+    [
+        (COMMAND, BY_COMMAND),
+        ("exit 9", []),
+        ("echo 'No devices were found'", []),
+        ("echo '0, x'", []),
+        ("", []),
+    ],
+    ids=["GPUs", "it fails", "no GPUs", "of no use", "there is no command"],
 )
-def test_a_command_that_says_nothing_of_use_means_no_gpus(
-    script: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_without_the_library_the_command_is_asked_and_what_is_of_no_use_means_no_gpus(
+    script: str, found: list[Device], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    if script != "there is no command":
+    if script:
         command = tmp_path / "nvidia-smi"
         command.write_text(f"#!/bin/sh\n{script}\n")
         command.chmod(0o755)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    assert inventory.installed() == []
+    assert inventory.installed() == found
 
 
 # --- a real one ------------------------------------------------------------------------------------

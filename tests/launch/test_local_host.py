@@ -12,7 +12,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import launchpad as lp
@@ -22,6 +21,7 @@ from launchpad.launch.worker import error_report
 from launchpad.outcome import Outcome
 from tests import nodes
 from tests.helpers import imported_libraries
+from tests.helpers.programs import failure_of, single
 from tests.waiting import until
 
 DEADLINE_S = 30
@@ -157,11 +157,15 @@ def test_f11_a_worker_sees_its_own_gpus_or_none_or_what_it_is_told_and_plan_and_
     )
 
     plan = lp.plan(program, "test_mp")
-    with lp.launch(program, "test_mp") as running:
+    with lp.launch(program, "test_mp", restart=lp.RestartPolicy()) as running:
         clients = {label: running.client(label) for label in running.plan.groups}
         seen = {label: client.environment(VISIBLE) for label, client in clients.items()}
         order = clients["learner"].environment("CUDA_DEVICE_ORDER")
         rows = [row.gpus for row in running.status()]
+        with pytest.raises(lp.courier.CourierError):
+            clients["actor"].kill_self(signal.SIGKILL)
+        attempt = clients["actor"].whoami()["attempt"]
+        seen_again = clients["actor"].environment(VISIBLE)
 
     assert seen == {
         "learner": "0,1,2",
@@ -171,60 +175,18 @@ def test_f11_a_worker_sees_its_own_gpus_or_none_or_what_it_is_told_and_plan_and_
         "with_a_variable": "",
         "told": "5",
     }
+    assert (attempt, seen_again) == (2, "4")
     assert order == "PCI_BUS_ID"
     assert rows == [("0", "1", "2"), ("4",), ("3",), (), (), ()]
     assert "3 GPUs (GPU 0–2)" in str(plan)
     assert plan.to_dict()["workers"][0]["gpus"] == ["0", "1", "2"]
 
 
-def test_gpus_are_visible_before_the_user_s_code_is_imported(tmp_path: Path) -> None:
-    (tmp_path / "looks.py").write_text(
-        f"import os\nSEEN = os.environ.get({VISIBLE!r})\ndef tell(): print('at import:', SEEN)\n"
-    )
-    sys.path.insert(0, str(tmp_path))
-    try:
-        import looks  # type: ignore[import-not-found]
-
-        program = lp.Program("p")
-        with program.group("w", resources=lp.Resources(gpus=1)):
-            program.add_node(lp.PyNode(looks.tell))
-
-        running = lp.testing.run(program, DEADLINE_S, "test_mp")
-    finally:
-        sys.path.remove(str(tmp_path))
-
-    assert running.logs("w") == "at import: 0\n"
-
-
-def test_a_worker_that_is_restarted_has_the_same_gpus() -> None:
-    program = lp.Program("p")
-    with program.group("first", resources=lp.Resources(gpus=1)):
-        program.add_node(lp.CourierNode(nodes.Counter))
-    with program.group("w", resources=lp.Resources(gpus=2), restart=lp.RestartPolicy()):
-        program.add_node(lp.CourierNode(nodes.Counter))
-
-    with lp.launch(program, "test_mp") as running:
-        client = running.client("w")
-        with pytest.raises(lp.courier.CourierError):
-            client.kill_self(signal.SIGKILL)
-        attempt = client.whoami()["attempt"]
-        seen = client.environment(VISIBLE)
-
-    assert (attempt, seen) == (2, "1,2")
-
-
 def test_a_colocation_of_processes_gives_each_of_its_parts_what_the_group_asks_for() -> None:
-    program = lp.Program("p")
     parts = [lp.PyNode(print_gpus) for _ in range(2)]
-    with program.group("w", resources=lp.Resources(gpus=1)):
-        program.add_node(lp.MultiProcessingColocation(parts))
+    program = single(lp.MultiProcessingColocation(parts), resources=lp.Resources(gpus=1))
 
-    running = lp.testing.run(program, DEADLINE_S, "test_mp")
-
-    assert {running.logs(worker.name) for worker in running.plan.workers} == {
-        "('0',)\n",
-        "('1',)\n",
-    }
+    assert [worker.gpus for worker in lp.plan(program, "test_mp").workers] == [("0",), ("1",)]
 
 
 def print_gpus() -> None:
@@ -284,9 +246,8 @@ def test_a_share_of_a_cpu_is_no_cpu_of_one_s_own_and_numbers_of_threads_that_wer
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("MKL_NUM_THREADS", "7")
-    program = lp.Program("p")
-    with program.group("a", resources=lp.Resources(cpus=0.5, env={"OMP_NUM_THREADS": "5"})):
-        program.add_node(lp.PyNode(affinity))
+    resources = lp.Resources(cpus=0.5, env={"OMP_NUM_THREADS": "5"})
+    program = single(lp.PyNode(affinity), "a", resources=resources)
 
     running = lp.testing.run(program, DEADLINE_S, "test_mp")
 
@@ -294,8 +255,7 @@ def test_a_share_of_a_cpu_is_no_cpu_of_one_s_own_and_numbers_of_threads_that_wer
 
 
 def test_no_library_has_counted_its_threads_before_a_worker_begins() -> None:
-    program = lp.Program("p")
-    program.add_node(lp.PyNode(imported_libraries.print_numeric_ones), label="w")
+    program = single(lp.PyNode(imported_libraries.print_numeric_ones), "w")
 
     running = lp.testing.run(program, DEADLINE_S, "test_mp")
 
@@ -319,38 +279,9 @@ def test_threads_are_as_many_as_cpus_or_the_workers_share_of_the_host(
 # --- memory ----------------------------------------------------------------------------------------
 
 
-def take_memory(how: str) -> None:
-    """More than it may."""
-    print("began", flush=True)
-    taken = {
-        "numpy": lambda: np.ones(400 << 20, dtype=np.uint8),
-        "bit by bit": lambda: [bytearray(1 << 20) for _ in range(400)],
-    }[how]()
-    print(len(taken))
-
-
 def failure_within(memory: str, node: Any) -> Outcome:
     """How a program of this node fails, which may have so much."""
-    program = lp.Program("p")
-    with program.group("w", resources=lp.Resources(memory=memory)):
-        program.add_node(node)
-
-    with pytest.raises(lp.ProgramFailed) as caught:
-        lp.testing.run(program, DEADLINE_S, "test_mp")
-    return caught.value.outcome
-
-
-@pytest.mark.parametrize("how", ["numpy", "bit by bit"])
-def test_more_memory_than_its_limit_is_an_out_of_memory_failure_with_the_limit(how: str) -> None:
-    failed = failure_within("200MiB", lp.PyNode(take_memory, how))
-
-    assert (failed.worker, failed.phase, failed.out_of_memory) == ("w-0", "run", True)
-    assert "MemoryError" in failed.error_type
-    assert "Resources(memory=…), or `ulimit -d`, allows it 200 MiB" in failed.hint
-
-
-def test_a_limit_that_is_less_than_an_empty_worker_needs_is_said_to_be_the_memory() -> None:
-    assert failure_within("1MiB", lp.PyNode(take_memory, "bit by bit")).out_of_memory
+    return failure_of(single(node, "w", resources=lp.Resources(memory=memory))).outcome
 
 
 _ALL: list[bytearray] = []
@@ -365,12 +296,19 @@ def take_all_memory() -> None:
     raise MemoryError("nothing is left")
 
 
-def test_a_worker_that_has_used_its_memory_to_the_last_byte_still_tells_why_it_failed() -> None:
+def test_more_memory_than_its_limit_is_an_out_of_memory_failure_with_the_limit_to_the_last_byte() -> (
+    None
+):
     failed = failure_within("200MiB", lp.PyNode(take_all_memory))
 
-    assert (failed.phase, failed.out_of_memory) == ("run", True)
+    assert (failed.worker, failed.phase, failed.out_of_memory) == ("w-0", "run", True)
+    assert failed.error_type == "MemoryError"
     assert "take_all_memory" in failed.traceback
-    assert "allows it 200 MiB" in failed.hint
+    assert "Resources(memory=…), or `ulimit -d`, allows it 200 MiB" in failed.hint
+
+
+def test_a_limit_that_is_less_than_an_empty_worker_needs_is_said_to_be_the_memory() -> None:
+    assert failure_within("1MiB", lp.PyNode(take_all_memory)).out_of_memory
 
 
 def from_another(error: Exception, cause: Exception | None, context: Exception) -> Exception:
@@ -446,10 +384,8 @@ def test_who_had_no_memory_for_a_call_is_named_and_not_the_caller() -> None:
     server = program.add_node(lp.CourierNode(Hungry), label="server")
     program.add_node(lp.PyNode(call, server), label="caller")
 
-    with pytest.raises(lp.ProgramFailed) as caught:
-        lp.testing.run(program, DEADLINE_S, "test_mp")
+    failed = failure_of(program).outcome
 
-    failed = caught.value.outcome
     assert (failed.worker, failed.hint) == ("caller-0", "server-0 had no memory for a call")
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import launchpad as lp
 from launchpad.launch.rundir.directory import sweep_old_logs
+from tests.helpers.programs import single
 
 OLD_S = 31 * 86_400
 
@@ -23,9 +24,7 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run_once() -> Path:
-    program = lp.Program("swept")
-    program.add_node(lp.PyNode(print, "hello"), label="printer")
-    return lp.testing.run(program).log_directory
+    return lp.testing.run(single(lp.PyNode(print, "hello"), "printer")).log_directory
 
 
 def age(directory: Path, seconds: float = OLD_S) -> None:
@@ -89,10 +88,7 @@ def test_sound_pass_2_a_clock_that_differs_from_the_file_system_s_deletes_no_log
 
 
 def test_the_logs_of_a_program_that_runs_are_kept_however_silent_it_is(base: Path) -> None:
-    program = lp.Program("silent")
-    program.add_node(lp.PyNode(lp.wait_for_stop), label="waiter")
-
-    with lp.launch(program, "test_mt") as running:
+    with lp.launch(single(lp.PyNode(lp.wait_for_stop)), "test_mt") as running:
         age(running.log_directory)
         (base / "new").mkdir()
         sweep_old_logs(base / "new")
@@ -130,12 +126,3 @@ def test_directories_that_are_not_named_as_ours_and_links_are_left_alone(
     assert (theirs / "a-0.log").exists()
     assert (elsewhere / "a-0.log").exists()
     assert link.is_symlink()
-
-
-def test_a_number_of_days_that_is_none_is_refused_at_launch(
-    base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LAUNCHPAD_LOG_DAYS", "a few")
-
-    with pytest.raises(lp.LaunchError, match="LAUNCHPAD_LOG_DAYS=a few: must be a number"):
-        run_once()

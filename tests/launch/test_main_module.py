@@ -10,7 +10,7 @@ import pytest
 from tests.helpers import scripts
 
 SCRIPT = '''
-import inspect, io, multiprocessing, os, pickle, shelve, sys
+import inspect, multiprocessing, os, pickle, shelve, sys
 from concurrent.futures import ProcessPoolExecutor
 
 import launchpad as lp
@@ -101,27 +101,29 @@ def use_pool(context):
 
 
 program = lp.Program("main")
-with program.group("worker", restart=lp.RestartPolicy(max_restarts=1)):
-    if sys.argv[1] == "ask":
-        server = program.add_node(lp.CourierNode(Server), label="worker")
-        asker = lp.PyNode(ask, server)
-    else:
-        program.add_node(lp.PyNode(globals()[sys.argv[1]], *sys.argv[3:]), label="worker")
 if sys.argv[1] == "ask":
-    program.add_node(asker, label="asker")
+    server = program.add_node(lp.CourierNode(Server), label="server")
+    program.add_node(lp.PyNode(ask, server), label="worker")
+else:
+    program.add_node(lp.PyNode(globals()[sys.argv[1]], *sys.argv[3:]), label="worker")
 
 if __name__ == "__main__":
-    lp.launch(program, sys.argv[2])
+    Net.launches = 5
+    forward = Net.forward
+    lp.launch(program, sys.argv[2], restart=lp.RestartPolicy(max_restarts=1)).wait(100)
+    SCALE = 4
+    if sys.argv[1] == "ask":
+        print("in the script:", Net.forward is forward, Net.launches, Net(2).forward(1))
 '''
 
 both = pytest.mark.parametrize("launch_type", ["local_mp", "local_mt"])
 
 
 def printed(tmp_path: Path, *arguments: str) -> list[str]:
-    """What the worker prints that runs this function of the script."""
+    """What a worker that runs this function of the script prints, and the script at its end."""
     done = scripts.run(scripts.write(tmp_path, SCRIPT), *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
-    return re.findall(r"^(?:worker|asker)-0 +\| (.*)", done.stdout, re.M)
+    return re.findall(r"^(?:worker-0 +\||in the script:) (.*)", done.stdout, re.M)
 
 
 @both
@@ -184,7 +186,10 @@ lp.launch(program, sys.argv[1])
 
 
 @both
-def test_sound_06_an_attribute_of_a_class_set_in_a_worker_stays_when_a_caller_sends_an_instance(
+def test_sound_06_an_attribute_of_a_class_set_in_a_worker_stays_there_when_a_caller_sends_an_instance(
     tmp_path: Path, launch_type: str
 ) -> None:
-    assert printed(tmp_path, "ask", launch_type) == ["(True, 7, 7)"] * 2
+    *in_worker, in_script = printed(tmp_path, "ask", launch_type)
+
+    assert in_worker == ["(True, 7, 7)"] * 2
+    assert in_script == "True 5 8"

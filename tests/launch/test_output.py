@@ -15,7 +15,7 @@ import pytest
 from launchpad.launch.output.printer import Output
 from launchpad.launch.rundir.directory import RunDirectory
 
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 
 
 class Screen(io.StringIO):
@@ -212,3 +212,43 @@ def test_when_the_terminal_is_gone_printing_ends_and_nothing_spins(
 
     assert not thread.is_alive()
     assert stream.tries == 1
+
+
+def test_attempts_are_shown_one_after_the_other(run: RunDirectory) -> None:
+    screen = Screen()
+    output = Output(run, ["a-0"], screen)
+    append(run, "a-0", b"first\nhalf")
+    output.follow("a-0", 1)
+    output.follow("a-0", 2)
+    run.log("a-0", 2).write_bytes(b"second\n")
+    output.open()
+    output.close()
+
+    assert screen.getvalue() == "a-0       | first\na-0       | half\na-0       | second\n"
+
+
+def test_a_terminal_that_falls_behind_is_told_what_it_has_not_seen(run: RunDirectory) -> None:
+    seen = threading.Event()
+    may_go_on = threading.Event()
+
+    class Slow(Screen):
+        def write(self, text: str) -> int:
+            seen.set()
+            assert may_go_on.wait(DEADLINE_S)
+            return super().write(text)
+
+    screen = Slow(is_terminal=True)
+    output = Output(run, ["a-0"], screen)
+    append(run, "a-0", b"0 of a million lines\n")
+    output.open()
+    assert seen.wait(DEADLINE_S)
+    count = 1_000_000
+    append(run, "a-0", b"".join(b"%d of a million lines\n" % i for i in range(1, count)))
+    may_go_on.set()
+    output.close()
+
+    shown = screen.getvalue()
+    (skipped,) = re.findall(r"([\d,]+) lines of a-0 \([\d.,]+ MB\) are not shown", shown)
+    lines = re.findall(r"\d+(?= of a million)", shown)
+    assert len(lines) + int(skipped.replace(",", "")) == count
+    assert lines[-1] == str(count - 1)

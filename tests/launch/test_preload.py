@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import launchpad as lp
 from tests.helpers import scripts
+from tests.helpers.programs import single
 
 DEADLINE_S = 60
 AT_ONCE = lp.RestartPolicy(max_restarts=5, backoff=0)
@@ -35,12 +36,10 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def run(function: Any, *arguments: Any, n: int = 1, **options: Any) -> list[Any]:
     """What so many workers return."""
     program = lp.Program("preload")
-    group = {name: options.pop(name) for name in ("restart",) if name in options}
-    with program.group("node", **group):
+    with program.group("node"):
         for _ in range(n):
             program.add_node(lp.PyNode(function, *arguments))
-    options.setdefault("launch_type", "test_mp")
-    return lp.run(program, timeout_s=DEADLINE_S, **options)["node"]
+    return lp.run(program, "test_mp", timeout_s=DEADLINE_S, **options)["node"]
 
 
 def imported_in(name: str) -> tuple[int, int]:
@@ -62,16 +61,16 @@ def test_all_attempts_of_all_workers_find_what_their_forkserver_has_imported(mod
     assert name not in sys.modules
 
 
-TICKER = """
-import threading
-threading.Thread(target=threading.Event().wait, name="ticker", daemon=True).start()
-"""
-
-
 def test_a_module_that_no_fork_would_survive_is_refused_by_name(module: Any) -> None:
-    name = module(TICKER)
+    name = module(
+        "import threading\n"
+        "threading.Thread(target=threading.Event().wait, name='ticker', daemon=True).start()\n"
+    )
+    why = (
+        rf"preload='{name}' starts threads when it is imported \(ticker\), which no forked process"
+    )
 
-    with pytest.raises(lp.ProgramFailed, match=f"preload='{name}' starts threads when it is impo"):
+    with pytest.raises(lp.ProgramFailed, match=why):
         run(os.getpid, n=2, preload=[name])
 
 
@@ -82,7 +81,6 @@ def test_a_module_that_no_fork_would_survive_is_refused_by_name(module: Any) -> 
             "import _thread, time\n_thread.start_new_thread(time.sleep, (60,))",
             r"threads .*\(1 in C\)",
         ),
-        (TICKER, r"threads when it is imported \(ticker\), which no forked process would have"),
         ("FILE = open('/dev/zero')", "opens /dev/zero when it is imported, which a forked process"),
         ("open('/dev/nvidia-of-the-test')", "cannot be imported: FileNotFoundError"),
         ("raise SystemExit('no')", "cannot be imported: SystemExit: no"),
@@ -118,13 +116,8 @@ def test_a_module_or_group_that_is_not_there_is_refused_before_anything_starts(
 
 @pytest.mark.parametrize("wrong", ["torch", [1], [""], ["a b"]])
 def test_what_is_no_list_of_names_is_refused_where_it_is_written(wrong: Any) -> None:
-    program = lp.Program("p")
-
-    with (
-        pytest.raises(lp.DefinitionError, match=r"preload= takes names of modules, as \['torch'\]"),
-        program.group("node", preload=wrong),
-    ):
-        pass
+    with pytest.raises(lp.DefinitionError, match=r"preload= takes names .*, as \['torch'\]"):
+        single(lp.PyNode(print), preload=wrong)
 
 
 def in_numbers() -> tuple[int, float, str]:
@@ -140,9 +133,7 @@ def limited() -> int:
 
 
 def test_a_thread_of_a_worker_can_change_how_many_threads_numerical_libraries_have() -> None:
-    program = lp.Program("preload")
-    members = lp.MultiThreadingColocation([lp.PyNode(limited)])
-    program.add_node(members, label="node")
+    program = single(lp.MultiThreadingColocation([lp.PyNode(limited)]), "node")
 
     assert lp.run(program, "test_mp", preload=["numpy"], timeout_s=DEADLINE_S)["node"] == [(3,)]
 
@@ -167,15 +158,11 @@ def test_a_module_that_never_ends_its_import_keeps_nothing_waiting(
     module: Any, ended_by: str
 ) -> None:
     name = module("import threading\nthreading.Event().wait()\n")
-    program = lp.Program("hangs")
-    limit = (
-        lp.RestartPolicy(start_timeout_s=2.0, max_restarts=0) if ended_by == "its limit" else None
-    )
-    with program.group("node", preload=[name], restart=limit):
-        program.add_node(lp.PyNode(os.getpid))
+    limit = lp.RestartPolicy(start_timeout_s=2.0, max_restarts=0)
+    restart = limit if ended_by == "its limit" else None
 
-    running = lp.launch(program, "test_mp")
-    if limit is None:
+    running = lp.launch(single(lp.PyNode(os.getpid), preload=[name], restart=restart), "test_mp")
+    if restart is None:
         running.ask_to_stop(at_once=True)
         running.wait(DEADLINE_S)
     else:

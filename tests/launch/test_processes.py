@@ -21,7 +21,7 @@ import pytest
 
 import launchpad as lp
 from launchpad import courier
-from launchpad.events import Ended, Event, ProcessStarted, Ready
+from launchpad.events import Ended, Event, Ready
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.backends.processes import exit_status
 from launchpad.launch.backends.processes.backend import Processes, ProcessWorkers
@@ -130,17 +130,6 @@ def is_dead(pid: int) -> bool:
 # Beginnings and ends.
 
 
-def test_a_worker_tells_its_process_that_it_is_ready_and_that_it_has_ended(launch: Launch) -> None:
-    launched = launch(worker=lambda: print(os.getpid(), flush=True))
-
-    started = launched.next(ProcessStarted)
-    assert launched.next(Ready) == Ready("worker-0", 1, runs=True)
-    ended = launched.outcome()
-    assert (ended.worker, ended.kind, ended.exit_code) == ("worker-0", "succeeded", 0)
-    assert (started.worker, started.attempt) == ("worker-0", 1)
-    assert started.pid == ended.pid == int(launched.log("worker-0")) != os.getpid()
-
-
 def test_every_start_ends_once_has_its_number_and_passes_over_requests_that_come_too_late(
     launch: Launch,
 ) -> None:
@@ -226,13 +215,15 @@ def workers() -> dict[str, Any]:
         )
 
     return {
-        "just-exits": lp.PyClassNode(os._exit, 3),
         "has-no-interpreter": print,
         "has-no-streams": fail_without_streams,
         "closes-its-streams": fail_with_closed_streams,
-        "exits-with-0": lambda: sys.exit(0),
         "writes": write,
-        "sees": lp.PyNode(lambda color: print(color, sys.argv[-1]), Reduced(os.getenv, "COLOR")),
+        "sees": lp.PyNode(
+            lambda color, gpus: print(color, f"{gpus!r}", sys.argv[-1]),
+            Reduced(os.getenv, "COLOR"),
+            Reduced(os.getenv, "CUDA_VISIBLE_DEVICES"),
+        ),
         "has-flags": lambda: print(sys.flags.utf8_mode, sys.flags.hash_randomization, sys.argv[-1]),
         "has-another-python": lambda: print(os.environ["VIA"]),
         "describes-itself": describe,
@@ -269,7 +260,6 @@ def over(tmp_path_factory: pytest.TempPathFactory) -> Launched:
 @pytest.mark.parametrize(
     ("worker", "phase", "error_type", "cause"),
     [
-        ("just-exits", "init", "", "exited with code 3 without saying why"),
         ("has-no-interpreter", "start", "FileNotFoundError", "'/nowhere/python'"),
         ("has-no-streams", "run", "ValueError", "ValueError: boom"),
         ("closes-its-streams", "run", "ValueError", "ValueError: boom"),
@@ -287,13 +277,12 @@ def test_a_failure_is_named_with_the_phase_it_happened_in_whatever_its_process_i
 @pytest.mark.parametrize(
     ("worker", "printed"),
     [
-        ("exits-with-0", ""),
         (
             "writes",
             "by print\nby print to stderr\nby write\nby write to stderr\nby a child\n"
             "by print, unfinished",
         ),
-        ("sees", "red --seed=7\n"),
+        ("sees", "red '' --seed=7\n"),
         ("has-flags", "1 0 --seed=7\n"),
         ("has-another-python", "other\n"),
         ("leaves-threads", "thread\nexecutor\ngood-bye\n"),
@@ -317,18 +306,13 @@ def test_a_worker_is_a_plain_process_with_default_signals_few_descriptors_and_it
     assert sys.platform != "linux" or name == "describes-itself-0"[:15]
 
 
-def test_a_forkserver_that_cannot_be_started_is_a_launch_error_that_leaves_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_forkserver_that_cannot_be_started_is_a_launch_error(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("LAUNCHPAD_LOGGING_DIR", str(tmp_path))
-    program = lp.make_program(lp.PyNode(print))
-    run = RunDirectory.create("p")
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
 
     with pytest.raises(lp.LaunchError, match="/nowhere/python"):
-        Processes().create_workers(planner.plan(program, Processes(), "local_mp"), run, print)
-
-    run.remove()
+        lp.launch(lp.make_program(lp.PyNode(print)), "test_mp")
 
 
 # Requests.
@@ -442,14 +426,21 @@ def test_what_a_worker_started_dies_with_it_and_nothing_else(launch: Launch) -> 
     assert not any(map(is_dead, others))
 
 
-def test_closing_ends_workers_that_still_run_and_what_they_started(launch: Launch) -> None:
+@pytest.mark.parametrize("answers", [True, False])
+def test_closing_ends_workers_that_still_run_and_what_they_started_also_if_the_forkserver_hangs(
+    launch: Launch, answers: bool
+) -> None:
     launched = launch(worker=start_sleepers)
     pids = pids_of(launched, "worker-0")
+    subreaper, forkserver = launched.subreaper, launched.forkserver
+    if not answers:
+        forkserver.suspend()
 
     launched.workers.close()
 
-    assert all(map(is_dead, pids))
-    assert launched.outcome().kind == "stopped"
+    assert all(map(is_dead, [*pids, subreaper.pid, forkserver.pid]))
+    if answers:
+        assert launched.outcome().kind == "stopped"
 
 
 def test_when_the_forkserver_dies_all_workers_are_lost_also_one_that_is_started_then(
@@ -471,17 +462,6 @@ def test_when_the_forkserver_dies_all_workers_are_lost_also_one_that_is_started_
     launched.workers.start("one-0", 2)
     late = launched.outcome()
     assert (late.kind, late.phase, late.attempt) == ("lost", "start", 2)
-
-
-def test_closing_ends_also_a_forkserver_that_does_not_answer(launch: Launch) -> None:
-    launched = launch(worker=start_sleepers)
-    pids = pids_of(launched, "worker-0")
-    subreaper, forkserver = launched.subreaper, launched.forkserver
-    forkserver.suspend()
-
-    launched.workers.close()
-
-    assert all(map(is_dead, [*pids, subreaper.pid, forkserver.pid]))
 
 
 # Endings are a table.
@@ -522,7 +502,7 @@ def test_an_ending_is_made_of_what_the_worker_said_and_what_the_kernel_says(
 # Processes that workers or the script start.
 
 
-def test_sound_31_processes_that_workers_start_can_use_the_clients_that_they_are_given(
+def test_sound_31_processes_that_workers_or_the_script_start_can_use_the_clients_they_are_given(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
@@ -530,22 +510,13 @@ def test_sound_31_processes_that_workers_start_can_use_the_clients_that_they_are
     doubler = program.add_node(lp.CourierNode(spawning_nodes.Doubler), label="doubler")
     for method in ("spawn", "forkserver", "fork", "subprocess"):
         program.add_node(lp.PyClassNode(spawning_nodes.Spawner, doubler, method), label=method)
-
-    lp.testing.run(program, launch_type="test_mp")
-
-
-def test_sound_31_a_process_that_the_script_starts_can_use_its_clients(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    program = lp.Program("serving")
-    program.add_node(lp.CourierNode(spawning_nodes.Doubler), label="doubler")
+    program.add_node(lp.PyNode(lp.wait_for_stop), label="keeps")
 
     with lp.launch(program, "test_mp") as running:
-        address = running.client("doubler").address
-        client = pickle.dumps(courier.Client(address))
+        client = pickle.dumps(courier.Client(running.client("doubler").address))
         child = subprocess.run(
             [sys.executable, "-c", spawning_nodes.CHILD], input=client, stdout=subprocess.PIPE
         )
+        running.wait(DEADLINE_S, labels=["spawn", "forkserver", "fork", "subprocess"])
 
     assert child.stdout == b"8\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -11,18 +10,12 @@ from hypothesis import strategies as st
 
 import launchpad as lp
 from launchpad.resources import in_words
-
-
-def nothing() -> None:
-    """What a worker does that only has to be there."""
+from tests.helpers.programs import single
 
 
 def program_with(**resources: Any) -> lp.Program:
     """One group, `learner`, with one worker."""
-    program = lp.Program("p")
-    with program.group("learner", resources=lp.Resources(**resources)):
-        program.add_node(lp.PyNode(nothing))
-    return program
+    return single(lp.PyNode(print), "learner", resources=lp.Resources(**resources))
 
 
 # --- the specification ---------------------------------------------------------------------------
@@ -161,20 +154,3 @@ def test_a_plan_shows_resources_only_if_some_are_asked_for() -> None:
     assert "RESOURCES" not in without
     assert "RESOURCES" in with_some
     assert "0.5 CPU, 1 MiB" in with_some
-
-
-def test_a_plan_has_the_resources_as_json() -> None:
-    plan = lp.plan(program_with(cpus=0.5, memory="1kB", labels={"zone": "a"}), "local_mp")
-
-    (worker,) = json.loads(plan.to_json())["workers"]
-    assert worker["gpus"] == []
-    assert worker["resources"] == {
-        "cpus": 0.5,
-        "gpus": 0,
-        "memory": 1000,
-        "accelerator": None,
-        "env": {},
-        "python": "",
-        "labels": {"zone": "a"},
-        "placement": "",
-    }

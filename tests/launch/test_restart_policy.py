@@ -11,6 +11,7 @@ import launchpad as lp
 from launchpad.launch.supervision.restart import Reason, RestartAction, decide
 from launchpad.outcome import FAILED, LOST, PHASES, STOPPED, SUCCEEDED, Outcome
 from launchpad.restart_policy import MODES, SCOPES
+from tests.helpers.programs import single
 
 NOW = 1000.0
 WINDOW_S = 10.0
@@ -106,12 +107,6 @@ def test_a_failure_that_no_restart_would_cover_counts_also_while_the_program_sto
     assert (decision.action, decision.reason) == (RestartAction.GIVE_UP, Reason.STOPPING)
 
 
-def test_without_restarts_the_first_failure_is_one_too_many() -> None:
-    decision = decide(policy(max_restarts=0), Outcome("a-0", FAILED), [], NOW)
-
-    assert (decision.action, decision.reason) == (RestartAction.GIVE_UP, Reason.TOO_OFTEN)
-
-
 def test_the_first_restart_is_immediate_and_each_further_one_waits_twice_as_long() -> None:
     patient = lp.RestartPolicy(max_restarts=99, backoff=0.5)
 
@@ -143,17 +138,11 @@ def test_a_policy_that_makes_no_sense_is_refused_at_its_line(
 
 def test_a_main_group_that_never_ends_is_refused() -> None:
     always = lp.RestartPolicy(mode="always")
-    program = lp.Program("endless")
-    with (
-        pytest.raises(lp.DefinitionError, match="it never would"),
-        program.group("main", main=True, restart=always),
-    ):
-        pass
 
-    with program.group("trainer", main=True):
-        program.add_node(lp.PyNode(print))
     with pytest.raises(lp.DefinitionError, match="it never would"):
-        lp.plan(program, "local_mt", restart=always)
+        single(lp.PyNode(print), main=True, restart=always)
+    with pytest.raises(lp.DefinitionError, match="it never would"):
+        lp.plan(single(lp.PyNode(print), main=True), "local_mt", restart=always)
 
 
 def test_a_policy_is_of_a_group_and_one_given_at_launch_counts_more() -> None:
@@ -173,16 +162,7 @@ def test_a_policy_is_of_a_group_and_one_given_at_launch_counts_more() -> None:
 
 
 def test_what_is_no_policy_is_refused() -> None:
-    program = lp.Program("policies")
-    program.add_node(lp.PyNode(print), label="a")
     wrong: Any = "on_failure"
 
-    with (
-        pytest.raises(lp.DefinitionError, match=r"takes lp.RestartPolicy"),
-        program.group("b", restart=wrong),
-    ):
-        pass
-    with pytest.raises(lp.DefinitionError, match=r"restart\['a'\] must be"):
-        lp.plan(program, "local_mt", restart={"a": wrong})
-    with pytest.raises(lp.DefinitionError, match=r"group 'c'; program 'policies' has \['a'\]"):
-        lp.plan(program, "local_mt", restart={"c": lp.RestartPolicy()})
+    with pytest.raises(lp.DefinitionError, match=r"takes lp.RestartPolicy"):
+        single(lp.PyNode(print), restart=wrong)

@@ -19,6 +19,7 @@ from launchpad.launch import script_exit, signals
 from launchpad.launch.rundir import record
 from launchpad.launch.signals import KeyboardInterruptHandler
 from tests import nodes
+from tests.helpers.programs import single
 from tests.waiting import until
 
 
@@ -54,9 +55,7 @@ def traced_by(presser: Presser) -> Iterator[None]:
 
 
 def launched() -> lp.Running:
-    program = lp.Program("pressed")
-    program.add_node(lp.PyClassNode(nodes.Loop), label="loop")
-    return lp.launch(program, "local_mt")
+    return lp.launch(single(lp.PyClassNode(nodes.Loop)), "local_mt")
 
 
 @pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
@@ -67,13 +66,11 @@ def test_a_launch_that_is_interrupted_when_its_workers_have_begun_ends_them(
         raise lp.Stopped
 
     monkeypatch.setattr(record, "write", interrupted)
-    program = lp.Program("interrupted")
-    program.add_node(lp.PyClassNode(nodes.Loop), label="loop")
 
     with pytest.raises(lp.Stopped):
-        lp.launch(program, launch_type)
+        lp.launch(single(lp.PyClassNode(nodes.Loop)), launch_type)
 
-    until(lambda: "launchpad-interrupted" not in [t.name for t in threading.enumerate()])
+    until(lambda: "launchpad-single" not in [t.name for t in threading.enumerate()])
 
 
 def test_ctrl_c_at_any_line_of_waiting_stops_the_program() -> None:

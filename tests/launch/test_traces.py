@@ -17,6 +17,7 @@ from launchpad.courier.telemetry.recording import ANSWER, CALL, Recorded, Record
 from launchpad.trace import StateChange, Trace
 from tests import nodes
 from tests.helpers import perfetto, trace_events, traced_nodes
+from tests.helpers.programs import single
 
 
 @pytest.mark.slow
@@ -80,8 +81,7 @@ group by 1, 2
 
 
 def test_a_trace_is_of_up_to_a_minute_and_of_a_program_that_runs() -> None:
-    program = lp.Program("short")
-    program.add_node(lp.CourierNode(nodes.Counter), label="counter")
+    program = single(lp.CourierNode(nodes.Counter))
 
     with lp.launch(program, "test_mt") as running, pytest.raises(ValueError, match="up to 60 s"):
         running.trace(61)

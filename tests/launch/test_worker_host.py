@@ -14,14 +14,13 @@ from launchpad.errors import LaunchError
 from launchpad.launch.backends.launch_origin import LauncherInfo, versions
 from launchpad.launch.backends.remote.worker_host import HostReady, WorkerHost
 from launchpad.state import lock
+from tests.helpers.programs import single
 
 
 def test_a_host_that_is_closed_while_it_opens_starts_nothing_and_reports_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    program = lp.Program("closed")
-    program.add_node(lp.PyNode(print), label="node")
-    plan = replace(lp.plan(program, "local_mp"), state="/somewhere")
+    plan = replace(lp.plan(single(lp.PyNode(print)), "local_mp"), state="/somewhere")
     is_looking, is_closed = threading.Event(), threading.Event()
 
     def is_held_by(*_: object) -> bool:
