@@ -364,7 +364,7 @@ MUTATIONS = (
         "launch/planning/planner.py",
         "if name in env:",
         "if name in env and env[name] == str(value):",
-        "tests/launch/test_plan.py",
+        "tests/launch/test_resources.py",
     ),
     # launch/supervision
     Mutation(

@@ -137,3 +137,12 @@ def test_numbers_in_a_row_are_listed_in_short() -> None:
     assert listed(["0", "1", "2", "3", "6", "7"]) == "GPU 0–3, 6, 7"
     assert listed(["MIG-a", "1", "0"]) == "GPU MIG-a, 1, 0"
     assert listed([]) == ""
+
+
+def test_who_takes_any_leaves_the_rare_ones_to_those_who_need_them() -> None:
+    devices = [a_device(0, "H100"), a_device(1, "A100")]
+    asked = [GpuRequest("any-0", "any", 1), GpuRequest("h-0", "h", 1, "h100")]
+
+    found = allocate(devices, asked)
+
+    assert found == {"any-0": (devices[1],), "h-0": (devices[0],)}
