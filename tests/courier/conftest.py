@@ -292,6 +292,14 @@ def run_python(source: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
+def printed_by(source: str) -> str:
+    """What a Python process prints that runs `source` and ends well."""
+    with run_python(source) as process:
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    return output
+
+
 @pytest.fixture
 def python() -> Callable[[str], contextlib.AbstractContextManager[subprocess.Popen[str]]]:
     return run_python

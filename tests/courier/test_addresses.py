@@ -185,19 +185,6 @@ def test_f17_a_server_that_listens_at_our_path_is_not_replaced_and_we_say_so_onc
 ANY_PORT = "tcp:127.0.0.1:0"
 
 
-def test_addresses_are_in_the_order_given_with_their_real_ports(serve, unix_address) -> None:
-    server = courier.Server(address=ANY_PORT, also_at=(unix_address, ANY_PORT))
-    assert server.addresses == [ANY_PORT, unix_address, ANY_PORT]
-
-    server = serve(ANY_PORT, also_at=[unix_address, ANY_PORT])
-
-    first, second, third = server.addresses
-    assert server.address == first
-    assert second == unix_address
-    assert "tcp:127.0.0.1:0" not in (first, third)
-    assert first != third
-
-
 def test_one_token_holds_for_all_addresses(serve, connect, unix_address, keys) -> None:
     keys("unix:", b"ours")
     keys("tcp:", b"another")
@@ -262,6 +249,7 @@ def test_the_first_address_taken_leaves_nothing_at_others(
     [
         (ANY_PORT, "a list of addresses"),
         (["tcp:nowhere"], "tcp:HOST:PORT"),
+        (["grpc:nowhere"], "grpc:HOST:PORT"),
         (["unix:relative"], "unix:/absolute/path"),
         (["inproc:x"], "only the first one can be"),
         (["http://x"], "no address of a courier server"),

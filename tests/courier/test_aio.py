@@ -47,13 +47,6 @@ def test_cancelling_the_task_cancels_the_coroutine_that_serves_it(client_of) -> 
     assert cancelled.wait(10)
 
 
-def test_methods_and_the_server_itself_can_be_called(client_of) -> None:
-    client = client_of(add=lambda a, b=0: a + b, __call__=lambda x: x * 2)
-
-    assert asyncio.run(awaited(client.aio.add(1, b=2))) == 3
-    assert asyncio.run(awaited(client.aio(21))) == 42
-
-
 def test_decrypted_answers_do_not_wait_for_more_bytes(serve, connect, tls_address) -> None:
     serve(tls_address, zeros=bytes)
     client = connect(tls_address)

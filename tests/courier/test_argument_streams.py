@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import queue
 import threading
@@ -20,6 +21,7 @@ from launchpad.courier.server.serial_connection import SerialConnection
 from launchpad.courier.server.stream_call import ServerStreamCall
 from launchpad.courier.streams.receiver import WINDOW_ITEMS
 from tests.courier.conftest import DEADLINE_S, in_background
+from tests.helpers.calls import as_async
 from tests.waiting import until
 
 
@@ -34,23 +36,17 @@ class Source:
     def count(self, n: int | None = None) -> Iterator[int]:
         try:
             for i in itertools.count() if n is None else range(n):
-                self._note()
+                self.made += 1
+                self.threads.add(threading.current_thread().name)
                 yield i
         finally:
             self.closed.set()
 
     async def acount(self, n: int | None = None) -> AsyncIterator[int]:
-        try:
-            for i in itertools.count() if n is None else range(n):
+        with contextlib.closing(self.count(n)) as items:
+            for item in items:
                 await asyncio.sleep(0)
-                self._note()
-                yield i
-        finally:
-            self.closed.set()
-
-    def _note(self) -> None:
-        self.made += 1
-        self.threads.add(threading.current_thread().name)
+                yield item
 
 
 @pytest.fixture
@@ -143,21 +139,6 @@ def test_items_of_a_frame_do_not_wait_for_one_to_come(client_of, gate, is_async)
     client = client_of(take=take, call_timeout=20)
 
     assert client.take(aitems() if is_async else items()) == list(range(51))
-
-
-def test_arrays_and_other_arguments_go_with_it(client_of) -> None:
-    def scale(batches, by):
-        return np.sum([(batch * by).sum() for batch in batches])
-
-    client = client_of(scale=scale)
-
-    def batches():
-        array = np.empty(200_000)
-        for i in range(20):
-            array[:] = i
-            yield array
-
-    assert client.scale(batches(), np.array([1.0, 0.0] * 100_000)) == 190 * 100_000
 
 
 def test_a_list_is_no_stream(client_of) -> None:
@@ -338,14 +319,10 @@ def test_an_iterators_error_reaches_the_method_and_then_the_caller(client_of, is
         yield 1
         raise LookupError("batch 2 is missing")
 
-    async def abatches() -> AsyncIterator[int]:
-        yield 1
-        raise LookupError("batch 2 is missing")
-
     client = client_of(learn=learn)
 
     with pytest.raises(LookupError, match="batch 2") as caught:
-        client.learn(abatches() if is_async else batches())
+        client.learn(as_async(batches)() if is_async else batches())
     assert "in learn" in str(caught.value.__cause__)
     assert 'raise LookupError("batch 2 is missing")' in str(caught.value.__cause__)
     assert seen == [("batch 2 is missing", [])]

@@ -44,7 +44,7 @@ class Doubler:
         self.batches.append(x)
         return x * 2
 
-    @lp.batched_handler(4, timeout=0.001)
+    @lp.batched_handler(4, timeout=datetime.timedelta(milliseconds=1))
     def soon(self, x: Any) -> Any:
         self.batches.append(x)
         return x * 2
@@ -130,30 +130,16 @@ def test_a_batch_that_does_not_fill_is_run_when_the_time_of_its_first_call_has_c
     assert when(1) - began >= 0.05
 
 
-def test_the_timeout_may_be_a_timedelta() -> None:
-    handler = lp.batched_handler(2, timeout=datetime.timedelta(milliseconds=1))
-
-    assert handler(lambda x: x + 1)(1) == 2
-
-
-def test_without_a_timeout_a_batch_is_what_came_meanwhile(
-    hold: Hold, gate: threading.Event
+@pytest.mark.parametrize("timeout", [0, 0.001])
+def test_batches_fill_up_while_all_threads_are_busy_and_without_a_timeout_wait_for_no_more(
+    hold: Hold, gate: threading.Event, timeout: float
 ) -> None:
-    method, batches = hold(8, 0)
-    calls = [method.courier_promise(i) for i in (1, 2, 3)]
+    method, batches = hold(4, timeout)
+    calls = [method.courier_promise(i) for i in range(10)]
     gate.set()
 
-    assert outcomes(calls) == [1, 2, 3]
-    assert batches == [[0], [1, 2, 3]]
-
-
-def test_batches_fill_up_while_all_threads_are_busy(hold: Hold, gate: threading.Event) -> None:
-    method, batches = hold(4, 0.001)
-    calls = [method.courier_promise(i) for i in range(8)]
-    gate.set()
-
-    assert outcomes(calls) == list(range(8))
-    assert batches == [[0], [0, 1, 2, 3], [4, 5, 6, 7]]
+    assert outcomes(calls) == list(range(10))
+    assert batches == [[0], [0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
 def test_a_short_batch_is_padded_for_methods_that_know_one_shape_only() -> None:
@@ -468,30 +454,6 @@ def test_a_method_is_called_through_its_class_too() -> None:
     assert tripler.soon(2) == 6
     assert Doubler.soon(tripler, 2) == 4
     assert super(Tripler, tripler).soon(2) == 4
-
-
-def test_methods_wrapped_in_the_constructor_are_served(serve, connect, address) -> None:
-    class Summer:
-        def __init__(self, size: int) -> None:
-            self.add = lp.batched_handler(size, timeout=NEVER_S)(self.add)
-
-        def add(self, x: Any) -> Any:
-            return x + x.sum()
-
-        @lp.batched_handler(2, timeout=NEVER_S)
-        def __call__(self, x: Any) -> Any:
-            return x * x
-
-    server = serve(address)
-    server.bind_object(Summer(2))
-    client = connect(address)
-
-    sums = [client.futures.add(i) for i in (10, 20)]
-    squares = [client.futures(i) for i in (3, 4)]
-
-    assert courier.list_methods(client) == ["__call__", "add"]
-    assert [future.result(20) for future in sums] == [40, 50]
-    assert [future.result(20) for future in squares] == [9, 16]
 
 
 def test_a_batched_method_looks_like_what_it_was() -> None:

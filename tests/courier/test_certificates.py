@@ -23,13 +23,6 @@ def no_context_is_remembered() -> None:
     tls_context.make.cache_clear()
 
 
-def test_every_run_has_an_authority_of_its_own() -> None:
-    other = certificates.make_credentials()
-
-    assert CREDENTIALS.fingerprint != other.fingerprint
-    assert CREDENTIALS.ca_pem != other.ca_pem
-
-
 def test_certificates_pass_the_strictest_checks_of_both_sides() -> None:
     client, server = (tls_context.make(CREDENTIALS, is_server=each) for each in (False, True))
     for context in (client, server):

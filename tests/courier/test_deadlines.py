@@ -65,14 +65,6 @@ def test_a_call_that_is_late_already_is_not_begun(serve, connect, unix_address, 
     assert began == []
 
 
-@pytest.mark.every_transport
-def test_large_results_within_the_deadline_arrive_whole(client_of) -> None:
-    client = client_of(echo=lambda value: value, call_timeout=20)
-    value = b"x" * 10_000_000
-
-    assert client.echo(value) == value
-
-
 @pytest.mark.timing
 def test_many_calls_each_have_the_whole_time(client_of) -> None:
     client = client_of(nap=time.sleep, call_timeout=0.8)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import functools
-import socket
 import threading
 
 import pytest
 
 import launchpad as lp
 from launchpad import courier
-from launchpad.courier.caller import Peer
-from launchpad.courier.protocol import handshake
 from launchpad.courier.server import decorators
 from launchpad.courier.server.decorators import idempotent_methods, public_methods
 from launchpad.courier.server.thread_pool import ThreadPool
-from tests.courier.conftest import in_background, reach
+from tests.courier.conftest import in_background
 from tests.waiting import until
 
 
@@ -164,19 +161,6 @@ def test_priority_calls_overtake_others(serve, connect, unix_address, gate, monk
         call.result(10)
 
     assert order == ["urgent"] + ["ordinary"] * 8
-
-
-def test_garbage_among_priority_calls_ends_its_own_connection(serve, connect, unix_address) -> None:
-    serve(unix_address, urgent=courier.priority(lambda: 1))
-
-    with reach(unix_address) as sock:
-        sock.sendall(handshake.encode_client_hello(b"", Peer("mad")))
-        sock.recv(handshake.SERVER_HELLO_SIZE, socket.MSG_WAITALL)
-        sock.sendall(b"\xee" * 100)
-        rest = sock.recv(100)
-
-    assert rest == b""
-    assert connect(unix_address).urgent() == 1
 
 
 def test_sound_30_the_names_that_a_server_is_warned_of_are_those_of_the_client() -> None:

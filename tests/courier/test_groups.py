@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import launchpad as lp
 from launchpad import courier
 from launchpad.courier.client.partition import shard_of
-from tests.courier.conftest import awaited, begin_source, in_background, run_python
+from tests.courier.conftest import awaited, begin_source, in_background, printed_by
 
 
 @pytest.fixture
@@ -185,10 +185,7 @@ from launchpad.courier.client.partition import shard_of
 print([shard_of(key, 1000) for key in {keys!r}])
 """
 
-    with run_python(source) as process:
-        printed, _ = process.communicate(timeout=60)
-
-    assert printed == f"{[shard_of(key, 1000) for key in keys]}\n"
+    assert printed_by(source) == f"{[shard_of(key, 1000) for key in keys]}\n"
     assert shard_of("ada", 1000) == 369  # and in every version: stored data depend on it
 
 

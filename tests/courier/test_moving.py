@@ -359,11 +359,6 @@ def test_an_address_to_which_no_server_can_move_is_the_error_of_the_call(
         client.futures.pid().result(10)
 
 
-def test_an_address_that_is_neither_text_nor_callable_is_refused_at_once() -> None:
-    with pytest.raises(TypeError, match="a str, or a callable"):
-        courier.Client(7077)  # type: ignore[arg-type]
-
-
 def test_pickled_clients_and_ones_with_options_ask_too(serve_as, connect, places, tmp_path) -> None:
     where = WrittenDown(tmp_path / "where")
     client = connect(where, call_timeout=20, idempotent=["pid"])
