@@ -63,15 +63,6 @@ def test_a_server_that_listens_is_not_replaced(serve, connect, address) -> None:
     assert connect(address).who() == "first"
 
 
-def test_f18_what_a_dead_server_left_is_replaced(serve, connect, unix_address) -> None:
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(path_of(unix_address))
-
-    serve(unix_address, who=lambda: "second")
-
-    assert connect(unix_address).who() == "second"
-
-
 def test_a_file_that_is_no_socket_is_never_replaced(serve, unix_address) -> None:
     file = Path(path_of(unix_address))
     file.write_text("precious")

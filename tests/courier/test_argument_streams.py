@@ -377,16 +377,9 @@ def test_a_stop_gives_the_method_its_grace_to_read_on(serve, connect, address, g
 
 
 def test_after_the_grace_the_caller_is_told(serve, connect, address, gate, source) -> None:
-    begun = threading.Event()
-
-    def collect(items: Iterator[int]) -> None:
-        next(items)
-        begun.set()
-        gate.wait()
-
-    server = serve(address, collect=collect)
+    server = serve(address, collect=lambda items: next(items) or gate.wait())
     result = in_background(connect(address).collect, source.count())
-    assert begun.wait(10)
+    assert gate.begun.wait(10)
     server.stop(0.05)
 
     with pytest.raises(courier.OutcomeUnknown):
@@ -590,10 +583,9 @@ def test_sound_01_nothing_of_an_argument_follows_the_end_of_the_result(unix_clie
 
 
 def test_sound_01_a_connection_that_a_cancel_has_closed_is_not_kept(unix_client_of, gate) -> None:
-    called = threading.Event()
-    client = unix_client_of(answer=lambda _: called.set() or gate.wait())
+    client = unix_client_of(answer=lambda _: gate.wait())
     future = client.futures.answer(iter([1]))
-    called.wait()
+    gate.begun.wait()
 
     future.cancel()
     gate.set()

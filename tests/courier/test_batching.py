@@ -22,7 +22,7 @@ import launchpad as lp
 from launchpad import courier
 from launchpad.courier.batching import queue as batch_queue
 from launchpad.courier.call_stack import current_call
-from tests.courier.conftest import exit_code_of_child, in_background
+from tests.courier.conftest import Gate, exit_code_of_child, in_background
 
 NEVER_S = 600.0  # a timeout that no test reaches: only a full batch is run
 
@@ -76,22 +76,20 @@ Hold = Callable[[int, float], tuple[Any, list[Any]]]
 
 
 @pytest.fixture
-def hold(gate: threading.Event) -> Hold:
+def hold(gate: Gate) -> Hold:
     """A method with its first batch, of a call with 0, under way until the gate opens; and its batches."""
 
     def start(size: int, timeout: float) -> tuple[Any, list[Any]]:
-        begun = threading.Event()
         batches: list[Any] = []
 
         @lp.batched_handler(size, timeout=timeout)
         def method(x: Any) -> Any:
             batches.append(x.tolist())
-            begun.set()
             gate.wait(20)
             return x
 
         method.courier_promise(0)
-        assert begun.wait(20)
+        assert gate.begun.wait(20)
         return method, batches
 
     return start
@@ -132,7 +130,7 @@ def test_a_batch_that_does_not_fill_is_run_when_the_time_of_its_first_call_has_c
 
 @pytest.mark.parametrize("timeout", [0, 0.001])
 def test_batches_fill_up_while_all_threads_are_busy_and_without_a_timeout_wait_for_no_more(
-    hold: Hold, gate: threading.Event, timeout: float
+    hold: Hold, gate: Gate, timeout: float
 ) -> None:
     method, batches = hold(4, timeout)
     calls = [method.courier_promise(i) for i in range(10)]
@@ -369,7 +367,7 @@ def test_a_method_that_exits_does_not_take_its_thread_along() -> None:
     assert leave(1) == 1
 
 
-def test_a_cancelled_call_does_not_reach_the_method(hold: Hold, gate: threading.Event) -> None:
+def test_a_cancelled_call_does_not_reach_the_method(hold: Hold, gate: Gate) -> None:
     method, batches = hold(2, 0.001)
     calls = [method.courier_promise(i) for i in (1, 2, 3)]
     is_cancelled = calls[1].cancel()

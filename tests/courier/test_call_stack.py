@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 
 import pytest
 
 from launchpad.courier import call_stack
-from launchpad.courier.call_stack import Edge
 from launchpad.courier.server.dispatcher import Dispatcher
-from tests.courier.conftest import exit_code_of_child, in_background
+from tests.courier.conftest import Gate, exit_code_of_child, in_background
 
 
 class Server:
@@ -23,9 +21,6 @@ class Server:
     def __init__(self, address: str = "unix:/b") -> None:
         self.address = address
 
-    def fetch_waits(self, address: str, token: bytes | None) -> list[Edge]:
-        raise NotImplementedError
-
 
 @contextlib.contextmanager
 def answering(address: str) -> Iterator[None]:
@@ -35,17 +30,6 @@ def answering(address: str) -> Iterator[None]:
     outer, record.innermost = record.innermost, (record.innermost, methods, None, b"f")
     yield
     record.innermost = outer
-
-
-def test_a_call_that_waits_for_another_is_told_while_it_does() -> None:
-    with answering("unix:/a"):
-        before = call_stack.edges()
-        with call_stack.waiting_for(Server(), b"g"):
-            during = call_stack.edges()
-        after = call_stack.edges()
-
-    assert during == [(("unix:/a", "f"), ("unix:/b", "g"), "A", "B")]
-    assert before == after == []
 
 
 def test_no_call_waits_for_a_thread_that_answers_none_nor_for_a_server_that_is_nowhere() -> None:
@@ -68,16 +52,13 @@ def test_of_calls_within_calls_each_waits_for_the_next_one() -> None:
     assert found == [("unix:/b", "unix:/c"), ("unix:/a", "unix:/b")]
 
 
-def test_a_thread_knows_its_own_and_a_process_those_of_all_threads(gate: threading.Event) -> None:
-    waits = threading.Event()
-
+def test_a_thread_knows_its_own_and_a_process_those_of_all_threads(gate: Gate) -> None:
     def wait() -> None:
         with answering("unix:/a"), call_stack.waiting_for(Server(), b"g"):
-            waits.set()
             gate.wait()
 
     thread = in_background(wait)
-    waits.wait(10)
+    gate.begun.wait(10)
     of_all, of_this = call_stack.find_waits(), call_stack.find_waits(call_stack.here.record)
     gate.set()
     thread.result(10)

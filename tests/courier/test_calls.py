@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from launchpad import courier
+from launchpad.courier import keyring
 from tests.courier.conftest import awaited, begin_source, in_background, printed_by
 
 
@@ -104,6 +105,9 @@ def test_what_is_not_bound_goes_to_the_fallback(serve, connect, address) -> None
         (lambda: courier.Server().bind("m", 3), TypeError, "takes a callable, not int"),
         (lambda: courier.Client("http://example.org"), ValueError, "unix:/absolute/path"),
         (lambda: courier.Client(7077), TypeError, "a str, or a callable"),
+        (lambda: courier.Client("unix:/s", token=bytes(65)), ValueError, "at most 64 bytes"),
+        (lambda: courier.Server(token=bytes(65)), ValueError, "at most 64 bytes"),
+        (lambda: keyring.add("unix:/s", bytes(65)), ValueError, "at most 64 bytes"),
         (lambda: courier.Client("inproc:x", call_timeout=0), ValueError, "positive"),
     ],
 )

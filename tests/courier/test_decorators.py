@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 
 import pytest
 
@@ -130,11 +129,6 @@ def test_idempotent_methods_are_known_from_the_class() -> None:
 def test_priority_calls_overtake_others(serve, connect, unix_address, gate, monkeypatch) -> None:
     monkeypatch.setattr(ThreadPool, "_may_grow", lambda self: False)
     order: list[str] = []
-    begun = threading.Event()
-
-    def block() -> None:
-        begun.set()
-        gate.wait(10)
 
     def ordinary() -> None:
         order.append("ordinary")
@@ -143,7 +137,7 @@ def test_priority_calls_overtake_others(serve, connect, unix_address, gate, monk
     def urgent() -> None:
         order.append("urgent")
 
-    server = serve(unix_address, size=1, block=block, ordinary=ordinary, urgent=urgent)
+    server = serve(unix_address, size=1, block=gate.wait, ordinary=ordinary, urgent=urgent)
     pool = server._core.pool
     clients = [connect(unix_address) for _ in range(9)]
     for client in clients:
@@ -151,7 +145,7 @@ def test_priority_calls_overtake_others(serve, connect, unix_address, gate, monk
     order.clear()
     until(lambda: not pool._running)  # no thread stays with a connection
     calls = [in_background(connect(unix_address).block)]
-    assert begun.wait(10)
+    assert gate.begun.wait(10)
     calls += [in_background(client.ordinary) for client in clients[:8]]
     until(lambda: len(pool._jobs) == 8)
     calls.append(in_background(clients[8].urgent))

@@ -157,18 +157,12 @@ def test_sound_10_a_server_that_has_stopped_or_drains(serve, connect, address, w
 
 @pytest.mark.every_transport
 def test_sound_10_a_server_that_ends_in_the_middle(serve, connect, address, way, gate) -> None:
-    began = threading.Event()
-
-    def m(*_: Any) -> None:
-        began.set()
-        gate.wait(DEADLINE_S)
-
     def rows() -> Any:
         yield 1
-        m()
+        gate.wait(DEADLINE_S)
 
-    server = serve(address, m=m, rows=rows)
-    stopped = in_background(lambda: began.wait(DEADLINE_S) and server.stop(0.0))
+    server = serve(address, m=lambda *_: gate.wait(DEADLINE_S), rows=rows)
+    stopped = in_background(lambda: gate.begun.wait(DEADLINE_S) and server.stop(0.0))
 
     error = seen(way, connect(address))
 

@@ -93,11 +93,3 @@ def test_two_sets_of_faults_at_once_and_a_probability_beyond_one_are_refused() -
         raise AssertionError("entered")
     with pytest.raises(ValueError, match="from 0 to 1"):
         Faults(cut=2)
-
-
-def test_faults_end_with_their_block(unix_client_of) -> None:
-    client = unix_client_of(add=lambda i: i)
-    with Faults(drop_request=1.0):
-        pass
-
-    assert outcomes(client, 10) == dict.fromkeys(range(10), "ok")

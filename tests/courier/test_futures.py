@@ -112,10 +112,9 @@ def test_a_call_that_is_cancelled_in_time_does_not_run(serve, unix_address, flag
 
 @pytest.mark.every_transport
 def test_closing_the_client_ends_futures_in_flight(client_of, gate) -> None:
-    entered = threading.Event()
-    client = client_of(hang=lambda: entered.set() or gate.wait())
+    client = client_of(hang=gate.wait)
     future = client.futures.hang()
-    entered.wait(10)
+    gate.begun.wait(10)
 
     courier.close(client)
 

@@ -151,7 +151,7 @@ def test_plaintext_beyond_loopback_has_to_be_asked_for(start, connect) -> None:
     assert connect(server.address).ping() == "here"
 
 
-def test_grpc_is_imported_only_for_its_addresses(start) -> None:
+def test_grpc_is_imported_only_for_its_addresses() -> None:
     source = "import sys; from launchpad import courier\n"
     source += "server = courier.Server(); server.start(); server.stop()\n"
     source += "print('grpc' in sys.modules)"
@@ -544,11 +544,10 @@ def test_a_call_that_meets_the_next_server_before_its_client_knows_is_answered(
 
 
 def test_closing_a_client_ends_its_futures(start, connect, gate, free_address) -> None:
-    begun = threading.Event()
-    server = start(ANY_PORT, hang=lambda: begun.set() or gate.wait())
+    server = start(ANY_PORT, hang=gate.wait)
     clients = [connect(server.address), connect(free_address)]
     futures = [client.futures.hang() for client in clients]
-    assert begun.wait(DEADLINE_S)
+    assert gate.begun.wait(DEADLINE_S)
 
     for client in clients:
         courier.close(client)
@@ -558,10 +557,9 @@ def test_closing_a_client_ends_its_futures(start, connect, gate, free_address) -
 
 
 def test_stop_waits_for_the_calls_that_run(start, connect, gate) -> None:
-    begun = threading.Event()
-    server = start(ANY_PORT, work=lambda: begun.set() or gate.wait())
+    server = start(ANY_PORT, work=gate.wait)
     future = connect(server.address).futures.work()
-    assert begun.wait(DEADLINE_S)
+    assert gate.begun.wait(DEADLINE_S)
     threading.Timer(0.1, gate.set).start()
     server.stop(DEADLINE_S)
 

@@ -89,17 +89,6 @@ def test_the_longest_prefix_counts_also_if_it_comes_late(serve, connect, address
     assert keyring.find("elsewhere") == b""
 
 
-def test_a_token_that_is_too_long_is_a_mistake_of_the_caller() -> None:
-    token = b"x" * 65
-
-    with pytest.raises(ValueError, match="at most 64 bytes"):
-        courier.Client("unix:/s", token=token)
-    with pytest.raises(ValueError, match="at most 64 bytes"):
-        courier.Server(address="unix:/s", token=token)
-    with pytest.raises(ValueError, match="at most 64 bytes"):
-        keyring.add("unix:/s", token)
-
-
 @pytest.mark.parametrize(
     ("flags", "mark"),
     [

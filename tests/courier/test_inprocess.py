@@ -38,15 +38,12 @@ def test_a_method_never_runs_in_the_thread_that_calls_it(serve, connect, inproc_
 
 def test_calls_that_wait_for_threads_keep_their_order(serve, connect, inproc_address, gate) -> None:
     order: list[str] = []
-    entered = threading.Event()
-    server = serve(
-        inproc_address, size=1, hang=lambda: entered.set() or gate.wait(), note=order.append
-    )
+    server = serve(inproc_address, size=1, hang=gate.wait, note=order.append)
     client = connect(inproc_address)
     client.note("first")
     server._core.pool._may_grow = lambda: False
     hangs = client.futures.hang()
-    assert entered.wait(DEADLINE_S)
+    assert gate.begun.wait(DEADLINE_S)
     queued = client.futures.note("queued")
 
     late = in_background(client.note, "late")

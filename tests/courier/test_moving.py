@@ -210,12 +210,11 @@ def test_f28_a_server_given_up_is_not_called(serve_as, connect, any_places, monk
 def test_what_is_in_flight_to_the_old_place_goes_on_there_until_the_client_is_closed(
     serve_as, connect, places, gate, is_closed
 ) -> None:
-    begun = threading.Event()
-    old = serve_as("old", places[0], hang=lambda: begun.set() or gate.wait(20))
+    old = serve_as("old", places[0], hang=lambda: gate.wait(20))
     board = Board(places[0])
     client = connect(board, call_timeout=20)
     hanging = client.futures.hang()
-    assert begun.wait(10)
+    assert gate.begun.wait(10)
     assert client.futures.pid().result(10) == "old"
 
     serve_as("new", places[1])
