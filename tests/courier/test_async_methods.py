@@ -140,34 +140,25 @@ def test_sound_12_what_would_end_a_process_is_a_failure_of_one_call(client_of, l
     gate = AsyncGate()
 
     async def raise_it() -> None:
-        gate.open()
         raise leave
 
-    client = client_of(raise_it=raise_it, wait=gate.wait, add=add, call_timeout=60)
+    async def raise_it_in_a_task() -> str:
+        task = asyncio.ensure_future(raise_it())
+        await asyncio.wait([task])
+        gate.open()
+        return type(task.exception()).__name__
+
+    client = client_of(
+        raise_it=raise_it, in_a_task=raise_it_in_a_task, wait=gate.wait, add=add, call_timeout=60
+    )
     waiting = client.futures.wait()
     until(lambda: gate.waiting)
 
     with pytest.raises(courier.RemoteError) as caught:
         client.raise_it()
 
-    assert caught.value.type_name == leave.__name__
+    assert caught.value.type_name == client.in_a_task() == leave.__name__
     assert waiting.result(60) == "done"
-    assert client.add(1, 2) == 3
-
-
-def test_sound_12_a_task_of_a_method_does_not_end_the_loop_either(client_of) -> None:
-    async def leave() -> None:
-        raise SystemExit(3)
-
-    async def begin() -> str:
-        task = asyncio.ensure_future(leave())
-        await asyncio.wait([task])
-        assert isinstance(task.exception(), SystemExit)
-        return "begun"
-
-    client = client_of(begin=begin, add=add)
-
-    assert client.begin() == "begun"
     assert client.add(1, 2) == 3
 
 

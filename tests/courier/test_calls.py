@@ -58,8 +58,6 @@ def test_a_missing_method_names_itself_the_server_and_near_names(serve, connect,
     assert isinstance(caught.value, AttributeError)
     assert caught.value.method == "get_weight"
     assert caught.value.available == ("get_weights", "save")
-    of_future = connect(address).futures.get_weight().exception(10)
-    assert isinstance(of_future, courier.MethodNotFound)
 
 
 def test_an_attribute_error_inside_a_method_is_not_a_missing_method(client_of) -> None:

@@ -107,7 +107,11 @@ def test_sound_10_a_worker_that_has_failed(connect, address, way) -> None:
 def test_sound_10_a_wrong_token(serve, connect, address, way) -> None:
     serve(address, token=b"right", m=consume, rows=lambda: iter([1]))
 
-    assert isinstance(seen(way, connect(address, token=b"wrong")), courier.Refused)
+    error = seen(way, connect(address, token=b"wrong"))
+
+    assert isinstance(error, courier.Refused)
+    assert "refused our token" in str(error)
+    assert (error.server, error.address) == ("server", address)
 
 
 @pytest.mark.every_transport

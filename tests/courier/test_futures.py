@@ -95,10 +95,10 @@ def test_a_call_that_is_cancelled_in_time_does_not_run(serve, unix_address, flag
     ran: list[int] = []
     serve(unix_address, m=ran.append)
     calls = [
-        b"".join(map(bytes, framing.encode(framing.CALL, i, b"m", pickling.encode(((i,), {}))[0])))
+        framing.encode_small(framing.CALL, i, b"m", pickling.encode(((i,), {}))[0])
         for i in (1, 2, 3)
     ]
-    cancel = bytes(framing.encode(framing.CANCEL, 2)[0])
+    cancel = framing.encode_small(framing.CANCEL, 2, b"", b"")
 
     with raw_sockets.greeted(unix_address, flags=flags) as sock:
         sock.sendall(b"".join([*calls, cancel]))

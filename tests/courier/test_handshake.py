@@ -25,18 +25,6 @@ def read_to_end(sock: socket.socket) -> bytes:
     return data
 
 
-@pytest.mark.every_transport
-def test_a_client_with_a_wrong_token_is_told_so(serve, connect, address) -> None:
-    serve(address, name="vault", token=b"right", m=lambda: 1)
-
-    future = connect(address, token=b"wrong").futures.m()
-    with pytest.raises(courier.Refused, match="refused our token") as caught:
-        connect(address, token=b"wrong").m()
-
-    assert (caught.value.server, caught.value.address) == ("vault", address)
-    assert isinstance(future.exception(10), courier.Refused)
-
-
 def test_another_version_is_refused_by_name(serve, unix_address, connect, monkeypatch) -> None:
     serve(unix_address, m=lambda: 1)
     encode = handshake.encode_client_hello

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import threading
@@ -180,10 +179,3 @@ def test_a_chain_of_calls_is_no_cycle(serve, connect, short_directory, monkeypat
 
     assert connect(at["A"]).f() is True
     assert texts == []
-
-
-def test_warnings_go_through_logging(caplog) -> None:
-    with caplog.at_level(logging.WARNING, "launchpad.courier"):
-        remote_server.warn("something")
-
-    assert [record.getMessage() for record in caplog.records] == ["something"]
