@@ -358,16 +358,9 @@ def test_a_method_hears_that_its_caller_is_gone(serve, unix_address, gate, is_as
 
 
 def test_a_stop_gives_the_method_its_grace_to_read_on(serve, connect, address, gate) -> None:
-    begun = threading.Event()
-
-    def collect(items: Iterator[int]) -> list[int]:
-        found = [next(items)]
-        begun.set()
-        return found + list(items)
-
-    server = serve(address, collect=collect)
+    server = serve(address, collect=list)
     result = in_background(connect(address).collect, one_then_two(gate))
-    assert begun.wait(10)
+    assert gate.begun.wait(10)
 
     stopped = in_background(server.stop, 20)
     gate.set()

@@ -26,7 +26,6 @@ from opentelemetry.trace import SpanKind
 
 import launchpad as lp
 from launchpad import courier
-from launchpad.courier import keyring
 from launchpad.courier.call_stack import current_call
 from launchpad.courier.grpc import common, json_service
 from launchpad.courier.grpc.connection import GrpcConnection
@@ -574,21 +573,19 @@ def test_a_method_may_stop_its_own_server(start, connect) -> None:
     assert not server.has_started
 
 
-def test_credentials_make_it_tls_and_others_are_refused(start, connect) -> None:
-    ours, theirs = make_credentials(), make_credentials()
-    keyring.add("grpc:127.0.0.1:", TOKEN, ours)
-    try:
-        server = start(ANY_PORT, ping=lambda: "safe")
-        assert connect(server.address).ping() == "safe"
-        keyring.add("grpc:127.0.0.1:", TOKEN, theirs)
-        with pytest.raises(courier.Refused):
-            connect(server.address).ping()
-        with channel_to(server) as channel:
-            stub = health_pb2_grpc.HealthStub(channel)
-            code, _ = status_of(lambda: stub.Check(health_pb2.HealthCheckRequest()))
-            assert code is grpc.StatusCode.UNAVAILABLE
-    finally:
-        keyring.remove("grpc:127.0.0.1:")
+def test_credentials_make_it_tls_and_others_are_refused(start, connect, keys) -> None:
+    keys("grpc:127.0.0.1:", TOKEN, make_credentials())
+    server = start(ANY_PORT, ping=lambda: "safe")
+    assert connect(server.address).ping() == "safe"
+
+    keys("grpc:127.0.0.1:", TOKEN, make_credentials())
+
+    with pytest.raises(courier.Refused):
+        connect(server.address).ping()
+    with channel_to(server) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        code, _ = status_of(lambda: stub.Check(health_pb2.HealthCheckRequest()))
+    assert code is grpc.StatusCode.UNAVAILABLE
 
 
 FORKED = """

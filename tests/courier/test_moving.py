@@ -68,10 +68,10 @@ ASK_HERE = {**ASK, "large call": lambda client: client.of(LARGE)}
 
 
 @pytest.fixture(params=["unix to unix", "tcp to tcp", "unix to tls", "tls to unix"])
-def any_places(request: pytest.FixtureRequest, short_directory: Path) -> Iterator[tuple[str, ...]]:
+def any_places(request: pytest.FixtureRequest, short_directory, keys) -> Iterator[tuple[str, ...]]:
     """Two addresses, of the same carrier or not."""
     if "tls" in request.param:
-        courier.keyring.add("tcp:", b"", CREDENTIALS)
+        keys("tcp:", b"", CREDENTIALS)
     with reserve_port() as one, reserve_port() as other:
         free = {
             "unix": iter([f"unix:{short_directory}/a", f"unix:{short_directory}/b"]),
@@ -79,7 +79,6 @@ def any_places(request: pytest.FixtureRequest, short_directory: Path) -> Iterato
             "tls": iter([one, other]),
         }
         yield tuple(next(free[kind]) for kind in request.param.split(" to "))
-    courier.keyring.remove("tcp:")
 
 
 @pytest.fixture
@@ -297,8 +296,8 @@ def test_the_wait_for_a_server_that_is_nowhere_ends(connect, options, error, wor
         assert "learner-0 (its address is not known yet" in str(caught.value)
 
 
-def test_memory_is_shared_where_a_place_is_unix(serve_as, connect, short_directory) -> None:
-    courier.keyring.add("tcp:", b"", CREDENTIALS)
+def test_memory_is_shared_where_a_place_is_unix(serve_as, connect, short_directory, keys) -> None:
+    keys("tcp:", b"", CREDENTIALS)
     near = serve_as("near", f"unix:{short_directory}/s")
     far = serve_as("far", "tcp:127.0.0.1:0")
     board = Board()
@@ -311,7 +310,6 @@ def test_memory_is_shared_where_a_place_is_unix(serve_as, connect, short_directo
         connections = client._channel.connections.shm_connections  # type: ignore[union-attr]
         shared.append(sum(each.shares_memory for each in connections))
 
-    courier.keyring.remove("tcp:")
     assert shared == ([1, 0, 1, 0] if segments.IS_SUPPORTED else [0, 0, 0, 0])
 
 
