@@ -8,6 +8,7 @@ import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -251,17 +252,13 @@ def test_another_address_that_cannot_be_is_refused_where_it_is_written(also_at, 
         courier.Server(also_at=also_at)
 
 
-class Elsewhere:
-    """A server as its clients know it."""
-
-    address, label, own_token = "unix:/elsewhere", "B", None
-
-
 def test_f30_waits_for_a_server_are_known_by_all_its_addresses(
     serve, connect, unix_address
 ) -> None:
+    elsewhere = SimpleNamespace(address="unix:/elsewhere", label="B")
+
     def f() -> list[call_stack.Edge]:
-        with call_stack.waiting_for(Elsewhere, b"g"):
+        with call_stack.waiting_for(elsewhere, b"g"):
             return call_stack.edges()
 
     server = serve(unix_address, also_at=[ANY_PORT], name="A", f=f)

@@ -197,28 +197,8 @@ def test_sound_12_leaving_while_a_stream_is_closed_is_only_shown(client_of, monk
     assert client.add(1, 2) == 3
 
 
-def test_sound_04_a_loop_that_is_closed_settles_what_takes_longer_to_be_cancelled() -> None:
+def test_sound_04_a_loop_that_is_closed_cancels_all_tasks_and_settles_what_takes_longer() -> None:
     begun = threading.Event()
-
-    async def lingers() -> None:
-        try:
-            begun.set()
-            await asyncio.sleep(1000)
-        finally:
-            await asyncio.sleep(1000)
-
-    loop = EventLoop("closed")
-    promise = loop.spawn(lingers())
-    assert begun.wait(DEADLINE_S)
-
-    loop.close()
-
-    assert promise.wait(DEADLINE_S)
-    with pytest.raises(CancelledError):
-        promise.result()
-
-
-def test_sound_04_tasks_that_coroutines_have_made_are_cancelled_with_their_loop() -> None:
     ended: list[str] = []
 
     async def works() -> None:
@@ -232,10 +212,22 @@ def test_sound_04_tasks_that_coroutines_have_made_are_cancelled_with_their_loop(
         await asyncio.sleep(0)
         return task
 
+    async def lingers() -> None:
+        try:
+            begun.set()
+            await asyncio.sleep(1000)
+        finally:
+            await asyncio.sleep(1000)
+
     loop = EventLoop("closed")
-    promise = loop.spawn(begins())
-    assert promise.wait(DEADLINE_S)
+    made = loop.spawn(begins())
+    lingering = loop.spawn(lingers())
+    assert made.wait(DEADLINE_S)
+    assert begun.wait(DEADLINE_S)
 
     loop.close()
 
     assert ended == ["cleaned up"]
+    assert lingering.wait(DEADLINE_S)
+    with pytest.raises(CancelledError):
+        lingering.result()
