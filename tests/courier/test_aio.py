@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -78,7 +77,8 @@ def test_an_event_of_an_earlier_connection_ends_no_other(
         call = asyncio.ensure_future(awaited(client.aio.wait()))
         await loop.run_in_executor(None, begun.acquire)
         (pipeline,) = client._channel.connections._loop_pipelines.values()
-        late_event = partial(*_reading(loop, pipeline.reader._watched))
+        reading, _ = loop._selector.get_key(pipeline.reader._watched).data
+        late_event = partial(reading._callback, *reading._args)
         await loop.run_in_executor(None, server.stop, 0.0)
         serve(unix_address, wait=wait)
         await loop.run_in_executor(None, begun.acquire)
@@ -88,9 +88,3 @@ def test_an_event_of_an_earlier_connection_ends_no_other(
         return await call
 
     assert asyncio.run(main())
-
-
-def _reading(loop: Any, fd: int) -> tuple[Any, ...]:
-    """What the loop calls when it can be read."""
-    handle, _ = loop._selector.get_key(fd).data
-    return handle._callback, *handle._args

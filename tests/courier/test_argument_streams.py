@@ -180,18 +180,14 @@ def test_nothing_is_made_for_a_method_that_asks_for_nothing(client_of, count, so
 
 
 @pytest.mark.parametrize("n_read", [0, 1])
-@pytest.mark.parametrize("is_async", [False, True])
-def test_sound_30_an_iterator_that_is_kept_says_so_when_read(client_of, n_read, is_async) -> None:
+def test_sound_30_an_iterator_that_is_kept_says_so_when_read(client_of, n_read) -> None:
     kept: list[Any] = []
 
     def keep(items: Iterator[int]) -> list[int]:
         kept.append(items)
         return [next(items) for _ in range(n_read)]
 
-    async def keep_async(items: Iterator[int]) -> list[int]:
-        return keep(items)
-
-    client = client_of(keep=keep_async if is_async else keep)
+    client = client_of(keep=keep)
 
     assert client.keep(iter(range(5))) == list(range(n_read))
 

@@ -46,11 +46,6 @@ class WrittenDown:
         return self.path.read_text() if self.path.exists() else ""
 
 
-def only(stream: Any) -> Any:
-    (item,) = stream
-    return item
-
-
 async def only_async(stream: Any) -> Any:
     (item,) = [item async for item in stream]
     return item
@@ -60,7 +55,7 @@ async def only_async(stream: Any) -> Any:
 ASK: dict[str, Callable[[Any], Any]] = {
     "call": lambda client: client.pid(),
     "future": lambda client: client.futures.pid().result(20),
-    "stream": lambda client: only(client.pids()),
+    "stream": lambda client: list(client.pids()).pop(),
     "aio": lambda client: asyncio.run(awaited(client.aio.pid())),
     "async stream": lambda client: asyncio.run(only_async(client.aio.pids())),
 }
