@@ -204,10 +204,22 @@ def socket_client_of(socket_address: str, serve: Serve, connect: Connect) -> Cli
     return _client_at(socket_address, serve, connect)
 
 
+class Gate(threading.Event):
+    """An event for methods to wait on; `begun` is set when the first one does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = threading.Event()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.begun.set()
+        return super().wait(timeout)
+
+
 @pytest.fixture
-def gate() -> Iterator[threading.Event]:
-    """An event for methods to wait on; set at the latest when the test ends."""
-    event = threading.Event()
+def gate() -> Iterator[Gate]:
+    """Set at the latest when the test ends."""
+    event = Gate()
     yield event
     event.set()
 
@@ -290,6 +302,14 @@ def run_python(source: str) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
+
+
+def printed_by(source: str) -> str:
+    """What a Python process prints that runs `source` and ends well."""
+    with run_python(source) as process:
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    return output
 
 
 @pytest.fixture

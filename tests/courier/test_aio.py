@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -47,13 +46,6 @@ def test_cancelling_the_task_cancels_the_coroutine_that_serves_it(client_of) -> 
     assert cancelled.wait(10)
 
 
-def test_methods_and_the_server_itself_can_be_called(client_of) -> None:
-    client = client_of(add=lambda a, b=0: a + b, __call__=lambda x: x * 2)
-
-    assert asyncio.run(awaited(client.aio.add(1, b=2))) == 3
-    assert asyncio.run(awaited(client.aio(21))) == 42
-
-
 def test_decrypted_answers_do_not_wait_for_more_bytes(serve, connect, tls_address) -> None:
     serve(tls_address, zeros=bytes)
     client = connect(tls_address)
@@ -85,7 +77,8 @@ def test_an_event_of_an_earlier_connection_ends_no_other(
         call = asyncio.ensure_future(awaited(client.aio.wait()))
         await loop.run_in_executor(None, begun.acquire)
         (pipeline,) = client._channel.connections._loop_pipelines.values()
-        late_event = partial(*_reading(loop, pipeline.reader._watched))
+        reading, _ = loop._selector.get_key(pipeline.reader._watched).data
+        late_event = partial(reading._callback, *reading._args)
         await loop.run_in_executor(None, server.stop, 0.0)
         serve(unix_address, wait=wait)
         await loop.run_in_executor(None, begun.acquire)
@@ -95,9 +88,3 @@ def test_an_event_of_an_earlier_connection_ends_no_other(
         return await call
 
     assert asyncio.run(main())
-
-
-def _reading(loop: Any, fd: int) -> tuple[Any, ...]:
-    """What the loop calls when it can be read."""
-    handle, _ = loop._selector.get_key(fd).data
-    return handle._callback, *handle._args

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import queue
 import threading
@@ -20,6 +21,7 @@ from launchpad.courier.server.serial_connection import SerialConnection
 from launchpad.courier.server.stream_call import ServerStreamCall
 from launchpad.courier.streams.receiver import WINDOW_ITEMS
 from tests.courier.conftest import DEADLINE_S, in_background
+from tests.helpers.calls import as_async
 from tests.waiting import until
 
 
@@ -34,23 +36,17 @@ class Source:
     def count(self, n: int | None = None) -> Iterator[int]:
         try:
             for i in itertools.count() if n is None else range(n):
-                self._note()
+                self.made += 1
+                self.threads.add(threading.current_thread().name)
                 yield i
         finally:
             self.closed.set()
 
     async def acount(self, n: int | None = None) -> AsyncIterator[int]:
-        try:
-            for i in itertools.count() if n is None else range(n):
+        with contextlib.closing(self.count(n)) as items:
+            for item in items:
                 await asyncio.sleep(0)
-                self._note()
-                yield i
-        finally:
-            self.closed.set()
-
-    def _note(self) -> None:
-        self.made += 1
-        self.threads.add(threading.current_thread().name)
+                yield item
 
 
 @pytest.fixture
@@ -145,21 +141,6 @@ def test_items_of_a_frame_do_not_wait_for_one_to_come(client_of, gate, is_async)
     assert client.take(aitems() if is_async else items()) == list(range(51))
 
 
-def test_arrays_and_other_arguments_go_with_it(client_of) -> None:
-    def scale(batches, by):
-        return np.sum([(batch * by).sum() for batch in batches])
-
-    client = client_of(scale=scale)
-
-    def batches():
-        array = np.empty(200_000)
-        for i in range(20):
-            array[:] = i
-            yield array
-
-    assert client.scale(batches(), np.array([1.0, 0.0] * 100_000)) == 190 * 100_000
-
-
 def test_a_list_is_no_stream(client_of) -> None:
     client = client_of(kind=lambda value: type(value).__name__)
 
@@ -199,18 +180,14 @@ def test_nothing_is_made_for_a_method_that_asks_for_nothing(client_of, count, so
 
 
 @pytest.mark.parametrize("n_read", [0, 1])
-@pytest.mark.parametrize("is_async", [False, True])
-def test_sound_30_an_iterator_that_is_kept_says_so_when_read(client_of, n_read, is_async) -> None:
+def test_sound_30_an_iterator_that_is_kept_says_so_when_read(client_of, n_read) -> None:
     kept: list[Any] = []
 
     def keep(items: Iterator[int]) -> list[int]:
         kept.append(items)
         return [next(items) for _ in range(n_read)]
 
-    async def keep_async(items: Iterator[int]) -> list[int]:
-        return keep(items)
-
-    client = client_of(keep=keep_async if is_async else keep)
+    client = client_of(keep=keep)
 
     assert client.keep(iter(range(5))) == list(range(n_read))
 
@@ -338,14 +315,10 @@ def test_an_iterators_error_reaches_the_method_and_then_the_caller(client_of, is
         yield 1
         raise LookupError("batch 2 is missing")
 
-    async def abatches() -> AsyncIterator[int]:
-        yield 1
-        raise LookupError("batch 2 is missing")
-
     client = client_of(learn=learn)
 
     with pytest.raises(LookupError, match="batch 2") as caught:
-        client.learn(abatches() if is_async else batches())
+        client.learn(as_async(batches)() if is_async else batches())
     assert "in learn" in str(caught.value.__cause__)
     assert 'raise LookupError("batch 2 is missing")' in str(caught.value.__cause__)
     assert seen == [("batch 2 is missing", [])]
@@ -381,16 +354,9 @@ def test_a_method_hears_that_its_caller_is_gone(serve, unix_address, gate, is_as
 
 
 def test_a_stop_gives_the_method_its_grace_to_read_on(serve, connect, address, gate) -> None:
-    begun = threading.Event()
-
-    def collect(items: Iterator[int]) -> list[int]:
-        found = [next(items)]
-        begun.set()
-        return found + list(items)
-
-    server = serve(address, collect=collect)
+    server = serve(address, collect=list)
     result = in_background(connect(address).collect, one_then_two(gate))
-    assert begun.wait(10)
+    assert gate.begun.wait(10)
 
     stopped = in_background(server.stop, 20)
     gate.set()
@@ -400,16 +366,9 @@ def test_a_stop_gives_the_method_its_grace_to_read_on(serve, connect, address, g
 
 
 def test_after_the_grace_the_caller_is_told(serve, connect, address, gate, source) -> None:
-    begun = threading.Event()
-
-    def collect(items: Iterator[int]) -> None:
-        next(items)
-        begun.set()
-        gate.wait()
-
-    server = serve(address, collect=collect)
+    server = serve(address, collect=lambda items: next(items) or gate.wait())
     result = in_background(connect(address).collect, source.count())
-    assert begun.wait(10)
+    assert gate.begun.wait(10)
     server.stop(0.05)
 
     with pytest.raises(courier.OutcomeUnknown):
@@ -613,10 +572,9 @@ def test_sound_01_nothing_of_an_argument_follows_the_end_of_the_result(unix_clie
 
 
 def test_sound_01_a_connection_that_a_cancel_has_closed_is_not_kept(unix_client_of, gate) -> None:
-    called = threading.Event()
-    client = unix_client_of(answer=lambda _: called.set() or gate.wait())
+    client = unix_client_of(answer=lambda _: gate.wait())
     future = client.futures.answer(iter([1]))
-    called.wait()
+    gate.begun.wait()
 
     future.cancel()
     gate.set()

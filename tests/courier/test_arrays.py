@@ -107,9 +107,7 @@ def test_wherever_it_stands_it_is_described_once_and_is_private(size: int) -> No
     "value",
     [
         np.ma.masked_array([1, 2, 3], [0, 1, 0]),
-        np.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")]),
         np.rec.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")]),
-        np.array([{"a": 1}, None], dtype=object),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -140,34 +140,25 @@ def test_sound_12_what_would_end_a_process_is_a_failure_of_one_call(client_of, l
     gate = AsyncGate()
 
     async def raise_it() -> None:
-        gate.open()
         raise leave
 
-    client = client_of(raise_it=raise_it, wait=gate.wait, add=add, call_timeout=60)
+    async def raise_it_in_a_task() -> str:
+        task = asyncio.ensure_future(raise_it())
+        await asyncio.wait([task])
+        gate.open()
+        return type(task.exception()).__name__
+
+    client = client_of(
+        raise_it=raise_it, in_a_task=raise_it_in_a_task, wait=gate.wait, add=add, call_timeout=60
+    )
     waiting = client.futures.wait()
     until(lambda: gate.waiting)
 
     with pytest.raises(courier.RemoteError) as caught:
         client.raise_it()
 
-    assert caught.value.type_name == leave.__name__
+    assert caught.value.type_name == client.in_a_task() == leave.__name__
     assert waiting.result(60) == "done"
-    assert client.add(1, 2) == 3
-
-
-def test_sound_12_a_task_of_a_method_does_not_end_the_loop_either(client_of) -> None:
-    async def leave() -> None:
-        raise SystemExit(3)
-
-    async def begin() -> str:
-        task = asyncio.ensure_future(leave())
-        await asyncio.wait([task])
-        assert isinstance(task.exception(), SystemExit)
-        return "begun"
-
-    client = client_of(begin=begin, add=add)
-
-    assert client.begin() == "begun"
     assert client.add(1, 2) == 3
 
 
@@ -206,28 +197,8 @@ def test_sound_12_leaving_while_a_stream_is_closed_is_only_shown(client_of, monk
     assert client.add(1, 2) == 3
 
 
-def test_sound_04_a_loop_that_is_closed_settles_what_takes_longer_to_be_cancelled() -> None:
+def test_sound_04_a_loop_that_is_closed_cancels_all_tasks_and_settles_what_takes_longer() -> None:
     begun = threading.Event()
-
-    async def lingers() -> None:
-        try:
-            begun.set()
-            await asyncio.sleep(1000)
-        finally:
-            await asyncio.sleep(1000)
-
-    loop = EventLoop("closed")
-    promise = loop.spawn(lingers())
-    assert begun.wait(DEADLINE_S)
-
-    loop.close()
-
-    assert promise.wait(DEADLINE_S)
-    with pytest.raises(CancelledError):
-        promise.result()
-
-
-def test_sound_04_tasks_that_coroutines_have_made_are_cancelled_with_their_loop() -> None:
     ended: list[str] = []
 
     async def works() -> None:
@@ -241,10 +212,22 @@ def test_sound_04_tasks_that_coroutines_have_made_are_cancelled_with_their_loop(
         await asyncio.sleep(0)
         return task
 
+    async def lingers() -> None:
+        try:
+            begun.set()
+            await asyncio.sleep(1000)
+        finally:
+            await asyncio.sleep(1000)
+
     loop = EventLoop("closed")
-    promise = loop.spawn(begins())
-    assert promise.wait(DEADLINE_S)
+    made = loop.spawn(begins())
+    lingering = loop.spawn(lingers())
+    assert made.wait(DEADLINE_S)
+    assert begun.wait(DEADLINE_S)
 
     loop.close()
 
     assert ended == ["cleaned up"]
+    assert lingering.wait(DEADLINE_S)
+    with pytest.raises(CancelledError):
+        lingering.result()

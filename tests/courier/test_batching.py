@@ -22,7 +22,7 @@ import launchpad as lp
 from launchpad import courier
 from launchpad.courier.batching import queue as batch_queue
 from launchpad.courier.call_stack import current_call
-from tests.courier.conftest import exit_code_of_child, in_background
+from tests.courier.conftest import Gate, exit_code_of_child, in_background
 
 NEVER_S = 600.0  # a timeout that no test reaches: only a full batch is run
 
@@ -44,7 +44,7 @@ class Doubler:
         self.batches.append(x)
         return x * 2
 
-    @lp.batched_handler(4, timeout=0.001)
+    @lp.batched_handler(4, timeout=datetime.timedelta(milliseconds=1))
     def soon(self, x: Any) -> Any:
         self.batches.append(x)
         return x * 2
@@ -76,22 +76,20 @@ Hold = Callable[[int, float], tuple[Any, list[Any]]]
 
 
 @pytest.fixture
-def hold(gate: threading.Event) -> Hold:
+def hold(gate: Gate) -> Hold:
     """A method with its first batch, of a call with 0, under way until the gate opens; and its batches."""
 
     def start(size: int, timeout: float) -> tuple[Any, list[Any]]:
-        begun = threading.Event()
         batches: list[Any] = []
 
         @lp.batched_handler(size, timeout=timeout)
         def method(x: Any) -> Any:
             batches.append(x.tolist())
-            begun.set()
             gate.wait(20)
             return x
 
         method.courier_promise(0)
-        assert begun.wait(20)
+        assert gate.begun.wait(20)
         return method, batches
 
     return start
@@ -130,30 +128,16 @@ def test_a_batch_that_does_not_fill_is_run_when_the_time_of_its_first_call_has_c
     assert when(1) - began >= 0.05
 
 
-def test_the_timeout_may_be_a_timedelta() -> None:
-    handler = lp.batched_handler(2, timeout=datetime.timedelta(milliseconds=1))
-
-    assert handler(lambda x: x + 1)(1) == 2
-
-
-def test_without_a_timeout_a_batch_is_what_came_meanwhile(
-    hold: Hold, gate: threading.Event
+@pytest.mark.parametrize("timeout", [0, 0.001])
+def test_batches_fill_up_while_all_threads_are_busy_and_without_a_timeout_wait_for_no_more(
+    hold: Hold, gate: Gate, timeout: float
 ) -> None:
-    method, batches = hold(8, 0)
-    calls = [method.courier_promise(i) for i in (1, 2, 3)]
+    method, batches = hold(4, timeout)
+    calls = [method.courier_promise(i) for i in range(10)]
     gate.set()
 
-    assert outcomes(calls) == [1, 2, 3]
-    assert batches == [[0], [1, 2, 3]]
-
-
-def test_batches_fill_up_while_all_threads_are_busy(hold: Hold, gate: threading.Event) -> None:
-    method, batches = hold(4, 0.001)
-    calls = [method.courier_promise(i) for i in range(8)]
-    gate.set()
-
-    assert outcomes(calls) == list(range(8))
-    assert batches == [[0], [0, 1, 2, 3], [4, 5, 6, 7]]
+    assert outcomes(calls) == list(range(10))
+    assert batches == [[0], [0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
 def test_a_short_batch_is_padded_for_methods_that_know_one_shape_only() -> None:
@@ -383,7 +367,7 @@ def test_a_method_that_exits_does_not_take_its_thread_along() -> None:
     assert leave(1) == 1
 
 
-def test_a_cancelled_call_does_not_reach_the_method(hold: Hold, gate: threading.Event) -> None:
+def test_a_cancelled_call_does_not_reach_the_method(hold: Hold, gate: Gate) -> None:
     method, batches = hold(2, 0.001)
     calls = [method.courier_promise(i) for i in (1, 2, 3)]
     is_cancelled = calls[1].cancel()
@@ -468,30 +452,6 @@ def test_a_method_is_called_through_its_class_too() -> None:
     assert tripler.soon(2) == 6
     assert Doubler.soon(tripler, 2) == 4
     assert super(Tripler, tripler).soon(2) == 4
-
-
-def test_methods_wrapped_in_the_constructor_are_served(serve, connect, address) -> None:
-    class Summer:
-        def __init__(self, size: int) -> None:
-            self.add = lp.batched_handler(size, timeout=NEVER_S)(self.add)
-
-        def add(self, x: Any) -> Any:
-            return x + x.sum()
-
-        @lp.batched_handler(2, timeout=NEVER_S)
-        def __call__(self, x: Any) -> Any:
-            return x * x
-
-    server = serve(address)
-    server.bind_object(Summer(2))
-    client = connect(address)
-
-    sums = [client.futures.add(i) for i in (10, 20)]
-    squares = [client.futures(i) for i in (3, 4)]
-
-    assert courier.list_methods(client) == ["__call__", "add"]
-    assert [future.result(20) for future in sums] == [40, 50]
-    assert [future.result(20) for future in squares] == [9, 16]
 
 
 def test_a_batched_method_looks_like_what_it_was() -> None:

@@ -69,3 +69,21 @@ def test_a_huge_piece_does_not_drive_out_the_others() -> None:
     del huge
 
     assert [len(block) for block in buffers._idle] == [MB]
+
+
+def test_idle_memory_is_limited_and_used_for_buffers_of_its_own_size(monkeypatch) -> None:
+    monkeypatch.setattr(buffers, "_MAX_IDLE", 10 * MB)
+
+    block = buffers.allocate(8 * MB)
+    del block
+    others = [buffers.allocate(n) for n in (300_000, 9 * MB)]
+    assert [other.nbytes for other in others] == [300_000, 9 * MB]
+    assert [len(block) for block in buffers._idle] == [8 * MB]
+
+    held = [buffers.allocate(4 * MB) for _ in range(10)]
+    del held
+    small = [buffers.allocate(300_000) for _ in range(100)]
+    del small
+
+    assert sum(map(len, buffers._idle)) <= 10 * MB
+    assert len(buffers._idle) <= buffers._MAX_BLOCKS

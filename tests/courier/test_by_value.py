@@ -16,7 +16,7 @@ import cloudpickle
 import pytest
 
 from launchpad.courier.codec import by_value
-from tests.courier.conftest import begin_source, run_python
+from tests.courier.conftest import begin_source, printed_by
 
 
 def a_class() -> Any:
@@ -39,9 +39,7 @@ def printed_elsewhere(reader: str, *values: object) -> str:
     """What this code prints in a process of its own, with the values as `bodies`."""
     bodies = [by_value.dumps(value, 5, lambda _: True) for value in values]
     source = f"{begin_source()}import pickle\nbodies = {bodies!r}\n{reader}"
-    with run_python(source) as process:
-        output, _ = process.communicate(timeout=60)
-    return output
+    return printed_by(source)
 
 
 def test_a_class_that_comes_home_is_itself_and_keeps_what_was_changed() -> None:
@@ -256,7 +254,7 @@ def test_sound_28_classes_that_are_not_sent_any_more_are_forgotten() -> None:
     assert gone() is None
 
 
-def test_sound_28_what_a_class_drags_along_is_said_once_with_its_size(unix_address, python) -> None:
+def test_sound_28_what_a_class_drags_along_is_said_once_with_its_size(unix_address) -> None:
     source = f"""{begin_source()}
 import dataclasses, logging
 logging.basicConfig(format="%(message)s", stream=sys.stdout)
@@ -281,9 +279,7 @@ client.m((Small(1), bytes(3 << 20)))
 server.stop()
 """
 
-    with python(source) as process:
-        output, _ = process.communicate(timeout=60)
+    [line] = printed_by(source).splitlines()
 
-    [line] = output.splitlines()
     assert line.startswith("Step of the launching script is sent by value")
     assert "its global 'TABLE' is 3,145," in line

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from launchpad.courier import call_stack
-from launchpad.courier.call_stack import Edge
 from launchpad.courier.server.dispatcher import Dispatcher
-from tests.courier.conftest import exit_code_of_child, in_background
+from tests.courier.conftest import Gate, exit_code_of_child, in_background
 
 
-class Server:
+def server(address: str = "unix:/b") -> Any:
     """As a client knows it."""
-
-    own_token = None
-    label = "B"
-
-    def __init__(self, address: str = "unix:/b") -> None:
-        self.address = address
-
-    def fetch_waits(self, address: str, token: bytes | None) -> list[Edge]:
-        raise NotImplementedError
+    return SimpleNamespace(address=address, label="B")
 
 
 @contextlib.contextmanager
@@ -37,47 +29,33 @@ def answering(address: str) -> Iterator[None]:
     record.innermost = outer
 
 
-def test_a_call_that_waits_for_another_is_told_while_it_does() -> None:
-    with answering("unix:/a"):
-        before = call_stack.edges()
-        with call_stack.waiting_for(Server(), b"g"):
-            during = call_stack.edges()
-        after = call_stack.edges()
-
-    assert during == [(("unix:/a", "f"), ("unix:/b", "g"), "A", "B")]
-    assert before == after == []
-
-
 def test_no_call_waits_for_a_thread_that_answers_none_nor_for_a_server_that_is_nowhere() -> None:
-    with call_stack.waiting_for(Server(), b"g"):
+    with call_stack.waiting_for(server(), b"g"):
         assert call_stack.edges() == []
-    with answering("unix:/a"), call_stack.waiting_for(Server(""), b"g"):
+    with answering("unix:/a"), call_stack.waiting_for(server(""), b"g"):
         assert call_stack.edges() == []
 
 
 def test_of_calls_within_calls_each_waits_for_the_next_one() -> None:
     with (
         answering("unix:/a"),
-        call_stack.waiting_for(Server("unix:/b"), b"g"),
+        call_stack.waiting_for(server("unix:/b"), b"g"),
         answering("unix:/b"),
-        call_stack.waiting_for(Server("unix:/c"), b"h"),
-        call_stack.waiting_for(Server("unix:/d"), b"courier/waits"),
+        call_stack.waiting_for(server("unix:/c"), b"h"),
+        call_stack.waiting_for(server("unix:/d"), b"courier/waits"),
     ):
         found = [(edge[0][0], edge[1][0]) for edge in call_stack.edges()]
 
     assert found == [("unix:/b", "unix:/c"), ("unix:/a", "unix:/b")]
 
 
-def test_a_thread_knows_its_own_and_a_process_those_of_all_threads(gate: threading.Event) -> None:
-    waits = threading.Event()
-
+def test_a_thread_knows_its_own_and_a_process_those_of_all_threads(gate: Gate) -> None:
     def wait() -> None:
-        with answering("unix:/a"), call_stack.waiting_for(Server(), b"g"):
-            waits.set()
+        with answering("unix:/a"), call_stack.waiting_for(server(), b"g"):
             gate.wait()
 
     thread = in_background(wait)
-    waits.wait(10)
+    gate.begun.wait(10)
     of_all, of_this = call_stack.find_waits(), call_stack.find_waits(call_stack.here.record)
     gate.set()
     thread.result(10)
@@ -91,13 +69,13 @@ def test_a_call_that_fails_and_a_wait_that_is_interrupted_are_over() -> None:
     methods.bind("f", lambda: 1 / 0)
 
     methods.answer(b"f", b"nonsense", ())
-    with pytest.raises(KeyboardInterrupt), call_stack.waiting_for(Server(), b"g"):
+    with pytest.raises(KeyboardInterrupt), call_stack.waiting_for(server(), b"g"):
         raise KeyboardInterrupt
 
     assert call_stack.here.record.innermost is None
 
 
 def test_a_forked_child_has_none_of_its_parents_threads() -> None:
-    with answering("unix:/a"), call_stack.waiting_for(Server(), b"g"):
+    with answering("unix:/a"), call_stack.waiting_for(server(), b"g"):
         assert len(call_stack.edges()) == 1
         assert exit_code_of_child(lambda: len(call_stack.edges())) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import pickle
 
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 
 from launchpad import courier
-from tests.courier.conftest import begin_source, in_background
+from launchpad.courier import keyring
+from tests.courier.conftest import awaited, begin_source, in_background, printed_by
 
 
 @pytest.mark.every_transport
@@ -19,6 +21,8 @@ def test_a_call_returns_what_the_method_returns(client_of) -> None:
     assert client.add(1, 2, 3, x=4) == (1, 2, (3,), {"x": 4})
     assert client(5) == -5
     assert client.futures(5).result(10) == -5
+    assert asyncio.run(awaited(client.aio.add(1, b=2))) == (1, 2, (), {})
+    assert asyncio.run(awaited(client.aio(5))) == -5
 
 
 def test_parameters_may_have_any_name(serve, connect, address) -> None:
@@ -54,8 +58,6 @@ def test_a_missing_method_names_itself_the_server_and_near_names(serve, connect,
     assert isinstance(caught.value, AttributeError)
     assert caught.value.method == "get_weight"
     assert caught.value.available == ("get_weights", "save")
-    of_future = connect(address).futures.get_weight().exception(10)
-    assert isinstance(of_future, courier.MethodNotFound)
 
 
 def test_an_attribute_error_inside_a_method_is_not_a_missing_method(client_of) -> None:
@@ -100,6 +102,10 @@ def test_what_is_not_bound_goes_to_the_fallback(serve, connect, address) -> None
     [
         (lambda: courier.Server().bind("m", 3), TypeError, "takes a callable, not int"),
         (lambda: courier.Client("http://example.org"), ValueError, "unix:/absolute/path"),
+        (lambda: courier.Client(7077), TypeError, "a str, or a callable"),
+        (lambda: courier.Client("unix:/s", token=bytes(65)), ValueError, "at most 64 bytes"),
+        (lambda: courier.Server(token=bytes(65)), ValueError, "at most 64 bytes"),
+        (lambda: keyring.add("unix:/s", bytes(65)), ValueError, "at most 64 bytes"),
         (lambda: courier.Client("inproc:x", call_timeout=0), ValueError, "positive"),
     ],
 )
@@ -168,7 +174,7 @@ def test_clients_pickle_copy_and_compare_by_address(serve, connect, address) -> 
 
 
 def test_a_pickled_client_sends_lambdas_and_classes_of_the_script_from_another_process(
-    serve, unix_address, python
+    serve, unix_address
 ) -> None:
     methods = {"apply": lambda fn, x: fn(x), "kind": lambda obj: type(obj).__name__}
     serve(unix_address, token=b"secret", **methods)
@@ -183,10 +189,7 @@ with pickle.loads({pickled!r}) as client:
     print(client.apply(lambda x: x + 1, 1), client.kind(Local(1)), client.apply(Local, 7).n)
 """
 
-    with python(source) as process:
-        output, _ = process.communicate(timeout=60)
-
-    assert output == "2 Local 7\n"
+    assert printed_by(source) == "2 Local 7\n"
 
 
 def test_a_method_outlives_the_client_it_was_taken_from(serve, address) -> None:
@@ -227,19 +230,3 @@ def test_many_threads_share_one_client(client_of) -> None:
 
     for k, result in enumerate(results):
         assert result.result(60) == [(k, i) for i in range(60)]
-
-
-def test_the_names_of_dm_launchpad_work() -> None:
-    server = courier.Server("old")
-
-    server.Bind("m", lambda: 1)
-    server.SetIsHealthy(False)
-    server.Start()
-    was_started = server.has_started
-    server.Unbind("m")
-    server.Stop()
-    server.Join()
-
-    assert was_started
-    assert not server.has_started
-    assert not server.is_healthy

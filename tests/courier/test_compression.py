@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launchpad import courier
 from launchpad.courier.codec import compression
 from launchpad.courier.errors import ProtocolError
 
@@ -57,33 +56,3 @@ def test_calls_results_and_exceptions_arrive_the_same_compressed(client_of) -> N
     assert answer["text"] == "x" * 100_000
     with pytest.raises(ValueError, match="long long"):
         client.fail("x" * 100_000)
-
-
-def test_fewer_bytes_travel(unix_client_of) -> None:
-    client = unix_client_of(echo=lambda value: value)
-
-    client.with_options(compress=True).echo("x" * 1_000_000)
-
-    assert client._channel.counts[b"echo"].bytes_out < 20_000
-    assert client._channel.counts[b"echo"].bytes_in < 20_000
-
-
-def test_too_large_a_call_is_refused_before_it_is_sent(unix_client_of) -> None:
-    client = unix_client_of(max_bytes=1 << 20, size_of=len)
-
-    for _ in range(2):  # also where it was not yet known what the server takes
-        with pytest.raises(courier.MessageTooLarge, match="takes 1048576 at once"):
-            client.size_of(bytes(2 << 20))
-
-    assert client.size_of(b"next") == 4
-    assert client._channel.connections.idle_connections[0].was_used
-
-
-def test_too_large_a_result_is_an_error_of_one_call(serve, connect, unix_address) -> None:
-    serve(unix_address, make=bytes)
-    client = connect(unix_address, max_bytes=1 << 20)
-
-    with pytest.raises(courier.MessageTooLarge, match="The method has run"):
-        client.make(2 << 20)
-
-    assert client.make(3) == bytes(3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 
 import pytest
@@ -43,18 +42,12 @@ def test_the_late_answer_is_not_taken_for_the_next_one(client_of, gate) -> None:
 
 def test_a_call_that_is_late_already_is_not_begun(serve, connect, unix_address, gate) -> None:
     began: list[str] = []
-    entered = threading.Event()
-    server = serve(
-        unix_address,
-        size=1,
-        hang=lambda: entered.set() or gate.wait(),
-        late=lambda: began.append("late"),
-    )
+    server = serve(unix_address, size=1, hang=gate.wait, late=lambda: began.append("late"))
     client = connect(unix_address, call_timeout=0.05)
     pool = server._core.pool  # whose growth is switched off, so that the call has to wait
     pool._may_grow = lambda: False
     busy = connect(unix_address).futures.hang()
-    assert entered.wait(10)
+    assert gate.begun.wait(10)
     with pytest.raises(courier.DeadlineExceeded):
         client.late()
 
@@ -63,14 +56,6 @@ def test_a_call_that_is_late_already_is_not_begun(serve, connect, unix_address, 
     connect(unix_address).hang()
 
     assert began == []
-
-
-@pytest.mark.every_transport
-def test_large_results_within_the_deadline_arrive_whole(client_of) -> None:
-    client = client_of(echo=lambda value: value, call_timeout=20)
-    value = b"x" * 10_000_000
-
-    assert client.echo(value) == value
 
 
 @pytest.mark.timing

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import functools
-import socket
-import threading
 
 import pytest
 
 import launchpad as lp
 from launchpad import courier
-from launchpad.courier.caller import Peer
-from launchpad.courier.protocol import handshake
 from launchpad.courier.server import decorators
 from launchpad.courier.server.decorators import idempotent_methods, public_methods
 from launchpad.courier.server.thread_pool import ThreadPool
-from tests.courier.conftest import in_background, reach
+from tests.courier.conftest import in_background
 from tests.waiting import until
 
 
@@ -133,11 +129,6 @@ def test_idempotent_methods_are_known_from_the_class() -> None:
 def test_priority_calls_overtake_others(serve, connect, unix_address, gate, monkeypatch) -> None:
     monkeypatch.setattr(ThreadPool, "_may_grow", lambda self: False)
     order: list[str] = []
-    begun = threading.Event()
-
-    def block() -> None:
-        begun.set()
-        gate.wait(10)
 
     def ordinary() -> None:
         order.append("ordinary")
@@ -146,7 +137,7 @@ def test_priority_calls_overtake_others(serve, connect, unix_address, gate, monk
     def urgent() -> None:
         order.append("urgent")
 
-    server = serve(unix_address, size=1, block=block, ordinary=ordinary, urgent=urgent)
+    server = serve(unix_address, size=1, block=gate.wait, ordinary=ordinary, urgent=urgent)
     pool = server._core.pool
     clients = [connect(unix_address) for _ in range(9)]
     for client in clients:
@@ -154,7 +145,7 @@ def test_priority_calls_overtake_others(serve, connect, unix_address, gate, monk
     order.clear()
     until(lambda: not pool._running)  # no thread stays with a connection
     calls = [in_background(connect(unix_address).block)]
-    assert begun.wait(10)
+    assert gate.begun.wait(10)
     calls += [in_background(client.ordinary) for client in clients[:8]]
     until(lambda: len(pool._jobs) == 8)
     calls.append(in_background(clients[8].urgent))
@@ -164,19 +155,6 @@ def test_priority_calls_overtake_others(serve, connect, unix_address, gate, monk
         call.result(10)
 
     assert order == ["urgent"] + ["ordinary"] * 8
-
-
-def test_garbage_among_priority_calls_ends_its_own_connection(serve, connect, unix_address) -> None:
-    serve(unix_address, urgent=courier.priority(lambda: 1))
-
-    with reach(unix_address) as sock:
-        sock.sendall(handshake.encode_client_hello(b"", Peer("mad")))
-        sock.recv(handshake.SERVER_HELLO_SIZE, socket.MSG_WAITALL)
-        sock.sendall(b"\xee" * 100)
-        rest = sock.recv(100)
-
-    assert rest == b""
-    assert connect(unix_address).urgent() == 1
 
 
 def test_sound_30_the_names_that_a_server_is_warned_of_are_those_of_the_client() -> None:

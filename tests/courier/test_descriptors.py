@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
-from collections.abc import Iterator
 
-import pytest
-
-from tests.courier.conftest import begin_source, in_background
+from tests.courier.conftest import in_background
 
 SERVER = """{begin}
 import contextlib, resource, sys, time
@@ -31,42 +27,24 @@ server.join()
 """
 
 
-@pytest.fixture
-def poor_server(python, socket_address) -> Iterator[subprocess.Popen[str]]:
-    with python(SERVER.format(begin=begin_source(), address=socket_address)) as process:
-        assert process.stdout.readline() == "up\n"
-        yield process
-
-
-def test_f44_old_clients_are_served_while_there_are_no_descriptors_and_new_ones_afterwards(
-    poor_server, connect, socket_address
+def test_f44_a_server_without_descriptors_serves_old_clients_and_says_so_once_and_does_not_spin(
+    spawn_server, connect, socket_address
 ) -> None:
+    poor_server = spawn_server(socket_address, SERVER)
     old = connect(socket_address, call_timeout=20)
     assert [old.echo(1), old.futures.echo(2).result(10)] == [1, 2]
 
     old.exhaust()
     newcomer = in_background(connect(socket_address).echo, "new")
+    said = poor_server.stdout.readline()
     assert [old.echo(i) for i in range(200)] == [*range(200)]
     futures = [old.futures.echo(i) for i in range(200)]
     assert [future.result(10) for future in futures] == [*range(200)]
+    before = old.cpu_s()
+    threading.Event().wait(0.5)  # no order is awaited: this is the time that it could spin
+    used_s = old.cpu_s() - before
     assert not newcomer.done()
     old.release()
-
-    assert newcomer.result(20) == "new"
-
-
-@pytest.mark.parametrize("socket_address", ["unix"], indirect=True)
-def test_f44_a_server_without_descriptors_says_so_once_and_does_not_spin(
-    poor_server, connect, socket_address
-) -> None:
-    client = connect(socket_address, call_timeout=20)
-    client.exhaust()
-    newcomer = in_background(connect(socket_address).echo, "new")
-    said = poor_server.stdout.readline()
-    before = client.cpu_s()
-    threading.Event().wait(0.5)  # no order is awaited: this is the time that it could spin
-    used_s = client.cpu_s() - before
-    client.release()
     assert newcomer.result(20) == "new"
     poor_server.kill()
 

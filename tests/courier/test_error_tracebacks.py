@@ -107,7 +107,11 @@ def test_sound_10_a_worker_that_has_failed(connect, address, way) -> None:
 def test_sound_10_a_wrong_token(serve, connect, address, way) -> None:
     serve(address, token=b"right", m=consume, rows=lambda: iter([1]))
 
-    assert isinstance(seen(way, connect(address, token=b"wrong")), courier.Refused)
+    error = seen(way, connect(address, token=b"wrong"))
+
+    assert isinstance(error, courier.Refused)
+    assert "refused our token" in str(error)
+    assert (error.server, error.address) == ("server", address)
 
 
 @pytest.mark.every_transport
@@ -157,18 +161,12 @@ def test_sound_10_a_server_that_has_stopped_or_drains(serve, connect, address, w
 
 @pytest.mark.every_transport
 def test_sound_10_a_server_that_ends_in_the_middle(serve, connect, address, way, gate) -> None:
-    began = threading.Event()
-
-    def m(*_: Any) -> None:
-        began.set()
-        gate.wait(DEADLINE_S)
-
     def rows() -> Any:
         yield 1
-        m()
+        gate.wait(DEADLINE_S)
 
-    server = serve(address, m=m, rows=rows)
-    stopped = in_background(lambda: began.wait(DEADLINE_S) and server.stop(0.0))
+    server = serve(address, m=lambda *_: gate.wait(DEADLINE_S), rows=rows)
+    stopped = in_background(lambda: gate.begun.wait(DEADLINE_S) and server.stop(0.0))
 
     error = seen(way, connect(address))
 

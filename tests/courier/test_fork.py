@@ -6,10 +6,10 @@ import asyncio
 import os
 
 from launchpad import courier
-from tests.courier.conftest import begin_source, exit_code_of_child
+from tests.courier.conftest import begin_source, exit_code_of_child, printed_by
 
 
-def test_a_forked_child_has_connections_of_its_own(serve, socket_address, python) -> None:
+def test_a_forked_child_has_connections_of_its_own(serve, socket_address) -> None:
     serve(socket_address, echo=lambda value: value)
     source = f"""{begin_source()}
 import asyncio
@@ -28,10 +28,7 @@ if pid == 0:
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
 
-    with python(source) as process:
-        output, _ = process.communicate(timeout=60)
-
-    assert output == "0\n"
+    assert printed_by(source) == "0\n"
 
 
 def test_a_child_of_a_server_does_not_hide_its_death(socket_address, connect, python) -> None:

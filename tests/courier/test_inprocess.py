@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 
 from launchpad import courier
-from launchpad.courier import buffers
-from tests.courier.conftest import DEADLINE_S, begin_source, in_background
+from tests.courier.conftest import DEADLINE_S, begin_source, in_background, printed_by
 
 
 def who() -> int:
@@ -39,15 +38,12 @@ def test_a_method_never_runs_in_the_thread_that_calls_it(serve, connect, inproc_
 
 def test_calls_that_wait_for_threads_keep_their_order(serve, connect, inproc_address, gate) -> None:
     order: list[str] = []
-    entered = threading.Event()
-    server = serve(
-        inproc_address, size=1, hang=lambda: entered.set() or gate.wait(), note=order.append
-    )
+    server = serve(inproc_address, size=1, hang=gate.wait, note=order.append)
     client = connect(inproc_address)
     client.note("first")
     server._core.pool._may_grow = lambda: False
     hangs = client.futures.hang()
-    assert entered.wait(DEADLINE_S)
+    assert gate.begun.wait(DEADLINE_S)
     queued = client.futures.note("queued")
 
     late = in_background(client.note, "late")
@@ -169,26 +165,6 @@ def test_either_side_says_how_much_it_takes_at_once(serve, connect, inproc_addre
     assert len(client.zeros(200_000)) == 200_000
 
 
-def test_idle_memory_is_limited_and_used_for_buffers_of_its_own_size(monkeypatch) -> None:
-    buffers._idle.clear()
-    monkeypatch.setattr(buffers, "_MAX_IDLE", 10 << 20)
-
-    block = buffers.allocate(8 << 20)
-    del block
-    others = [buffers.allocate(n) for n in (300_000, 9 << 20)]
-    assert [other.nbytes for other in others] == [300_000, 9 << 20]
-    assert [len(block) for block in buffers._idle] == [8 << 20]
-
-    held = [buffers.allocate(4 << 20) for _ in range(10)]
-    del held
-    small = [buffers.allocate(300_000) for _ in range(100)]
-    del small
-
-    assert sum(map(len, buffers._idle)) <= 10 << 20
-    assert len(buffers._idle) <= buffers._MAX_BLOCKS
-    buffers._idle.clear()
-
-
 TRIES = """
 def refusals(client):
     async def main():
@@ -203,23 +179,17 @@ def refusals(client):
             way()
         except courier.NotSent as error:
             print(error, flush=True)
-import asyncio, os, pickle, sys
-from launchpad import courier
+import asyncio, os, pickle
 """
 N_TRIES = 7
 
 
-def test_sound_26_a_client_elsewhere_is_told_so(serve, connect, python, inproc_address) -> None:
+def test_sound_26_a_client_elsewhere_is_told_so(serve, connect, inproc_address) -> None:
     serve(inproc_address, m=list)
-    client = connect(inproc_address, name="counter-0")
-    source = f"{begin_source()}{TRIES}refusals(pickle.load(sys.stdin.buffer))"
+    client = pickle.dumps(connect(inproc_address, name="counter-0"))
 
-    with python(source) as process:
-        assert process.stdin is not None
-        process.stdin.buffer.write(pickle.dumps(client))
-        output, _ = process.communicate(timeout=DEADLINE_S)
+    lines = printed_by(f"{begin_source()}{TRIES}refusals(pickle.loads({client!r}))").splitlines()
 
-    lines = output.splitlines()
     assert len(lines) == N_TRIES
     assert all(f"in which the client was made (pid {os.getpid()})" in line for line in lines)
     assert all("counter-0" in line for line in lines)

@@ -148,18 +148,6 @@ def test_what_is_no_such_frame_is_refused(n: int, body: bytes) -> None:
         joined.decode((framing.CALLS, n, b"m", body, (), 0, b""))
 
 
-def test_frames_are_decoded_as_they_were_encoded() -> None:
-    values = [(1, "two", b"3", None, 4.0), ()]
-    decoder = framing.FrameDecoder()
-    frame = joined.encode(framing.CALLS, b"m", [7, 8], values)
-    decoder.buffer[: len(frame)] = frame
-
-    (fields,) = decoder.received(len(frame))
-
-    assert fields[:3] == (framing.CALLS, 2, b"m")
-    assert joined.decode(fields) == ((7, 8), values)
-
-
 @pytest.mark.parametrize(
     ("value", "is_small"),
     [(7, True), (1 << 64, False), ("a" * 64, True), ("a" * 65, False), ([], False), (True, True)],

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import pickle
 from typing import Any
 
 import pytest
@@ -73,18 +71,6 @@ def test_a_frozen_one_is_compared_and_hashed_by_what_is_compared_and_cannot_chan
         one.another = "b"
     with pytest.raises(dataclasses.FrozenInstanceError):
         del one.name
-
-
-def test_it_can_be_replaced_matched_copied_and_pickled() -> None:
-    one = Frozen("a", 2)
-
-    match one:
-        case Frozen(name, number):
-            assert (name, number) == ("a", 2)
-        case _:
-            pytest.fail("it has its fields by position")
-    assert dataclasses.replace(one, number=3) == Frozen("a", 3)
-    assert copy.deepcopy(one) == pickle.loads(pickle.dumps(one)) == one
 
 
 def test_methods_of_its_own_stay_and_one_that_can_change_has_no_hash() -> None:
