@@ -55,9 +55,7 @@ def test_ps_lists_programs_and_how_many_workers_are_in_which_state(
     assert plain["workers"] == {"running": 3}
 
 
-def test_ps_of_a_run_lists_its_workers_with_process_attempt_and_log(
-    demo: RunRecord, output_of: Command
-) -> None:
+def test_ps_of_a_run_lists_its_workers_and_their_logs(demo: RunRecord, output_of: Command) -> None:
     header, *rows = output_of("ps", "demo").splitlines()
 
     assert header.split() == ["WORKER", "STATE", "ATTEMPT", "PID", "CPU", "MEM", "LOG", "CAUSE"]
@@ -70,9 +68,7 @@ def test_ps_of_a_run_lists_its_workers_with_process_attempt_and_log(
         assert demo.pid in [each.pid for each in psutil.Process(int(pid)).parents()]
 
 
-def test_ps_of_workers_that_are_threads_has_the_numbers_of_their_process_below(
-    output_of: Command,
-) -> None:
+def test_ps_of_threads_has_the_numbers_of_their_process_below(output_of: Command) -> None:
     with launched("test_mt", "threads"):
         _, *rows, below = output_of("ps", "threads").splitlines()
 
@@ -81,9 +77,7 @@ def test_ps_of_workers_that_are_threads_has_the_numbers_of_their_process_below(
     assert re.fullmatch(line, below)
 
 
-def test_a_program_is_plain_data_too_and_text_for_prometheus(
-    demo: RunRecord, output_of: Command
-) -> None:
+def test_a_program_is_json_and_text_for_prometheus(demo: RunRecord, output_of: Command) -> None:
     def details() -> dict[str, Any]:
         shown: dict[str, Any] = json.loads(output_of("ps", "demo", "--json"))
         return shown if len(shown["edges"]) == 2 else {}
@@ -186,9 +180,7 @@ def test_restart_begins_the_next_attempt_of_a_worker_and_ps_says_why(output_of: 
 # logs
 
 
-def test_logs_are_the_lines_of_one_worker_or_of_a_group_with_names_in_front(
-    demo: RunRecord, output_of: Command
-) -> None:
+def test_logs_are_those_of_a_worker_or_of_a_group(demo: RunRecord, output_of: Command) -> None:
     first, *_ = output_of("logs", "talker-1").splitlines()
     of_group = output_of("logs", "demo", "talker").splitlines()
 
@@ -259,9 +251,7 @@ def test_stop_returns_when_the_program_has_ended_by_force_whoever_does_not_stop(
 # stacks and traces
 
 
-def test_stacks_show_where_each_worker_is_and_leave_nothing_in_the_logs(
-    demo: RunRecord, output_of: Command
-) -> None:
+def test_stacks_show_where_workers_are_and_log_nothing(demo: RunRecord, output_of: Command) -> None:
     text = output_of("stacks", "demo", "talker-0")
     everything = output_of("stacks", "--all", "server")
 
@@ -289,9 +279,7 @@ def test_a_thread_and_a_worker_that_hangs_in_c_code_show_their_stacks_too(
         running.wait(DEADLINE_S, raise_error=False)
 
 
-def test_a_trace_of_a_program_is_written(
-    demo: RunRecord, tmp_path: Path, output_of: Command
-) -> None:
+def test_a_program_s_trace_is_written(demo: RunRecord, tmp_path: Path, output_of: Command) -> None:
     path = tmp_path / "trace.json"
 
     printed = output_of("trace", "demo", "--seconds", "0.2", "-o", str(path))
@@ -440,9 +428,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(module, None)
 
 
-def test_a_plan_is_printed_for_kubernetes_as_manifests_and_nothing_is_started(
-    output_of: Command,
-) -> None:
+def test_a_plan_is_printed_for_kubernetes_as_manifests(output_of: Command) -> None:
     yaml = pytest.importorskip("yaml")
 
     plan = output_of("plan", HELLO, "--launch_type=local_mt")
@@ -511,9 +497,7 @@ def test_sound_22_what_cannot_be_planned_or_run_is_said_in_one_line(
 # Runs on clusters
 
 
-def test_a_cluster_and_settings_that_cannot_be_had_are_named_and_hide_nothing(
-    demo: RunRecord,
-) -> None:
+def test_a_cluster_and_settings_that_cannot_be_had_are_named(demo: RunRecord) -> None:
     pytest.importorskip("ray")
     clusters = {"RAY_ADDRESS": "127.0.0.1:1", "LAUNCHPAD_KUBERNETES": "/nowhere.yaml"}
 
@@ -525,9 +509,7 @@ def test_a_cluster_and_settings_that_cannot_be_had_are_named_and_hide_nothing(
     assert "LAUNCHPAD_KUBERNETES=/nowhere.yaml cannot be read" in done.stderr
 
 
-def test_a_run_on_a_cluster_is_away_unless_its_launcher_holds_its_directory_here(
-    tmp_path: Path,
-) -> None:
+def test_a_run_is_away_unless_its_launcher_holds_its_directory_here(tmp_path: Path) -> None:
     of_the_dead = tmp_path / "dead"
     of_the_dead.mkdir()
     (of_the_dead / locations.LOCK).touch()
@@ -558,7 +540,7 @@ def refuse(*_: object) -> Any:
     raise lp.LaunchError("nobody answers")
 
 
-def test_a_run_that_cannot_be_asked_hides_no_other(
+def test_a_silent_run_hides_no_other(
     left: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     left(deaf=refuse, well=lambda *_: False)

@@ -86,9 +86,7 @@ def print_and_fail_once() -> None:
         raise ValueError("once")
 
 
-def test_an_attempt_that_has_printed_nothing_since_is_left_out(
-    run_id: str, output_of: Command
-) -> None:
+def test_an_attempt_silent_since_then_is_left_out(run_id: str, output_of: Command) -> None:
     since = output_of("logs", "--since", "10m", run_id, "printer")
     everything = output_of("logs", run_id, "printer")
 
@@ -103,9 +101,7 @@ def test_grep_shows_the_lines_that_match(run_id: str, output_of: Command) -> Non
     assert printed == "reward 1\nreward 2\n"
 
 
-def test_an_expression_that_is_none_is_a_wrong_command_line(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_is_no_expression_is_a_wrong_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["logs", "--grep", "(", "printer"])
 

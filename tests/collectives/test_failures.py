@@ -144,9 +144,7 @@ def states_in(running: lp.Running) -> set[str]:
     return {status.state for status in running.status()}
 
 
-def test_a_rank_that_is_interrupted_while_it_opens_memory_leaves_none_of_it_open(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_rank_stopped_opening_memory_leaves_none_open(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = []
 
     def open_and_stop(size: int) -> int:
@@ -164,9 +162,7 @@ def test_a_rank_that_is_interrupted_while_it_opens_memory_leaves_none_of_it_open
     assert states_in(running) <= {"stopped", "succeeded"}  # and nothing is left over
 
 
-def test_a_stop_ends_waits_for_a_rank_that_has_not_begun_the_generation(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_stop_ends_waits_for_one_that_has_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     begin = Port.open
 
     def stop_when_another_one_waits(port: Port, generation: Generation) -> Mailbox:

@@ -139,9 +139,7 @@ def test_an_error_of_the_default_group_that_escapes_becomes_peer_failed() -> Non
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the time of a thread is not known there")
 @pytest.mark.parametrize("backend", ["courier", "gloo"])
-def test_a_rank_that_gloo_does_not_free_leaves_its_process_and_is_started_again(
-    backend: str,
-) -> None:
+def test_a_rank_that_gloo_does_not_free_leaves_its_process(backend: str) -> None:
     each_by_itself = lp.RestartPolicy(backoff=0)  # the supervisor stops nobody
     program = program_of(
         torch_nodes.be_stuck_once, 3, backend, backend=backend, restart=each_by_itself

@@ -110,9 +110,7 @@ def test_a_batch_is_one_array_for_each_leaf_with_what_is_known_of_each_item(serv
     assert client.sample_batch("t", 1).data["o"].max() == 0
 
 
-def test_items_of_one_signature_in_different_bytes_are_stacked_in_the_order_of_their_infos(
-    serve: Serve,
-) -> None:
+def test_items_whose_signatures_differ_in_bytes_are_stacked_in_their_order(serve: Serve) -> None:
     client = serve(replay.Table.queue("t", 10))
     signature = Signature((dict, ("a",), (None,)), (("|u1", ()),))
     encodings = [pickle.dumps(tuple(signature), protocol) for protocol in (4, 5)]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import launchpad as lp
 from launchpad.replay.rate_limiters import (
@@ -96,26 +94,3 @@ def test_a_queue_takes_as_many_as_it_holds_and_gives_each_once(kind: type[QueueL
 def test_bounds_that_would_block_for_ever_are_refused(make: object, says: str) -> None:
     with pytest.raises(lp.DefinitionError, match=says):
         make()  # type: ignore[operator]
-
-
-@given(
-    per_insert=st.sampled_from([0.25, 1.0, 3.0, 8.0]),
-    min_size=st.integers(1, 20),
-    room=st.floats(1.0, 5.0),
-    turns=st.lists(st.booleans(), min_size=200, max_size=200),
-)
-def test_with_a_ratio_one_of_insert_and_sample_is_always_possible(
-    per_insert: float, min_size: int, room: float, turns: list[bool]
-) -> None:
-    buffer = room * max(1.0, per_insert)
-    limiter = SampleToInsertRatio(per_insert, min_size, buffer)
-
-    for inserts in turns:
-        assert limiter.can_insert() or limiter.can_sample()
-        if inserts and limiter.can_insert():
-            limiter.insert()
-            if limiter.inserts > min_size:
-                assert limiter.diff <= limiter.max_diff
-        elif limiter.can_sample():
-            limiter.sample()
-            assert limiter.diff >= limiter.min_diff

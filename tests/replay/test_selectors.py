@@ -57,9 +57,7 @@ def churned(selector: Selector, seed: int = 3) -> dict[int, float]:
 
 
 @pytest.mark.parametrize("exponent", [None, 0.0, 0.5, 1.0, 2.0])
-def test_keys_come_in_proportion_to_the_power_of_their_priorities_or_all_alike(
-    exponent: float | None,
-) -> None:
+def test_keys_come_by_the_power_of_their_priorities_or_all_alike(exponent: float | None) -> None:
     selector = Uniform() if exponent is None else Prioritized(exponent)
     keys = churned(selector)
     weights = {key: p ** (exponent or 0.0) for key, p in keys.items()}

@@ -99,9 +99,7 @@ def saving_threads() -> list[threading.Thread]:
 
 
 @pytest.mark.parametrize("colocated", [False, True])
-def test_an_object_that_is_served_is_saved_periodically_until_its_attempt_has_ended(
-    colocated: bool,
-) -> None:
+def test_a_served_object_is_saved_periodically_until_its_attempt_ends(colocated: bool) -> None:
     node = lp.CourierNode(Saved)
     handle = node.create_handle()
     program = lp.Program("hooks")
@@ -255,9 +253,7 @@ NODES = [
 
 
 @pytest.mark.parametrize(("node", "restored"), NODES)
-def test_an_object_saves_itself_at_the_end_and_the_next_launch_restores_it(
-    node: type, restored: str, tmp_path: Path
-) -> None:
+def test_the_next_launch_restores_what_was_saved(node: type, restored: str, tmp_path: Path) -> None:
     found = [run(node, launch_type="test_mt", state=tmp_path / "state") for _ in range(2)]
 
     assert found == ["never", restored]

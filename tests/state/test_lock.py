@@ -43,9 +43,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(folder) if request.param == "directory" else f"file://{folder}"
 
 
-def test_a_folder_is_free_again_when_the_launch_that_held_it_was_killed(
-    place: str, tmp_path: Path
-) -> None:
+def test_a_folder_is_free_again_when_its_launch_was_killed(place: str, tmp_path: Path) -> None:
     process = scripts.start(scripts.write(tmp_path, SCRIPT), place, str(tmp_path / "up"))
     until((tmp_path / "up").exists)
 
@@ -95,9 +93,7 @@ def test_the_holder_of_a_folder_is_forced_to_the_disk_while_it_is_held(
     assert any(b'"r-1"' in content for content in forced)
 
 
-def test_an_object_that_a_launch_of_another_host_has_left_is_the_users_to_delete(
-    tmp_path: Path,
-) -> None:
+def test_an_object_that_another_host_has_left_is_the_users_to_delete(tmp_path: Path) -> None:
     left = {**asdict(lock.Holder.here("r-1", "other")), "host": "elsewhere"}
     (tmp_path / "lock.json").write_text(json.dumps(left))
 
@@ -116,9 +112,7 @@ def test_an_object_that_a_launch_of_another_host_has_left_is_the_users_to_delete
         ("gibberish://a", r"state='gibberish://a'.*pip install fsspec"),
     ],
 )
-def test_a_place_that_cannot_be_used_is_refused_before_anything_starts(
-    place: str, says: str, tmp_path: Path
-) -> None:
+def test_a_place_that_cannot_be_used_is_refused(place: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     with pytest.raises((lp.LaunchError, lp.StateError), match=says):

@@ -125,9 +125,7 @@ class Unpicklable:
         raise ValueError("not this")
 
 
-def test_what_cannot_be_pickled_leaves_what_was_saved_and_no_file(
-    states: SavedStates, files: Path
-) -> None:
+def test_what_cannot_be_pickled_leaves_what_was_saved(states: SavedStates, files: Path) -> None:
     save(states, "old")
     large = np.arange(1_000_000)  # so that some of it is written before
 
@@ -194,9 +192,7 @@ def test_an_attempt_that_ends_while_it_saves_does_not_disturb_what_its_next_one_
     assert sorted(os.listdir(files)) == ["state-000001.pickle", "state-000002.pickle"]
 
 
-def test_an_attempt_that_has_ended_does_not_sweep_what_its_next_one_writes(
-    states: SavedStates, place: str
-) -> None:
+def test_an_ended_attempt_sweeps_nothing_of_its_next_one(states: SavedStates, place: str) -> None:
     fence = Fence()
     ended = SavedStates("w-0", place, fence)
     fence.close()

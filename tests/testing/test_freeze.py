@@ -26,9 +26,7 @@ def program() -> lp.Program:
     return program
 
 
-def test_no_thread_of_a_stuck_worker_runs_it_goes_on_afterwards_and_keeps_no_program_from_ending() -> (
-    None
-):
+def test_no_thread_of_a_frozen_worker_runs_and_afterwards_it_goes_on_or_ends() -> None:
     running = lp.launch(program(), "test_mp")
     client: Any = running.client("server")
     assert client.ping() == "pong"
@@ -79,9 +77,7 @@ def test_a_slow_worker_is_stopped_again_and_again_and_runs_on_afterwards() -> No
     ],
     ids=["a thread", "a thread that is to be slow", "no worker", "no share"],
 )
-def test_what_cannot_be_stopped_is_refused_with_what_to_do(
-    pause: Any, error: type[Exception], why: str
-) -> None:
+def test_what_cannot_be_stopped_is_refused(pause: Any, error: type[Exception], why: str) -> None:
     with (
         lp.launch(program(), "test_mt") as running,
         pytest.raises(error, match=why),

@@ -25,9 +25,7 @@ def play(table: lp.CourierClient[Table]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.browser
-def test_calls_are_drawn_and_saved_for_perfetto_and_charts_show_their_number(
-    tmp_path: Path,
-) -> None:
+def test_calls_are_drawn_and_saved_and_charts_show_their_number(tmp_path: Path) -> None:
     program = lp.Program("demo")
     table = program.add_node(lp.CourierNode(Table), label="table")
     program.add_node(lp.PyNode(play, table), label="player")
