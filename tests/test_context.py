@@ -7,7 +7,6 @@ import dataclasses
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,6 @@ from launchpad import context, courier
 from launchpad.context import RunContext
 from launchpad.errors import NotRunningError
 from launchpad.interrupt import Interruption
-from launchpad.state.places import StatePlaces
 
 
 def a_context(name: str = "w-0") -> RunContext:
@@ -103,10 +101,3 @@ def test_an_address_may_not_be_known_yet(monkeypatch: pytest.MonkeyPatch) -> Non
         match=r"the endpoint of 'board-0/port' was not known for 0.02 s: board-0 has",
     ):
         moving.endpoint("board-0/port")
-
-
-def test_what_a_worker_keeps_is_closed_to_others_before_a_run_has_one(tmp_path: Path) -> None:
-    places = StatePlaces(str(tmp_path / "run" / "state" / "w-0"), "")
-    holder = dataclasses.replace(a_context(), state_places=places)
-
-    assert holder.state_dir.stat().st_mode & 0o077 == 0

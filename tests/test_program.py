@@ -168,19 +168,6 @@ def test_a_program_shows_who_holds_whose_handle_also_when_pickled(program: lp.Pr
     assert "client ×2: PyClassNode(Client) → server" in str(program)
 
 
-def test_cycles_of_handles_are_legal() -> None:
-    a, b = lp.CourierNode(Client), lp.CourierNode(Client)
-    a.configure(b.create_handle())
-    b.configure(a.create_handle())
-
-    program = lp.make_program(a, b)
-
-    assert {(e.source, e.target) for e in program.edges()} == {
-        ("client-0", "client-1"),
-        ("client-1", "client-0"),
-    }
-
-
 def test_make_program_groups_nodes_by_what_they_are_made_of() -> None:
     nodes = lp.CourierNode(Server), lp.CourierNode(Server), lp.PyClassNode(Client)
 

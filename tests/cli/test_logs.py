@@ -21,16 +21,20 @@ NOON = datetime(2026, 11, 26, 12).timestamp()
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("line", "time"),
     [
-        "2026-11-26 12:00:00,000 INFO step 1",
-        "2026-11-26T12:00:00.000 step 1",
-        "[2026-11-26 12:00:00] step 1",
-        "INFO:2026-11-26 12:00:00 step 1",
+        ("2026-11-26 12:00:00,000 INFO step 1", NOON),
+        ("2026-11-26T12:00:00.000 step 1", NOON),
+        ("[2026-11-26 12:00:00] step 1", NOON),
+        ("INFO:2026-11-26 12:00:00 step 1", NOON),
+        ("step 2026", None),
+        ("9999-99-99 99:99:99 none", None),
+        ("I9999 99:99:99.0 none", None),
+        ("", None),
     ],
 )
-def test_a_line_is_as_old_as_the_time_with_which_it_begins(line: str) -> None:
-    assert log_filter.time_of(line) == NOON
+def test_a_line_is_as_old_as_the_time_with_which_it_begins(line: str, time: float | None) -> None:
+    assert log_filter.time_of(line) == time
 
 
 @pytest.mark.parametrize("days", [0, 1, 300])
@@ -39,11 +43,6 @@ def test_a_time_of_absl_is_of_the_last_twelve_months(days: int) -> None:
     line = f"I{datetime.fromtimestamp(at):%m%d %H:%M:%S.%f} 7 train.py:3] step 1"
 
     assert log_filter.time_of(line) == pytest.approx(at, abs=0.001)
-
-
-def test_what_is_no_time_is_none() -> None:
-    for line in ("step 2026", "9999-99-99 99:99:99 none", "I9999 99:99:99.0 none", ""):
-        assert log_filter.time_of(line) is None
 
 
 def test_lines_without_a_time_belong_to_the_line_before_them() -> None:
@@ -86,19 +85,15 @@ def print_and_fail_once() -> None:
         raise ValueError("once")
 
 
-def test_an_attempt_silent_since_then_is_left_out(run_id: str, output_of: Command) -> None:
+def test_lines_are_chosen_by_time_and_expression(run_id: str, output_of: Command) -> None:
     since = output_of("logs", "--since", "10m", run_id, "printer")
+    rewards = output_of("logs", "--grep", r"^reward \d", run_id, "printer")
     everything = output_of("logs", run_id, "printer")
 
     assert since == "attempt 2\nreward 2\n"
+    assert rewards == "reward 1\nreward 2\n"
     assert everything.startswith("attempt 1")
     assert everything.endswith(since)
-
-
-def test_grep_shows_the_lines_that_match(run_id: str, output_of: Command) -> None:
-    printed = output_of("logs", "--grep", r"^reward \d", run_id, "printer")
-
-    assert printed == "reward 1\nreward 2\n"
 
 
 def test_what_is_no_expression_is_a_wrong_command_line(capsys: pytest.CaptureFixture[str]) -> None:

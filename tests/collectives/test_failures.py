@@ -19,19 +19,11 @@ from launchpad.collectives.port import Port
 from launchpad.courier.shm import segments
 from launchpad.errors import Stopped
 from tests.helpers import collective_nodes
-from tests.helpers.collective_nodes import in_ranks
+from tests.helpers.collective_nodes import in_ranks, program_of
 from tests.waiting import until
 
 DEADLINE_S = 60
 ELASTIC = lp.RestartPolicy(min_replicas=2, backoff=0.3)
-
-
-def program_of(n: int, fn: Any, *args: Any, restart: lp.RestartPolicy | None = None) -> lp.Program:
-    program = lp.Program("ranks")
-    with program.group("rank", restart=restart):
-        for _ in range(n):
-            program.add_node(lp.CollectiveNode(fn, *args, timeout_s=30))
-    return program
 
 
 def failure_in(n: int, fn: Any, *args: Any) -> str:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import launchpad as lp
 from launchpad.collectives import courier_operations, host_memory
-from tests.helpers.collective_nodes import Pair, in_ranks, values
+from tests.helpers.collective_nodes import Pair, in_ranks, program_of, values
 
 DTYPES = "bool i1 u1 i2 i4 i8 u8 f2 f4 f8 c8 c16".split()
 UFUNCS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
@@ -238,12 +238,7 @@ def reduce_often(group: lp.Collective, size: int, way: str) -> None:
     [(2, 1 << 10, "share"), (4, 1 << 20, "share"), (2, 1 << 20, "put"), (4, 1 << 20, "swap")],
 )
 def test_each_rank_sends_the_least_that_is_possible(n: int, size: int, way: str) -> None:
-    program = lp.Program("bytes")
-    with program.group("rank"):
-        for _ in range(n):
-            program.add_node(lp.CollectiveNode(reduce_often, size, way))
-
-    running = lp.testing.run(program, launch_type="test_mp")
+    running = lp.testing.run(program_of(n, reduce_often, size, way), launch_type="test_mp")
 
     edges = running.edges()
     for rank in range(n):

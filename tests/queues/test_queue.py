@@ -66,12 +66,6 @@ def rows(served: Served) -> Iterator[Queue[Any]]:
     courier.close(client._client)
 
 
-@pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(20) as pool:
-        yield pool
-
-
 @contextlib.contextmanager
 def answer_is_missed(queue: Queue[Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The answer to what the block asks for is interrupted."""

@@ -100,24 +100,6 @@ def test_a_worker_is_killed_while_it_starts(launch_type: str) -> None:
     assert [(k.attempt, k.state) for k in kills.done] == [(1, "starting")]
 
 
-def test_a_colocation_dies_as_a_whole() -> None:
-    program = lp.Program("kills")
-    with program.group("pair", restart=FOREVER):
-        pair = [lp.CourierNode(Server), lp.PyClassNode(Runner)]
-        program.add_node(lp.MultiThreadingColocation(pair))
-
-    assert_that_it_is_killed_and_started_again(program, "pair")
-
-
-def assert_that_it_is_killed_and_started_again(program: lp.Program, label: str) -> None:
-    with lp.launch(program, "test_mt") as running, running.client(label) as client:
-        assert client.attempt() == 1
-        with KillWorkers(running, at_most=1):
-            until(lambda: running.status()[0].attempt == 2)
-
-        assert client.with_options(idempotent=True).attempt() == 2
-
-
 class SlowHandler(Server):
     """Its run() ends when the stop is asked for, long before the handler does."""
 
@@ -136,7 +118,12 @@ def test_one_that_is_killed_has_not_done_its_work_though_its_run_ended(serves_on
     with program.group("node", restart=FOREVER, serves_until="run" if until_run else "program"):
         program.add_node(node)
 
-    assert_that_it_is_killed_and_started_again(program, "node")
+    with lp.launch(program, "test_mt") as running, running.client("node") as client:
+        assert client.attempt() == 1
+        with KillWorkers(running, at_most=1):
+            until(lambda: running.status()[0].attempt == 2)
+
+        assert client.with_options(idempotent=True).attempt() == 2
 
 
 def test_a_worker_is_killed_while_it_stops() -> None:

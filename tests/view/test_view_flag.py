@@ -17,11 +17,8 @@ from tests.waiting import until
 SCRIPT = """
 import launchpad as lp
 
-def wait():
-    lp.wait_for_stop()
-
 program = lp.Program("demo")
-program.add_node(lp.PyNode(wait), label="waiter")
+program.add_node(lp.PyNode(lp.wait_for_stop), label="waiter")
 if __name__ == "__main__":
     lp.launch(program, "local_mp")
 """
