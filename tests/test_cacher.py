@@ -122,7 +122,7 @@ def test_a_first_call_that_is_under_way_is_neither_refreshed_nor_repeated(
     assert len(target.asked) == 1
 
 
-def test_a_call_that_blocks_makes_no_other_answer_stale(
+def test_a_blocked_call_makes_no_other_stale(
     cache: Cache, target: Target, clock: Clock, background: ThreadPoolExecutor
 ) -> None:
     cache.call("count", (), {})
@@ -152,9 +152,7 @@ def test_a_first_answer_that_took_long_is_given_only_to_those_who_waited(
         cache.call("held", (), {})
 
 
-def test_an_answer_is_refused_if_its_target_is_silent(
-    cache: Cache, target: Target, clock: Clock
-) -> None:
+def test_answers_end_if_the_target_is_silent(cache: Cache, target: Target, clock: Clock) -> None:
     target.go.set()
     assert cache.call("held", (), {}) == 1
     target.go.clear()
@@ -168,7 +166,7 @@ def test_an_answer_is_refused_if_its_target_is_silent(
         cache.call("held", (), {})
 
 
-def test_an_answer_is_refused_if_its_target_fails(
+def test_answers_end_if_the_target_fails(
     cache: Cache, clock: Clock, server: courier.Server
 ) -> None:
     cache.call("count", (), {})

@@ -298,7 +298,7 @@ def with_its_run_disabled() -> lp.Node[Any]:
         (lambda: lp.Deferred(build_later), "is an async function"),
     ],
 )
-def test_sound_04_a_node_that_cannot_run_as_it_is_given_is_refused_where_it_is_added(
+def test_sound_04_a_node_that_cannot_run_is_refused(
     make: Callable[[], lp.Node[Any]], text: str
 ) -> None:
     program = lp.Program("p")

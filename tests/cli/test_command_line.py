@@ -31,9 +31,11 @@ from launchpad.launch.rundir.record import RunRecord
 from launchpad.trace import Trace
 from tests.cli.conftest import Command, launched
 from tests.helpers import scripts, trace_events
+from tests.helpers.programs import single
 from tests.waiting import pause, until
 
 DEADLINE_S = 30.0
+Left = Callable[..., None]
 NO_PROGRAM = "no program of yours runs on this machine now"
 BY_MODULE = [sys.executable, "-m", "launchpad"]
 
@@ -188,7 +190,7 @@ def test_logs_are_those_of_a_worker_or_of_a_group(demo: RunRecord, output_of: Co
     assert {line.split(" | ")[0] for line in of_group} == {"talker-0", "talker-1"}
 
 
-def test_logs_are_followed_into_the_next_attempt_until_the_end_and_are_there_afterwards(
+def test_logs_are_followed_to_the_end_and_stay(
     alone: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with (
@@ -269,7 +271,7 @@ def test_stacks_show_where_workers_are_and_log_nothing(demo: RunRecord, output_o
     ("launch_type", "name", "place"),
     [("test_mt", "threads", "in talk"), ("test_mp", "stuck", "in _hold_the_interpreter")],
 )
-def test_a_thread_and_a_worker_that_hangs_in_c_code_show_their_stacks_too(
+def test_threads_and_hanging_workers_show_stacks(
     output_of: Command, launch_type: str, name: str, place: str
 ) -> None:
     at_once = lp.RestartPolicy(mode="never", stop_grace_s=0)
@@ -335,7 +337,7 @@ def test_where_not_just_one_run_is_meant_those_are_listed(word: str | None, erro
         ("restart talker", "has no worker 'talker'; it has server-0, talker-0, talker-1"),
     ],
 )
-def test_what_is_not_there_is_an_error_that_lists_what_is(
+def test_an_error_lists_what_there_is(
     demo: RunRecord, error_of: Command, command: str, error: str
 ) -> None:
     assert error in error_of(*command.split())
@@ -361,7 +363,7 @@ def test_a_wrong_command_line_is_another_exit_code_and_commands_explain_themselv
 # What a run leaves
 
 
-def test_a_run_leaves_a_record_with_its_logs_and_is_closed_to_others_while_it_runs(
+def test_a_run_leaves_a_record_and_is_closed_to_others(
     alone: Path, tmp_path: Path, error_of: Command
 ) -> None:
     with launched("test_mt", "demo"):
@@ -474,13 +476,14 @@ def test_sound_22_a_script_is_planned_by_its_file_and_launches_nothing(
         (f"plan {HELLO} -- --no_such=1", "flags of the program: Unknown command line flag"),
         ("plan script.py:main", "script.py:main launches a program, where it should return one"),
         ("run nowhere.py", "there is no file 'nowhere.py'"),
+        (f"graph {HELLO} -o /nowhere/hello.svg", "the picture cannot be written: "),
         (
             "run module:make",
             "module launches a program when it is imported: run it without `:make`",
         ),
     ],
 )
-def test_sound_22_what_cannot_be_planned_or_run_is_said_in_one_line(
+def test_sound_22_what_cannot_be_planned_drawn_or_run_is_said_in_one_line(
     folder: Path, monkeypatch: pytest.MonkeyPatch, error_of: Command, command: str, complaint: str
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["launchpad"])  # `run` changes it
@@ -524,7 +527,7 @@ def test_a_run_is_away_unless_its_launcher_holds_its_directory_here(tmp_path: Pa
 
 
 @pytest.fixture
-def left(monkeypatch: pytest.MonkeyPatch, alone: Path) -> Iterator[Callable[..., None]]:
+def left(monkeypatch: pytest.MonkeyPatch, alone: Path) -> Iterator[Left]:
     """Has runs on clusters answer as these functions do, by name."""
 
     def answer(**asks: Callable[..., Any]) -> None:
@@ -540,9 +543,7 @@ def refuse(*_: object) -> Any:
     raise lp.LaunchError("nobody answers")
 
 
-def test_a_silent_run_hides_no_other(
-    left: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_silent_run_hides_no_other(left: Left, capsys: pytest.CaptureFixture[str]) -> None:
     left(deaf=refuse, well=lambda *_: False)
 
     assert list(runs.detached_runs()) == ["well"]
@@ -550,7 +551,7 @@ def test_a_silent_run_hides_no_other(
 
 
 def test_workers_of_a_run_that_sends_no_numbers_are_listed_without(
-    left: Callable[..., None], output_of: Command, error_of: Command
+    left: Left, output_of: Command, error_of: Command
 ) -> None:
     def ask(what: str, *_: object) -> Any:
         if what == "metrics":
@@ -566,12 +567,8 @@ def test_workers_of_a_run_that_sends_no_numbers_are_listed_without(
     assert error_of("metrics", "far") == "launchpad: not on Kubernetes\n"
 
 
-def test_a_detached_run_is_drawn_traced_and_its_worker_restarted(
-    left: Callable[..., None], tmp_path: Path, output_of: Command
-) -> None:
+def test_a_detached_run_is_drawn_and_traced(left: Left, tmp_path: Path, output_of: Command) -> None:
     file = tmp_path / "trace.json"
-    program = lp.Program("far")
-    program.add_node(lp.PyNode(print), label="loop")
     asked: list[str] = []
 
     def ask(what: str, *_: object, **options: float) -> Any:
@@ -580,7 +577,7 @@ def test_a_detached_run_is_drawn_traced_and_its_worker_restarted(
         if what == "status":
             return [lp.WorkerStatus("loop-0", "loop", "running", attempt, "", "")]
         if what == "picture":
-            return asdict(picture_of(program))
+            return asdict(picture_of(single(lp.PyNode(print))))
         if what == "trace":
             assert options["timeout_s"] > 0.5
             return Trace("far", "far", {}, (), {}, 0, 1, 0, 0, b"")

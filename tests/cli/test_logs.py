@@ -16,6 +16,7 @@ from launchpad.__main__ import main
 from launchpad.cli import log_filter
 from launchpad.cli.log_filter import LogFilter
 from tests.cli.conftest import Command
+from tests.helpers.programs import single
 
 NOON = datetime(2026, 11, 26, 12).timestamp()
 
@@ -68,10 +69,8 @@ def test_a_length_of_time_or_a_time_says_since_when() -> None:
 def run_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A run that has ended; the first attempt of its worker an hour ago."""
     monkeypatch.setenv("LAUNCHPAD_LOGGING_DIR", str(tmp_path))
-    program = lp.Program(f"printing-{time.monotonic_ns()}")
-    with program.group("printer", restart=lp.RestartPolicy(max_restarts=1, backoff=0)):
-        program.add_node(lp.PyNode(print_and_fail_once))
-    running = lp.launch(program, "test_mt")
+    policy = lp.RestartPolicy(max_restarts=1, backoff=0)
+    running = lp.launch(single(lp.PyNode(print_and_fail_once), "printer", policy), "test_mt")
     running.wait()
     first = running.log_directory / "printer-0.log"
     os.utime(first, (time.time() - 3600,) * 2)

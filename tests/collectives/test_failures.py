@@ -183,9 +183,7 @@ def test_an_elastic_group_counts_each_step_once_with_4_and_3_and_4_ranks() -> No
         assert index == 1 or sizes[0] == 4
 
 
-def test_a_rank_that_goes_on_is_at_the_rendezvous_again_before_it_leaves_its_earlier_place(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_rank_that_goes_on_comes_again_before_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     formed: set[Attendance] = set()
     places: dict[int, list[Attendance]] = defaultdict(list)
     left_early: list[Attendance] = []

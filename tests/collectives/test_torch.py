@@ -78,7 +78,7 @@ def test_an_operation_that_ends_just_after_a_wait_for_it_has_timed_out_has_succe
 @pytest.mark.parametrize(
     ("launch_type", "is_killed"), [("test_mt", False), ("test_mp", False), ("test_mp", True)]
 )
-def test_ranks_that_wait_in_gloo_for_each_other_raise_peer_failed_when_a_third_one_dies(
+def test_ranks_that_wait_in_gloo_learn_that_a_third_one_has_died(
     launch_type: str, is_killed: bool
 ) -> None:
     program = program_of(3, torch_nodes.wait_for_each_other, is_killed, backend="gloo")

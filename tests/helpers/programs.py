@@ -11,10 +11,13 @@ import launchpad as lp
 DEADLINE_S = 60.0
 
 
-def single(node: lp.Node[Any], label: str = "worker") -> lp.Program:
+def single(
+    node: lp.Node[Any], label: str = "worker", restart: lp.RestartPolicy | None = None
+) -> lp.Program:
     """One node and nothing else."""
     program = lp.Program("single")
-    program.add_node(node, label=label)
+    with program.group(label, restart=restart):
+        program.add_node(node)
     return program
 
 

@@ -368,7 +368,7 @@ def test_a_killed_process_takes_part_again(tmp_path: Path, monkeypatch: pytest.M
     assert name in {"worker-0", "worker-1"}
 
 
-def test_a_worker_that_stops_is_not_asked_at_once_again(
+def test_a_worker_that_stops_is_left_alone(
     workers: LocalWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool_thread, "_POLL_S", 1000.0)

@@ -106,7 +106,7 @@ def test_a_full_and_an_empty_queue_raise_errors_of_the_standard_library(rows: Qu
     assert isinstance(empty.value, TimeoutError)
 
 
-def test_a_whole_batch_is_waited_for_and_nothing_of_it_is_acknowledged_before_the_next(
+def test_a_whole_batch_is_waited_for_and_kept_until_the_next(
     rows: Queue[Any], served: Served
 ) -> None:
     with ThreadPoolExecutor(1) as pool:  # one thread is one consumer
@@ -441,7 +441,7 @@ def test_callers_that_have_asked_for_nothing_for_longest_are_forgotten_but_not_w
     assert served.queue.queue_stats().in_hand == 2
 
 
-def test_a_producer_that_fails_for_good_has_closed(
+def test_a_failed_producer_has_closed(
     rows: Queue[Any], served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows.put(1)

@@ -237,7 +237,7 @@ FIRST = {"o": np.zeros(3), "r": 1.0}
         (np.ma.zeros((2, 3)), np.ma.zeros((1, 3)), "not like the first"),
     ],
 )
-def test_a_step_unlike_the_first_is_refused_and_leaves_the_writer_as_it_was(
+def test_a_step_unlike_the_first_is_refused(
     client: ReplayClient, first: Any, other: Any, says: str
 ) -> None:
     writer = client.trajectory_writer(2)

@@ -12,22 +12,16 @@ import pytest
 
 import launchpad as lp
 from launchpad.state.saved_states import SavedStates
+from tests.helpers.programs import single
 from tests.waiting import until
 
 DEADLINE_S = 60
 OFTEN = lp.RestartPolicy(backoff=0, save_every_s=0.02)
 
 
-def program_of(node: lp.Node[Any], restart: lp.RestartPolicy | None = None) -> lp.Program:
-    program = lp.Program("hooks")
-    with program.group("node", restart=restart):
-        program.add_node(node)
-    return program
-
-
 def run(node: type, *, launch_type: str = "test_mp", restart: Any = None, **options: Any) -> Any:
     """What its `run()` returns in a program of its own."""
-    program = program_of(lp.PyClassNode(node), restart)
+    program = single(lp.PyClassNode(node), "node", restart)
     return lp.run(program, launch_type, timeout_s=DEADLINE_S, **options)["node"][0]
 
 
@@ -118,7 +112,7 @@ def test_no_periodic_save_is_left_where_an_object_could_not_be_served() -> None:
     policy = lp.RestartPolicy(max_restarts=0, save_every_s=0.02)
 
     with pytest.raises(lp.ProgramFailed, match="no port"):
-        lp.run(program_of(lp.CourierNode(FailsOnceServed), policy), "test_mt")
+        lp.run(single(lp.CourierNode(FailsOnceServed), "node", policy), "test_mt")
 
     assert not saving_threads()
 
@@ -147,7 +141,7 @@ class SavesSlowly:
 
 
 def test_what_a_periodic_save_has_begun_is_not_written_over_that_of_the_end(tmp_path: Path) -> None:
-    program = program_of(lp.CourierNode(SavesSlowly), lp.RestartPolicy(save_every_s=0.02))
+    program = single(lp.CourierNode(SavesSlowly), "node", lp.RestartPolicy(save_every_s=0.02))
 
     with lp.launch(program, "test_mt", state=tmp_path / "state") as running:
         running.client("node").add()
@@ -175,7 +169,9 @@ class FailsToSave:
 
 
 def test_a_save_that_fails_is_logged_and_tried_again() -> None:
-    running = lp.testing.run(program_of(lp.PyClassNode(FailsToSave), OFTEN), DEADLINE_S, "test_mp")
+    running = lp.testing.run(
+        single(lp.PyClassNode(FailsToSave), "node", OFTEN), DEADLINE_S, "test_mp"
+    )
 
     assert running.results("node")[0] >= 3
     log = running.logs("node-0")

@@ -14,6 +14,7 @@ import pytest
 import launchpad as lp
 from launchpad.state import lock
 from tests.helpers import scripts
+from tests.helpers.programs import single
 from tests.waiting import until
 
 SCRIPT = """
@@ -31,10 +32,7 @@ if __name__ == "__main__":
 """
 
 
-def one_that_returns() -> lp.Program:
-    program = lp.Program("other")
-    program.add_node(lp.PyNode(lambda: "done"), label="work")
-    return program
+OTHER = single(lp.PyNode(lambda: "done"), "work")
 
 
 @pytest.fixture(params=["directory", "URL"])
@@ -48,7 +46,7 @@ def test_a_folder_is_free_again_when_its_launch_was_killed(place: str, tmp_path:
     until((tmp_path / "up").exists)
 
     with pytest.raises(lp.LaunchError) as refused:
-        lp.launch(one_that_returns(), "test_mp", state=place)
+        lp.launch(OTHER, "test_mp", state=place)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
 
@@ -57,7 +55,7 @@ def test_a_folder_is_free_again_when_its_launch_was_killed(place: str, tmp_path:
 
     def is_free() -> bool:  # its workers, which hold it too, are ended by now or soon
         try:
-            return lp.run(one_that_returns(), "test_mp", state=place) == {"work": ["done"]}
+            return lp.run(OTHER, "test_mp", state=place) == {"work": ["done"]}
         except lp.LaunchError as error:
             if "is in use by program 'holder'" not in str(error):
                 raise
@@ -78,7 +76,7 @@ def test_who_holds_a_folder_is_looked_at_again_where_it_is_not_there_yet(tmp_pat
     late.join()
 
 
-def test_the_holder_of_a_folder_is_forced_to_the_disk_while_it_is_held(
+def test_the_holder_of_a_folder_is_forced_to_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forced: list[bytes] = []
@@ -100,7 +98,7 @@ def test_an_object_that_another_host_has_left_is_the_users_to_delete(tmp_path: P
     with pytest.raises(
         lp.LaunchError, match=r"on elsewhere.*; if it has ended, delete file://.*lock"
     ):
-        lp.launch(one_that_returns(), "test_mt", state=f"file://{tmp_path}")
+        lp.launch(OTHER, "test_mt", state=f"file://{tmp_path}")
 
     assert json.loads((tmp_path / "lock.json").read_text())["host"] == "elsewhere"
 
@@ -116,4 +114,4 @@ def test_a_place_that_cannot_be_used_is_refused(place: str, says: str, tmp_path:
     (tmp_path / "file").write_text("")
 
     with pytest.raises((lp.LaunchError, lp.StateError), match=says):
-        lp.launch(one_that_returns(), "test_mp", state=place.format(tmp_path))
+        lp.launch(OTHER, "test_mp", state=place.format(tmp_path))

@@ -14,6 +14,7 @@ import pytest
 
 import launchpad as lp
 from launchpad.testing import KillWorkers
+from tests.helpers.programs import single
 from tests.waiting import until
 
 DEADLINE_S = 30
@@ -185,9 +186,7 @@ def crash_once() -> int:
 
 @both
 def test_a_worker_that_crashes_ends_there_and_is_started_again(launch_type: str) -> None:
-    program = lp.Program("crash")
-    with program.group("worker", restart=lp.RestartPolicy(backoff=0)):
-        program.add_node(lp.PyNode(crash_once))
+    program = single(lp.PyNode(crash_once), restart=lp.RestartPolicy(backoff=0))
 
     with lp.launch(program, launch_type) as running:
         results = running.results("worker", DEADLINE_S)

@@ -10,6 +10,7 @@ import pytest
 
 import launchpad as lp
 from launchpad.testing import freeze, throttle
+from tests.helpers.programs import single
 from tests.waiting import until
 
 DEADLINE_S = 30
@@ -20,14 +21,8 @@ class Server:
         return "pong"
 
 
-def program() -> lp.Program:
-    program = lp.Program("pauses")
-    program.add_node(lp.CourierNode(Server), label="server")
-    return program
-
-
 def test_no_thread_of_a_frozen_worker_runs_and_afterwards_it_goes_on_or_ends() -> None:
-    running = lp.launch(program(), "test_mp")
+    running = lp.launch(single(lp.CourierNode(Server), "server"), "test_mp")
     client: Any = running.client("server")
     assert client.ping() == "pong"
     tasks = Path(f"/proc/{running.status()[0].pid}/task")
@@ -50,7 +45,7 @@ def test_no_thread_of_a_frozen_worker_runs_and_afterwards_it_goes_on_or_ends() -
 
 
 def test_a_slow_worker_is_stopped_again_and_again_and_runs_on_afterwards() -> None:
-    with lp.launch(program(), "test_mp") as running:
+    with lp.launch(single(lp.CourierNode(Server), "server"), "test_mp") as running:
         client: Any = running.client("server")
         assert client.ping() == "pong"
         pid = running.status()[0].pid
@@ -79,7 +74,7 @@ def test_a_slow_worker_is_stopped_again_and_again_and_runs_on_afterwards() -> No
 )
 def test_what_cannot_be_stopped_is_refused(pause: Any, error: type[Exception], why: str) -> None:
     with (
-        lp.launch(program(), "test_mt") as running,
+        lp.launch(single(lp.CourierNode(Server), "server"), "test_mt") as running,
         pytest.raises(error, match=why),
         pause(running),
     ):

@@ -82,7 +82,7 @@ def test_one(lp_launch, n):
 
 
 @pytest.mark.slow
-def test_what_goes_wrong_with_a_program_fails_its_test_and_the_report_says_what_and_who_was_killed(
+def test_what_goes_wrong_with_a_program_fails_its_test_and_is_reported(
     pytester: pytest.Pytester,
 ) -> None:
     result = run(
