@@ -31,7 +31,6 @@ NOON = datetime(2026, 11, 26, 12).timestamp()
         ("step 2026", None),
         ("9999-99-99 99:99:99 none", None),
         ("I9999 99:99:99.0 none", None),
-        ("", None),
     ],
 )
 def test_a_line_is_as_old_as_the_time_with_which_it_begins(line: str, time: float | None) -> None:

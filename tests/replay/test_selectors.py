@@ -11,15 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launchpad.replay.selectors import (
-    Fifo,
-    Lifo,
-    MaxHeap,
-    MinHeap,
-    Prioritized,
-    Selector,
-    Uniform,
-)
+from launchpad.replay.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Selector, Uniform
 
 KINDS: list[Selector] = [Uniform(), Prioritized(0.7), Fifo(), Lifo(), MaxHeap(), MinHeap()]
 
