@@ -331,7 +331,6 @@ def test_where_not_just_one_run_is_meant_those_are_listed(word: str | None, erro
     ("command", "error"),
     [
         ("ps nothing", "no run is called 'nothing'; there are:\n  demo-"),
-        ("stop nothing", "no run is called 'nothing'"),
         ("logs nobody", "has no group or worker 'nobody'; its groups are server, talker"),
         ("stacks demo nobody", "has no group or worker 'nobody'"),
         ("restart talker", "has no worker 'talker'; it has server-0, talker-0, talker-1"),

@@ -52,11 +52,6 @@ def pass_gate_again(name: str) -> str:
     return pass_gate(name)
 
 
-@lp.idempotent
-def open_gate_again(name: str) -> str:
-    return open_gate(name)
-
-
 class Counted:
     """A function that knows how often it was unpickled."""
 
@@ -278,7 +273,7 @@ def test_work_is_taken_back_from_a_worker_that_is_busy(
     names = "ab" if first._running else "ba"
     quick = pool.submit(pass_gate_again, "b")
     until(lambda: first._running and second._running)
-    ahead = pool.submit(open_gate_again, "c")  # is sent ahead to one of the two
+    ahead = pool.submit(lp.idempotent(partial(open_gate)), "c")  # is sent ahead to one of the two
     until(lambda: first._waiting or second._waiting)
     monkeypatch.setattr(pool._thread, "_take_outcome", noted)
 
