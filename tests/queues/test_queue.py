@@ -491,13 +491,17 @@ def wait_in_vain(rows: Queue[Any], times: int = 1) -> None:
             rows.get(timeout_s=0.01)
 
 
-def test_a_slow_consumer_takes_what_it_can_handle_soon(rows: Queue[Any], served: Served) -> None:
+@pytest.mark.parametrize(("takes_s", "redeliver"), [(0.03, True), (0.0, False)])
+def test_a_consumer_takes_what_it_handles_soon_or_one_that_may_be_lost(
+    rows: Queue[Any], served: Served, takes_s: float, redeliver: bool
+) -> None:
+    served.contents.redeliver = redeliver
     rows.put_many(range(5))
     rows.close()
 
     in_hand = []
     for _ in rows:
-        time.sleep(0.03)
+        time.sleep(takes_s)
         in_hand.append(served.contents.stats().in_hand)
 
     assert in_hand == [1] * 5

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import launchpad as lp
-from tests.cli.conftest import program_of
 from tests.helpers.browsers import chromium
 from tests.view import pages
 from tests.waiting import until
@@ -31,6 +30,18 @@ return sent.length;
 """Sends to the server of this page what another page would have sent, and whatever this one can send."""
 
 
+def player() -> None:
+    lp.wait_for_stop()
+
+
+def demo() -> lp.Program:
+    program = lp.Program("demo")
+    with program.group("player"):
+        for _ in range(2):
+            program.add_node(lp.PyNode(player))
+    return program
+
+
 def page_of(browser: Any, url: str, run_id: str, *parts: str) -> None:
     """Opens a page; the first one by the address with the token."""
     if not browser.current_url.startswith(url.partition("/open")[0]):
@@ -50,11 +61,11 @@ def shown(browser: Any, selector: str) -> Any:
 @pytest.mark.browser
 def test_with_control_buttons_restart_a_worker_and_stop_the_program(tmp_path: Path) -> None:
     with (
-        lp.launch(program_of("demo"), "local_mp") as running,
+        lp.launch(demo(), "local_mp") as running,
         pages.served("--control", running.run_id) as url,
         chromium(tmp_path) as browser,
     ):
-        page_of(browser, url, running.run_id, "worker", "talker-1")
+        page_of(browser, url, running.run_id, "worker", "player-1")
         shown(browser, "#restart").click()
         until(lambda: "running, attempt 2" in pages.text_of(browser, "#state"))
 
@@ -70,10 +81,10 @@ def test_with_control_buttons_restart_a_worker_and_stop_the_program(tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.browser
 def test_without_control_what_a_page_with_control_sends_does_nothing(tmp_path: Path) -> None:
-    with lp.launch(program_of("demo"), "local_mp") as running, chromium(tmp_path) as browser:
+    with lp.launch(demo(), "local_mp") as running, chromium(tmp_path) as browser:
         forged = []
         with pages.served("--control", running.run_id) as url:
-            page_of(browser, url, running.run_id, "worker", "talker-1")
+            page_of(browser, url, running.run_id, "worker", "player-1")
             browser.execute_script(HELD_BACK)
             shown(browser, "#restart").click()
             forged += browser.execute_script("return window.sent")
@@ -86,11 +97,14 @@ def test_without_control_what_a_page_with_control_sends_does_nothing(tmp_path: P
         assert len(forged) == 2
 
         with pages.served(running.run_id) as url:
-            for page in ((), ("worker", "talker-1")):
+            for page in ((), ("worker", "player-1")):
                 page_of(browser, url, running.run_id, *page)
                 assert not browser.find_elements("css selector", "#stop, #restart, #stop-now")
                 assert browser.execute_script(FORGED, forged) > len(forged)
-            until(lambda: "in talk" in pages.text_of(browser, "#stacks"))  # it has done the rest
+            until(lambda: "in player" in pages.text_of(browser, "#stacks"))  # it has done the rest
 
         history = running.history()
-        assert [each.ended for each in history.attempts] == [None] * 3
+        assert [(each.worker, each.ended) for each in history.attempts] == [
+            ("player-0", None),
+            ("player-1", None),
+        ]
