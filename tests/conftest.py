@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,12 @@ def nothing_outlives_its_test(request: pytest.FixtureRequest) -> Iterator[None]:
         request.getfixturevalue("pods_run_this")
     with lp.testing.nothing_left_over(max_wait_s):
         yield
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(20) as pool:
+        yield pool
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
-import ctypes
 import logging
 import os
 import queue
@@ -66,14 +65,8 @@ class Counter:
     def environment(self, name: str) -> str | None:
         return os.environ.get(name)
 
-    def arguments(self) -> list[str]:
-        return sys.argv
-
     def kill_self(self, number: int = signal.SIGKILL) -> None:
         os.kill(os.getpid(), number)
-
-    def segfault(self) -> None:
-        ctypes.string_at(0)
 
     @property
     def trap(self) -> None:

@@ -98,9 +98,7 @@ def test_a_copy_is_given_out_until_it_is_refreshed(cache: Cache) -> None:
     until(lambda: cache.call("count", (), {}) == 2)
 
 
-def test_arguments_make_different_calls_and_the_order_of_keywords_does_not(
-    cache: Cache, target: Target
-) -> None:
+def test_arguments_tell_calls_apart_and_their_order_does_not(cache: Cache, target: Target) -> None:
     first = cache.call("count", (1,), {"a": 1, "b": 2})
 
     assert cache.call("count", (1,), {"b": 2, "a": 1}) == first
@@ -124,7 +122,7 @@ def test_a_first_call_that_is_under_way_is_neither_refreshed_nor_repeated(
     assert len(target.asked) == 1
 
 
-def test_a_call_that_blocks_makes_no_other_answer_stale(
+def test_a_blocked_call_makes_no_other_stale(
     cache: Cache, target: Target, clock: Clock, background: ThreadPoolExecutor
 ) -> None:
     cache.call("count", (), {})
@@ -154,9 +152,7 @@ def test_a_first_answer_that_took_long_is_given_only_to_those_who_waited(
         cache.call("held", (), {})
 
 
-def test_an_answer_is_refused_when_the_target_has_not_answered_for_too_long(
-    cache: Cache, target: Target, clock: Clock
-) -> None:
+def test_answers_end_if_the_target_is_silent(cache: Cache, target: Target, clock: Clock) -> None:
     target.go.set()
     assert cache.call("held", (), {}) == 1
     target.go.clear()
@@ -170,8 +166,8 @@ def test_an_answer_is_refused_when_the_target_has_not_answered_for_too_long(
         cache.call("held", (), {})
 
 
-def test_an_answer_is_refused_when_the_target_only_fails(
-    cache: Cache, target: Target, clock: Clock, server: courier.Server
+def test_answers_end_if_the_target_fails(
+    cache: Cache, clock: Clock, server: courier.Server
 ) -> None:
     cache.call("count", (), {})
     server.unbind("count")

@@ -7,7 +7,6 @@ import dataclasses
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,6 @@ from launchpad import context, courier
 from launchpad.context import RunContext
 from launchpad.errors import NotRunningError
 from launchpad.interrupt import Interruption
-from launchpad.state.places import StatePlaces
 
 
 def a_context(name: str = "w-0") -> RunContext:
@@ -81,9 +79,7 @@ def call_as_worker(server: courier.Server) -> tuple[str | None, str | None]:
 
 
 @pytest.mark.parametrize("owner", ["server", None])
-def test_a_method_belongs_to_the_servers_worker_if_it_has_one_and_not_to_its_callers(
-    owner: str | None,
-) -> None:
+def test_a_method_belongs_to_the_servers_worker_not_to_its_callers(owner: str | None) -> None:
     with context.entered(a_context(owner)) if owner else contextlib.nullcontext():
         context.inherit()
         server = courier.Server("server", address="inproc:test_context")
@@ -96,9 +92,7 @@ def test_a_method_belongs_to_the_servers_worker_if_it_has_one_and_not_to_its_cal
     assert answers == {(owner, owner)}
 
 
-def test_an_address_that_is_nowhere_yet_is_not_said_to_be_unknown(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_address_may_not_be_known_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "_RESOLVE_S", 0.02)
     moving = dataclasses.replace(a_context(), can_move=True)
 
@@ -107,12 +101,3 @@ def test_an_address_that_is_nowhere_yet_is_not_said_to_be_unknown(
         match=r"the endpoint of 'board-0/port' was not known for 0.02 s: board-0 has",
     ):
         moving.endpoint("board-0/port")
-
-
-def test_what_a_worker_keeps_is_closed_to_others_where_the_run_has_no_directory_yet(
-    tmp_path: Path,
-) -> None:
-    places = StatePlaces(str(tmp_path / "run" / "state" / "w-0"), "")
-    holder = dataclasses.replace(a_context(), state_places=places)
-
-    assert holder.state_dir.stat().st_mode & 0o077 == 0

@@ -42,9 +42,7 @@ def requests_for_launchpad(file: str, text: str) -> Iterator[str]:
         ("pyproject.toml", "[project]\ndependencies = ['launchpad{}']"),
     ],
 )
-def test_a_file_that_asks_for_another_projects_distribution_is_noticed(
-    file: str, text: str
-) -> None:
+def test_a_file_that_asks_for_another_projects_name_is_noticed(file: str, text: str) -> None:
     assert list(requests_for_launchpad(file, text.format("")))
     assert not list(requests_for_launchpad(file, text.format("-graph")))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,12 +10,6 @@ import pytest
 
 import launchpad as lp
 from tests.waiting import until
-
-
-@pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(2) as pool:
-        yield pool
 
 
 def test_values_are_taken_by_key_in_the_order_in_which_they_came() -> None:
@@ -42,9 +35,7 @@ def test_one_that_waits_for_a_key_gets_that_value_and_no_other(threads: ThreadPo
     assert inbox.keys() == [3]
 
 
-def test_a_full_one_lets_in_what_is_waited_for_and_the_others_when_there_is_room(
-    threads: ThreadPoolExecutor,
-) -> None:
+def test_a_full_one_lets_in_what_is_waited_for(threads: ThreadPoolExecutor) -> None:
     inbox = lp.Inbox[str, int](maxsize=1)
     inbox.put("a", 1)
     taken = threads.submit(inbox.take, "b", 20)

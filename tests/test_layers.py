@@ -120,7 +120,7 @@ def test_imports_point_down(imports: list[tuple[str, str]]) -> None:
     assert up == []
 
 
-def test_only_the_registry_loads_backends_and_these_do_not_know_what_a_program_is_made_of(
+def test_only_the_registry_loads_backends_which_know_no_programs(
     imports: list[tuple[str, str]],
 ) -> None:
     """By name, as nothing else imports one but for the interface, `launch.backends.backend`."""

@@ -63,9 +63,9 @@ WRAPPERS: dict[str, Callable[[Any], Any]] = {
     "list": lambda v: [0, v],
     "tuple": lambda v: (v, "x"),
     "dict": lambda v: {"key": v},
-    "dict key": lambda v: {Hashable(v): 1},
-    "set": lambda v: {Hashable(v)},
-    "frozenset": lambda v: frozenset({Hashable(v)}),
+    "dict key": lambda v: {Plain(v): 1},
+    "set": lambda v: {Plain(v)},
+    "frozenset": lambda v: frozenset({Plain(v)}),
     "dataclass": Config,
     "attrs": Slotted,
     "namedtuple": lambda v: Pair(1, v),
@@ -81,13 +81,6 @@ WRAPPERS: dict[str, Callable[[Any], Any]] = {
     "deque": lambda v: collections.deque([0, v]),
     "defaultdict": lambda v: collections.defaultdict(list, a=v),
 }
-
-
-class Hashable:
-    """Makes anything a member of a set."""
-
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
 
 
 def handle() -> Any:

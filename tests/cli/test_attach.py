@@ -94,9 +94,7 @@ def goes_on(running: lp.Running) -> bool:
 
 
 @pytest.mark.slow
-def test_a_process_that_runs_stands_in_pdb_is_stepped_and_goes_on_when_it_is_left(
-    attach: Attach,
-) -> None:
+def test_a_process_stands_in_pdb_is_stepped_and_goes_on_when_left(attach: Attach) -> None:
     line_that_calls = f"{__file__}:{play.__code__.co_firstlineno + 6}"
     with launched("test_mp", play) as running:
         until(lambda: running.client("counter").add(0))
@@ -136,9 +134,7 @@ def test_a_process_that_runs_stands_in_pdb_is_stepped_and_goes_on_when_it_is_lef
 
 @both
 @pytest.mark.slow
-def test_one_that_has_failed_waits_with_its_exception_and_then_fails(
-    launch_type: str, attach: Attach
-) -> None:
+def test_one_that_has_failed_waits_and_then_fails(launch_type: str, attach: Attach) -> None:
     running = launched(launch_type, fail, pdb=True)
     until(lambda: debugged(running) == "failed: ValueError: boom 41; waits for `attach`")
     assert running.client("counter").add(0) == 41  # the others go on
@@ -181,9 +177,7 @@ def test_a_stop_ends_the_wait_of_one_that_has_failed() -> None:
 
 
 @pytest.mark.slow
-def test_a_thread_is_interrupted_since_python_3_12_and_before_that_it_is_refused(
-    attach: Attach,
-) -> None:
+def test_a_thread_is_interrupted_since_python_3_12_and_refused_before(attach: Attach) -> None:
     with launched("test_mt", play) as running:
         terminal = attach("player-0")
         if sys.version_info < (3, 12):

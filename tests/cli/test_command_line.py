@@ -31,9 +31,11 @@ from launchpad.launch.rundir.record import RunRecord
 from launchpad.trace import Trace
 from tests.cli.conftest import Command, launched
 from tests.helpers import scripts, trace_events
+from tests.helpers.programs import single
 from tests.waiting import pause, until
 
 DEADLINE_S = 30.0
+Left = Callable[..., None]
 NO_PROGRAM = "no program of yours runs on this machine now"
 BY_MODULE = [sys.executable, "-m", "launchpad"]
 
@@ -55,9 +57,7 @@ def test_ps_lists_programs_and_how_many_workers_are_in_which_state(
     assert plain["workers"] == {"running": 3}
 
 
-def test_ps_of_a_run_lists_its_workers_with_process_attempt_and_log(
-    demo: RunRecord, output_of: Command
-) -> None:
+def test_ps_of_a_run_lists_its_workers_and_their_logs(demo: RunRecord, output_of: Command) -> None:
     header, *rows = output_of("ps", "demo").splitlines()
 
     assert header.split() == ["WORKER", "STATE", "ATTEMPT", "PID", "CPU", "MEM", "LOG", "CAUSE"]
@@ -70,9 +70,7 @@ def test_ps_of_a_run_lists_its_workers_with_process_attempt_and_log(
         assert demo.pid in [each.pid for each in psutil.Process(int(pid)).parents()]
 
 
-def test_ps_of_workers_that_are_threads_has_the_numbers_of_their_process_below(
-    output_of: Command,
-) -> None:
+def test_ps_of_threads_has_the_numbers_of_their_process_below(output_of: Command) -> None:
     with launched("test_mt", "threads"):
         _, *rows, below = output_of("ps", "threads").splitlines()
 
@@ -81,9 +79,7 @@ def test_ps_of_workers_that_are_threads_has_the_numbers_of_their_process_below(
     assert re.fullmatch(line, below)
 
 
-def test_a_program_is_plain_data_too_and_text_for_prometheus(
-    demo: RunRecord, output_of: Command
-) -> None:
+def test_a_program_is_json_and_text_for_prometheus(demo: RunRecord, output_of: Command) -> None:
     def details() -> dict[str, Any]:
         shown: dict[str, Any] = json.loads(output_of("ps", "demo", "--json"))
         return shown if len(shown["edges"]) == 2 else {}
@@ -186,9 +182,7 @@ def test_restart_begins_the_next_attempt_of_a_worker_and_ps_says_why(output_of: 
 # logs
 
 
-def test_logs_are_the_lines_of_one_worker_or_of_a_group_with_names_in_front(
-    demo: RunRecord, output_of: Command
-) -> None:
+def test_logs_are_those_of_a_worker_or_of_a_group(demo: RunRecord, output_of: Command) -> None:
     first, *_ = output_of("logs", "talker-1").splitlines()
     of_group = output_of("logs", "demo", "talker").splitlines()
 
@@ -196,7 +190,7 @@ def test_logs_are_the_lines_of_one_worker_or_of_a_group_with_names_in_front(
     assert {line.split(" | ")[0] for line in of_group} == {"talker-0", "talker-1"}
 
 
-def test_logs_are_followed_into_the_next_attempt_until_the_end_and_are_there_afterwards(
+def test_logs_are_followed_to_the_end_and_stay(
     alone: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with (
@@ -259,9 +253,7 @@ def test_stop_returns_when_the_program_has_ended_by_force_whoever_does_not_stop(
 # stacks and traces
 
 
-def test_stacks_show_where_each_worker_is_and_leave_nothing_in_the_logs(
-    demo: RunRecord, output_of: Command
-) -> None:
+def test_stacks_show_where_workers_are_and_log_nothing(demo: RunRecord, output_of: Command) -> None:
     text = output_of("stacks", "demo", "talker-0")
     everything = output_of("stacks", "--all", "server")
 
@@ -279,7 +271,7 @@ def test_stacks_show_where_each_worker_is_and_leave_nothing_in_the_logs(
     ("launch_type", "name", "place"),
     [("test_mt", "threads", "in talk"), ("test_mp", "stuck", "in _hold_the_interpreter")],
 )
-def test_a_thread_and_a_worker_that_hangs_in_c_code_show_their_stacks_too(
+def test_threads_and_hanging_workers_show_stacks(
     output_of: Command, launch_type: str, name: str, place: str
 ) -> None:
     at_once = lp.RestartPolicy(mode="never", stop_grace_s=0)
@@ -289,9 +281,7 @@ def test_a_thread_and_a_worker_that_hangs_in_c_code_show_their_stacks_too(
         running.wait(DEADLINE_S, raise_error=False)
 
 
-def test_a_trace_of_a_program_is_written(
-    demo: RunRecord, tmp_path: Path, output_of: Command
-) -> None:
+def test_a_program_s_trace_is_written(demo: RunRecord, tmp_path: Path, output_of: Command) -> None:
     path = tmp_path / "trace.json"
 
     printed = output_of("trace", "demo", "--seconds", "0.2", "-o", str(path))
@@ -341,13 +331,12 @@ def test_where_not_just_one_run_is_meant_those_are_listed(word: str | None, erro
     ("command", "error"),
     [
         ("ps nothing", "no run is called 'nothing'; there are:\n  demo-"),
-        ("stop nothing", "no run is called 'nothing'"),
         ("logs nobody", "has no group or worker 'nobody'; its groups are server, talker"),
         ("stacks demo nobody", "has no group or worker 'nobody'"),
         ("restart talker", "has no worker 'talker'; it has server-0, talker-0, talker-1"),
     ],
 )
-def test_what_is_not_there_is_an_error_that_lists_what_is(
+def test_an_error_lists_what_there_is(
     demo: RunRecord, error_of: Command, command: str, error: str
 ) -> None:
     assert error in error_of(*command.split())
@@ -373,7 +362,7 @@ def test_a_wrong_command_line_is_another_exit_code_and_commands_explain_themselv
 # What a run leaves
 
 
-def test_a_run_leaves_a_record_with_its_logs_and_is_closed_to_others_while_it_runs(
+def test_a_run_leaves_a_record_and_is_closed_to_others(
     alone: Path, tmp_path: Path, error_of: Command
 ) -> None:
     with launched("test_mt", "demo"):
@@ -440,9 +429,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(module, None)
 
 
-def test_a_plan_is_printed_for_kubernetes_as_manifests_and_nothing_is_started(
-    output_of: Command,
-) -> None:
+def test_a_plan_is_printed_for_kubernetes_as_manifests(output_of: Command) -> None:
     yaml = pytest.importorskip("yaml")
 
     plan = output_of("plan", HELLO, "--launch_type=local_mt")
@@ -488,13 +475,14 @@ def test_sound_22_a_script_is_planned_by_its_file_and_launches_nothing(
         (f"plan {HELLO} -- --no_such=1", "flags of the program: Unknown command line flag"),
         ("plan script.py:main", "script.py:main launches a program, where it should return one"),
         ("run nowhere.py", "there is no file 'nowhere.py'"),
+        (f"graph {HELLO} -o /nowhere/hello.svg", "the picture cannot be written: "),
         (
             "run module:make",
             "module launches a program when it is imported: run it without `:make`",
         ),
     ],
 )
-def test_sound_22_what_cannot_be_planned_or_run_is_said_in_one_line(
+def test_sound_22_what_cannot_be_planned_drawn_or_run_is_said_in_one_line(
     folder: Path, monkeypatch: pytest.MonkeyPatch, error_of: Command, command: str, complaint: str
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["launchpad"])  # `run` changes it
@@ -511,9 +499,7 @@ def test_sound_22_what_cannot_be_planned_or_run_is_said_in_one_line(
 # Runs on clusters
 
 
-def test_a_cluster_and_settings_that_cannot_be_had_are_named_and_hide_nothing(
-    demo: RunRecord,
-) -> None:
+def test_a_cluster_and_settings_that_cannot_be_had_are_named(demo: RunRecord) -> None:
     pytest.importorskip("ray")
     clusters = {"RAY_ADDRESS": "127.0.0.1:1", "LAUNCHPAD_KUBERNETES": "/nowhere.yaml"}
 
@@ -525,9 +511,7 @@ def test_a_cluster_and_settings_that_cannot_be_had_are_named_and_hide_nothing(
     assert "LAUNCHPAD_KUBERNETES=/nowhere.yaml cannot be read" in done.stderr
 
 
-def test_a_run_on_a_cluster_is_away_unless_its_launcher_holds_its_directory_here(
-    tmp_path: Path,
-) -> None:
+def test_a_run_is_away_unless_its_launcher_holds_its_directory_here(tmp_path: Path) -> None:
     of_the_dead = tmp_path / "dead"
     of_the_dead.mkdir()
     (of_the_dead / locations.LOCK).touch()
@@ -542,7 +526,7 @@ def test_a_run_on_a_cluster_is_away_unless_its_launcher_holds_its_directory_here
 
 
 @pytest.fixture
-def left(monkeypatch: pytest.MonkeyPatch, alone: Path) -> Iterator[Callable[..., None]]:
+def left(monkeypatch: pytest.MonkeyPatch, alone: Path) -> Iterator[Left]:
     """Has runs on clusters answer as these functions do, by name."""
 
     def answer(**asks: Callable[..., Any]) -> None:
@@ -558,9 +542,7 @@ def refuse(*_: object) -> Any:
     raise lp.LaunchError("nobody answers")
 
 
-def test_a_run_that_cannot_be_asked_hides_no_other(
-    left: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_silent_run_hides_no_other(left: Left, capsys: pytest.CaptureFixture[str]) -> None:
     left(deaf=refuse, well=lambda *_: False)
 
     assert list(runs.detached_runs()) == ["well"]
@@ -568,7 +550,7 @@ def test_a_run_that_cannot_be_asked_hides_no_other(
 
 
 def test_workers_of_a_run_that_sends_no_numbers_are_listed_without(
-    left: Callable[..., None], output_of: Command, error_of: Command
+    left: Left, output_of: Command, error_of: Command
 ) -> None:
     def ask(what: str, *_: object) -> Any:
         if what == "metrics":
@@ -584,12 +566,8 @@ def test_workers_of_a_run_that_sends_no_numbers_are_listed_without(
     assert error_of("metrics", "far") == "launchpad: not on Kubernetes\n"
 
 
-def test_a_detached_run_is_drawn_traced_and_its_worker_restarted(
-    left: Callable[..., None], tmp_path: Path, output_of: Command
-) -> None:
+def test_a_detached_run_is_drawn_and_traced(left: Left, tmp_path: Path, output_of: Command) -> None:
     file = tmp_path / "trace.json"
-    program = lp.Program("far")
-    program.add_node(lp.PyNode(print), label="loop")
     asked: list[str] = []
 
     def ask(what: str, *_: object, **options: float) -> Any:
@@ -598,7 +576,7 @@ def test_a_detached_run_is_drawn_traced_and_its_worker_restarted(
         if what == "status":
             return [lp.WorkerStatus("loop-0", "loop", "running", attempt, "", "")]
         if what == "picture":
-            return asdict(picture_of(program))
+            return asdict(picture_of(single(lp.PyNode(print))))
         if what == "trace":
             assert options["timeout_s"] > 0.5
             return Trace("far", "far", {}, (), {}, 0, 1, 0, 0, b"")

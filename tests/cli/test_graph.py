@@ -28,9 +28,3 @@ def test_a_running_program_is_drawn(output_of: Command) -> None:
         printed = output_of("graph", "drawn")
 
     assert printed == f"{mermaid(program)}\n"
-
-
-def test_a_picture_that_cannot_be_written_is_an_error(error_of: Command) -> None:
-    error = error_of("graph", HELLO, "-o", "/nowhere/hello.svg")
-
-    assert "launchpad: the picture cannot be written: " in error

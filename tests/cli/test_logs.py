@@ -16,21 +16,25 @@ from launchpad.__main__ import main
 from launchpad.cli import log_filter
 from launchpad.cli.log_filter import LogFilter
 from tests.cli.conftest import Command
+from tests.helpers.programs import single
 
 NOON = datetime(2026, 11, 26, 12).timestamp()
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("line", "time"),
     [
-        "2026-11-26 12:00:00,000 INFO step 1",
-        "2026-11-26T12:00:00.000 step 1",
-        "[2026-11-26 12:00:00] step 1",
-        "INFO:2026-11-26 12:00:00 step 1",
+        ("2026-11-26 12:00:00,000 INFO step 1", NOON),
+        ("2026-11-26T12:00:00.000 step 1", NOON),
+        ("[2026-11-26 12:00:00] step 1", NOON),
+        ("INFO:2026-11-26 12:00:00 step 1", NOON),
+        ("step 2026", None),
+        ("9999-99-99 99:99:99 none", None),
+        ("I9999 99:99:99.0 none", None),
     ],
 )
-def test_a_line_is_as_old_as_the_time_with_which_it_begins(line: str) -> None:
-    assert log_filter.time_of(line) == NOON
+def test_a_line_is_as_old_as_the_time_with_which_it_begins(line: str, time: float | None) -> None:
+    assert log_filter.time_of(line) == time
 
 
 @pytest.mark.parametrize("days", [0, 1, 300])
@@ -39,11 +43,6 @@ def test_a_time_of_absl_is_of_the_last_twelve_months(days: int) -> None:
     line = f"I{datetime.fromtimestamp(at):%m%d %H:%M:%S.%f} 7 train.py:3] step 1"
 
     assert log_filter.time_of(line) == pytest.approx(at, abs=0.001)
-
-
-def test_what_is_no_time_is_none() -> None:
-    for line in ("step 2026", "9999-99-99 99:99:99 none", "I9999 99:99:99.0 none", ""):
-        assert log_filter.time_of(line) is None
 
 
 def test_lines_without_a_time_belong_to_the_line_before_them() -> None:
@@ -69,10 +68,8 @@ def test_a_length_of_time_or_a_time_says_since_when() -> None:
 def run_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A run that has ended; the first attempt of its worker an hour ago."""
     monkeypatch.setenv("LAUNCHPAD_LOGGING_DIR", str(tmp_path))
-    program = lp.Program(f"printing-{time.monotonic_ns()}")
-    with program.group("printer", restart=lp.RestartPolicy(max_restarts=1, backoff=0)):
-        program.add_node(lp.PyNode(print_and_fail_once))
-    running = lp.launch(program, "test_mt")
+    policy = lp.RestartPolicy(max_restarts=1, backoff=0)
+    running = lp.launch(single(lp.PyNode(print_and_fail_once), "printer", policy), "test_mt")
     running.wait()
     first = running.log_directory / "printer-0.log"
     os.utime(first, (time.time() - 3600,) * 2)
@@ -86,26 +83,18 @@ def print_and_fail_once() -> None:
         raise ValueError("once")
 
 
-def test_an_attempt_that_has_printed_nothing_since_is_left_out(
-    run_id: str, output_of: Command
-) -> None:
+def test_lines_are_chosen_by_time_and_expression(run_id: str, output_of: Command) -> None:
     since = output_of("logs", "--since", "10m", run_id, "printer")
+    rewards = output_of("logs", "--grep", r"^reward \d", run_id, "printer")
     everything = output_of("logs", run_id, "printer")
 
     assert since == "attempt 2\nreward 2\n"
+    assert rewards == "reward 1\nreward 2\n"
     assert everything.startswith("attempt 1")
     assert everything.endswith(since)
 
 
-def test_grep_shows_the_lines_that_match(run_id: str, output_of: Command) -> None:
-    printed = output_of("logs", "--grep", r"^reward \d", run_id, "printer")
-
-    assert printed == "reward 1\nreward 2\n"
-
-
-def test_an_expression_that_is_none_is_a_wrong_command_line(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_is_no_expression_is_a_wrong_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["logs", "--grep", "(", "printer"])
 

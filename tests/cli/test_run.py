@@ -100,7 +100,7 @@ def test_what_a_function_of_a_module_makes_is_launched_with_the_flags(folder: Pa
         ("folder", "main-0    | folder: {}"),
     ],
 )
-def test_of_a_file_by_its_path_what_lies_beside_it_is_the_code_of_the_program(
+def test_what_lies_beside_a_file_is_code_of_its_program(
     folder: Path, arguments: str, printed: str
 ) -> None:
     command = [sys.executable, "-m", "launchpad"]

@@ -19,19 +19,11 @@ from launchpad.collectives.port import Port
 from launchpad.courier.shm import segments
 from launchpad.errors import Stopped
 from tests.helpers import collective_nodes
-from tests.helpers.collective_nodes import in_ranks
+from tests.helpers.collective_nodes import in_ranks, program_of
 from tests.waiting import until
 
 DEADLINE_S = 60
 ELASTIC = lp.RestartPolicy(min_replicas=2, backoff=0.3)
-
-
-def program_of(n: int, fn: Any, *args: Any, restart: lp.RestartPolicy | None = None) -> lp.Program:
-    program = lp.Program("ranks")
-    with program.group("rank", restart=restart):
-        for _ in range(n):
-            program.add_node(lp.CollectiveNode(fn, *args, timeout_s=30))
-    return program
 
 
 def failure_in(n: int, fn: Any, *args: Any) -> str:
@@ -144,9 +136,7 @@ def states_in(running: lp.Running) -> set[str]:
     return {status.state for status in running.status()}
 
 
-def test_a_rank_that_is_interrupted_while_it_opens_memory_leaves_none_of_it_open(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_rank_stopped_opening_memory_leaves_none_open(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = []
 
     def open_and_stop(size: int) -> int:
@@ -164,9 +154,7 @@ def test_a_rank_that_is_interrupted_while_it_opens_memory_leaves_none_of_it_open
     assert states_in(running) <= {"stopped", "succeeded"}  # and nothing is left over
 
 
-def test_a_stop_ends_waits_for_a_rank_that_has_not_begun_the_generation(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_stop_ends_waits_for_one_that_has_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     begin = Port.open
 
     def stop_when_another_one_waits(port: Port, generation: Generation) -> Mailbox:
@@ -195,9 +183,7 @@ def test_an_elastic_group_counts_each_step_once_with_4_and_3_and_4_ranks() -> No
         assert index == 1 or sizes[0] == 4
 
 
-def test_a_rank_that_goes_on_is_at_the_rendezvous_again_before_it_leaves_its_earlier_place(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_rank_that_goes_on_comes_again_before_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     formed: set[Attendance] = set()
     places: dict[int, list[Attendance]] = defaultdict(list)
     left_early: list[Attendance] = []

@@ -92,9 +92,7 @@ def test_a_rank_that_waits_for_others_to_connect_to_it_is_freed(client: Any) -> 
         assert wait([making], DEADLINE_S).done
 
 
-def test_an_operation_that_begins_later_fails_at_once_and_the_groups_can_be_dropped(
-    client: Any,
-) -> None:
+def test_later_operations_fail_at_once_and_the_groups_can_be_dropped(client: Any) -> None:
     ranks = Ranks(client, 1, 2)
     ranks.shut()
 
@@ -107,9 +105,7 @@ def test_an_operation_that_begins_later_fails_at_once_and_the_groups_can_be_drop
     assert not dropped.is_alive()
 
 
-def test_every_call_of_the_store_raises_torchs_error_when_the_generation_has_ended(
-    client: Any,
-) -> None:
+def test_all_calls_of_the_store_raise_torchs_error_after_the_generation(client: Any) -> None:
     client.end(1)
     store = CourierStore(client, 1)
 

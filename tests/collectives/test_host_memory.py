@@ -49,9 +49,7 @@ def both(mailboxes: list[Mailbox]) -> Iterator[list[HostMemory]]:
     memories.clear()
 
 
-def test_rows_of_two_uses_are_as_they_were_while_the_other_rank_is_one_use_ahead(
-    both: list[HostMemory],
-) -> None:
+def test_rows_of_two_uses_stay_while_the_other_rank_is_one_ahead(both: list[HostMemory]) -> None:
     slow, fast = both
     of_slow = []
     for use in (1, 2):
@@ -82,9 +80,7 @@ def test_a_wait_says_which_ranks_have_not_come(both: list[HostMemory]) -> None:
 
 
 @pytest.mark.parametrize("theirs", [(1, "max of 3 × float32"), (2, "sum of 3 × float32")])
-def test_a_rank_that_has_come_in_another_operation_is_named(
-    both: list[HostMemory], theirs: tuple[int, str]
-) -> None:
+def test_one_in_another_operation_is_named(both: list[HostMemory], theirs: tuple[int, str]) -> None:
     both[0].announce(1, "sum of 3 × float32")
     both[1].announce(*theirs)
 
@@ -120,9 +116,7 @@ def test_a_wait_ends_with_the_generation_or_when_the_other_rank_returns(
             waiting.result(30)
 
 
-def test_what_a_rank_has_announced_before_it_returned_counts(
-    both: list[HostMemory], mailboxes: list[Mailbox]
-) -> None:
+def test_what_came_before_a_return_counts(both: list[HostMemory], mailboxes: list[Mailbox]) -> None:
     both[0].announce(1, "sum")
     both[1].announce(1, "sum")
     mailboxes[0].note_returned(5)
@@ -130,9 +124,7 @@ def test_what_a_rank_has_announced_before_it_returned_counts(
     assert both[0].wait(1, "sum", 60) == []
 
 
-def test_nothing_stays_open_of_what_was_shared_or_could_not_be(
-    mailboxes: list[Mailbox], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_stays_open(mailboxes: list[Mailbox], monkeypatch: pytest.MonkeyPatch) -> None:
     before = sorted(os.listdir("/proc/self/fd"))
 
     shared = opened(mailboxes)

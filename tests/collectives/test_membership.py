@@ -134,9 +134,7 @@ def new() -> Generation:
     return Generation(1, members, 0, "rank", lambda event: None)
 
 
-def test_a_callback_that_raises_keeps_no_other_one_from_being_called(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_a_callback_that_raises_prevents_no_other(capfd: pytest.CaptureFixture[str]) -> None:
     generation, called = new(), threading.Event()
     generation.on_end(lambda error: 1 / 0)
     generation.on_end(lambda error: called.set())

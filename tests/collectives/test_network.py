@@ -15,9 +15,7 @@ from launchpad.collectives import network
     ("listens_at", "address"),
     [("", "127.0.0.1"), ("tcp:10.0.0.5:0", "10.0.0.5"), ("tcp:[fd00::5]:0", "fd00::5")],
 )
-def test_the_address_is_that_at_which_servers_listen_for_other_hosts(
-    listens_at: str, address: str
-) -> None:
+def test_the_address_is_that_for_other_hosts(listens_at: str, address: str) -> None:
     with lp.testing.worker():
         me = context.current()
         me.listens_at = listens_at

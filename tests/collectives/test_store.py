@@ -31,9 +31,7 @@ def test_a_get_names_the_key_that_was_not_set_in_time(client: Any) -> None:
     assert client.n_kept() == (1, 0)
 
 
-def test_counters_comparisons_appending_and_deleting_are_as_torchs_stores_have_them(
-    client: Any,
-) -> None:
+def test_counting_comparing_appending_and_deleting_are_as_in_torch(client: Any) -> None:
     assert [client.store_add(1, "n", 2), client.store_add(1, "n", -5)] == [2, -3]
     assert client.store_get(1, ["n"], 1.0) == [b"-3"]
 
@@ -48,9 +46,7 @@ def test_counters_comparisons_appending_and_deleting_are_as_torchs_stores_have_t
     assert [client.store_delete(1, "k"), client.store_delete(1, "k")] == [True, False]
 
 
-def test_a_generation_ends_with_its_keys_and_its_waits_and_the_next_one_begins_empty(
-    client: Any,
-) -> None:
+def test_a_generation_ends_with_its_keys_and_waits_and_the_next_is_empty(client: Any) -> None:
     client.store_set(1, "address", b"old")
     waiting = client.futures.store_get(1, ["more"], 60.0)
     until(lambda: client.n_kept() == (1, 1))

@@ -14,12 +14,20 @@ import numpy as np
 import launchpad as lp
 
 
+def program_of(
+    n: int, fn: Any, *args: Any, restart: lp.RestartPolicy | None = None, **options: Any
+) -> lp.Program:
+    """So many ranks, each of which runs the function or class."""
+    program = lp.Program("ranks")
+    with program.group("rank", restart=restart):
+        for _ in range(n):
+            program.add_node(lp.CollectiveNode(fn, *args, **options))
+    return program
+
+
 def in_ranks(n: int, fn: Callable[..., Any], *args: Any, launch_type: str = "test_mt") -> list[Any]:
     """What the function returns in each of so many ranks."""
-    program = lp.Program("ranks")
-    with program.group("rank"):
-        for _ in range(n):
-            program.add_node(lp.CollectiveNode(fn, *args, timeout_s=60))
+    program = program_of(n, fn, *args, timeout_s=60)
     results: list[Any] = lp.run(program, launch_type, timeout_s=90)["rank"]
     return results
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 
 import launchpad as lp
@@ -69,26 +67,3 @@ def consume_in_the_second_attempt(queue: lp.Queue[int]) -> list[int]:
     if lp.current().attempt == 1:
         lp.wait_for_stop()
     return list(queue)
-
-
-def be_killed_with_two_in_hand(queue: lp.Queue[int]) -> None:
-    if lp.current().attempt == 1:
-        assert queue.get_many(3) == [0, 1, 2]
-        assert queue.get_many(2) == [3, 4]
-        os.kill(os.getpid(), signal.SIGKILL)
-    for _ in queue:
-        pass
-
-
-def notice_a_lost_queue(queue: lp.Queue[str]) -> list[str]:
-    """Puts two, has the queue's worker killed, and goes on with the new queue."""
-    queue.put_many(["first", "second"])
-    found = [queue.get()]
-    print("has one", flush=True)
-    try:
-        while True:
-            queue.get(timeout_s=60)
-    except lp.QueueLost as error:
-        found.append(type(error).__name__)
-    queue.put("third")
-    return [*found, queue.get()]

@@ -120,15 +120,10 @@ def main(steps: int) -> Weights:
     return weights_of(model.module)
 
 
-def main_twice(group: lp.Collective, steps: int) -> tuple[Weights, Weights, dict[str, str]]:
+def main_twice(group: lp.Collective, steps: int) -> tuple[Weights, Weights]:
     """A script that is run twice in one generation."""
     group.init_torch(default_group=False)
-    variables = {
-        name: value
-        for name, value in os.environ.items()
-        if name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
-    }
-    return main(steps), main(steps), variables
+    return main(steps), main(steps)
 
 
 def train_alone(steps: int, size: int) -> Weights:

@@ -52,11 +52,6 @@ def pass_gate_again(name: str) -> str:
     return pass_gate(name)
 
 
-@lp.idempotent
-def open_gate_again(name: str) -> str:
-    return open_gate(name)
-
-
 class Counted:
     """A function that knows how often it was unpickled."""
 
@@ -233,9 +228,7 @@ def test_a_closure_is_sent_as_it_is_now(pool: lp.Pool) -> None:
     assert (first, pool.submit(total).result(DEADLINE_S)) == (1, 3)
 
 
-def test_a_function_that_a_worker_does_not_know_any_more_is_sent_again(
-    pool: lp.Pool, workers: LocalWorkers
-) -> None:
+def test_a_function_that_was_forgotten_is_sent_again(pool: lp.Pool, workers: LocalWorkers) -> None:
     for _ in range(2):
         assert list(pool.map(pool_nodes.double, range(10))) == [2 * i for i in range(10)]
         for served in workers.served:
@@ -280,7 +273,7 @@ def test_work_is_taken_back_from_a_worker_that_is_busy(
     names = "ab" if first._running else "ba"
     quick = pool.submit(pass_gate_again, "b")
     until(lambda: first._running and second._running)
-    ahead = pool.submit(open_gate_again, "c")  # is sent ahead to one of the two
+    ahead = pool.submit(lp.idempotent(partial(open_gate)), "c")  # is sent ahead to one of the two
     until(lambda: first._waiting or second._waiting)
     monkeypatch.setattr(pool._thread, "_take_outcome", noted)
 
@@ -292,9 +285,7 @@ def test_work_is_taken_back_from_a_worker_that_is_busy(
     assert NOT_BEGUN in answers
 
 
-def test_of_a_worker_that_ends_what_may_have_run_is_reported_or_run_again(
-    pool: lp.Pool, workers: LocalWorkers
-) -> None:
+def test_what_a_lost_worker_may_have_run_is_reported(pool: lp.Pool, workers: LocalWorkers) -> None:
     once = pool.submit(pass_gate, "a")
     busy = workers.busy()
     twice = pool.submit(partial(pass_gate_again, "b"))
@@ -311,18 +302,6 @@ def test_of_a_worker_that_ends_what_may_have_run_is_reported_or_run_again(
     assert "lp.idempotent" in str(lost.value)
     assert results == [0, 2, 4]
     assert twice.result(DEADLINE_S) == "b"
-
-
-def test_a_job_that_may_run_twice_is_run_by_another_worker(workers: LocalWorkers) -> None:
-    with lp.pool(workers.clients, idempotent=True) as pool:
-        future = pool.submit(pass_gate, "a")
-        busy = workers.busy()
-
-        workers.stop(busy)
-        until(lambda: workers.served[1 - busy]._running)
-        gates["a"].set()
-
-        assert future.result(DEADLINE_S) == "a"
 
 
 def test_what_has_surely_not_begun_goes_to_another_worker(workers: LocalWorkers) -> None:
@@ -384,7 +363,7 @@ def test_a_killed_process_takes_part_again(tmp_path: Path, monkeypatch: pytest.M
     assert name in {"worker-0", "worker-1"}
 
 
-def test_a_worker_that_stops_is_not_asked_at_once_again(
+def test_a_worker_that_stops_is_left_alone(
     workers: LocalWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool_thread, "_POLL_S", 1000.0)
@@ -397,9 +376,7 @@ def test_a_worker_that_stops_is_not_asked_at_once_again(
         assert member.probe_at > time.monotonic() + 500
 
 
-def test_a_pool_that_nobody_has_any_more_runs_what_was_submitted_and_ends(
-    workers: LocalWorkers,
-) -> None:
+def test_a_pool_that_nobody_has_runs_what_was_submitted_and_ends(workers: LocalWorkers) -> None:
     pool = lp.pool(workers.clients)
     thread = pool._thread._thread
     future = pool.submit(pass_gate, "a")
@@ -446,21 +423,16 @@ def test_a_frame_whose_caller_has_gone_is_not_run(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("make", "error", "text"),
     [
-        (lambda: lp.pool([]), ValueError, "at least one worker"),
-        (lambda: lp.pool([lp.PoolNode().create_handle()]), TypeError, r"running\.clients"),
-        (lambda: lp.PoolNode(slots=0), lp.DefinitionError, "slots=0"),
-        (lambda: lp.PoolNode(initializer=3), lp.DefinitionError, "initializer=3"),
+        (lambda _: lp.pool([]), ValueError, "at least one worker"),
+        (lambda _: lp.pool([lp.PoolNode().create_handle()]), TypeError, r"running\.clients"),
+        (lambda _: lp.PoolNode(slots=0), lp.DefinitionError, "slots=0"),
+        (lambda _: lp.PoolNode(initializer=3), lp.DefinitionError, "initializer=3"),
+        (lambda pool: pool.submit(3), TypeError, "runs functions"),
+        (lambda pool: pool.map(int, "1", chunksize=0), ValueError, "chunksize is 1 or more"),
     ],
 )
 def test_a_mistake_is_refused_where_it_is_made(
-    make: Callable[[], object], error: type[Exception], text: str
+    pool: lp.Pool, make: Callable[[lp.Pool], object], error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):
-        make()
-
-
-def test_a_pool_refuses_what_is_no_function_and_no_size(pool: lp.Pool) -> None:
-    with pytest.raises(TypeError, match="runs functions"):
-        pool.submit(3)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="chunksize is 1 or more"):
-        pool.map(pool_nodes.double, [1], chunksize=0)
+        make(pool)

@@ -66,12 +66,6 @@ def rows(served: Served) -> Iterator[Queue[Any]]:
     courier.close(client._client)
 
 
-@pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(20) as pool:
-        yield pool
-
-
 @contextlib.contextmanager
 def answer_is_missed(queue: Queue[Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The answer to what the block asks for is interrupted."""
@@ -112,7 +106,7 @@ def test_a_full_and_an_empty_queue_raise_errors_of_the_standard_library(rows: Qu
     assert isinstance(empty.value, TimeoutError)
 
 
-def test_a_whole_batch_is_waited_for_and_nothing_of_it_is_acknowledged_before_the_next(
+def test_a_whole_batch_is_waited_for_and_kept_until_the_next(
     rows: Queue[Any], served: Served
 ) -> None:
     with ThreadPoolExecutor(1) as pool:  # one thread is one consumer
@@ -153,7 +147,7 @@ def test_those_that_wait_get_what_comes(rows: Queue[Any], threads: ThreadPoolExe
     assert sorted(each.result(60) for each in getting) == list(range(20))
 
 
-def test_producers_wait_for_room_and_none_is_passed_over(
+def test_producers_wait_in_their_turn(
     rows: Queue[Any], served: Served, threads: ThreadPoolExecutor
 ) -> None:
     putting = threads.submit(rows.put_many, range(50))
@@ -194,9 +188,7 @@ def test_an_item_that_cannot_be_sent_fails_where_it_is_put(rows: Queue[Any]) -> 
     assert rows.size() == 0
 
 
-def test_enough_ends_puts_and_iterations_and_drops_what_waits(
-    rows: Queue[Any], threads: ThreadPoolExecutor
-) -> None:
+def test_cancel_ends_waits_and_drops_items(rows: Queue[Any], threads: ThreadPoolExecutor) -> None:
     rows.put_many(range(MAXSIZE))
     putting = threads.submit(rows.put, 5)
     from_iterator = threads.submit(rows.put_from, iter(int, 1))  # without end
@@ -248,7 +240,7 @@ def test_what_was_not_begun_when_a_loop_is_left_goes_back(
 
 
 def test_what_is_in_work_stays_in_hand_if_the_answer_to_its_acknowledgement_is_missed(
-    rows: Queue[Any], served: Served, monkeypatch: pytest.MonkeyPatch
+    rows: Queue[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows.put_many(range(3))
     assert rows.get() == 0
@@ -260,9 +252,7 @@ def test_what_is_in_work_stays_in_hand_if_the_answer_to_its_acknowledgement_is_m
     assert rows.stats().handled == 1
 
 
-def test_what_came_before_an_item_that_cannot_be_unpacked_is_given(
-    rows: Queue[Any], served: Served
-) -> None:
+def test_what_came_before_an_unreadable_item_is_given(rows: Queue[Any], served: Served) -> None:
     rows.put(1)
     rows._put([b"no pickle"], None, None)
     rows.put(3)
@@ -273,9 +263,7 @@ def test_what_came_before_an_item_that_cannot_be_unpacked_is_given(
     assert rows.get_many(3) == [3]
 
 
-def test_an_interrupt_leaves_putting_from_an_iterator_while_the_queue_is_full(
-    rows: Queue[Any],
-) -> None:
+def test_an_interrupt_ends_putting_from_an_iterator_into_a_full_queue(rows: Queue[Any]) -> None:
     def steps() -> Iterator[int]:
         yield from range(MAXSIZE + 1)
         until(lambda: rows.size() == MAXSIZE)
@@ -289,9 +277,7 @@ def test_an_interrupt_leaves_putting_from_an_iterator_while_the_queue_is_full(
     until(lambda: all(each.name != "launchpad-put" for each in threading.enumerate()))
 
 
-def test_an_error_of_an_iterator_comes_out_when_what_it_gave_is_in_the_queue(
-    rows: Queue[Any],
-) -> None:
+def test_an_error_of_an_iterator_comes_out_after_what_it_gave_is_put(rows: Queue[Any]) -> None:
     def steps() -> Iterator[int]:
         yield 1
         raise KeyError("no more")
@@ -302,9 +288,7 @@ def test_an_error_of_an_iterator_comes_out_when_what_it_gave_is_in_the_queue(
     assert rows.get() == 1
 
 
-def test_a_producer_that_has_closed_puts_nothing_more_and_several_blocks_close_once(
-    rows: Queue[Any],
-) -> None:
+def test_a_producer_that_has_closed_puts_no_more_and_blocks_close_once(rows: Queue[Any]) -> None:
     with pytest.raises(KeyError), rows.producer():
         raise KeyError
     assert rows.stats().closed == ()  # as the block was left by an error
@@ -321,9 +305,7 @@ def test_a_producer_that_has_closed_puts_nothing_more_and_several_blocks_close_o
     assert list(rows) == [1, 2]
 
 
-def test_a_put_whose_answer_is_lost_is_in_the_queue_once(
-    rows: Queue[Any], threads: ThreadPoolExecutor
-) -> None:
+def test_a_put_without_answer_counts_once(rows: Queue[Any], threads: ThreadPoolExecutor) -> None:
     rows.size()
     with lp.testing.Faults(seed=3, drop_response=0.3, drop_request=0.2) as faults:
         putting = threads.submit(lambda: [rows.put(number) for number in range(100)])
@@ -335,9 +317,7 @@ def test_a_put_whose_answer_is_lost_is_in_the_queue_once(
     assert sum(faults.counts.values()) > 10
 
 
-def test_a_lost_queue_is_noticed_once_by_each_that_used_it(
-    rows: Queue[Any], served: Served
-) -> None:
+def test_a_lost_queue_is_noticed_once_by_each_user(rows: Queue[Any], served: Served) -> None:
     rows.put(1)
     assert rows.get() == 1
     rows.put(2)
@@ -351,7 +331,7 @@ def test_a_lost_queue_is_noticed_once_by_each_that_used_it(
     assert rows.get() == 3
 
 
-def test_a_queue_that_was_saved_and_restored_goes_on(
+def test_a_restored_queue_goes_on(
     rows: Queue[Any], served: Served, threads: ThreadPoolExecutor
 ) -> None:
     rows.put_many([1, 2, 3])
@@ -380,9 +360,7 @@ def test_it_can_be_pickled_and_names_its_worker(rows: Queue[Any]) -> None:
 
 @pytest.mark.parametrize("ends", ["worker", "attempt"])
 @pytest.mark.parametrize("wait", [Queue.get, partial(Queue.put, item=1)])
-def test_a_wait_ends_when_the_worker_is_to_stop_or_its_attempt_has_ended(
-    served: Served, wait: Any, ends: str
-) -> None:
+def test_a_wait_ends_with_its_worker_or_attempt(served: Served, wait: Any, ends: str) -> None:
     served.contents.maxsize = 0  # nothing can be put
     with lp.testing.worker() as me, ThreadPoolExecutor(1) as pool:
         client = served.client()
@@ -400,9 +378,7 @@ def test_a_wait_ends_when_the_worker_is_to_stop_or_its_attempt_has_ended(
         courier.close(client._client)
 
 
-def test_an_iteration_ends_between_two_chunks_when_the_worker_is_asked_to_stop(
-    rows: Queue[Any],
-) -> None:
+def test_an_iteration_ends_between_two_chunks_when_the_worker_stops(rows: Queue[Any]) -> None:
     rows.put_many(range(5))
 
     def handle() -> None:
@@ -465,7 +441,7 @@ def test_callers_that_have_asked_for_nothing_for_longest_are_forgotten_but_not_w
     assert served.queue.queue_stats().in_hand == 2
 
 
-def test_a_producer_that_fails_for_good_has_closed(
+def test_a_failed_producer_has_closed(
     rows: Queue[Any], served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows.put(1)
@@ -515,15 +491,17 @@ def wait_in_vain(rows: Queue[Any], times: int = 1) -> None:
             rows.get(timeout_s=0.01)
 
 
-def test_a_slow_consumer_takes_no_more_than_it_can_handle_soon(
-    rows: Queue[Any], served: Served
+@pytest.mark.parametrize(("takes_s", "redeliver"), [(0.03, True), (0.0, False)])
+def test_a_consumer_takes_what_it_handles_soon_or_one_that_may_be_lost(
+    rows: Queue[Any], served: Served, takes_s: float, redeliver: bool
 ) -> None:
+    served.contents.redeliver = redeliver
     rows.put_many(range(5))
     rows.close()
 
     in_hand = []
     for _ in rows:
-        time.sleep(0.03)
+        time.sleep(takes_s)
         in_hand.append(served.contents.stats().in_hand)
 
     assert in_hand == [1] * 5

@@ -16,7 +16,7 @@ from launchpad import replay
 from launchpad.replay import columns
 from launchpad.replay.columns import Signature
 from launchpad.replay.rows import Window, join, pack, unpack
-from launchpad.replay.structure import flatten, paths, unflatten
+from launchpad.replay.structure import flatten, unflatten
 from tests.replay.conftest import Serve
 
 
@@ -110,9 +110,7 @@ def test_a_batch_is_one_array_for_each_leaf_with_what_is_known_of_each_item(serv
     assert client.sample_batch("t", 1).data["o"].max() == 0
 
 
-def test_items_of_one_signature_in_different_bytes_are_stacked_in_the_order_of_their_infos(
-    serve: Serve,
-) -> None:
+def test_items_whose_signatures_differ_in_bytes_are_stacked_in_their_order(serve: Serve) -> None:
     client = serve(replay.Table.queue("t", 10))
     signature = Signature((dict, ("a",), (None,)), (("|u1", ()),))
     encodings = [pickle.dumps(tuple(signature), protocol) for protocol in (4, 5)]
@@ -154,6 +152,7 @@ def test_items_that_differ_cannot_be_stacked_and_can_be_sampled_one_by_one(serve
     [
         ({"a": 1, "b": [object()]}, r"\['b'\]\[0\] is a object of dtype object"),
         ({"a": None}, r"\['a'\] is a NoneType"),
+        (Step(1, {"x": (2, None)}), r"\.extras\['x'\]\[1\] is a NoneType"),
         ({}, "at least one array"),
         (Pair(1, np.zeros(2, "i4,f4")), r"\[1\] is a ndarray"),
     ],
@@ -161,12 +160,6 @@ def test_items_that_differ_cannot_be_stacked_and_can_be_sampled_one_by_one(serve
 def test_what_is_no_array_is_refused_with_where_it_is(item: Any, says: str) -> None:
     with pytest.raises(TypeError, match=says):
         columns.arrays_of(item)
-
-
-def test_a_leaf_of_a_dataclass_is_named_by_its_attribute() -> None:
-    names = [*paths(flatten(Step(1, {"x": (2, 3)}), []))]
-
-    assert names == [".observation", ".extras['x'][0]", ".extras['x'][1]"]
 
 
 def test_bytes_that_items_share_are_pickled_once() -> None:

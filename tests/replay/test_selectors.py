@@ -11,15 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launchpad.replay.selectors import (
-    Fifo,
-    Lifo,
-    MaxHeap,
-    MinHeap,
-    Prioritized,
-    Selector,
-    Uniform,
-)
+from launchpad.replay.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Selector, Uniform
 
 KINDS: list[Selector] = [Uniform(), Prioritized(0.7), Fifo(), Lifo(), MaxHeap(), MinHeap()]
 
@@ -57,9 +49,7 @@ def churned(selector: Selector, seed: int = 3) -> dict[int, float]:
 
 
 @pytest.mark.parametrize("exponent", [None, 0.0, 0.5, 1.0, 2.0])
-def test_keys_come_in_proportion_to_the_power_of_their_priorities_or_all_alike(
-    exponent: float | None,
-) -> None:
+def test_keys_come_by_the_power_of_their_priorities_or_all_alike(exponent: float | None) -> None:
     selector = Uniform() if exponent is None else Prioritized(exponent)
     keys = churned(selector)
     weights = {key: p ** (exponent or 0.0) for key, p in keys.items()}

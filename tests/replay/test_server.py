@@ -40,9 +40,7 @@ def filled(client: ReplayClient, n: int) -> ReplayClient:
     return client
 
 
-def test_samples_wait_for_inserts_and_are_served_in_the_order_they_came(
-    serve: Serve, threads: ThreadPoolExecutor
-) -> None:
+def test_samples_wait_for_inserts_in_their_order(serve: Serve, threads: ThreadPoolExecutor) -> None:
     client = serve(replay.Table.queue("t", 100))
     futures: list[Future[Any]] = []
     for n in range(8):
@@ -54,9 +52,7 @@ def test_samples_wait_for_inserts_and_are_served_in_the_order_they_came(
     assert [values(future.result(60)) for future in futures] == [[n] for n in range(8)]
 
 
-def test_inserts_wait_for_samples_and_none_that_comes_later_goes_before_them(
-    serve: Serve, threads: ThreadPoolExecutor
-) -> None:
+def test_inserts_wait_for_samples_in_their_order(serve: Serve, threads: ThreadPoolExecutor) -> None:
     client = filled(serve(replay.Table.queue("t", 2)), 2)
     futures = []
     for n in range(2, 8):
@@ -70,9 +66,7 @@ def test_inserts_wait_for_samples_and_none_that_comes_later_goes_before_them(
         future.result(60)
 
 
-def test_a_sample_of_several_takes_what_there_is_and_waits_for_the_rest(
-    serve: Serve, threads: ThreadPoolExecutor
-) -> None:
+def test_a_sample_of_several_waits_for_the_rest(serve: Serve, threads: ThreadPoolExecutor) -> None:
     client = serve(replay.Table.queue("t", 100))
     future = threads.submit(client.sample_batch, "t", 5)
 
@@ -153,9 +147,7 @@ def test_an_insert_that_is_repeated_is_recognised(serve: Serve) -> None:
     assert client.info()["t"].size == 0
 
 
-def test_an_item_in_several_tables_waits_for_each(
-    serve: Serve, threads: ThreadPoolExecutor
-) -> None:
+def test_an_item_of_several_tables_waits_for_all(serve: Serve, threads: ThreadPoolExecutor) -> None:
     client = serve(*(replay.Table.queue(name, 1) for name in "tab"))
     client.insert(0, {"a": 1.0})
 

@@ -21,8 +21,9 @@ class TableMachine(RuleBasedStateMachine):
         remover=st.sampled_from([replay.Fifo(), replay.Lifo(), replay.MinHeap()]),
         max_size=st.integers(3, 8),
         max_times_sampled=st.integers(0, 3),
-        per_insert=st.sampled_from([0.5, 1.0, 2.0]),
+        per_insert=st.sampled_from([0.25, 1.0, 3.0]),
         min_size=st.integers(1, 3),
+        room=st.floats(1.0, 3.0),
     )
     def begin(
         self,
@@ -32,8 +33,10 @@ class TableMachine(RuleBasedStateMachine):
         max_times_sampled: int,
         per_insert: float,
         min_size: int,
+        room: float,
     ) -> None:
-        limiter = replay.SampleToInsertRatio(per_insert, min_size, 3.0)
+        buffer = room * max(1.0, per_insert)
+        limiter = replay.SampleToInsertRatio(per_insert, min_size, buffer)
         self.table = Table("t", sampler, remover, max_size, max_times_sampled, limiter)
         self.next_key = 0
         self.times: dict[int, int] = {}
@@ -86,6 +89,7 @@ class TableMachine(RuleBasedStateMachine):
         if not hasattr(self, "table"):
             return
         info = self.table.info()
+        assert self.table.can_insert() or self.table.can_sample()
         assert {item.key: item.times_sampled for item in self.table.items()} == self.times
         assert len(self.table.sampler) == len(self.table.remover) == info.size == len(self.times)
         assert info.size == info.inserts - info.deletes <= info.max_size
@@ -154,9 +158,7 @@ def test_a_reset_table_begins_anew() -> None:
         ({"rate_limiter": replay.MinSize(11)}, "could never be sampled"),
     ],
 )
-def test_what_makes_no_sense_is_refused_where_it_is_written(
-    arguments: dict[str, Any], says: str
-) -> None:
+def test_what_makes_no_sense_is_refused(arguments: dict[str, Any], says: str) -> None:
     good = {"name": "t", "sampler": replay.Uniform(), "remover": replay.Fifo(), "max_size": 10}
 
     with pytest.raises((lp.DefinitionError, TypeError), match=says):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import launchpad as lp
+from tests.helpers.programs import single
 from tests.waiting import until
 
 DEADLINE_S = 60
@@ -42,12 +43,10 @@ class Keeper:
         return [me.load(version=version) for version in me.saved_versions()]
 
 
-def test_what_a_killed_attempt_saves_late_does_not_count_and_ends_it_quietly(
+def test_what_a_killed_attempt_saves_late_does_not_count(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    program = lp.Program("keeper")
-    with program.group("keeper", restart=lp.RestartPolicy(backoff=0)):
-        program.add_node(lp.CourierNode(Keeper))
+    program = single(lp.CourierNode(Keeper), "keeper", lp.RestartPolicy(backoff=0))
 
     with lp.launch(program, "test_mt", state=tmp_path) as running:
         keeper: Any = running.client("keeper")

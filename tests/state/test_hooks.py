@@ -12,27 +12,21 @@ import pytest
 
 import launchpad as lp
 from launchpad.state.saved_states import SavedStates
+from tests.helpers.programs import single
 from tests.waiting import until
 
 DEADLINE_S = 60
 OFTEN = lp.RestartPolicy(backoff=0, save_every_s=0.02)
 
 
-def program_of(node: lp.Node[Any], restart: lp.RestartPolicy | None = None) -> lp.Program:
-    program = lp.Program("hooks")
-    with program.group("node", restart=restart):
-        program.add_node(node)
-    return program
-
-
 def run(node: type, *, launch_type: str = "test_mp", restart: Any = None, **options: Any) -> Any:
     """What its `run()` returns in a program of its own."""
-    program = program_of(lp.PyClassNode(node), restart)
+    program = single(lp.PyClassNode(node), "node", restart)
     return lp.run(program, launch_type, timeout_s=DEADLINE_S, **options)["node"][0]
 
 
 class DiesWhenSaved:
-    """Its first attempt is killed when what it has now has been saved beside its run()."""
+    """Its first attempt is killed when what it has now has been saved beside its run(), by a coroutine."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -45,24 +39,15 @@ class DiesWhenSaved:
             os._exit(1)
         return self.steps + 1
 
-    def save(self) -> dict[str, int]:
+    async def save(self) -> dict[str, int]:
         return {"steps": self.steps}
 
-    def restore(self, saved: dict[str, int]) -> None:
+    async def restore(self, saved: dict[str, int]) -> None:
         self.steps = saved["steps"]
 
 
-class DiesWhenSavedLater(DiesWhenSaved):
-    async def save(self) -> dict[str, int]:  # type: ignore[override]
-        return super().save()
-
-    async def restore(self, saved: dict[str, int]) -> None:  # type: ignore[override]
-        super().restore(saved)
-
-
-@pytest.mark.parametrize("node", [DiesWhenSaved, DiesWhenSavedLater])
-def test_an_object_is_saved_beside_its_run_and_restored_when_it_was_killed(node: type) -> None:
-    assert run(node, restart=OFTEN) == 42
+def test_an_object_is_saved_beside_its_run_and_restored_when_it_was_killed() -> None:
+    assert run(DiesWhenSaved, restart=OFTEN) == 42
 
 
 class Saved:
@@ -99,9 +84,7 @@ def saving_threads() -> list[threading.Thread]:
 
 
 @pytest.mark.parametrize("colocated", [False, True])
-def test_an_object_that_is_served_is_saved_periodically_until_its_attempt_has_ended(
-    colocated: bool,
-) -> None:
+def test_a_served_object_is_saved_periodically_until_its_attempt_ends(colocated: bool) -> None:
     node = lp.CourierNode(Saved)
     handle = node.create_handle()
     program = lp.Program("hooks")
@@ -120,7 +103,7 @@ def test_no_periodic_save_is_left_where_an_object_could_not_be_served() -> None:
     policy = lp.RestartPolicy(max_restarts=0, save_every_s=0.02)
 
     with pytest.raises(lp.ProgramFailed, match="no port"):
-        lp.run(program_of(lp.CourierNode(FailsOnceServed), policy), "test_mt")
+        lp.run(single(lp.CourierNode(FailsOnceServed), "node", policy), "test_mt")
 
     assert not saving_threads()
 
@@ -149,7 +132,7 @@ class SavesSlowly:
 
 
 def test_what_a_periodic_save_has_begun_is_not_written_over_that_of_the_end(tmp_path: Path) -> None:
-    program = program_of(lp.CourierNode(SavesSlowly), lp.RestartPolicy(save_every_s=0.02))
+    program = single(lp.CourierNode(SavesSlowly), "node", lp.RestartPolicy(save_every_s=0.02))
 
     with lp.launch(program, "test_mt", state=tmp_path / "state") as running:
         running.client("node").add()
@@ -177,7 +160,9 @@ class FailsToSave:
 
 
 def test_a_save_that_fails_is_logged_and_tried_again() -> None:
-    running = lp.testing.run(program_of(lp.PyClassNode(FailsToSave), OFTEN), DEADLINE_S, "test_mp")
+    running = lp.testing.run(
+        single(lp.PyClassNode(FailsToSave), "node", OFTEN), DEADLINE_S, "test_mp"
+    )
 
     assert running.results("node")[0] >= 3
     log = running.logs("node-0")
@@ -255,9 +240,7 @@ NODES = [
 
 
 @pytest.mark.parametrize(("node", "restored"), NODES)
-def test_an_object_saves_itself_at_the_end_and_the_next_launch_restores_it(
-    node: type, restored: str, tmp_path: Path
-) -> None:
+def test_the_next_launch_restores_what_was_saved(node: type, restored: str, tmp_path: Path) -> None:
     found = [run(node, launch_type="test_mt", state=tmp_path / "state") for _ in range(2)]
 
     assert found == ["never", restored]

@@ -14,6 +14,7 @@ import pytest
 import launchpad as lp
 from launchpad.state import lock
 from tests.helpers import scripts
+from tests.helpers.programs import single
 from tests.waiting import until
 
 SCRIPT = """
@@ -31,10 +32,7 @@ if __name__ == "__main__":
 """
 
 
-def one_that_returns() -> lp.Program:
-    program = lp.Program("other")
-    program.add_node(lp.PyNode(lambda: "done"), label="work")
-    return program
+OTHER = single(lp.PyNode(lambda: "done"), "work")
 
 
 @pytest.fixture(params=["directory", "URL"])
@@ -43,14 +41,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(folder) if request.param == "directory" else f"file://{folder}"
 
 
-def test_a_folder_is_free_again_when_the_launch_that_held_it_was_killed(
-    place: str, tmp_path: Path
-) -> None:
+def test_a_folder_is_free_again_when_its_launch_was_killed(place: str, tmp_path: Path) -> None:
     process = scripts.start(scripts.write(tmp_path, SCRIPT), place, str(tmp_path / "up"))
     until((tmp_path / "up").exists)
 
     with pytest.raises(lp.LaunchError) as refused:
-        lp.launch(one_that_returns(), "test_mp", state=place)
+        lp.launch(OTHER, "test_mp", state=place)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
 
@@ -59,7 +55,7 @@ def test_a_folder_is_free_again_when_the_launch_that_held_it_was_killed(
 
     def is_free() -> bool:  # its workers, which hold it too, are ended by now or soon
         try:
-            return lp.run(one_that_returns(), "test_mp", state=place) == {"work": ["done"]}
+            return lp.run(OTHER, "test_mp", state=place) == {"work": ["done"]}
         except lp.LaunchError as error:
             if "is in use by program 'holder'" not in str(error):
                 raise
@@ -80,7 +76,7 @@ def test_who_holds_a_folder_is_looked_at_again_where_it_is_not_there_yet(tmp_pat
     late.join()
 
 
-def test_the_holder_of_a_folder_is_forced_to_the_disk_while_it_is_held(
+def test_the_holder_of_a_folder_is_forced_to_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forced: list[bytes] = []
@@ -95,16 +91,14 @@ def test_the_holder_of_a_folder_is_forced_to_the_disk_while_it_is_held(
     assert any(b'"r-1"' in content for content in forced)
 
 
-def test_an_object_that_a_launch_of_another_host_has_left_is_the_users_to_delete(
-    tmp_path: Path,
-) -> None:
+def test_an_object_that_another_host_has_left_is_the_users_to_delete(tmp_path: Path) -> None:
     left = {**asdict(lock.Holder.here("r-1", "other")), "host": "elsewhere"}
     (tmp_path / "lock.json").write_text(json.dumps(left))
 
     with pytest.raises(
         lp.LaunchError, match=r"on elsewhere.*; if it has ended, delete file://.*lock"
     ):
-        lp.launch(one_that_returns(), "test_mt", state=f"file://{tmp_path}")
+        lp.launch(OTHER, "test_mt", state=f"file://{tmp_path}")
 
     assert json.loads((tmp_path / "lock.json").read_text())["host"] == "elsewhere"
 
@@ -116,10 +110,8 @@ def test_an_object_that_a_launch_of_another_host_has_left_is_the_users_to_delete
         ("gibberish://a", r"state='gibberish://a'.*pip install fsspec"),
     ],
 )
-def test_a_place_that_cannot_be_used_is_refused_before_anything_starts(
-    place: str, says: str, tmp_path: Path
-) -> None:
+def test_a_place_that_cannot_be_used_is_refused(place: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     with pytest.raises((lp.LaunchError, lp.StateError), match=says):
-        lp.launch(one_that_returns(), "test_mp", state=place.format(tmp_path))
+        lp.launch(OTHER, "test_mp", state=place.format(tmp_path))

@@ -10,37 +10,26 @@ import pytest
 
 import launchpad as lp
 from launchpad.testing import freeze, throttle
+from tests import nodes
+from tests.helpers.programs import single
 from tests.waiting import until
 
 DEADLINE_S = 30
 
 
-class Server:
-    def ping(self) -> str:
-        return "pong"
-
-
-def program() -> lp.Program:
-    program = lp.Program("pauses")
-    program.add_node(lp.CourierNode(Server), label="server")
-    return program
-
-
-def test_no_thread_of_a_stuck_worker_runs_it_goes_on_afterwards_and_keeps_no_program_from_ending() -> (
-    None
-):
-    running = lp.launch(program(), "test_mp")
+def test_no_thread_of_a_frozen_worker_runs_and_afterwards_it_goes_on_or_ends() -> None:
+    running = lp.launch(single(lp.CourierNode(nodes.Counter), "server"), "test_mp")
     client: Any = running.client("server")
-    assert client.ping() == "pong"
+    assert client.add(0) == 0
     tasks = Path(f"/proc/{running.status()[0].pid}/task")
 
     with freeze(running, "server-0"):
         states = [stat.read_text().rpartition(") ")[2][0] for stat in tasks.glob("*/stat")]
-        late = client.futures.ping()
+        late = client.futures.add(0)
         with pytest.raises(lp.courier.DeadlineExceeded):
-            client.with_options(timeout_s=0.2).ping()
+            client.with_options(timeout_s=0.2).add(0)
         assert not late.done()
-    assert late.result(DEADLINE_S) == "pong"
+    assert late.result(DEADLINE_S) == 0
     for _ in range(20):
         with freeze(running, "server-0"):
             states += [stat.read_text().rpartition(") ")[2][0] for stat in tasks.glob("*/stat")]
@@ -52,9 +41,9 @@ def test_no_thread_of_a_stuck_worker_runs_it_goes_on_afterwards_and_keeps_no_pro
 
 
 def test_a_slow_worker_is_stopped_again_and_again_and_runs_on_afterwards() -> None:
-    with lp.launch(program(), "test_mp") as running:
+    with lp.launch(single(lp.CourierNode(nodes.Counter), "server"), "test_mp") as running:
         client: Any = running.client("server")
-        assert client.ping() == "pong"
+        assert client.add(0) == 0
         pid = running.status()[0].pid
         assert pid is not None
         process = psutil.Process(pid)
@@ -63,10 +52,10 @@ def test_a_slow_worker_is_stopped_again_and_again_and_runs_on_afterwards() -> No
             for _ in range(3):
                 until(lambda: process.status() == psutil.STATUS_STOPPED)
                 until(lambda: process.status() != psutil.STATUS_STOPPED)
-            assert client.ping() == "pong"
+            assert client.add(0) == 0
 
         assert process.status() != psutil.STATUS_STOPPED
-        assert client.ping() == "pong"
+        assert client.add(0) == 0
 
 
 @pytest.mark.parametrize(
@@ -79,11 +68,9 @@ def test_a_slow_worker_is_stopped_again_and_again_and_runs_on_afterwards() -> No
     ],
     ids=["a thread", "a thread that is to be slow", "no worker", "no share"],
 )
-def test_what_cannot_be_stopped_is_refused_with_what_to_do(
-    pause: Any, error: type[Exception], why: str
-) -> None:
+def test_what_cannot_be_stopped_is_refused(pause: Any, error: type[Exception], why: str) -> None:
     with (
-        lp.launch(program(), "test_mt") as running,
+        lp.launch(single(lp.CourierNode(nodes.Counter), "server"), "test_mt") as running,
         pytest.raises(error, match=why),
         pause(running),
     ):

@@ -9,13 +9,17 @@ import pytest
 
 import launchpad as lp
 from tests.helpers import group_nodes
+from tests.helpers.programs import single
 
 
-def test_a_class_runs_alone_and_goes_on_from_what_it_has_saved(tmp_path: Path) -> None:
-    with lp.testing.worker(state=tmp_path):
+def test_a_class_runs_alone_and_a_launch_goes_on_from_there(tmp_path: Path) -> None:
+    with lp.testing.worker("progress", state=tmp_path):
         assert group_nodes.Progress(3).run() == [0, 1, False, [2, 3]]
-    with lp.testing.worker(state=tmp_path, attempt=2):
+    with lp.testing.worker("progress", state=tmp_path, attempt=2):
         assert group_nodes.Progress(5).run() == [3, 2, True, [4, 5]]
+    program = single(lp.PyClassNode(group_nodes.Progress, 6), "progress")
+
+    assert lp.run(program, "test_mt", timeout_s=60, state=tmp_path)["progress"][0][0] == 5
 
 
 def test_it_is_who_it_was_said_to_be_also_in_threads_that_it_starts(tmp_path: Path) -> None:
@@ -37,16 +41,6 @@ def test_it_is_who_it_was_said_to_be_also_in_threads_that_it_starts(tmp_path: Pa
         assert (lp.current().group_dir / "shared").exists()
     with pytest.raises(lp.NotRunningError):
         lp.current()
-
-
-def test_the_same_files_serve_a_launch(tmp_path: Path) -> None:
-    with lp.testing.worker("progress", state=tmp_path):
-        group_nodes.Progress(3).run()
-    program = lp.Program("state")
-    with program.group("progress"):
-        program.add_node(lp.PyClassNode(group_nodes.Progress, 4))
-
-    assert lp.run(program, "test_mt", timeout_s=60, state=tmp_path)["progress"][0][0] == 3
 
 
 def test_without_a_folder_nothing_can_be_saved() -> None:

@@ -64,9 +64,7 @@ def test_where_it_is_not_used_nothing_of_launchpad_is_imported(pytester: pytest.
 
 
 @pytest.mark.slow
-def test_a_test_runs_with_each_launch_type_and_with_those_that_are_named(
-    pytester: pytest.Pytester,
-) -> None:
+def test_a_test_runs_with_each_launch_type_or_with_those_named(pytester: pytest.Pytester) -> None:
     tests = """
 import pytest
 
@@ -84,7 +82,7 @@ def test_one(lp_launch, n):
 
 
 @pytest.mark.slow
-def test_what_goes_wrong_with_a_program_fails_its_test_and_the_report_says_what_and_who_was_killed(
+def test_what_goes_wrong_with_a_program_fails_its_test_and_is_reported(
     pytester: pytest.Pytester,
 ) -> None:
     result = run(

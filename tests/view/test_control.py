@@ -59,9 +59,7 @@ def shown(browser: Any, selector: str) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.browser
-def test_with_control_a_worker_is_restarted_and_the_program_stopped_by_buttons(
-    tmp_path: Path,
-) -> None:
+def test_with_control_buttons_restart_a_worker_and_stop_the_program(tmp_path: Path) -> None:
     with (
         lp.launch(demo(), "local_mp") as running,
         pages.served("--control", running.run_id) as url,

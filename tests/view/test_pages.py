@@ -32,9 +32,7 @@ def play(table: lp.CourierClient[Table]) -> None:
 
 
 @pytest.mark.slow
-def test_the_page_of_a_run_that_has_failed_names_the_first_cause_with_its_traceback(
-    tmp_path: Path,
-) -> None:
+def test_the_page_of_a_failed_run_names_the_first_cause_with_its_traceback(tmp_path: Path) -> None:
     program = lp.Program("demo")
     table = program.add_node(lp.CourierNode(Table), label="table")
     program.add_node(lp.PyNode(play, table), label="player")

@@ -8,37 +8,22 @@ from pathlib import Path
 import pytest
 
 import launchpad as lp
+from tests.cli.conftest import program_of
 from tests.helpers.browsers import chromium
 from tests.view import pages
 from tests.waiting import until
 
 
-class Table:
-    def write(self) -> None:
-        pass
-
-
-def play(table: lp.CourierClient[Table]) -> None:
-    while not lp.wait_for_stop(0.02):
-        table.write()
-
-
 @pytest.mark.slow
 @pytest.mark.browser
-def test_calls_are_drawn_and_saved_for_perfetto_and_charts_show_their_number(
-    tmp_path: Path,
-) -> None:
-    program = lp.Program("demo")
-    table = program.add_node(lp.CourierNode(Table), label="table")
-    program.add_node(lp.PyNode(play, table), label="player")
+def test_calls_are_drawn_and_saved_and_charts_show_their_number(tmp_path: Path) -> None:
     with (
-        lp.launch(program, "local_mp") as running,
+        lp.launch(program_of("demo"), "local_mp") as running,
         pages.served(running.run_id) as url,
         chromium(tmp_path / "profile") as browser,
     ):
         browser.execute_cdp_cmd(
-            "Browser.setDownloadBehavior",
-            {"behavior": "allow", "downloadPath": str(tmp_path)},
+            "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)}
         )
         pages.open_page(browser, url)
         until(lambda: "memory" in pages.text_of(browser, "#charts"))
@@ -46,18 +31,18 @@ def test_calls_are_drawn_and_saved_for_perfetto_and_charts_show_their_number(
         assert all(title in shown for title in ("calls", "errors  0/s", "CPU", "MB"))
 
         browser.find_element("link text", "time lines").click()
-        until(lambda: "table-0" in pages.text_of(browser, "#attempts-line"))
+        until(lambda: "server-0" in pages.text_of(browser, "#attempts-line"))
         browser.find_element("css selector", "#record").click()
         until(lambda: pages.text_of(browser, "#calls-line"))
         titles = "return [...document.querySelectorAll('#calls-line i')].map(i => [i.className, i.title])"
         bars = browser.execute_script(titles)
-        for look, title in (("call", "table-0/write"), ("answer", "write")):
+        for look, title in (("call", "server-0/add"), ("answer", "add")):
             assert any(look == found and title in text for found, text in bars)
-        assert "2 workers recorded" in pages.text_of(browser, "#told")
+        assert "3 workers recorded" in pages.text_of(browser, "#told")
 
         browser.find_element("css selector", "#save").click()
         file = tmp_path / f"trace-{running.run_id}.json"
         until(file.exists)
         events = json.loads(file.read_text())["traceEvents"]
-        assert sum(event["name"] == "table-0/write" for event in events) > 10
+        assert sum(event["name"] == "server-0/add" for event in events) > 10
         assert pages.complaints(browser) == []

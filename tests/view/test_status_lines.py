@@ -36,7 +36,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-def test_they_stay_below_what_is_printed_and_leave_a_whole_terminal_for_the_report(
+def test_they_stay_below_and_leave_a_whole_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))

@@ -49,9 +49,7 @@ def test_the_attempts_of_a_run_that_has_ended_are_as_long_as_is_known() -> None:
 
 
 @pytest.mark.parametrize(("every_ms", "lasts_us", "drawn"), [(0.1, 50, 1), (20.0, 5_000, 100)])
-def test_calls_too_close_to_tell_apart_are_drawn_as_one(
-    every_ms: float, lasts_us: int, drawn: int
-) -> None:
+def test_calls_close_together_are_drawn_as_one(every_ms: float, lasts_us: int, drawn: int) -> None:
     begun = [round(n * every_ms * MS) for n in range(round(2000 / every_ms))]
     calls = [(CALL, "s", "step", at, at + lasts_us * 1000, n, "") for n, at in enumerate(begun)]
     answers = [(ANSWER, "s", "step", 0, 7 * MS, 0, "")]

@@ -12,16 +12,14 @@ import pytest
 
 import launchpad as lp
 from tests.helpers import scripts
+from tests.helpers.programs import single
 from tests.waiting import until
 
 SCRIPT = """
 import launchpad as lp
 
-def wait():
-    lp.wait_for_stop()
-
 program = lp.Program("demo")
-program.add_node(lp.PyNode(wait), label="waiter")
+program.add_node(lp.PyNode(lp.wait_for_stop), label="waiter")
 if __name__ == "__main__":
     lp.launch(program, "local_mp")
 """
@@ -61,11 +59,6 @@ def test_the_page_is_there_for_as_long_as_the_script_runs(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_a_view_that_there_is_not_and_one_of_what_is_left_behind_are_refused(
-    options: dict[str, Any], why: str
-) -> None:
-    program = lp.Program("left")
-    program.add_node(lp.PyNode(print), label="printer")
-
+def test_no_view_of_another_name_or_of_a_detached_run(options: dict[str, Any], why: str) -> None:
     with pytest.raises(lp.DefinitionError, match=why):
-        lp.launch(program, **options)
+        lp.launch(single(lp.PyNode(print)), **options)

@@ -37,9 +37,7 @@ class Client:
 
 
 @pytest.mark.slow
-def test_a_run_that_does_not_answer_is_asked_again_until_its_launcher_has_ended(
-    tmp_path: Path,
-) -> None:
+def test_a_silent_run_is_asked_again_until_its_launcher_has_ended(tmp_path: Path) -> None:
     place = str(tmp_path)
     record = RunRecord("demo-1", "demo", "local_mp", 1, 0.0, place, place, {"actor-0": "actor"})
     client = Client()
