@@ -399,14 +399,6 @@ def test_placeholders_without_streams_are_bad_arguments(stranger) -> None:
     assert b"an argument that is a stream, in a call that has none" in head
 
 
-def test_a_stream_that_is_never_read_is_no_burden(stranger, connect, unix_address) -> None:
-    ask_for_rows(stranger)
-    say(stranger, framing.CREDIT, 0, struct.pack("<IQ", 2**32 - 1, 2**63))
-    good = connect(unix_address, call_timeout=10)
-
-    assert [good.echo(i) for i in range(100)] == list(range(100))
-
-
 def test_a_generator_is_closed_when_its_client_is_gone(stranger, closed) -> None:
     """As the kernel says it of a process that was killed."""
     ask_for_rows(stranger)

@@ -472,14 +472,6 @@ def test_what_a_generator_calls_has_the_time_that_its_consumer_waits_for_an_item
 # Futures and event loops.
 
 
-def test_the_result_of_a_future_may_be_a_stream(client_of, count) -> None:
-    client = client_of(count=count)
-
-    futures = [client.futures.count(100) for _ in range(10)]
-
-    assert [list(future.result(10)) for future in futures] == [list(range(100))] * 10
-
-
 def test_a_stream_whose_future_was_cancelled_is_never_begun(client_of, gate, numbers) -> None:
     client = client_of(rows=lambda: gate.wait() and numbers.count(), pid=os.getpid)
     future = client.futures.rows()

@@ -258,18 +258,6 @@ def test_every_text_becomes_a_label(text: str) -> None:
 # --- parts ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [0, 1, 999_999, 3 << 20])
-def test_what_is_packed_in_parts_comes_out_whole(size: int, tmp_path: Path) -> None:
-    content = os.urandom(size)
-
-    parts = packed_secrets.packed(content)
-    for i, part in enumerate(parts):
-        assert len(part) <= packed_secrets.PART_BYTES
-        (tmp_path / packed_secrets.file_name("worker", i)).write_bytes(part)
-
-    assert packed_secrets.unpacked(tmp_path, "worker") == content
-
-
 def test_a_label_of_the_patch_is_the_jobs_too_where_queues_look_for_it() -> None:
     queue = {"kueue.x-k8s.io/queue-name": "mine"}
 

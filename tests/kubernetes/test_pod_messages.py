@@ -61,10 +61,6 @@ def test_commands_arrive_as_they_were_written_and_those_of_later_versions_are_pa
     assert pod_messages.parse_commands('{"kill": true, "of_tomorrow": 1}') == PodCommands(kill=True)
 
 
-def test_last_words_say_how_it_ended() -> None:
-    assert pod_messages.outcome_in(pod_messages.termination_message(FAILED).decode()) == FAILED
-
-
 @pytest.mark.parametrize("filler", ["x", "ü", "\0"])
 def test_last_words_fit_into_a_termination_message_whatever_the_traceback(filler: str) -> None:
     ended = Outcome(
