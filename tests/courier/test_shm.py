@@ -200,15 +200,6 @@ def test_a_forked_client_has_arrays_and_connections_of_its_own(client) -> None:
     assert np.array_equal(client.echo(numbers(MB)), numbers(MB))
 
 
-def test_a_fork_of_the_server_does_not_touch_its_arguments(client, methods) -> None:
-    client.keep(np.ones(MB, np.uint8))
-
-    assert client.fork() == 0
-
-    assert methods.kept[0].sum() == MB
-    assert np.array_equal(client.echo(numbers(MB)), numbers(MB))
-
-
 # What is not to be had.
 
 

@@ -144,6 +144,16 @@ def test_one_server_listens_at_an_address_though_old_connections_linger(listen) 
     assert listen(first.address).address == first.address
 
 
+def test_a_server_without_clients_and_a_client_without_server_have_no_connection(listen) -> None:
+    listener = listen(ANYWHERE)
+
+    with pytest.raises(BlockingIOError):
+        listener.accept()
+    listener.close()
+    with pytest.raises(ConnectionRefusedError):
+        tcp.connect(listener.address, 10)
+
+
 def test_a_client_that_has_gone_again_costs_nothing(listen) -> None:
     listener = listen(ANYWHERE)
     for _ in range(20):
