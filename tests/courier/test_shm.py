@@ -110,21 +110,6 @@ with courier.Client({unix_address!r}) as client:
 # Whose the memory is.
 
 
-def test_what_either_side_does_to_its_arrays_changes_nothing_at_the_other(client, methods) -> None:
-    mine = numbers(MB)
-    for i in range(3):
-        result = client.keep(mine)
-        theirs = methods.kept[i]
-
-        theirs[:] = 0
-        assert np.array_equal(mine, numbers(MB))
-        assert np.array_equal(result, numbers(MB))
-        result[:] = 9
-        assert not np.any(theirs)
-    assert is_shared(result)
-    assert is_shared(theirs)
-
-
 # Who dies.
 
 

@@ -169,7 +169,7 @@ def test_f35_a_server_is_at_most_a_window_ahead_of_the_consumer(client_of, count
 
 
 @pytest.mark.slow
-def test_many_streams_that_are_not_read_take_no_threads(serve, connect, address) -> None:
+def test_many_streams_that_are_not_read_take_no_threads(client_of) -> None:
     """Their items fill the sockets: neither credit nor room in a socket is waited for by a thread."""
     arrived = threading.Semaphore(0)
 
@@ -178,8 +178,7 @@ def test_many_streams_that_are_not_read_take_no_threads(serve, connect, address)
         while True:
             yield np.zeros(100_000)
 
-    serve(address, name="host", batches=batches)
-    client = connect(address)
+    client = client_of(name="host", batches=batches)
 
     streams = [client.batches() for _ in range(100)]
     for _ in streams:

@@ -224,16 +224,6 @@ def test_noise_instead_of_a_handshake_ends_the_connection(raw_pair, noise) -> No
     assert read_all(one)[:1] in (b"\x15", b"")  # an alert, unless the noise began like a client
 
 
-def test_a_client_that_speaks_no_tls_hears_an_alert(raw_pair) -> None:
-    one, other = raw_pair
-    with tls.accept(other, OURS) as server:
-        one.sendall(b"LPC1" + bytes(200))
-        with pytest.raises(ConnectionAbortedError, match="does not speak TLS"):
-            read_patiently(server, 1)
-
-    assert read_all(one) == tls.NOT_TLS
-
-
 @pytest.mark.parametrize("answer", [b"220 smtp ready\r\n", tls.NOT_TLS])
 def test_a_server_that_speaks_no_tls_is_named_as_such(raw_pair, answer: bytes) -> None:
     one, other = raw_pair

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import copy
 import importlib
 import io
@@ -117,17 +116,6 @@ def test_a_plan_gives_the_same_text_again_and_names_addresses_before_any_pod() -
 
     assert plan.to_yaml() == plan.to_yaml()
     assert plan.endpoints == {"server-0/courier": "tcp:server-0.{service}:7070"}
-
-
-def test_no_secret_stands_elsewhere_than_in_a_secret() -> None:
-    program = lp.Program("secrets")
-    program.add_node(lp.PyClassNode(nodes.Taker, "the-password-is-xyzzy"), label="holder")
-
-    for manifest in manifests_of(program):
-        if manifest["kind"] != "Secret":
-            text = yaml.safe_dump(manifest)
-            assert "xyzzy" not in text
-            assert base64.b64encode(b"xyzzy").decode().strip("=") not in text
 
 
 @pytest.mark.parametrize(("grace_s", "given"), [(30, 35), (-1, 604805), (float("inf"), 604805)])
