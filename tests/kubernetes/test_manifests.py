@@ -23,6 +23,7 @@ from launchpad.launch.backends.kubernetes.manifests.pod_spec import patched, pod
 from launchpad.launch.backends.kubernetes.pod_inputs import archives, packed_secrets
 from launchpad.launch.backends.kubernetes.settings import Settings
 from tests import nodes
+from tests.helpers.programs import single
 
 IMAGE = "registry.example.org/me/project:3"
 GOLDEN = Path(__file__).parent / "golden"
@@ -185,9 +186,8 @@ def test_two_workers_whose_names_become_one_are_refused() -> None:
 
 
 def test_a_payload_that_is_too_large_is_refused_with_its_largest_members() -> None:
-    program = lp.Program("large")
     members = {"small": b"1", "large": os.urandom(12 << 20)}
-    program.add_node(lp.PyClassNode(nodes.Taker, members), label="holder")
+    program = single(lp.PyClassNode(nodes.Taker, members), "holder")
 
     with pytest.raises(lp.DefinitionError, match=r"holder\S*\['large'\] 12,58"):
         lp.plan(program, "kubernetes", image=IMAGE)
