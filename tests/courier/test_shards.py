@@ -208,7 +208,6 @@ def test_a_sharded_call_that_fails_lists_all_failures(params) -> None:
         (([0, 10], [1, 2]), IndexError, "0 to 9"),
         (([0, 1], np.zeros(3)), ValueError, "2 keys, and an argument after them with 3 entries"),
         ((slice(None), [1]), ValueError, "10 keys, and an argument after them with 1 entries"),
-        (("ada", 1), TypeError, "are ints, not 'ada'"),
         ((), TypeError, "in one positional argument"),
         ((lp.keys([0]), lp.keys([1])), TypeError, "in one positional argument, and this has 2"),
     ],

@@ -57,18 +57,13 @@ def nothing_is_left() -> Iterator[None]:
 # What arrives.
 
 
-@pytest.mark.parametrize("dtype", ["u1", "?", "c16", "S3", "i4,f8", "M8[s]"])
-def test_arrays_of_all_types_and_sizes_come_back_as_they_were(client, call, dtype: str) -> None:
+def test_arrays_of_all_sizes_come_back_as_they_were(client, call) -> None:
     for n_bytes in (0, 1, 5000, 300_000, 3 * MB + 1):
-        item_bytes = np.dtype(dtype).itemsize
-        array = np.frombuffer(numbers(n_bytes // item_bytes * item_bytes), dtype).copy()
+        result = call(client, "echo", numbers(n_bytes))
 
-        result = call(client, "echo", array)
-
-        assert result.dtype == array.dtype
-        assert result.tobytes() == array.tobytes()
+        assert np.array_equal(result, numbers(n_bytes))
         assert result.flags.writeable
-        assert is_shared(result) == (result.nbytes >= segments.WORTHWHILE)
+        assert is_shared(result) == (n_bytes >= segments.WORTHWHILE)
 
 
 @pytest.mark.parametrize("text_bytes", [0, 400, 600, 10_000, 100_000])
