@@ -496,7 +496,7 @@ MUTATIONS = (
         "launch/backends/spark/task_host.py",
         "free = [gpu for gpu in self._gpus if gpu not in taken]",
         "free = list(self._gpus)",
-        "tests/spark/test_task_host.py",
+        "tests/spark/test_placement.py",
         lane="spark",
     ),
     # launch/backends/kubernetes

@@ -20,6 +20,7 @@ from launchpad import courier
 from launchpad.courier import keyring
 from launchpad.courier.protocol import framing
 from launchpad.courier.security import certificates
+from tests.helpers.large_arrays import Methods
 
 REPOSITORY = Path(__file__).parent.parent.parent
 DEADLINE_S = 20.0
@@ -214,6 +215,24 @@ class Gate(threading.Event):
     def wait(self, timeout: float | None = None) -> bool:
         self.begun.set()
         return super().wait(timeout)
+
+
+@pytest.fixture
+def methods() -> Iterator[Methods]:
+    """Methods for large arrays."""
+    methods = Methods()
+    yield methods
+    methods.open()
+    methods.forget()
+
+
+@pytest.fixture
+def client(
+    methods: Methods, serve: Serve, connect: Connect, unix_address: str
+) -> courier.Client[Any]:
+    """A client of a server of these methods, in this process."""
+    serve(unix_address).bind_object(methods)
+    return connect(unix_address)
 
 
 @pytest.fixture

@@ -304,9 +304,8 @@ def test_threads_that_submit_while_others_close_get_an_answer_or_an_error(unix_c
     assert {outcome.result() for outcome in outcomes} <= {"NoneType", "NotSent", "OutcomeUnknown"}
 
 
-def test_compressed_calls_are_answered_compressed(serve, connect, unix_address) -> None:
-    serve(unix_address, double=lambda array: array * 2)
-    client = connect(unix_address).with_options(compress=True)
+def test_compressed_calls_are_answered_compressed(unix_client_of) -> None:
+    client = unix_client_of(double=lambda array: array * 2).with_options(compress=True)
     array = np.zeros(200_000)
 
     futures = [client.futures.double(array + i) for i in range(5)]

@@ -29,10 +29,7 @@ def call(call_id: int, method: str, *args: object) -> bytes:
 
 def read_answers(sock: socket.socket, n: int) -> list[tuple[int, int]]:
     """The kind and the call of each, in the order in which they come."""
-    frames, decoder = [], framing.FrameDecoder()
-    while len(frames) < n and (size := sock.recv_into(decoder.buffer)):
-        frames += decoder.received(size)
-    return [(frame[0], frame[1]) for frame in frames]
+    return [(frame[0], frame[1]) for frame in raw_sockets.read_frames(sock, n)]
 
 
 def test_what_is_sent_before_hanging_up_is_answered(serve, unix_address, gate) -> None:

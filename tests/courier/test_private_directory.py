@@ -80,15 +80,6 @@ def test_what_is_no_directory_is_an_error_and_nothing_is_made_unasked(tmp_path) 
 
 
 @needs_root
-def test_another_user_cannot_rename_what_is_ours_in_a_directory_that_is_accepted() -> None:
-    with other_user.shared_directory() as shared:
-        private_directory.make_private(shared / "ours")
-
-        other_user.cannot((shared / "ours").rename, shared / "his")
-        other_user.cannot((shared / "ours").rmdir)
-
-
-@needs_root
 def test_a_directory_may_be_writable_for_the_group_of_this_user_alone(tmp_path) -> None:
     tmp_path.chmod(0o770)
     private_directory.check_unchangeable(tmp_path)

@@ -24,6 +24,7 @@ from launchpad.courier.telemetry.recording import (
     Span,
 )
 from tests.courier.conftest import DEADLINE_S, in_background
+from tests.courier.test_tracing import Traced, is_chain
 from tests.waiting import until
 
 LONG_S = 60.0
@@ -146,28 +147,19 @@ def test_waits_that_are_over_are_recorded_but_for_the_shortest() -> None:
 
 
 def test_opentelemetry_goes_on_beside_a_recording(unix_client_of) -> None:
-    pytest.importorskip("opentelemetry.sdk")
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    traced = Traced()
     client = unix_client_of(name="server-0", work=lambda: None)
     found: list[Recorded] = []
 
-    courier.trace(provider)
+    courier.trace(traced.provider)
     try:
         session = start(found)
         until(lambda: tracing.spans is tracing.recorder, DEADLINE_S)
         client.work()
         recording.end([session])
-        until(lambda: len(exporter.get_finished_spans()) == 2, DEADLINE_S)
+        spans = traced.spans(2)
     finally:
         courier.stop_tracing()
 
-    of_server, of_client = sorted(exporter.get_finished_spans(), key=lambda span: span.kind.value)
-    assert of_server.parent is not None
-    assert of_client.context is not None
-    assert of_server.parent.span_id == of_client.context.span_id
+    assert is_chain(spans)
     assert {span[0] for span in spans_of(found[0])} == {CALL, ANSWER}

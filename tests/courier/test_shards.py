@@ -110,24 +110,6 @@ def test_scatter_gives_each_client_its_part_and_the_rest_to_all(clients) -> None
     assert [list(part) for _, part in answers] == [[0, 1, 2], [3, 4], [5, 6]]
 
 
-def test_scatter_gives_futures_and_can_be_awaited_and_submitted(clients) -> None:
-    group = lp.scatter(clients)
-
-    expected = [(0, "a"), (1, "b"), (2, "c")]
-    assert [future.result(20) for future in group.futures.step(lp.parts("abc"))] == expected
-    assert lp.submit(group.step, lp.parts("abc")).result(20) == expected
-    assert asyncio.run(awaited(group.aio.step(lp.parts("abc")))) == expected
-
-
-def test_a_scatter_that_fails_lists_all_failures(clients) -> None:
-    group = lp.scatter(clients)
-
-    with pytest.raises(LookupError, match="1 has none") as caught:
-        group.step(lp.parts(["a", "bad", "bad"]))
-
-    assert caught.value.__notes__[0].splitlines()[0] == "2 of 3 clients of this scatter failed:"
-
-
 @pytest.mark.parametrize(
     ("argument", "error", "words"),
     [
@@ -226,7 +208,6 @@ def test_a_sharded_call_that_fails_lists_all_failures(params) -> None:
         (([0, 10], [1, 2]), IndexError, "0 to 9"),
         (([0, 1], np.zeros(3)), ValueError, "2 keys, and an argument after them with 3 entries"),
         ((slice(None), [1]), ValueError, "10 keys, and an argument after them with 1 entries"),
-        (("ada", 1), TypeError, "are ints, not 'ada'"),
         ((), TypeError, "in one positional argument"),
         ((lp.keys([0]), lp.keys([1])), TypeError, "in one positional argument, and this has 2"),
     ],

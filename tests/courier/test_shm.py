@@ -22,26 +22,11 @@ from launchpad.courier.shm import segments
 from launchpad.courier.transport.fault_injection import Faults
 from tests.courier.conftest import begin_source, exit_code_of_child, in_background
 from tests.helpers.calls import as_a_future, wait
-from tests.helpers.large_arrays import MB, SERVER, Methods, is_shared, n_mapped, n_open, numbers
+from tests.helpers.large_arrays import MB, SERVER, is_shared, n_mapped, n_open, numbers
 from tests.helpers.relay import Relay
 from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(not segments.IS_SUPPORTED, reason="shared memory needs Linux")
-
-
-@pytest.fixture
-def methods() -> Iterator[Methods]:
-    methods = Methods()
-    yield methods
-    methods.open()
-    methods.forget()
-
-
-@pytest.fixture
-def client(methods, serve, connect, unix_address) -> courier.Client[Any]:
-    """Of a server in this process."""
-    serve(unix_address).bind_object(methods)
-    return connect(unix_address)
 
 
 @pytest.fixture(params=[wait, as_a_future])
@@ -72,31 +57,13 @@ def nothing_is_left() -> Iterator[None]:
 # What arrives.
 
 
-@pytest.mark.parametrize("dtype", ["u1", "?", "c16", "S3", "i4,f8", "M8[s]"])
-def test_arrays_of_all_types_and_sizes_come_back_as_they_were(client, call, dtype: str) -> None:
+def test_arrays_of_all_sizes_come_back_as_they_were(client, call) -> None:
     for n_bytes in (0, 1, 5000, 300_000, 3 * MB + 1):
-        item_bytes = np.dtype(dtype).itemsize
-        array = np.frombuffer(numbers(n_bytes // item_bytes * item_bytes), dtype).copy()
+        result = call(client, "echo", numbers(n_bytes))
 
-        result = call(client, "echo", array)
-
-        assert result.dtype == array.dtype
-        assert result.tobytes() == array.tobytes()
+        assert np.array_equal(result, numbers(n_bytes))
         assert result.flags.writeable
-        assert is_shared(result) == (result.nbytes >= segments.WORTHWHILE)
-
-
-def test_arrays_of_all_shapes_and_read_only_ones_come_back_as_they_were(client) -> None:
-    cube = np.arange(2**20, dtype=np.int32).reshape(64, 128, 128)
-    read_only = cube.copy()
-    read_only.flags.writeable = False
-    shapes = [cube, np.asfortranarray(cube), cube[::2, :, ::3], cube.T, cube[0, 0, 0], cube[:0]]
-
-    for array in [*shapes, read_only]:
-        result = client.echo(array)
-        assert result.shape == array.shape
-        assert np.array_equal(result, array)
-    assert not result.flags.writeable
+        assert is_shared(result) == (n_bytes >= segments.WORTHWHILE)
 
 
 @pytest.mark.parametrize("text_bytes", [0, 400, 600, 10_000, 100_000])
@@ -136,29 +103,6 @@ with courier.Client({unix_address!r}) as client:
 
 
 # Whose the memory is.
-
-
-def test_what_either_side_does_to_its_arrays_changes_nothing_at_the_other(client, methods) -> None:
-    mine = numbers(MB)
-    for i in range(3):
-        result = client.keep(mine)
-        theirs = methods.kept[i]
-
-        theirs[:] = 0
-        assert np.array_equal(mine, numbers(MB))
-        assert np.array_equal(result, numbers(MB))
-        result[:] = 9
-        assert not np.any(theirs)
-    assert is_shared(result)
-    assert is_shared(theirs)
-
-
-def test_arrays_that_are_kept_are_not_written_over_however_many_they_are(client, methods) -> None:
-    n = 100  # more than are leased at once
-    results = [client.keep(numbers(300_000, first=i)) for i in range(n)]
-
-    for kept in (results, methods.kept):
-        assert all(np.array_equal(kept[i], numbers(300_000, first=i)) for i in range(n))
 
 
 # Who dies.
@@ -233,15 +177,6 @@ def test_a_forked_client_has_arrays_and_connections_of_its_own(client) -> None:
 
     assert exit_code_of_child(overwrite_one) == 0
     assert mine[1].sum() == 5 * MB
-    assert np.array_equal(client.echo(numbers(MB)), numbers(MB))
-
-
-def test_a_fork_of_the_server_does_not_touch_its_arguments(client, methods) -> None:
-    client.keep(np.ones(MB, np.uint8))
-
-    assert client.fork() == 0
-
-    assert methods.kept[0].sum() == MB
     assert np.array_equal(client.echo(numbers(MB)), numbers(MB))
 
 
@@ -379,19 +314,6 @@ def test_threads_that_call_at_once_do_not_mix_their_arrays(client, call) -> None
 
     for thread in [in_background(work, i) for i in range(8)]:
         thread.result(60)
-
-
-def test_clients_of_one_process_share_its_segments(serve, connect, short_directory) -> None:
-    addresses = [f"unix:{short_directory}/{i}" for i in range(3)]
-    for address in addresses:
-        serve(address).bind_object(Methods())
-    clients = [connect(address) for address in addresses]
-
-    for i in range(9):
-        array = numbers(MB, first=i)
-        assert clients[i % 3].total(array) == int(array.sum())
-
-    assert n_open() == 1
 
 
 def test_a_thousand_large_calls_leave_nothing_behind(server, far, call) -> None:

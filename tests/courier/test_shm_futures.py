@@ -25,25 +25,10 @@ from launchpad.courier.client.shm_calls import MAX_CALLS
 from launchpad.courier.shm import segments
 from launchpad.courier.shm.sender import SharedBuffers, pool
 from tests.courier.conftest import exit_code_of_child, in_background
-from tests.helpers.large_arrays import MB, SERVER, Methods, n_mapped, n_open, numbers
+from tests.helpers.large_arrays import MB, SERVER, n_mapped, n_open, numbers
 from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(not segments.IS_SUPPORTED, reason="shared memory needs Linux")
-
-
-@pytest.fixture
-def methods() -> Iterator[Methods]:
-    methods = Methods()
-    yield methods
-    methods.open()
-    methods.forget()
-
-
-@pytest.fixture
-def client(methods, serve, connect, unix_address) -> courier.Client[Any]:
-    """Of a server in this process."""
-    serve(unix_address).bind_object(methods)
-    return connect(unix_address)
 
 
 @pytest.fixture(autouse=True)

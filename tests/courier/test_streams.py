@@ -169,7 +169,7 @@ def test_f35_a_server_is_at_most_a_window_ahead_of_the_consumer(client_of, count
 
 
 @pytest.mark.slow
-def test_many_streams_that_are_not_read_take_no_threads(serve, connect, address) -> None:
+def test_many_streams_that_are_not_read_take_no_threads(client_of) -> None:
     """Their items fill the sockets: neither credit nor room in a socket is waited for by a thread."""
     arrived = threading.Semaphore(0)
 
@@ -178,8 +178,7 @@ def test_many_streams_that_are_not_read_take_no_threads(serve, connect, address)
         while True:
             yield np.zeros(100_000)
 
-    serve(address, name="host", batches=batches)
-    client = connect(address)
+    client = client_of(name="host", batches=batches)
 
     streams = [client.batches() for _ in range(100)]
     for _ in streams:
@@ -470,14 +469,6 @@ def test_what_a_generator_calls_has_the_time_that_its_consumer_waits_for_an_item
 
 
 # Futures and event loops.
-
-
-def test_the_result_of_a_future_may_be_a_stream(client_of, count) -> None:
-    client = client_of(count=count)
-
-    futures = [client.futures.count(100) for _ in range(10)]
-
-    assert [list(future.result(10)) for future in futures] == [list(range(100))] * 10
 
 
 def test_a_stream_whose_future_was_cancelled_is_never_begun(client_of, gate, numbers) -> None:

@@ -179,13 +179,6 @@ def test_nobody_goes_beyond_loopback_without_credentials_or_asking_for_plaintext
         tcp.connect("tcp:192.0.2.1:80", 1)
 
 
-def test_the_name_of_a_host_is_judged_by_where_it_leads(listen) -> None:
-    listener = listen("tcp:localhost:0")
-
-    with tcp.connect(listener.address, 10), accept(listener) as sock:
-        assert network_address.is_loopback(sock.getpeername()[0])
-
-
 @pytest.fixture(params=["plaintext", "tls"])
 def idle_pair(request: pytest.FixtureRequest, listen, keys) -> Iterator[tuple[Any, Any]]:
     """Client's and server's end of a connection on which nothing is expected."""

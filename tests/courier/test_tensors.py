@@ -49,12 +49,6 @@ def test_scipy_sparse_matrices_travel_out_of_band() -> None:
     arrived.data[:] = 0
 
 
-def test_a_value_without_tensors_is_pickled_as_ever_once_torch_is_there() -> None:
-    pytest.importorskip("torch")
-
-    assert travel({"a": [1, 2], "b": "x"})[0] == {"a": [1, 2], "b": "x"}
-
-
 def test_tensors_arrive_out_of_band_with_dtype_shape_and_gradients() -> None:
     torch = pytest.importorskip("torch")
     for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64):
@@ -132,16 +126,6 @@ def test_sound_16_a_tensor_whose_gradient_would_be_cut_is_refused(kind) -> None:
         send(value)
 
     assert not travel(tensor.detach())[0].requires_grad
-
-
-def test_sound_16_a_tensor_made_without_gradients_is_sent() -> None:
-    torch = pytest.importorskip("torch")
-    weight = torch.ones(3, requires_grad=True)
-    with torch.no_grad():
-        product = weight * 2
-
-    assert travel(product)[0].tolist() == [2, 2, 2]
-    assert travel(weight)[0].requires_grad
 
 
 def test_jax_arrays_arrive_out_of_band() -> None:

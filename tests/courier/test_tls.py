@@ -19,7 +19,7 @@ from launchpad import courier
 from launchpad.courier.security import certificates
 from launchpad.courier.security.keyring import Credentials
 from launchpad.courier.transport import stream_socket, tls, tls_context
-from launchpad.courier.transport.tls import TlsSocket
+from launchpad.courier.transport.tls import RECORD, RECORD_OVERHEAD, PendingCiphertext, TlsSocket
 from tests.courier.conftest import exit_code_of_child, in_background
 
 OURS = certificates.make_credentials()
@@ -29,6 +29,7 @@ INTRUDER = Credentials(OURS.ca_pem, THEIRS.cert_pem, THEIRS.key_pem)
 
 Pair = tuple[TlsSocket, TlsSocket]
 DONTWAIT = socket.MSG_DONTWAIT
+WHOLE_RECORD = RECORD + RECORD_OVERHEAD
 
 
 def wait_readable(sock: TlsSocket | socket.socket) -> None:
@@ -224,16 +225,6 @@ def test_noise_instead_of_a_handshake_ends_the_connection(raw_pair, noise) -> No
     assert read_all(one)[:1] in (b"\x15", b"")  # an alert, unless the noise began like a client
 
 
-def test_a_client_that_speaks_no_tls_hears_an_alert(raw_pair) -> None:
-    one, other = raw_pair
-    with tls.accept(other, OURS) as server:
-        one.sendall(b"LPC1" + bytes(200))
-        with pytest.raises(ConnectionAbortedError, match="does not speak TLS"):
-            read_patiently(server, 1)
-
-    assert read_all(one) == tls.NOT_TLS
-
-
 @pytest.mark.parametrize("answer", [b"220 smtp ready\r\n", tls.NOT_TLS])
 def test_a_server_that_speaks_no_tls_is_named_as_such(raw_pair, answer: bytes) -> None:
     one, other = raw_pair
@@ -409,6 +400,31 @@ def test_what_had_left_when_a_send_failed_counts_as_sent(pair) -> None:
     assert read_all(server) == BLOCK[:16_384]
     with pytest.raises(OSError):  # noqa: PT011  # which one is the system's choice
         client.send(BLOCK[16_384:50_000])
+
+
+@pytest.mark.parametrize("n_before", [0, 27])
+def test_only_whole_records_count_as_gone_and_each_once(n_before: int) -> None:
+    sealed = PendingCiphertext(
+        bytes(n_before + 2 * WHOLE_RECORD + 100 + RECORD_OVERHEAD), 2 * RECORD + 100
+    )
+    before = sealed.n_unreported
+
+    told = []
+    for n in (n_before + WHOLE_RECORD - 1, 1, WHOLE_RECORD - 1, 1, 100 + RECORD_OVERHEAD - 1, 1):
+        sealed.advance(n)
+        told.append(sealed.report_sent())
+
+    assert told == [0, RECORD, 0, RECORD, 0, 100]
+    assert before == 2 * RECORD + 100
+    assert (sealed.report_sent(), sealed.n_unreported) == (0, 0)
+
+
+def test_what_tls_says_for_itself_is_none_of_the_callers_data() -> None:
+    sealed = PendingCiphertext(bytes(30))
+
+    sealed.advance(10)
+
+    assert (sealed.report_sent(), sealed.n_unreported, len(sealed.rest)) == (0, 0, 20)
 
 
 def test_sending_something_else_after_a_short_send_is_a_mistake(narrow_pair) -> None:

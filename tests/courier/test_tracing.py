@@ -72,9 +72,8 @@ def error_type(span: ReadableSpan) -> object:
 
 @pytest.mark.every_transport
 @pytest.mark.parametrize("call", KINDS)
-def test_a_call_is_a_span_at_both_ends(serve, connect, address, traced, call) -> None:
-    serve(address, name="learner-0", step=lambda x: x + 1)
-    client = connect(address)
+def test_a_call_is_a_span_at_both_ends(client_of, address, traced, call) -> None:
+    client = client_of(name="learner-0", step=lambda x: x + 1)
 
     assert call(client, "step", 1) == 2
 

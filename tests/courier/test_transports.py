@@ -16,22 +16,8 @@ from launchpad.courier.codec import pickling
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.transport import stream_socket
 from tests.courier.conftest import CREDENTIALS
+from tests.helpers import raw_sockets
 from tests.helpers.relay import Relay
-
-
-def read(sock: stream_socket.Socket, size: int) -> bytes:
-    sock.settimeout(10)
-    return stream_socket.receive_exactly(sock, size)
-
-
-def read_answers(sock: stream_socket.Socket, n: int) -> list[framing.Fields]:
-    sock.settimeout(10)
-    decoder, frames = framing.FrameDecoder(), []
-    while len(frames) < n:
-        received = sock.recv_into(decoder.buffer)
-        assert received
-        frames += decoder.received(received)
-    return frames
 
 
 @pytest.mark.parametrize("flags", [0, handshake.OVERLAP])
@@ -43,10 +29,11 @@ def test_calls_that_arrive_with_the_handshake_are_answered(serve, socket_address
 
     with contextlib.closing(sock):
         sock.sendall(handshake.encode_client_hello(server.token, Peer("me"), flags) + calls)
-        server_hello = handshake.decode_server_hello(read(sock, handshake.SERVER_HELLO_SIZE))
-        answers = read_answers(sock, 3)
+        sock.settimeout(10)
+        hello = stream_socket.receive_exactly(sock, handshake.SERVER_HELLO_SIZE)
+        answers = raw_sockets.read_frames(sock, 3)
 
-    assert server_hello.status == handshake.ACCEPTED
+    assert handshake.decode_server_hello(hello).status == handshake.ACCEPTED
     assert [frame[:2] for frame in answers] == [(framing.RESULT, i) for i in (1, 2, 3)]
 
 

@@ -85,7 +85,7 @@ class Passer:
             self._following.pass_on(times + 1)
 
 
-def cycle_of_two() -> lp.Program:
+def test_f30_a_cycle_of_nodes_is_named_and_can_be_stopped() -> None:
     program = lp.Program("ring")
     few = {"thread_pool_size": 2}
     a, b = (lp.CourierNode(Passer, None, courier_kwargs=few) for _ in range(2))
@@ -94,11 +94,8 @@ def cycle_of_two() -> lp.Program:
     program.add_node(a, label="a")
     program.add_node(b, label="b")
     program.add_node(lp.PyNode(lambda a: a.pass_on(0), a.create_handle()), label="caller")
-    return program
 
-
-def test_f30_a_cycle_of_nodes_is_named_and_can_be_stopped() -> None:
-    with lp.launch(cycle_of_two(), "test_mp") as running:
+    with lp.launch(program, "test_mp") as running:
         until(lambda: "wait for each other" in running.logs("a") + running.logs("b"))
 
     said = running.logs("a") + running.logs("b")

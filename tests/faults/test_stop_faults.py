@@ -169,25 +169,6 @@ lp.launch(program_of(lp.PyClassNode(Stubborn)))
     assert_all_end(below)
 
 
-def test_f49_a_handler_of_the_scripts_own_stays_in_charge(start: Start) -> None:
-    body = """
-heard = threading.Event()
-signal.signal(signal.SIGTERM, lambda number, frame: heard.set())
-running = lp.launch(program_of(lp.PyClassNode(nodes.Loop)))
-while not heard.is_set():
-    time.sleep(0.01)
-print("heard; done:", running.is_done, flush=True)
-running.stop()
-"""
-    process = start(body)
-    read_until(process, "looping")
-
-    rest = end_by(process, signal.SIGTERM)
-
-    assert "heard; done: False" in rest
-    assert process.returncode == 0, rest
-
-
 def test_f49_after_its_programs_a_script_is_killed_by_sigterm_as_ever(start: Start) -> None:
     body = """
 lp.launch(program_of(lp.PyNode(print, "short"), "short")).wait()

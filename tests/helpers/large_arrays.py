@@ -60,15 +60,6 @@ class Methods:
     def forget(self) -> None:
         self.kept.clear()
 
-    def fork(self) -> int:
-        """The status of a child that overwrites all that is kept."""
-        pid = os.fork()
-        if pid == 0:
-            for array in self.kept:
-                array[:] = 0
-            os._exit(0)
-        return os.waitpid(pid, 0)[1]
-
     def limit_descriptors(self, n: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (n, n))
 

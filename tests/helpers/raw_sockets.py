@@ -6,9 +6,10 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from launchpad.courier.caller import Peer
-from launchpad.courier.protocol import handshake
+from launchpad.courier.protocol import framing, handshake
 
 
 @contextlib.contextmanager
@@ -49,3 +50,13 @@ def greeted(address: str, token: bytes = b"", flags: int = 0) -> Iterator[socket
         sock.sendall(handshake.encode_client_hello(token, Peer("stand-in"), flags))
         sock.recv(handshake.SERVER_HELLO_SIZE, socket.MSG_WAITALL)
         yield sock
+
+
+def read_frames(sock: Any, n: int) -> list[framing.Fields]:
+    """The next n frames, or those that come before the end, within 10 s each."""
+    sock.settimeout(10)
+    frames: list[framing.Fields] = []
+    decoder = framing.FrameDecoder()
+    while len(frames) < n and (size := sock.recv_into(decoder.buffer)):
+        frames += decoder.received(size)
+    return frames

@@ -239,19 +239,14 @@ class FakeCluster:
                 if kind == "Pod":
                     self._remove(kind, name)
 
-    def cut(self) -> None:
-        """Cuts the connection of those who watch."""
-        with self._changed:
-            self._n_cuts += 1
-            self._changed.notify_all()
-
     def forget(self) -> None:
-        """Forgets what has happened so far: a watch that goes on from there is refused with 410."""
+        """Forgets what has happened so far, and cuts connections: a watch from there is refused with 410."""
         with self._changed:
             self._version += 1
             self._oldest = self._version
             self._events.clear()
-        self.cut()
+            self._n_cuts += 1
+            self._changed.notify_all()
 
     # Inside.
 

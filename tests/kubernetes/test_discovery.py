@@ -17,11 +17,10 @@ from launchpad.launch.backends.kubernetes.detached import detached_run, runs
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.backends.launch_origin import RunSecrets
 from launchpad.launch.detached import Detached
-from launchpad.launch.planning import planner
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.outcome import FAILED, STOPPED, Outcome
-from tests import nodes
 from tests.kubernetes.fake_cluster import FakeCluster
+from tests.kubernetes.test_detached import plan_of_two
 from tests.waiting import until
 
 
@@ -29,11 +28,7 @@ class Left:
     """A run of two workers, as a launcher leaves it that is killed once it has made their Jobs."""
 
     def __init__(self, cluster: FakeCluster) -> None:
-        program = lp.Program("left")
-        with program.group("loop"):
-            for _ in range(2):
-                program.add_node(lp.PyClassNode(nodes.Loop))
-        self._plan = planner.plan(program, TestKubernetes(image="image"), "kubernetes")
+        self._plan = plan_of_two()
         self.directory = RunDirectory.create("left")
         keyring.add(self.directory.scope, bytes(32))
         try:

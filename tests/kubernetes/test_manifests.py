@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import copy
 import importlib
 import io
@@ -24,6 +23,7 @@ from launchpad.launch.backends.kubernetes.manifests.pod_spec import patched, pod
 from launchpad.launch.backends.kubernetes.pod_inputs import archives, packed_secrets
 from launchpad.launch.backends.kubernetes.settings import Settings
 from tests import nodes
+from tests.helpers.programs import single
 
 IMAGE = "registry.example.org/me/project:3"
 GOLDEN = Path(__file__).parent / "golden"
@@ -119,17 +119,6 @@ def test_a_plan_gives_the_same_text_again_and_names_addresses_before_any_pod() -
     assert plan.endpoints == {"server-0/courier": "tcp:server-0.{service}:7070"}
 
 
-def test_no_secret_stands_elsewhere_than_in_a_secret() -> None:
-    program = lp.Program("secrets")
-    program.add_node(lp.PyClassNode(nodes.Taker, "the-password-is-xyzzy"), label="holder")
-
-    for manifest in manifests_of(program):
-        if manifest["kind"] != "Secret":
-            text = yaml.safe_dump(manifest)
-            assert "xyzzy" not in text
-            assert base64.b64encode(b"xyzzy").decode().strip("=") not in text
-
-
 @pytest.mark.parametrize(("grace_s", "given"), [(30, 35), (-1, 604805), (float("inf"), 604805)])
 def test_a_pod_has_as_long_to_stop_as_its_policy_says(grace_s: float, given: int) -> None:
     program = lp.Program("stops")
@@ -197,9 +186,8 @@ def test_two_workers_whose_names_become_one_are_refused() -> None:
 
 
 def test_a_payload_that_is_too_large_is_refused_with_its_largest_members() -> None:
-    program = lp.Program("large")
     members = {"small": b"1", "large": os.urandom(12 << 20)}
-    program.add_node(lp.PyClassNode(nodes.Taker, members), label="holder")
+    program = single(lp.PyClassNode(nodes.Taker, members), "holder")
 
     with pytest.raises(lp.DefinitionError, match=r"holder\S*\['large'\] 12,58"):
         lp.plan(program, "kubernetes", image=IMAGE)
@@ -256,18 +244,6 @@ def test_every_text_becomes_a_label(text: str) -> None:
 
 
 # --- parts ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [0, 1, 999_999, 3 << 20])
-def test_what_is_packed_in_parts_comes_out_whole(size: int, tmp_path: Path) -> None:
-    content = os.urandom(size)
-
-    parts = packed_secrets.packed(content)
-    for i, part in enumerate(parts):
-        assert len(part) <= packed_secrets.PART_BYTES
-        (tmp_path / packed_secrets.file_name("worker", i)).write_bytes(part)
-
-    assert packed_secrets.unpacked(tmp_path, "worker") == content
 
 
 def test_a_label_of_the_patch_is_the_jobs_too_where_queues_look_for_it() -> None:

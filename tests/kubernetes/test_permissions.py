@@ -51,7 +51,6 @@ ALL_NEEDED = (
         ([rule("*", "*", "*")], []),
         ([*ALL_NEEDED[1:], rule("apps", "jobs", "create")], [("create", "Job")]),
         ([*ALL_NEEDED[1:], rule("batch", "jobs", "get")], [("create", "Job")]),
-        ([*ALL_NEEDED[1:], rule("batch", "cronjobs", "create")], [("create", "Job")]),
         (
             [*ALL_NEEDED[1:], rule("batch", "jobs", "create", resourceNames=["mine"])],
             [("create", "Job")],

@@ -28,6 +28,7 @@ from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets, di
 from launchpad.outcome import Outcome
 from tests import nodes
 from tests.helpers import pod_nodes
+from tests.helpers.programs import single
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -125,24 +126,14 @@ entrypoint.READY_PORT = {mounted.port}
         process.wait()
 
 
-def single(function: Any, *arguments: Any) -> lp.Program:
-    program = lp.Program("pod")
-    program.add_node(lp.PyNode(function, *arguments), label="one")
-    return program
-
-
-@pytest.mark.parametrize("code", [None, b""])
-def test_a_worker_that_ends_well_exits_with_0(
-    mounted: Mounted, begin: Begin, code: bytes | None
-) -> None:
-    mounted.mount(single(pod_nodes.holds, b"abc"))
-    if code is not None:  # it is not to be sent
-        mounted.add_parts("code", code)
+def test_a_worker_that_ends_well_exits_with_0(mounted: Mounted, begin: Begin) -> None:
+    mounted.mount(single(lp.PyNode(pod_nodes.holds, b"abc")))
+    mounted.add_parts("code", b"")  # it is not to be sent
 
     assert begin().wait(DEADLINE_S) == 0
 
     assert mounted.lines == ["3"]
-    assert mounted.reports[0] == Ready("one-0", 1, runs=True)
+    assert mounted.reports[0] == Ready("worker-0", 1, runs=True)
     assert mounted.ended.kind == outcome.SUCCEEDED
     assert mounted.termination_message == mounted.ended
 
@@ -158,7 +149,7 @@ def test_sound_06_what_the_script_defines_can_be_pickled_in_a_pod_and_its_source
         monkeypatch.setattr(pod_nodes.Net, "__firstlineno__", line, raising=False)
     monkeypatch.setattr(sys.modules["__main__"], "__file__", pod_nodes.__file__, raising=False)
     monkeypatch.setitem(pod_nodes.pickle_a_net.__globals__, "__name__", "__main__")
-    mounted.mount(single(pod_nodes.pickle_a_net))
+    mounted.mount(single(lp.PyNode(pod_nodes.pickle_a_net)))
 
     assert begin().wait(DEADLINE_S) == 0
 
@@ -167,9 +158,7 @@ def test_sound_06_what_the_script_defines_can_be_pickled_in_a_pod_and_its_source
 
 def test_its_port_is_open_when_it_is_ready_and_not_before(mounted: Mounted, begin: Begin) -> None:
     resume = mounted.folder / "go_on"
-    program = lp.Program("pod")
-    program.add_node(lp.PyClassNode(pod_nodes.BuiltWhenToldSo, str(resume)), label="one")
-    mounted.mount(program)
+    mounted.mount(single(lp.PyClassNode(pod_nodes.BuiltWhenToldSo, str(resume))))
     process = begin()
     until(lambda: mounted.lines == ["building"])
 
@@ -185,7 +174,7 @@ def test_its_port_is_open_when_it_is_ready_and_not_before(mounted: Mounted, begi
 
 
 def test_a_worker_that_raises_exits_with_1_and_tells_why(mounted: Mounted, begin: Begin) -> None:
-    mounted.mount(single(pod_nodes.raises))
+    mounted.mount(single(lp.PyNode(pod_nodes.raises)))
 
     assert begin().wait(DEADLINE_S) == 1
 
@@ -196,7 +185,7 @@ def test_a_worker_that_raises_exits_with_1_and_tells_why(mounted: Mounted, begin
 
 
 def test_a_worker_that_is_killed_is_named_by_its_signal(mounted: Mounted, begin: Begin) -> None:
-    mounted.mount(single(pod_nodes.dies))
+    mounted.mount(single(lp.PyNode(pod_nodes.dies)))
 
     assert begin().wait(DEADLINE_S) == outcome.CRASHED
 
@@ -204,7 +193,7 @@ def test_a_worker_that_is_killed_is_named_by_its_signal(mounted: Mounted, begin:
 
 
 def test_sigterm_stops_the_worker_in_good_order(mounted: Mounted, begin: Begin) -> None:
-    mounted.mount(single(pod_nodes.waits))
+    mounted.mount(single(lp.PyNode(pod_nodes.waits)))
     process = begin()
     until(lambda: "waiting" in mounted.lines)
 
@@ -215,7 +204,7 @@ def test_sigterm_stops_the_worker_in_good_order(mounted: Mounted, begin: Begin) 
 
 
 def test_a_worker_that_does_not_stop_is_killed_in_time(mounted: Mounted, begin: Begin) -> None:
-    mounted.mount(single(pod_nodes.never_stops), grace_s=0.2)
+    mounted.mount(single(lp.PyNode(pod_nodes.never_stops)), grace_s=0.2)
     process = begin()
     until(lambda: "waiting False" in mounted.lines)
 
@@ -226,7 +215,7 @@ def test_a_worker_that_does_not_stop_is_killed_in_time(mounted: Mounted, begin: 
 
 
 def test_an_image_with_another_version_says_what_to_do(mounted: Mounted, begin: Begin) -> None:
-    mounted.mount(single(pod_nodes.waits))
+    mounted.mount(single(lp.PyNode(pod_nodes.waits)))
     mounted.add({packed_secrets.VERSIONS: json.dumps({**versions(), "Python": "99.0"}).encode()})
 
     assert begin().wait(DEADLINE_S) == outcome.NOT_THERE
@@ -248,7 +237,7 @@ def test_a_version_that_differs_or_is_not_told_is_named(name: str) -> None:
 
 
 def test_what_a_worker_leaves_behind_is_ended_with_it(mounted: Mounted, begin: Begin) -> None:
-    mounted.mount(single(pod_nodes.leaves_a_process))
+    mounted.mount(single(lp.PyNode(pod_nodes.leaves_a_process)))
 
     assert begin().wait(DEADLINE_S) == 0
 
@@ -256,14 +245,14 @@ def test_what_a_worker_leaves_behind_is_ended_with_it(mounted: Mounted, begin: B
 
 
 def test_a_worker_ends_with_the_first_process_of_its_pod(mounted: Mounted, begin: Begin) -> None:
-    mounted.mount(single(pod_nodes.starts_a_process_and_waits))
+    mounted.mount(single(lp.PyNode(pod_nodes.starts_a_process_and_waits)))
     process = begin()
     until(lambda: mounted.lines)
     first = psutil.Process(process.pid)
     assert first.num_threads() == 1
     below = first.children(recursive=True)
     assert len(below) == 2
-    assert below[0].name() == "one-0"
+    assert below[0].name() == "worker-0"
 
     process.kill()
 
@@ -271,7 +260,7 @@ def test_a_worker_ends_with_the_first_process_of_its_pod(mounted: Mounted, begin
 
 
 def test_stacks_come_on_request_and_before_a_kill(mounted: Mounted, begin: Begin) -> None:
-    mounted.mount(single(pod_nodes.waits))
+    mounted.mount(single(lp.PyNode(pod_nodes.waits)))
     process = begin()
     until(lambda: "waiting" in mounted.lines)
 
@@ -289,7 +278,7 @@ def test_stacks_come_on_request_and_before_a_kill(mounted: Mounted, begin: Begin
 
 
 def test_what_is_in_a_state_directory_is_handed_on(mounted: Mounted, begin: Begin) -> None:
-    mounted.mount(single(pod_nodes.remembers))
+    mounted.mount(single(lp.PyNode(pod_nodes.remembers)))
     begin().wait(DEADLINE_S)
     pieces = [r for r in mounted.reports if isinstance(r, Chunk)]
     assert all(len(line) < 16_000 for line in mounted.printed)
@@ -302,7 +291,7 @@ def test_what_is_in_a_state_directory_is_handed_on(mounted: Mounted, begin: Begi
 
 
 def test_a_state_directory_on_a_volume_is_left_as_it_is(mounted: Mounted, begin: Begin) -> None:
-    mounted.mount(single(pod_nodes.remembers))
+    mounted.mount(single(lp.PyNode(pod_nodes.remembers)))
     old = mounted.folder / "old"
     old.mkdir()
     (old / "notes").write_text("from elsewhere\n")

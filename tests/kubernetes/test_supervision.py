@@ -128,18 +128,6 @@ def test_a_program_ends_well_with_each_line_once_over_a_bad_network(loop: Loop) 
     until(lambda: loop.cluster.objects == {})
 
 
-def test_a_failure_is_reported_with_the_traceback_of_the_worker(loop: Loop) -> None:
-    failed = Outcome(
-        "loop-0", outcome.FAILED, "run", 1, "ValueError: boom", "ValueError", "Traceback: here"
-    )
-    loop.report(Ended(failed))
-    loop.end(exit_code=1)
-
-    with pytest.raises(lp.ProgramFailed, match="ValueError: boom") as caught:
-        loop.running.wait(20)
-    assert "Traceback: here" in str(caught.value)
-
-
 def test_a_worker_that_fails_is_started_again_as_a_new_job(cluster: FakeCluster) -> None:
     with launched(cluster, program_of(RESTARTS)) as running:
         pod = begin(cluster)

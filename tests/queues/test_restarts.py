@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 import launchpad as lp
 from tests.helpers import queue_nodes
+from tests.waiting import pid_of, until
 
 
 def test_the_next_launch_goes_on_with_what_waited_and_what_was_in_hand(tmp_path: Path) -> None:
@@ -40,3 +43,17 @@ def test_a_queue_that_is_restarted_with_its_producers_waits_for_those_that_had_c
     program.add_node(lp.PyNode(queue_nodes.consume_in_the_second_attempt, rows), label="consumer")
 
     assert lp.run(program, "test_mt", timeout_s=60)["consumer"] == [[1, 2]]
+
+
+@pytest.mark.slow
+def test_a_queue_whose_worker_is_killed_is_lost_and_those_that_used_it_are_told() -> None:
+    program = lp.Program("queue")
+    with program.group("rows", restart=lp.RestartPolicy(backoff=0)):
+        rows = program.add_node(lp.QueueNode[str]())
+    program.add_node(lp.PyNode(queue_nodes.notice_a_lost_queue, rows), label="user")
+
+    with lp.launch(program, "test_mp") as running:
+        until(lambda: "has one" in running.logs("user"))
+        os.kill(pid_of(running, "rows-0"), signal.SIGKILL)
+
+        assert running.results("user", 60) == [["first", "QueueLost", "third"]]

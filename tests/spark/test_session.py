@@ -44,11 +44,6 @@ def test_without_java_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch
         lp.launch(program_of(), "test_spark")
 
 
-def test_to_leave_a_program_behind_is_refused() -> None:
-    with pytest.raises(LaunchError, match="launch type 'spark' ends with its script"):
-        lp.launch(program_of(), "spark", detach=True)
-
-
 def test_what_no_task_can_be_is_refused_at_the_launch(spark_context: Any) -> None:
     with pytest.raises(LaunchError, match=r"server wants labels=.*take 'ray'"):
         lp.launch(program_of(labels={"zone": "a"}), "test_spark")
