@@ -51,9 +51,10 @@ def page_of(browser: Any, url: str, run_id: str, *parts: str) -> None:
 
 
 def shown(browser: Any, selector: str) -> Any:
-    """An element, once it is to be seen."""
+    """An element, once it is to be seen and has come to rest: a click on one that moves may miss it."""
     found = until(lambda: browser.find_elements("css selector", selector))
     until(found[0].is_displayed)
+    until(lambda: browser.execute_script("return document.getAnimations().length") == 0)
     return found[0]
 
 
