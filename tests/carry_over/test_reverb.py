@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ pytest.importorskip("reverb", reason="dm-reverb has an environment of its own")
 import reverb
 import tensorflow as tf
 
-from tests.carry_over.program_output import output_of
 from tests.waiting import until
 
 DEADLINE_S = 120.0
@@ -124,21 +122,3 @@ def test_a_handle_is_a_client_in_the_launching_script() -> None:
         client = replay.dereference()
         insert(client, 3)
         assert client.server_info()["replay"].current_size == 3
-
-
-@pytest.mark.timeout(1000)
-@pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
-def test_a_dqn_in_the_manner_of_acme_learns_although_its_learner_is_killed(
-    launch_type: str, tmp_path: Path
-) -> None:
-    pytest.importorskip("gymnasium")
-    flags = [f"--lp_launch_type={launch_type}", f"--directory={tmp_path}"]
-
-    output = output_of("dqn", *flags, deadline_s=900)
-
-    assert "1 kills (seed 0): learner-0 × 1" in output
-    assert "restored from learner.pickle" in output
-    assert "the limit of 30000 steps is reached" in output
-    steps, mean = re.findall(r"saved after (\d+) steps; return (\d+)", output)[0]
-    assert int(steps) > 1000
-    assert int(mean) >= 475

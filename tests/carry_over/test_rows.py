@@ -17,6 +17,7 @@ import launchpad as lp
 from launchpad import courier
 from tests.helpers import scripts
 from tests.helpers.scripts import run
+from tests.waiting import until
 
 DEADLINE_S = 60.0
 
@@ -223,11 +224,17 @@ class Builder:
         lp.stop()
 
 
-def test_row_12_a_program_that_a_node_holds_travels_without_its_nodes() -> None:
+def test_row_12_a_program_that_a_node_holds_travels_without_its_nodes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LP_FAKE_GPUS", "2")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     builder = Builder()
     builder.program.add_node(lp.PyNode(builder.train), label="trainer")
 
-    lp.testing.run(builder.program, DEADLINE_S, "test_mp")
+    lp.testing.run(builder.program, DEADLINE_S, "local_mp")
+
+    assert "no worker is given a GPU, and this host has GPUs" in capsys.readouterr().out
 
 
 def test_row_13_the_launch_type_has_a_value_and_the_environment_variable_counts_under_absl(
@@ -247,6 +254,31 @@ app.run(lambda _: print(flags.FLAGS.lp_launch_type, lp.LAUNCH_TYPE.value, lp.pla
     assert run(command, env=variable).stdout.split()[-1] == "local_mp"
     given = run(command, "--lp_launch_type=local_mt", env=variable)
     assert given.stdout.split()[-1] == "local_mt"
+
+
+def test_a_script_may_wait_for_the_first_of_a_group_and_then_for_all_of_it() -> None:
+    program = lp.Program("waited")
+    server = program.add_node(lp.CourierNode(Counter), label="_counter")
+    with program.group("work"):
+        program.add_node(lp.PyNode(print))
+        program.add_node(lp.PyNode(wait_for_one, server))
+    running = lp.launch(program, "test_mt")
+
+    running.wait(["work"], return_on_first_completed=True)
+    assert succeeded(running) == ["work-0"]
+    counter: Any = running.client("_counter")
+    counter.increment()
+    running.wait(["work"])
+    assert succeeded(running) == ["work-0", "work-1"]
+    running.stop_and_wait()
+
+
+def succeeded(running: lp.Running) -> list[str]:
+    return [worker.worker for worker in running.status() if worker.state == "succeeded"]
+
+
+def wait_for_one(counter: Any) -> None:
+    until(lambda: counter.increment(0))
 
 
 # --- failures ------------------------------------------------------------------------------------
@@ -348,13 +380,10 @@ def test_row_24_a_node_class_with_a_run_of_its_own_is_refused() -> None:
         lp.Program("p").add_node(Mine(print), label="a")
 
 
-def test_row_05_logging_of_the_standard_library_is_written_as_absl_does_where_the_script_uses_absl(
-    tmp_path: Path,
-) -> None:
-    body = """
+LOGS = """
 import logging
-from absl import app
 import launchpad as lp
+{imports}
 
 def work():
     logging.info("this is at level INFO")
@@ -364,9 +393,22 @@ def main(_):
     program.add_node(lp.PyNode(work), label="worker")
     lp.launch(program, "local_mp")
 
-app.run(main)
+{begin}(main)
 """
+
+
+@pytest.mark.parametrize(
+    ("imports", "begin", "line"),
+    [
+        ("from absl import app", "app.run", r"I\d{4} .* script.py:7\]"),
+        ("", "(lambda main: main([]))", "INFO:root:"),
+    ],
+)
+def test_row_05_logging_of_the_standard_library_is_at_level_info_and_in_absls_format_where_it_is_used(
+    imports: str, begin: str, line: str, tmp_path: Path
+) -> None:
+    body = LOGS.format(imports=imports, begin=begin)
 
     output = run(scripts.write(tmp_path, body)).stdout
 
-    assert re.search(r"worker-0 +\| I\d{4} .* script.py:7\] this is at level INFO", output), output
+    assert re.search(rf"worker-0 +\| {line} ?this is at level INFO", output), output
