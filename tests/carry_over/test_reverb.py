@@ -44,12 +44,21 @@ def sample(replay: Any, count: int) -> None:
     assert got <= set(range(20))
 
 
+def sample_in_two_attempts(replay: Any, count: int) -> None:
+    sample(replay, count)
+    if lp.current().attempt == 1:
+        raise ValueError("told to die")
+
+
 @both
-def test_what_actors_insert_a_learner_samples(launch_type: str) -> None:
+def test_what_actors_insert_a_learner_samples_also_when_it_is_started_again(
+    launch_type: str,
+) -> None:
     program = lp.Program("replay")
     replay = program.add_node(lp.ReverbNode(make_tables), label="replay")
     program.add_node(lp.PyNode(insert, replay, 20), label="actor")
-    program.add_node(lp.PyNode(sample, replay, 50), label="learner")
+    with program.group("learner", restart=lp.RestartPolicy(backoff=0.0)):
+        program.add_node(lp.PyNode(sample_in_two_attempts, replay, 50))
 
     running = lp.testing.run(program, DEADLINE_S, launch_type)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 import time
 from typing import Any
 
@@ -11,43 +9,6 @@ import numpy as np
 
 import launchpad as lp
 from launchpad.replay import ReplayClient
-
-
-class LoggedTable(lp.replay.Table):
-    """Writes down how its limiter stands after each insert and sample."""
-
-    path = ""
-
-    def insert(self, key: int, priority: float, data: Any) -> None:
-        super().insert(key, priority, data)
-        self._log("insert")
-
-    def sample(self) -> Any:
-        found = super().sample()
-        self._log("sample")
-        return found
-
-    def _log(self, what: str) -> None:
-        size, diff = len(self), self.rate_limiter.diff
-        with open(self.path, "a") as file:
-            file.write(f"{what} {size} {diff}\n")
-
-
-def insert_often(replay: ReplayClient, times: int) -> int:
-    """With pauses at random."""
-    rng = random.Random(lp.current().seed)
-    for i in range(times):
-        replay.insert({"o": np.full(3, i)}, {"t": 1.0})
-        time.sleep(rng.choice([0, 0, 0.002, 0.01]))
-    return times
-
-
-def sample_often(replay: ReplayClient, samples: int, most: int) -> int:
-    rng, found = random.Random(lp.current().seed), 0
-    while found < samples:
-        found += len(replay.sample("t", min(samples - found, rng.randint(1, most))))
-        time.sleep(rng.choice([0, 0, 0.002, 0.01]))
-    return found
 
 
 def insert_and_sample(replay: ReplayClient, times: int) -> list[int]:
@@ -71,18 +32,6 @@ def wait_in_batches(replay: ReplayClient) -> None:
 def wait_to_insert(replay: ReplayClient) -> None:
     while True:
         replay.insert(0, {"full": 1.0})
-
-
-def die_while_it_waits(replay: ReplayClient, others: int) -> str:
-    """The first attempt is killed as it waits in the line; the second returns what it gets."""
-    if lp.current().attempt == 1:
-        import threading
-
-        threading.Thread(target=replay.sample, args=("t",), daemon=True).start()
-        while replay.info()["t"].waiting_samples < 1 + others:
-            time.sleep(0.005)
-        os._exit(1)
-    return "back"
 
 
 def write_for_long(replay: ReplayClient, steps: int) -> int:
