@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import importlib
 import re
 import unittest
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +17,32 @@ import pytest
 import launchpad as lp
 from launchpad import courier
 from tests.helpers import scripts
+from tests.helpers.programs import DEADLINE_S, single
 from tests.helpers.scripts import run
 from tests.waiting import until
 
-DEADLINE_S = 60.0
+
+@contextlib.contextmanager
+def client_of(node: lp.CourierNode[Any], launch_type: str = "test_mt") -> Iterator[Any]:
+    """A client of the one worker of a program."""
+    with lp.launch(single(node), launch_type) as running:
+        yield running.client("worker")
 
 
 # --- imports -------------------------------------------------------------------------------------
 
 
-def test_row_01_the_module_that_has_python_process_there_is_here_too() -> None:
-    module = importlib.import_module("launchpad.nodes.python.local_multi_processing")
-
-    assert module.PythonProcess is lp.PythonProcess
-
-
-def test_row_06_courier_is_a_top_level_package() -> None:
-    there = importlib.import_module("courier")
-
-    assert there.Server is courier.Server
-    assert there.Client is courier.Client
+@pytest.mark.parametrize(
+    ("module", "here"),
+    [
+        ("launchpad.nodes.python.local_multi_processing", [lp.PythonProcess]),
+        ("courier", [courier.Server, courier.Client]),
+    ],
+)
+def test_rows_01_06_a_module_that_has_a_class_there_has_it_here_too(
+    module: str, here: list[type]
+) -> None:
+    assert [getattr(importlib.import_module(module), each.__name__) for each in here] == here
 
 
 # --- what is served ------------------------------------------------------------------------------
@@ -84,14 +91,8 @@ class Batches:
 
 
 def test_row_04_a_class_that_defines_dir_says_itself_what_is_served() -> None:
-    program = lp.Program("wrapped")
-    program.add_node(lp.CourierNode(Wrapper), label="counter")
-
-    with lp.launch(program, "test_mp") as running:
-        counter: Any = running.client("counter")
-        names = courier.list_methods(counter)
-
-        assert names == ["increment", "save"]
+    with client_of(lp.CourierNode(Wrapper), "test_mp") as counter:
+        assert courier.list_methods(counter) == ["increment", "save"]
         assert counter.increment(by=3) == 3
 
 
@@ -112,13 +113,10 @@ class Arena:
 
 
 def test_row_14_run_can_be_called_where_it_has_been_disabled() -> None:
-    program = lp.Program("arena")
     node = lp.CourierNode(Arena)
     node.disable_run()
-    program.add_node(node, label="arena")
 
-    with lp.launch(program, "test_mt") as running:
-        arena: Any = running.client("arena")
+    with client_of(node) as arena:
         assert arena.run(3) == 3
 
 
@@ -152,23 +150,16 @@ class StartsItself:
 
 
 def test_row_21_an_object_may_start_its_server_itself() -> None:
-    program = lp.Program("started")
-    program.add_node(lp.CourierNode(StartsItself), label="a")
-
-    with lp.launch(program, "test_mt") as running:
-        client: Any = running.client("a")
+    with client_of(lp.CourierNode(StartsItself)) as client:
         assert client.ping() == "pong"
 
 
 def test_row_20_a_timeout_may_be_a_timedelta() -> None:
     options = {"call_timeout": datetime.timedelta(seconds=0.05)}
-    program = lp.Program("late")
-    program.add_node(lp.CourierNode(Waits, courier_client_kwargs=options), label="a")
+    node = lp.CourierNode(Waits, courier_client_kwargs=options)
 
-    with lp.launch(program, "test_mt") as running:
-        client: Any = running.client("a")
-        with pytest.raises(courier.DeadlineExceeded):
-            client.wait()
+    with client_of(node) as client, pytest.raises(courier.DeadlineExceeded):
+        client.wait()
 
 
 class Waits:
@@ -187,27 +178,24 @@ def test_row_20_a_timeout_that_is_none_is_refused_where_it_is_given(
 # --- launching -----------------------------------------------------------------------------------
 
 
-def counting(name: str = "counting") -> lp.Program:
-    program = lp.Program(name)
-    program.add_node(lp.CourierNode(Counter), label="counter")
-    return program
+COUNTING = single(lp.CourierNode(Counter), "counter")
 
 
 @pytest.mark.parametrize("nothing", [[], None, {}])
 def test_row_09_local_resources_that_are_false_are_none(nothing: Any) -> None:
-    plan = lp.plan(counting(), "local_mp", {"counter": nothing})
+    plan = lp.plan(COUNTING, "local_mp", {"counter": nothing})
 
     assert dict(plan.workers[0].env) == {}
 
 
 def test_row_11_several_programs_are_refused_with_what_to_do() -> None:
     with pytest.raises(lp.DefinitionError, match="got 2; launch each of them"):
-        lp.launch([counting("a"), counting("b")], "test_mt")
+        lp.launch([COUNTING, COUNTING], "test_mt")
 
 
 def test_row_15_nodes_that_are_to_share_objects_are_refused() -> None:
     with pytest.raises(lp.DefinitionError, match="let a CourierNode serve what they share"):
-        lp.launch(counting(), "test_mt", serialize_py_nodes=False)
+        lp.launch(COUNTING, "test_mt", serialize_py_nodes=False)
 
 
 class Builder:
@@ -288,10 +276,7 @@ def fail() -> None:
     raise ValueError("it broke")
 
 
-def failing() -> lp.Program:
-    program = lp.Program("failing")
-    program.add_node(lp.PyNode(fail), label="bad")
-    return program
+FAILING = single(lp.PyNode(fail))
 
 
 class Adder:
@@ -330,7 +315,7 @@ def test_row_18_the_cleanup_of_a_test_does_not_raise_what_was_raised() -> None:
     class Expected(unittest.TestCase):
         def test(self) -> None:
             with self.assertRaises(lp.ProgramFailed):  # noqa: PT027  as dm-launchpad's own tests have it
-                lp.launch(failing(), "test_mt", test_case=self).wait()
+                lp.launch(FAILING, "test_mt", test_case=self).wait()
 
     result = unittest.TestResult()
     Expected("test").run(result)
@@ -341,7 +326,7 @@ def test_row_18_the_cleanup_of_a_test_does_not_raise_what_was_raised() -> None:
 def test_row_18_the_cleanup_of_a_test_raises_what_was_not_raised() -> None:
     class Unseen(unittest.TestCase):
         def test(self) -> None:
-            lp.launch(failing(), "test_mt", test_case=self).wait(raise_error=False)
+            lp.launch(FAILING, "test_mt", test_case=self).wait(raise_error=False)
 
     result = unittest.TestResult()
     Unseen("test").run(result)
@@ -351,7 +336,7 @@ def test_row_18_the_cleanup_of_a_test_raises_what_was_not_raised() -> None:
 
 def test_row_19_the_failure_that_wait_raises_is_a_runtime_error() -> None:
     with pytest.raises(RuntimeError, match="it broke"):
-        lp.launch(failing(), "test_mt").wait(DEADLINE_S)
+        lp.launch(FAILING, "test_mt").wait(DEADLINE_S)
 
 
 # --- payloads ------------------------------------------------------------------------------------
@@ -366,10 +351,7 @@ def test_row_22_functions_with_a_cache_travel() -> None:
         assert function(3) == 9
         assert function.cache_parameters() == {"maxsize": 3, "typed": False}
 
-    program = lp.Program("cached")
-    program.add_node(lp.PyNode(use, square), label="user")
-
-    lp.testing.run(program, DEADLINE_S, "test_mp")
+    lp.testing.run(single(lp.PyNode(use, square)), DEADLINE_S, "test_mp")
 
 
 def test_row_24_a_node_class_with_a_run_of_its_own_is_refused() -> None:
