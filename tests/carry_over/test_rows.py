@@ -311,26 +311,19 @@ def test_row_16_a_test_can_have_the_object_of_a_node_with_clients_for_handles() 
         assert adder.step() == 1 + 1 + 100 + 2
 
 
-def test_row_18_the_cleanup_of_a_test_does_not_raise_what_was_raised() -> None:
-    class Expected(unittest.TestCase):
-        def test(self) -> None:
+def test_row_18_the_cleanup_of_a_test_raises_only_what_was_not_raised() -> None:
+    class Tests(unittest.TestCase):
+        def expected(self) -> None:
             with self.assertRaises(lp.ProgramFailed):  # noqa: PT027  as dm-launchpad's own tests have it
                 lp.launch(FAILING, "test_mt", test_case=self).wait()
 
-    result = unittest.TestResult()
-    Expected("test").run(result)
-
-    assert (result.errors, result.failures) == ([], [])
-
-
-def test_row_18_the_cleanup_of_a_test_raises_what_was_not_raised() -> None:
-    class Unseen(unittest.TestCase):
-        def test(self) -> None:
+        def unseen(self) -> None:
             lp.launch(FAILING, "test_mt", test_case=self).wait(raise_error=False)
 
     result = unittest.TestResult()
-    Unseen("test").run(result)
-
+    Tests("expected").run(result)
+    assert (result.errors, result.failures) == ([], [])
+    Tests("unseen").run(result)
     assert "it broke" in result.errors[0][1]
 
 
