@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ pytest.importorskip("reverb", reason="dm-reverb has an environment of its own")
 import reverb
 import tensorflow as tf
 
-from tests.carry_over.program_output import output_of
+from tests.helpers import scripts
 from tests.waiting import until
 
 DEADLINE_S = 120.0
@@ -132,9 +133,13 @@ def test_a_dqn_in_the_manner_of_acme_learns_although_its_learner_is_killed(
     launch_type: str, tmp_path: Path
 ) -> None:
     pytest.importorskip("gymnasium")
+    command = [sys.executable, "-m", "tests.carry_over.programs.dqn"]
     flags = [f"--lp_launch_type={launch_type}", f"--directory={tmp_path}"]
 
-    output = output_of("dqn", *flags, deadline_s=900)
+    done = scripts.run(command, *flags, cwd=scripts.ROOT, timeout_s=900)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    output = done.stdout
 
     assert "1 kills (seed 0): learner-0 × 1" in output
     assert "restored from learner.pickle" in output

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import importlib
 import re
 import unittest
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +17,32 @@ import pytest
 import launchpad as lp
 from launchpad import courier
 from tests.helpers import scripts
+from tests.helpers.programs import DEADLINE_S, single
 from tests.helpers.scripts import run
+from tests.waiting import until
 
-DEADLINE_S = 60.0
+
+@contextlib.contextmanager
+def client_of(node: lp.CourierNode[Any], launch_type: str = "test_mt") -> Iterator[Any]:
+    """A client of the one worker of a program."""
+    with lp.launch(single(node), launch_type) as running:
+        yield running.client("worker")
 
 
 # --- imports -------------------------------------------------------------------------------------
 
 
-def test_row_01_the_module_that_has_python_process_there_is_here_too() -> None:
-    module = importlib.import_module("launchpad.nodes.python.local_multi_processing")
-
-    assert module.PythonProcess is lp.PythonProcess
-
-
-def test_row_06_courier_is_a_top_level_package() -> None:
-    there = importlib.import_module("courier")
-
-    assert there.Server is courier.Server
-    assert there.Client is courier.Client
+@pytest.mark.parametrize(
+    ("module", "here"),
+    [
+        ("launchpad.nodes.python.local_multi_processing", [lp.PythonProcess]),
+        ("courier", [courier.Server, courier.Client]),
+    ],
+)
+def test_rows_01_06_a_module_that_has_a_class_there_has_it_here_too(
+    module: str, here: list[type]
+) -> None:
+    assert [getattr(importlib.import_module(module), each.__name__) for each in here] == here
 
 
 # --- what is served ------------------------------------------------------------------------------
@@ -83,14 +91,8 @@ class Batches:
 
 
 def test_row_04_a_class_that_defines_dir_says_itself_what_is_served() -> None:
-    program = lp.Program("wrapped")
-    program.add_node(lp.CourierNode(Wrapper), label="counter")
-
-    with lp.launch(program, "test_mp") as running:
-        counter: Any = running.client("counter")
-        names = courier.list_methods(counter)
-
-        assert names == ["increment", "save"]
+    with client_of(lp.CourierNode(Wrapper), "test_mp") as counter:
+        assert courier.list_methods(counter) == ["increment", "save"]
         assert counter.increment(by=3) == 3
 
 
@@ -111,13 +113,10 @@ class Arena:
 
 
 def test_row_14_run_can_be_called_where_it_has_been_disabled() -> None:
-    program = lp.Program("arena")
     node = lp.CourierNode(Arena)
     node.disable_run()
-    program.add_node(node, label="arena")
 
-    with lp.launch(program, "test_mt") as running:
-        arena: Any = running.client("arena")
+    with client_of(node) as arena:
         assert arena.run(3) == 3
 
 
@@ -151,23 +150,16 @@ class StartsItself:
 
 
 def test_row_21_an_object_may_start_its_server_itself() -> None:
-    program = lp.Program("started")
-    program.add_node(lp.CourierNode(StartsItself), label="a")
-
-    with lp.launch(program, "test_mt") as running:
-        client: Any = running.client("a")
+    with client_of(lp.CourierNode(StartsItself)) as client:
         assert client.ping() == "pong"
 
 
 def test_row_20_a_timeout_may_be_a_timedelta() -> None:
     options = {"call_timeout": datetime.timedelta(seconds=0.05)}
-    program = lp.Program("late")
-    program.add_node(lp.CourierNode(Waits, courier_client_kwargs=options), label="a")
+    node = lp.CourierNode(Waits, courier_client_kwargs=options)
 
-    with lp.launch(program, "test_mt") as running:
-        client: Any = running.client("a")
-        with pytest.raises(courier.DeadlineExceeded):
-            client.wait()
+    with client_of(node) as client, pytest.raises(courier.DeadlineExceeded):
+        client.wait()
 
 
 class Waits:
@@ -186,27 +178,24 @@ def test_row_20_a_timeout_that_is_none_is_refused_where_it_is_given(
 # --- launching -----------------------------------------------------------------------------------
 
 
-def counting(name: str = "counting") -> lp.Program:
-    program = lp.Program(name)
-    program.add_node(lp.CourierNode(Counter), label="counter")
-    return program
+COUNTING = single(lp.CourierNode(Counter), "counter")
 
 
 @pytest.mark.parametrize("nothing", [[], None, {}])
 def test_row_09_local_resources_that_are_false_are_none(nothing: Any) -> None:
-    plan = lp.plan(counting(), "local_mp", {"counter": nothing})
+    plan = lp.plan(COUNTING, "local_mp", {"counter": nothing})
 
     assert dict(plan.workers[0].env) == {}
 
 
 def test_row_11_several_programs_are_refused_with_what_to_do() -> None:
     with pytest.raises(lp.DefinitionError, match="got 2; launch each of them"):
-        lp.launch([counting("a"), counting("b")], "test_mt")
+        lp.launch([COUNTING, COUNTING], "test_mt")
 
 
 def test_row_15_nodes_that_are_to_share_objects_are_refused() -> None:
     with pytest.raises(lp.DefinitionError, match="let a CourierNode serve what they share"):
-        lp.launch(counting(), "test_mt", serialize_py_nodes=False)
+        lp.launch(COUNTING, "test_mt", serialize_py_nodes=False)
 
 
 class Builder:
@@ -223,11 +212,17 @@ class Builder:
         lp.stop()
 
 
-def test_row_12_a_program_that_a_node_holds_travels_without_its_nodes() -> None:
+def test_row_12_a_program_that_a_node_holds_travels_without_its_nodes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LP_FAKE_GPUS", "2")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     builder = Builder()
     builder.program.add_node(lp.PyNode(builder.train), label="trainer")
 
-    lp.testing.run(builder.program, DEADLINE_S, "test_mp")
+    lp.testing.run(builder.program, DEADLINE_S, "local_mp")
+
+    assert "no worker is given a GPU, and this host has GPUs" in capsys.readouterr().out
 
 
 def test_row_13_the_launch_type_has_a_value_and_the_environment_variable_counts_under_absl(
@@ -249,6 +244,31 @@ app.run(lambda _: print(flags.FLAGS.lp_launch_type, lp.LAUNCH_TYPE.value, lp.pla
     assert given.stdout.split()[-1] == "local_mt"
 
 
+def test_a_script_may_wait_for_the_first_of_a_group_and_then_for_all_of_it() -> None:
+    program = lp.Program("waited")
+    server = program.add_node(lp.CourierNode(Counter), label="_counter")
+    with program.group("work"):
+        program.add_node(lp.PyNode(print))
+        program.add_node(lp.PyNode(wait_for_one, server))
+    running = lp.launch(program, "test_mt")
+
+    running.wait(["work"], return_on_first_completed=True)
+    assert succeeded(running) == ["work-0"]
+    counter: Any = running.client("_counter")
+    counter.increment()
+    running.wait(["work"])
+    assert succeeded(running) == ["work-0", "work-1"]
+    running.stop_and_wait()
+
+
+def succeeded(running: lp.Running) -> list[str]:
+    return [worker.worker for worker in running.status() if worker.state == "succeeded"]
+
+
+def wait_for_one(counter: Any) -> None:
+    until(lambda: counter.increment(0))
+
+
 # --- failures ------------------------------------------------------------------------------------
 
 
@@ -256,10 +276,7 @@ def fail() -> None:
     raise ValueError("it broke")
 
 
-def failing() -> lp.Program:
-    program = lp.Program("failing")
-    program.add_node(lp.PyNode(fail), label="bad")
-    return program
+FAILING = single(lp.PyNode(fail))
 
 
 class Adder:
@@ -294,32 +311,25 @@ def test_row_16_a_test_can_have_the_object_of_a_node_with_clients_for_handles() 
         assert adder.step() == 1 + 1 + 100 + 2
 
 
-def test_row_18_the_cleanup_of_a_test_does_not_raise_what_was_raised() -> None:
-    class Expected(unittest.TestCase):
-        def test(self) -> None:
+def test_row_18_the_cleanup_of_a_test_raises_only_what_was_not_raised() -> None:
+    class Tests(unittest.TestCase):
+        def expected(self) -> None:
             with self.assertRaises(lp.ProgramFailed):  # noqa: PT027  as dm-launchpad's own tests have it
-                lp.launch(failing(), "test_mt", test_case=self).wait()
+                lp.launch(FAILING, "test_mt", test_case=self).wait()
+
+        def unseen(self) -> None:
+            lp.launch(FAILING, "test_mt", test_case=self).wait(raise_error=False)
 
     result = unittest.TestResult()
-    Expected("test").run(result)
-
+    Tests("expected").run(result)
     assert (result.errors, result.failures) == ([], [])
-
-
-def test_row_18_the_cleanup_of_a_test_raises_what_was_not_raised() -> None:
-    class Unseen(unittest.TestCase):
-        def test(self) -> None:
-            lp.launch(failing(), "test_mt", test_case=self).wait(raise_error=False)
-
-    result = unittest.TestResult()
-    Unseen("test").run(result)
-
+    Tests("unseen").run(result)
     assert "it broke" in result.errors[0][1]
 
 
 def test_row_19_the_failure_that_wait_raises_is_a_runtime_error() -> None:
     with pytest.raises(RuntimeError, match="it broke"):
-        lp.launch(failing(), "test_mt").wait(DEADLINE_S)
+        lp.launch(FAILING, "test_mt").wait(DEADLINE_S)
 
 
 # --- payloads ------------------------------------------------------------------------------------
@@ -334,10 +344,7 @@ def test_row_22_functions_with_a_cache_travel() -> None:
         assert function(3) == 9
         assert function.cache_parameters() == {"maxsize": 3, "typed": False}
 
-    program = lp.Program("cached")
-    program.add_node(lp.PyNode(use, square), label="user")
-
-    lp.testing.run(program, DEADLINE_S, "test_mp")
+    lp.testing.run(single(lp.PyNode(use, square)), DEADLINE_S, "test_mp")
 
 
 def test_row_24_a_node_class_with_a_run_of_its_own_is_refused() -> None:
@@ -348,13 +355,10 @@ def test_row_24_a_node_class_with_a_run_of_its_own_is_refused() -> None:
         lp.Program("p").add_node(Mine(print), label="a")
 
 
-def test_row_05_logging_of_the_standard_library_is_written_as_absl_does_where_the_script_uses_absl(
-    tmp_path: Path,
-) -> None:
-    body = """
+LOGS = """
 import logging
-from absl import app
 import launchpad as lp
+{imports}
 
 def work():
     logging.info("this is at level INFO")
@@ -364,9 +368,22 @@ def main(_):
     program.add_node(lp.PyNode(work), label="worker")
     lp.launch(program, "local_mp")
 
-app.run(main)
+{begin}(main)
 """
+
+
+@pytest.mark.parametrize(
+    ("imports", "begin", "line"),
+    [
+        ("from absl import app", "app.run", r"I\d{4} .* script.py:7\]"),
+        ("", "(lambda main: main([]))", "INFO:root:"),
+    ],
+)
+def test_row_05_logging_of_the_standard_library_is_at_level_info_and_in_absls_format_where_it_is_used(
+    imports: str, begin: str, line: str, tmp_path: Path
+) -> None:
+    body = LOGS.format(imports=imports, begin=begin)
 
     output = run(scripts.write(tmp_path, body)).stdout
 
-    assert re.search(r"worker-0 +\| I\d{4} .* script.py:7\] this is at level INFO", output), output
+    assert re.search(rf"worker-0 +\| {line} ?this is at level INFO", output), output

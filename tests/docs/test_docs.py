@@ -19,11 +19,8 @@ from tests.spark import sessions
 
 KNOWN_COMMANDS = [
     r"make( (demo|docs|test(-\w+)?|check|flaky|bench))?",
-    r"git clone \S+",
-    r"cd \S+",
     r"(\.venv/bin/)?(pip|python -m pip) install \S+",
     r"LP_CONTRACT_BACKENDS=\w+ (\.venv/bin/)?python -m pytest tests/contract",
-    r"(\.venv/bin/)?python -m pytest tests/\S+( -k \w+)?",
     r"(\.venv/bin/)?python -m examples\.\w+( --\S+)*",
     r"(\.venv/bin/)?python (docs/snippets|benchmarks)/\w+\.py( --\S+)*",
     r"kind (create cluster|load docker-image \S+)",

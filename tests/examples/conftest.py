@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import launchpad as lp
+from examples._shared.digits import Digits
 from tests.helpers import scripts
 
-ROOT = Path(__file__).parents[2]
 RUN_S, ON_A_CLUSTER_S = (
     300,
     600,
@@ -39,16 +39,8 @@ def run_example(request: pytest.FixtureRequest) -> Run:
     deadline_s = request.node.get_closest_marker("timeout").args[0] - 20
 
     def run(name: str, launch_type: str, *flags: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", f"examples.{name}", f"--lp_launch_type={launch_type}", *flags],
-            cwd=ROOT,
-            env=scripts.environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=deadline_s,
-            check=False,
-        )
+        command = [sys.executable, "-m", f"examples.{name}", f"--lp_launch_type={launch_type}"]
+        done = scripts.run(command, *flags, cwd=scripts.ROOT, timeout_s=deadline_s)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -60,6 +52,12 @@ def in_a_worker(tmp_path: Path) -> Iterator[None]:
     """What the test makes is made in a worker, which can save itself."""
     with lp.testing.worker("shard", state=tmp_path):
         yield
+
+
+def noise(n: int) -> Digits:
+    """So many images of nothing."""
+    rng = np.random.default_rng(n)
+    return Digits(rng.random((n, 64)), rng.integers(10, size=n))
 
 
 def assert_refused(*checks: Callable[[], object]) -> None:

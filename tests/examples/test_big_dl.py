@@ -11,12 +11,7 @@ from examples.big_dl.algorithm import (
     Task,
 )
 from examples.big_dl.program import Result, Trained
-from tests.examples.conftest import assert_refused
-
-
-def noise(n: int) -> Digits:
-    rng = np.random.default_rng(n)
-    return Digits(rng.random((n, 64)), rng.integers(10, size=n))
+from tests.examples.conftest import assert_refused, noise
 
 
 def test_a_network_in_int8_has_weights_within_half_of_their_rows_scale_and_reads_the_same() -> None:

@@ -79,17 +79,6 @@ def make_server() -> Iterator[Callable[..., SummationServer]]:
         yield lambda n: SummationServer(0, [FakeWorker()] * n)
 
 
-def test_a_server_adds_up_in_the_workers_order_whichever_comes_first(make_server) -> None:
-    gradients = np.random.default_rng(0).normal(size=(3, 50))
-    expected = (gradients[0] + gradients[1]) + gradients[2]
-
-    for order in itertools.permutations(range(3)):
-        server = make_server(3)
-        for worker in order:
-            server.push(worker, 0, URGENT, gradients[worker])
-        assert np.array_equal(server.pull(0, URGENT), expected)
-
-
 def test_a_server_gives_a_sum_when_all_have_pushed_and_counts_each_once(make_server) -> None:
     server = make_server(2)
 
@@ -115,15 +104,6 @@ def test_a_server_that_was_killed_has_the_sums_of_gradients_that_workers_kept() 
         assert server.pull(7, URGENT) == [22.0]  # which the one behind has not got yet
         server.push(1, 8, URGENT, np.array([30.0]))
         assert server.pull(8, URGENT) == [33.0]
-
-
-def test_traffic_is_what_goes_between_machines() -> None:
-    beside = replace(ROW, server="worker-0")
-
-    assert claims.over_links(lp.edges.Edges((ROW, beside))) == {
-        "spare-0": (10, 100),
-        "worker-0": (100, 10),
-    }
 
 
 BEGIN = [("ready", FIRST), ("ready", SECOND), ("sent", FIRST), ("ready", URGENT)]

@@ -2,11 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from examples.consumer_producers.program import Producer, check, count_by_sieve
-
-
-def test_producer_counts_the_primes_in_its_range() -> None:
-    assert Producer().work(range(10, 20)) == 4
+from examples.consumer_producers.program import check, count_by_sieve
 
 
 @pytest.mark.parametrize(("limit", "count"), [(1, 0), (2, 0), (3, 1), (4, 2), (1_000, 168)])

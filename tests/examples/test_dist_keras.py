@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from examples._shared import networks
-from examples._shared.digits import Digits
 from examples._shared.problem import Problem
 from examples.dist_keras import claims
 from examples.dist_keras.algorithm import (
@@ -24,19 +23,18 @@ from examples.dist_keras.oracle import replay
 from examples.dist_keras.program import Trained
 from examples.dist_keras.server import Server
 from examples.dist_keras.training import Rule, Training
+from tests.examples.conftest import noise
 
 RECORD = [Commit(0, 0, 0), Commit(1, 0, 1), Commit(1, 2, 0), Commit(0, 1, 2)]
 
 
 @pytest.fixture(scope="module")
 def training() -> Training:
-    rng = np.random.default_rng(0)
-    images = Digits(rng.random((100, 64)), rng.integers(10, size=100))
     rules = {
         "DynSGD": Rule(Replica, DynSgdCentre, 0.5, 3, seeds=2),
         "AEASGD": Rule(ElasticReplica, Centre, 0.5, 3, seeds=2),
     }
-    return Training(Problem(images, workers=2, steps=6), rules)
+    return Training(Problem(noise(100), workers=2, steps=6), rules)
 
 
 @pytest.fixture

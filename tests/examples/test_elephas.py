@@ -6,22 +6,16 @@ import numpy as np
 import pytest
 
 from examples._shared import networks
-from examples._shared.digits import Digits
 from examples.elephas import claims
 from examples.elephas.algorithm import Model, Weights, in_batches, rounds
 from examples.elephas.driver import MODES, Fitted
 from examples.elephas.oracle import average_alone
 from examples.elephas.program import Result, fit
 from examples.elephas.worker import Worked
-from tests.examples.conftest import assert_refused
+from tests.examples.conftest import assert_refused, noise
 from tests.waiting import until
 
 MODEL = Model((1,), np.zeros(2), 0.5)
-
-
-def noise(n: int) -> Digits:
-    rng = np.random.default_rng(n)
-    return Digits(rng.random((n, 64)), rng.integers(10, size=n))
 
 
 @pytest.mark.slow

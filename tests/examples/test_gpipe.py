@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import launchpad as lp
-from examples._shared.digits import Digits
 from examples._shared.logical_time import Event, idle, replay
 from examples.gpipe import claims
 from examples.gpipe.algorithm import cut, schedule
@@ -16,12 +15,12 @@ from examples.gpipe.oracle import Trained, best_of_all_cuts
 from examples.gpipe.program import make_program
 from examples.gpipe.stage import Batch
 from examples.gpipe.training import Run, Training
+from tests.examples.conftest import noise
 
 
 @pytest.fixture
 def training() -> Training:
-    random = np.random.default_rng(0)
-    return Training(Digits(random.random((200, 64)), random.integers(0, 10, 200)), steps=3)
+    return Training(noise(200), steps=3)
 
 
 def batch(trace: Sequence[Event] = (), gradient: float = 0.0) -> Batch:

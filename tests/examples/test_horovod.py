@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import launchpad as lp
-from examples._shared.digits import Digits
 from examples.horovod import claims
 from examples.horovod.algorithm import DistributedOptimizer, Momentum, backward
 from examples.horovod.program import Trained, Training
+from tests.examples.conftest import noise
 
 WIDTHS = (64, 9, 8, 7, 10)
 TRAINED = Trained(np.ones(2), "a1", [1, 2], generation=1)
@@ -19,8 +19,7 @@ TRAINED = Trained(np.ones(2), "a1", [1, 2], generation=1)
 
 @pytest.fixture(scope="module")
 def training() -> Training:
-    rng = np.random.default_rng(0)
-    return Training(Digits(rng.random((100, 64)), rng.integers(10, size=100)), WIDTHS, steps=1)
+    return Training(noise(100), WIDTHS, steps=1)
 
 
 @pytest.fixture

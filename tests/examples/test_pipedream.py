@@ -23,14 +23,14 @@ from examples.pipedream.algorithm import (
 )
 from examples.pipedream.program import RATE, WIDTHS, add_pipeline
 from examples.pipedream.stage import AVERAGE, worker_of
+from tests.examples.conftest import noise
 
 THREE = [Part(2, 1), Part(1, 1), Part(2, 1)]
 
 
 @pytest.fixture
 def batches() -> list[Digits]:
-    rng = np.random.default_rng(0)
-    return [Digits(rng.random((2, 64)), rng.integers(10, size=2)) for _ in range(12)]
+    return [noise(24)[slice(i, i + 2)] for i in range(0, 24, 2)]
 
 
 def test_the_pipeline_of_no_plan_waits_for_ever() -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from examples import gallery
-from tests.helpers import scripts
 from tests.spark import sessions
 
 LAUNCH_TYPES = {
@@ -143,33 +142,3 @@ def test_with_more_libraries_an_example_checks_more(
     name, *options = flags
 
     assert claim in run_example(name, "local_mp", "--quick", *options)
-
-
-# --- what goes wrong -----------------------------------------------------------------------------
-
-RAISES = """
-import launchpad as lp
-from examples.ps import program as ps
-
-class Broken(ps.Worker):
-    def _push(self, *args):
-        if self._index == 1:
-            raise PermissionError("broken on purpose")
-        return super()._push(*args)
-
-ps.Worker = Broken
-lp.launch(ps.make_program(ps.Problem()), "local_mp")
-"""
-
-
-@pytest.mark.slow
-def test_ps_reports_a_worker_that_raises_while_the_others_wait_for_it_in_shards(
-    tmp_path: Path,
-) -> None:
-    done = scripts.run(scripts.write(tmp_path, RAISES))
-
-    assert done.returncode != 0, done.stdout
-    assert "worker-1 failed" in done.stderr
-    assert "PermissionError: broken on purpose" in done.stderr
-    (log, *_) = re.findall(r"log:\s+(\S+)", done.stderr)
-    assert Path(log).is_file()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from examples._shared import networks
-from examples._shared.digits import Array, Digits
+from examples._shared.digits import Array
 from examples.zero import checkpoint, claims
 from examples.zero.algorithm import STAGES
 from examples.zero.memory import Memory, memory_of
@@ -18,7 +18,7 @@ from examples.zero.oracle import Alone
 from examples.zero.parts import padded, part, resharded
 from examples.zero.program import SAVED_AT, Resumed
 from examples.zero.transient import Transient
-from tests.examples.conftest import assert_refused
+from tests.examples.conftest import assert_refused, noise
 
 SIZES = [(inputs + 1) * outputs for inputs, outputs in pairwise(WIDTHS)]
 
@@ -38,13 +38,8 @@ class OneOfFour:
         return [[array.copy() for array in x] for _ in range(self.size)]
 
 
-def noise(n: int = 8) -> Digits:
-    rng = np.random.default_rng(1)
-    return Digits(rng.random((n, 64)), rng.integers(10, size=n))
-
-
 def train(store: Any, steps: int = 2) -> None:
-    batch = noise()
+    batch = noise(8)
     for _ in range(steps):
         values = forward(store, batch.images)
         backward(store, values, networks.cross_entropy(values[-1], batch)[1])
@@ -52,7 +47,7 @@ def train(store: Any, steps: int = 2) -> None:
 
 
 def test_layers_one_after_the_other_have_the_gradient_of_the_whole_network() -> None:
-    store, batch = Alone(first_layers()), noise()
+    store, batch = Alone(first_layers()), noise(8)
     whole = networks.gradient(WIDTHS, networks.first_parameters(WIDTHS), batch)
 
     values = forward(store, batch.images)

@@ -37,7 +37,7 @@ def is_launched_on_spark_by_the_test(test: pytest.Item) -> bool:
     return "test_spark" in _given(test) or "spark_context" in getattr(test, "fixturenames", ())
 
 
-ON_KUBERNETES = {"benchmarks", "carry_over", "contract", "examples", "faults", "kubernetes"}
+ON_KUBERNETES = {"benchmarks", "contract", "examples", "faults", "kubernetes"}
 """The folders in which .ci/on_a_cluster looks for tests."""
 
 
