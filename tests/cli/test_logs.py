@@ -69,7 +69,9 @@ def run_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A run that has ended; the first attempt of its worker an hour ago."""
     monkeypatch.setenv("LAUNCHPAD_LOGGING_DIR", str(tmp_path))
     policy = lp.RestartPolicy(max_restarts=1, backoff=0)
-    running = lp.launch(single(lp.PyNode(print_and_fail_once), "printer", policy), "test_mt")
+    running = lp.launch(
+        single(lp.PyNode(print_and_fail_once), "printer", restart=policy), "test_mt"
+    )
     running.wait()
     first = running.log_directory / "printer-0.log"
     os.utime(first, (time.time() - 3600,) * 2)

@@ -46,7 +46,7 @@ class Keeper:
 def test_what_a_killed_attempt_saves_late_does_not_count(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    program = single(lp.CourierNode(Keeper), "keeper", lp.RestartPolicy(backoff=0))
+    program = single(lp.CourierNode(Keeper), "keeper", restart=lp.RestartPolicy(backoff=0))
 
     with lp.launch(program, "test_mt", state=tmp_path) as running:
         keeper: Any = running.client("keeper")

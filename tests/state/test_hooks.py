@@ -21,7 +21,7 @@ OFTEN = lp.RestartPolicy(backoff=0, save_every_s=0.02)
 
 def run(node: type, *, launch_type: str = "test_mp", restart: Any = None, **options: Any) -> Any:
     """What its `run()` returns in a program of its own."""
-    program = single(lp.PyClassNode(node), "node", restart)
+    program = single(lp.PyClassNode(node), "node", restart=restart)
     return lp.run(program, launch_type, timeout_s=DEADLINE_S, **options)["node"][0]
 
 
@@ -103,7 +103,7 @@ def test_no_periodic_save_is_left_where_an_object_could_not_be_served() -> None:
     policy = lp.RestartPolicy(max_restarts=0, save_every_s=0.02)
 
     with pytest.raises(lp.ProgramFailed, match="no port"):
-        lp.run(single(lp.CourierNode(FailsOnceServed), "node", policy), "test_mt")
+        lp.run(single(lp.CourierNode(FailsOnceServed), "node", restart=policy), "test_mt")
 
     assert not saving_threads()
 
@@ -132,7 +132,9 @@ class SavesSlowly:
 
 
 def test_what_a_periodic_save_has_begun_is_not_written_over_that_of_the_end(tmp_path: Path) -> None:
-    program = single(lp.CourierNode(SavesSlowly), "node", lp.RestartPolicy(save_every_s=0.02))
+    program = single(
+        lp.CourierNode(SavesSlowly), "node", restart=lp.RestartPolicy(save_every_s=0.02)
+    )
 
     with lp.launch(program, "test_mt", state=tmp_path / "state") as running:
         running.client("node").add()
@@ -161,7 +163,7 @@ class FailsToSave:
 
 def test_a_save_that_fails_is_logged_and_tried_again() -> None:
     running = lp.testing.run(
-        single(lp.PyClassNode(FailsToSave), "node", OFTEN), DEADLINE_S, "test_mp"
+        single(lp.PyClassNode(FailsToSave), "node", restart=OFTEN), DEADLINE_S, "test_mp"
     )
 
     assert running.results("node")[0] >= 3
