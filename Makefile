@@ -82,7 +82,7 @@ test-torch: $(VENV)/.torch-is-installed compiled
 
 test-carry-over: $(VENV)-reverb/.is-installed
 	$(NEW_RECORD)
-	$(VENV)-reverb/bin/python -m pytest tests/carry_over -m "$(HERE)" $(PYTEST_ARGS)
+	$(VENV)-reverb/bin/python -m pytest tests/carry_over -m "$(HERE) or endurance" $(PYTEST_ARGS)
 
 test-cluster: $(VENV)/.dev-is-installed compiled
 	$(NEW_RECORD)

@@ -127,6 +127,7 @@ def test_a_handle_is_a_client_in_the_launching_script() -> None:
         assert client.server_info()["replay"].current_size == 3
 
 
+@pytest.mark.endurance
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
 def test_a_dqn_in_the_manner_of_acme_learns_although_its_learner_is_killed(
