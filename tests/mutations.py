@@ -471,7 +471,7 @@ MUTATIONS = (
         "launch/backends/ray/placement_group.py",
         "placement = STRICT_PACK if first.colocation else first.resources.placement or PACK",
         "placement = first.resources.placement or PACK",
-        "tests/ray/test_placement_group.py",
+        "tests/ray/test_placement.py",
         lane="ray",
     ),
     Mutation(
@@ -479,7 +479,7 @@ MUTATIONS = (
         "launch/backends/ray/feasibility.py",
         "len(group.workers) > len(nodes):",
         "len(group.workers) > len(nodes) + 1:",
-        "tests/ray/test_feasibility.py",
+        "tests/ray/test_placement.py",
         lane="ray",
     ),
     # launch/backends/remote

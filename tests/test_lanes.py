@@ -11,6 +11,8 @@ from types import ModuleType
 
 import pytest
 
+from tests import mutations
+
 ROOT = Path(__file__).parents[1]
 MONDAY = datetime.date(2026, 11, 30)
 
@@ -149,3 +151,9 @@ def test_a_test_that_uses_too_much_processor_time_fails(run_tests, monkeypatch, 
     assert not run_tests(limited + busy)
 
     assert "make it cheaper, or mark it `endurance`" in capfd.readouterr().out
+
+
+def test_each_rule_that_is_broken_on_purpose_still_has_its_line_and_its_tests() -> None:
+    for rule in mutations.selected([]):
+        missing = [path for path in rule.tests.split() if not (ROOT / path).exists()]
+        assert missing == [], rule
