@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from launchpad import courier
@@ -21,6 +22,7 @@ from launchpad.courier import keyring
 from launchpad.courier.protocol import framing
 from launchpad.courier.security import certificates
 from tests.helpers.large_arrays import Methods
+from tests.waiting import until
 
 REPOSITORY = Path(__file__).parent.parent.parent
 DEADLINE_S = 20.0
@@ -309,6 +311,24 @@ def spawn_server() -> Iterator[Callable[..., subprocess.Popen[str]]]:
             return process
 
         yield spawn
+
+
+def kill(server: subprocess.Popen[str], address: str) -> None:
+    """Kills a server, and waits until this process has heard that its connections to it have ended.
+
+    Over TCP that comes a moment after the death. Who calls in between sends to a server that has gone.
+    """
+    port = address.rpartition(":")[2]
+    this_process = psutil.Process()
+
+    def is_connected() -> bool:
+        connections = this_process.net_connections("tcp")
+        open_ones = (c for c in connections if c.status == psutil.CONN_ESTABLISHED)
+        return any(str(c.raddr.port) == port for c in open_ones)
+
+    server.kill()
+    server.wait(10)
+    until(lambda: not is_connected())
 
 
 @contextlib.contextmanager

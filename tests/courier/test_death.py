@@ -9,7 +9,7 @@ import time
 import pytest
 
 from launchpad import courier
-from tests.courier.conftest import in_background
+from tests.courier.conftest import in_background, kill
 from tests.waiting import until
 
 
@@ -57,8 +57,7 @@ def test_f27_calls_made_while_a_server_is_down_and_after_its_restart_reach_its_s
     client = connect(socket_address)
     before = [client.pid(), client.futures.pid().result(10)]
 
-    first.kill()
-    first.wait(10)
+    kill(first, socket_address)
     waiting = [in_background(client.pid), client.futures.pid()]
     second = spawn_server(socket_address)  # F18: over the dead one's socket
     after = [client.pid(), client.futures.pid().result(10)]

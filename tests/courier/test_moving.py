@@ -16,7 +16,7 @@ import pytest
 from launchpad import courier
 from launchpad.courier.client import reader
 from launchpad.courier.shm import segments
-from tests.courier.conftest import CREDENTIALS, awaited, in_background, reserve_port
+from tests.courier.conftest import CREDENTIALS, awaited, in_background, kill, reserve_port
 from tests.waiting import until
 
 LARGE = np.arange(1 << 20, dtype=np.uint8)
@@ -111,8 +111,7 @@ def test_f28_the_next_call_goes_to_the_servers_new_place(spawn_server, connect, 
     clients = {kind: connect(board, call_timeout=20) for kind in ASK}
     before = {ask(clients[kind]) for kind, ask in ASK.items()}
 
-    first.kill()
-    first.wait(10)
+    kill(first, any_places[0])
     second = spawn_server(any_places[1])
     board.address = any_places[1]
     after = {ask(clients[kind]) for kind, ask in ASK.items()}
@@ -147,8 +146,7 @@ def test_f28_calls_wait_until_the_next_place_is_known(spawn_server, connect, pla
     repeated = client.futures.hang()
     until(client.n_hanging)
     board.address = ""
-    first.kill()
-    first.wait(10)
+    kill(first, places[0])
     board.was_asked.clear()
 
     called = in_background(client.pid)
