@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from launchpad.launch.backends.ray import cluster as connection
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,8 +57,9 @@ class Cluster:
         return str(self._ask("add", resources)["id"])
 
     def kill(self, node: str) -> None:
-        """Ends the node with this id by SIGKILL."""
+        """Ends the node with this id by SIGKILL; returns when Ray knows, and so places nothing there."""
         self._ask("kill", node)
+        until(lambda: node not in [living.id for living in connection.nodes()])
 
     def ids(self) -> list[str]:
         """Of the nodes that live, the head's first."""
