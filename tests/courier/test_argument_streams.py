@@ -225,7 +225,7 @@ def fails(client: Any, items: object, _: Source) -> None:
 
 def takes_too_long(client: Any, items: object, _: Source) -> None:
     with pytest.raises(courier.DeadlineExceeded):
-        client.with_options(timeout_s=0.3).total(items)
+        client.with_options(timeout_s=1.0).total(items)
 
 
 def is_cancelled(client: Any, items: object, source: Source) -> None:
