@@ -36,7 +36,9 @@ def runs() -> Iterator[Any]:
     for example in gallery.EXAMPLES:
         for backend in gallery.backends(example):
             is_again = backend == "threads" and example.shown
-            marks = [pytest.mark.endurance] if is_again else []
+            # How long it learns differs from run to run, up to more than a test of `make test` may use.
+            learns_long = example.name == "acme" and backend == "processes"
+            marks = [pytest.mark.endurance] if is_again or learns_long else []
             launch_type = LAUNCH_TYPES[backend]
             case = f"{example.name}-{launch_type}"
             yield pytest.param(example, launch_type, id=case, marks=marks)
