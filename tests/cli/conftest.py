@@ -64,17 +64,13 @@ def have_talked(logs: Path) -> bool:
     return all(file.exists() and file.stat().st_size for file in files)
 
 
-def all_run(running: lp.Running) -> bool:
-    """Whether the launcher has learned that each worker runs, which it may after the worker has printed."""
-    return all(worker.state == "running" for worker in running.status())
-
-
 @contextlib.contextmanager
 def launched(launch_type: str, name: str, **options: Any) -> Iterator[lp.Running]:
     """A program of this process, whose talkers have printed something."""
     with lp.launch(program_of(name, **options), launch_type) as running:
         until(lambda: have_talked(running.log_directory))
-        until(lambda: all_run(running))
+        # The launcher may learn that a worker runs after the worker has printed.
+        until(lambda: {worker.state for worker in running.status()} == {"running"})
         yield running
 
 
@@ -87,7 +83,7 @@ def demo() -> Iterator[RunRecord]:
         (found,) = until(record.running)
         until(lambda: have_talked(Path(found.logs)))
         with runs.connected(found) as launcher:
-            until(lambda: all(row["state"] == "running" for row in launcher.status()))
+            until(lambda: {worker["state"] for worker in launcher.status()} == {"running"})
         yield found
         process.terminate()
 

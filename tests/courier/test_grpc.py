@@ -189,8 +189,10 @@ def test_health_follows_the_server_and_who_watches_it_hears_of_every_change(star
         code, _ = status_of(lambda: check("another"))
         assert code is grpc.StatusCode.NOT_FOUND
         server.stop()
-        with contextlib.suppress(grpc.RpcError):  # gRPC may cut off a watcher that is slow
+        with contextlib.suppress(grpc.RpcError):
             assert list(watched) == []
+        # On a busy machine gRPC cuts a watcher off before it has left.
+        assert watched.code() in {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
 
 
 def test_health_and_reflection_need_no_token_and_calls_do(start, keys) -> None:
