@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from launchpad import courier
 from launchpad.courier.call_stack import current_call
 from launchpad.courier.client import stream_calls
+from launchpad.courier.client.channel import SocketChannel
 from launchpad.courier.client.pending_calls import DeadlineHeap
 from launchpad.courier.client.reader import Reader
 from launchpad.courier.protocol import framing
@@ -383,6 +385,26 @@ def test_a_stream_is_lost_if_its_server_stops(serve, connect, unix_address, monk
 
     with pytest.raises(courier.StreamBroken, match="after 0 items"):
         connect(unix_address).futures.rows().result(30)
+
+
+def test_a_stream_that_its_server_is_asked_for_too_late_is_late_and_not_lost(
+    serve, connect, address, monkeypatch
+) -> None:
+    serve(address, rows=lambda: iter([1, 2, 3]))
+    exchange = SocketChannel.exchange
+
+    def begun_after_the_deadline(
+        channel: SocketChannel, method: bytes, *args: Any
+    ) -> tuple[Any, framing.Fields]:
+        connection, reply = exchange(channel, method, *args)
+        if method == framing.ATTACH:
+            reply = (framing.NOT_RUN, 0, b"", framing.LATE, (), 0, b"")
+        return connection, reply
+
+    monkeypatch.setattr(SocketChannel, "exchange", begun_after_the_deadline)
+
+    with pytest.raises(courier.DeadlineExceeded, match="'rows'"):
+        connect(address, call_timeout=30).futures.rows().result(30)
 
 
 def test_a_fault_on_the_way_costs_the_calls_in_flight_and_no_more(unix_client_of) -> None:

@@ -88,14 +88,16 @@ def test_f15_a_thread_that_is_given_up_waits_for_no_stop_handlers(
 @pytest.mark.timing
 @everywhere
 def test_f16_a_call_made_before_the_server_is_up_is_answered_when_it_is(launch_type: str) -> None:
-    takes_s = 3.0 if launch_type == "test_kubernetes" else 0.4  # till a cluster says where it is
+    is_cluster = launch_type == "test_kubernetes"
+    takes_s = 3.0 if is_cluster else 0.4  # till a cluster says where it is
+    busy_s = 0.9 if is_cluster else 0.2  # the cluster itself keeps the machine busy
     late = single(lp.CourierNode(nodes.StartsLate, takes_s), "late")
 
     with lp.launch(late, launch_type) as running:
         ready_at = running.client("late").when()
         answered_at = time.monotonic()
 
-    assert answered_at - ready_at < 0.1 + 0.2  # the bar is 100 ms; the rest is for a busy machine
+    assert answered_at - ready_at < 0.1 + busy_s
 
 
 def test_f19_a_directory_too_long_for_sockets_is_passed_over_for_a_shorter_one(

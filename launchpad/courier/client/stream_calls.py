@@ -49,13 +49,15 @@ def open_stream(channel: SocketChannel, connection: ClientConnection, method: by
 
 def attach(channel: SocketChannel, method: bytes, ticket: bytes) -> Stream:
     """The stream that a call which had no connection to itself was answered with."""
-    connection = _fetch_stream(channel, ticket)
+    connection = _fetch_stream(channel, method, ticket)
     if connection is None:
         raise channel.peer.lost(method, n_items=0)
     return open_stream(channel, connection, method)
 
 
-def _fetch_stream(channel: SocketChannel, ticket: bytes) -> ClientConnection | None:
+def _fetch_stream(
+    channel: SocketChannel, method: bytes, ticket: bytes
+) -> ClientConnection | None:
     """Return the connection that now carries the stream; None if the server no longer has it.
 
     The call itself would wait until a server that is gone comes up again. A stream does not outlive its
@@ -76,6 +78,8 @@ def _fetch_stream(channel: SocketChannel, ticket: bytes) -> ClientConnection | N
             if reply[0] == framing.STREAM:
                 return connection
             connection.close()
+            if reply[0] == framing.NOT_RUN and reply[3] == framing.LATE:
+                raise channel.peer.late(method, channel.options)
             return None
         pause_s = next_pause(pause_s)
         pause(channel.peer.address, pause_s)
