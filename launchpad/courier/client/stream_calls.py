@@ -55,9 +55,7 @@ def attach(channel: SocketChannel, method: bytes, ticket: bytes) -> Stream:
     return open_stream(channel, connection, method)
 
 
-def _fetch_stream(
-    channel: SocketChannel, method: bytes, ticket: bytes
-) -> ClientConnection | None:
+def _fetch_stream(channel: SocketChannel, method: bytes, ticket: bytes) -> ClientConnection | None:
     """Return the connection that now carries the stream; None if the server no longer has it.
 
     The call itself would wait until a server that is gone comes up again. A stream does not outlive its
