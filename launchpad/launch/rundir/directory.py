@@ -26,7 +26,6 @@ import fcntl
 import hashlib
 import os
 import re
-import shutil
 import stat
 import time
 from collections.abc import Iterable
@@ -170,7 +169,7 @@ class RunDirectory:
 
     def remove(self) -> None:
         """Removes the runtime directory and releases the lock and the claim; logs stay."""
-        shutil.rmtree(self.runtime, ignore_errors=True)
+        locations.remove(self.runtime)
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

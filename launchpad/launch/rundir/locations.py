@@ -145,10 +145,26 @@ def sweep(base: Path) -> None:
     for directory in base.iterdir() if base.is_dir() else ():
         with _locked(directory, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_ours:
             if is_ours:
-                shutil.rmtree(directory, ignore_errors=True)
+                remove(directory)
             elif is_ours is None:
                 with contextlib.suppress(OSError):
                     directory.rmdir()  # of a run that was killed before it had a lock; not if it is in use
+
+
+def remove(runtime: Path) -> None:
+    """Remove a runtime directory. What cannot be removed stays.
+
+    The lock goes last: this process may be killed at any moment, and a sweep takes only a directory with a
+    lock for that of a run that has ended.
+    """
+    with contextlib.suppress(OSError):
+        for entry in list(os.scandir(runtime)):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            elif entry.name != LOCK:
+                with contextlib.suppress(OSError):
+                    os.unlink(entry.path)
+    shutil.rmtree(runtime, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -25,9 +25,12 @@ import os
 import resource
 import select
 import signal
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from launchpad.launch.backends.processes import os_process
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 HEADER_BYTES = 4096
 """The first part of the file with the workers' specs: the run's directory, as soon as there is one."""
@@ -79,24 +82,27 @@ def header_with(directory: str) -> bytes:
     return os.fsencode(directory).ljust(HEADER_BYTES, b"\0")
 
 
-def _remove_directory(file: int) -> str:
-    """Removes the run's directory for sockets; empty where the launch has not come so far."""
-    directory = os.fsdecode(os.pread(file, HEADER_BYTES, 0).rstrip(b"\0"))
-    if directory:
-        import shutil
+def _remove_directory(file: int) -> Path | None:
+    """Remove the run's directory for sockets. None where the launch has not come so far."""
+    name = os.fsdecode(os.pread(file, HEADER_BYTES, 0).rstrip(b"\0"))
+    if not name:
+        return None
+    from pathlib import Path
 
-        shutil.rmtree(directory, ignore_errors=True)
+    from launchpad.launch.rundir import locations
+
+    directory = Path(name)
+    locations.remove(directory)
     return directory
 
 
 def clean_up(file: int) -> None:
-    """Removes the run's directory, and those of programs that its workers had launched."""
-    if directory := _remove_directory(file):
-        from pathlib import Path
+    """Remove the run's directory, and those of programs that its workers had launched."""
+    directory = _remove_directory(file)
+    if directory is not None:
+        from launchpad.launch.rundir import locations
 
-        from launchpad.launch.rundir.locations import sweep
-
-        sweep(Path(directory).parent)
+        locations.sweep(directory.parent)
 
 
 def _end_like(code: int) -> NoReturn:
