@@ -25,7 +25,7 @@ from launchpad.cli.runs import CommandError
 from launchpad.graph_picture import picture_of
 from launchpad.launch import registry
 from launchpad.launch.detached import Detached
-from launchpad.launch.rundir import control_server, locations
+from launchpad.launch.rundir import control_server, locations, record
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.rundir.record import RunRecord
 from launchpad.trace import Trace
@@ -123,6 +123,20 @@ def test_sound_20_ps_says_when_a_worker_is_started_again(output_of: Command) -> 
     with launched("test_mt", "crashing", restart=policy):
         waits = r"  restarting, again in \d+ s \(2nd within an hour\)  "
         until(lambda: re.search(waits, output_of("ps", "crashing")))
+
+
+def test_ps_spells_control_characters_of_names_and_causes_out(
+    monkeypatch: pytest.MonkeyPatch, output_of: Command
+) -> None:
+    monkeypatch.setattr(control_server, "RESTARTED", "cause\x1b[2J\x07\nmore")
+    with launched("test_mt", "name\x1b[31m"):
+        (run,) = record.running()
+        output_of("restart", run.run_id, "talker-0")
+        listed, rows = output_of("ps"), output_of("ps", run.run_id)
+
+    assert r"name\x1b[31m" in listed
+    assert r"cause\x1b[2J\x07\nmore" in rows
+    assert "\x1b" not in listed + rows
 
 
 def test_ps_shows_who_has_which_gpus_where_anybody_has_any(
