@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -113,8 +114,14 @@ class ProcessWorkers(ForkedWorkers):
             self._control.sendall(messages.encode(message))
 
     def _read(self) -> None:
-        for message in messages.receive(self._control.fileno()):
-            self.on(message)
+        try:
+            for message in messages.receive(self._control.fileno()):
+                self.on(message)
+        except (
+            Exception
+        ):  # this thread's end must not be silent: nobody else would notice the end of a worker
+            traceback.print_exc()
+            self._subreaper.terminate()
         self._subreaper.wait()
         self._process.keep_output(self._log)
         self.on_lost(self._lost_outcome)
