@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from launchpad import printable
 from launchpad.cli import (
     attach,
     completion,

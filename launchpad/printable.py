@@ -17,7 +17,7 @@ def coloured(line: str) -> str:
 
 
 def plain(text: str) -> str:
-    """The text with all control characters spelled out, colours and ends of lines, too: for a cell of a table."""
+    """The text with all control characters spelled out, colours and ends of lines, too: for one cell."""
     return _CONTROL.sub(lambda it: _spelled(it[0]), text)
 
 

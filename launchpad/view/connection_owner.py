@@ -20,7 +20,7 @@ _UID_AT = 4 + _ENDS.size + _REST.size + 3 * 4  # behind state and ends: a timer 
 _ANY = 0xFFFFFFFF
 
 _ESTABLISHED = 1
-"""In any other state the kernel may say 0, which is root's number, since nobody holds the socket any more."""
+"""In any other state the kernel may say 0, which is root's number: no process holds the socket any more."""
 
 
 def is_of_this_user(client: End | None, server: End | None) -> bool:

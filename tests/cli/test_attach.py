@@ -94,6 +94,23 @@ def goes_on(running: lp.Running) -> bool:
 
 
 @pytest.mark.slow
+def test_pdb_does_not_run_a_pdbrc_of_the_directory_that_the_worker_is_in(
+    attach: Attach, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".pdbrc").write_text("!open('ran', 'w').close()\n")
+    monkeypatch.chdir(tmp_path)
+    with launched("test_mp", play) as running:
+        until(lambda: running.client("counter").add(0))
+        terminal = attach("player-0")
+        terminal.expect(PROMPT)
+        assert str(tmp_path) in says(terminal, "p __import__('os').getcwd()")
+        terminal.sendline("q")
+        rest_of(terminal, 0)
+
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.slow
 def test_a_process_stands_in_pdb_is_stepped_and_goes_on_when_left(attach: Attach) -> None:
     line_that_calls = f"{__file__}:{play.__code__.co_firstlineno + 6}"
     with launched("test_mp", play) as running:

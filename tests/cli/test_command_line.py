@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import launchpad as lp
 from launchpad.__main__ import main
-from launchpad.cli import ps, runs, stacks
+from launchpad.cli import ps, runs, stacks, trace
 from launchpad.cli.runs import CommandError
 from launchpad.graph_picture import picture_of
 from launchpad.launch import registry
@@ -305,6 +305,18 @@ def test_a_program_s_trace_is_written(demo: RunRecord, tmp_path: Path, output_of
     assert {"server-0", "talker-0", "talker-1"} <= set(names.values())
 
 
+def test_a_trace_that_cannot_be_had_leaves_the_file_as_it_was(
+    demo: RunRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error_of: Command
+) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text("of yesterday")
+    monkeypatch.setattr(trace, "_MORE_S", -0.9)
+
+    assert "does not answer" in error_of("trace", "demo", "--seconds", "1", "-o", str(path))
+
+    assert path.read_text() == "of yesterday"
+
+
 # Which run is meant
 
 
@@ -395,6 +407,15 @@ def test_a_run_leaves_a_record_and_is_closed_to_others(
 
 
 # Pure parts
+
+
+@pytest.mark.parametrize(("name", "begins"), [("-x", "x-"), ("--", "program-"), ("ü!", "program-")])
+def test_a_run_id_never_begins_with_a_dash(alone: Path, name: str, begins: str) -> None:
+    program = lp.Program(name)
+    program.add_node(lp.PyNode(lp.wait_for_stop), label="waits")
+
+    with lp.launch(program, "test_mt") as running:
+        assert running.run_id.startswith(begins)
 
 
 def test_an_age_is_said_in_its_two_largest_units() -> None:

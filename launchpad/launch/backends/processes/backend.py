@@ -117,9 +117,8 @@ class ProcessWorkers(ForkedWorkers):
         try:
             for message in messages.receive(self._control.fileno()):
                 self.on(message)
-        except (
-            Exception
-        ):  # this thread's end must not be silent: nobody else would notice the end of a worker
+        except Exception:
+            # Where this thread ends and the forkserver does not, no end of a worker is noticed any more.
             traceback.print_exc()
             self._subreaper.terminate()
         self._subreaper.wait()

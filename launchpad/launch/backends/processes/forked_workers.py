@@ -23,8 +23,8 @@ from launchpad.launch.supervision import worker_state
 from launchpad.outcome import Outcome
 
 _GARBLED = (
-    "something in its process has written to a descriptor that it has not opened, launchpad's connection to the"
-    " launcher"
+    "something in its process has written to a descriptor that it has not opened: launchpad's connection to"
+    " the launcher"
 )
 _STACKS_S = 2.0
 """How long a worker may take to write its stacks."""

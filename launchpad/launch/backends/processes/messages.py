@@ -12,9 +12,10 @@ From the forkserver, `Ended` is the end of a worker that could not have a proces
 
 A message is plain data, pickled, behind its length (4 bytes, big-endian). The forkserver does not look into
 what a worker sends: it passes the frame on inside `FromWorker`. Code of the user's may write to a descriptor
-that is not its own; what is no frame is the end of the connection that it came by, and `Garbled` says whose. Raw descriptors, because a socket object that
-a fork has copied would close, when it is collected, whatever has its number by then. The forkserver reads
-and writes without ever waiting: its ends of the connections are `NonblockingPipe`s.
+that is not its own; what is no frame is the end of the connection that it came by, and `Garbled` says whose.
+Raw descriptors, because a socket object that a fork has copied would close, when it is collected, whatever
+has its number by then. The forkserver reads and writes without ever waiting: its ends of the connections are
+`NonblockingPipe`s.
 """
 
 from __future__ import annotations
