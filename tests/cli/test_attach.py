@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -13,10 +16,11 @@ import pytest
 import launchpad as lp
 from launchpad.errors import DefinitionError
 from tests import nodes
-from tests.waiting import until
+from tests.waiting import pause, pid_of, until
 
 ROOT = Path(__file__).parents[2]
 PROMPT = r"\(Pdb\) "
+ENDED = r"attempt 1 of player-0 has ended; .*killed by SIGKILL|debugged-\S+ has ended meanwhile"
 both = pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
 Attach = Callable[..., "pexpect.spawn[str]"]
 
@@ -182,6 +186,37 @@ def test_a_stop_ends_the_session_and_what_it_evaluates(attach: Attach) -> None:
 
         assert "player-0 stops" in rest_of(terminal, 0)
         assert [row.state for row in running.status()] == ["stopped", "stopped"]
+
+
+@pytest.mark.slow
+def test_it_is_said_how_a_worker_has_ended_that_is_killed_while_it_is_attached_to(
+    attach: Attach,
+) -> None:
+    with contextlib.suppress(lp.ProgramFailed), launched("test_mp", play) as running:
+        terminal = attach("player-0")
+        terminal.expect(PROMPT)
+
+        os.kill(pid_of(running, "player-0"), signal.SIGKILL)
+
+        said = rest_of(terminal, 0)
+    assert re.search(ENDED, said), said
+
+
+@pytest.mark.slow
+def test_it_is_said_at_once_that_a_worker_ends_before_it_can_be_attached_to(
+    attach: Attach,
+) -> None:
+    with contextlib.suppress(lp.ProgramFailed), launched("test_mp", play) as running:
+        pid = pid_of(running, "player-0")
+        pause(pid)  # so that it cannot answer
+        terminal = attach("player-0")
+        folder = Path(running._run.runtime)
+        until(lambda: list(folder.glob("a-*.socket")))
+
+        os.kill(pid, signal.SIGKILL)
+
+        said = rest_of(terminal, 1)
+    assert re.search(ENDED, said), said
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
@@ -20,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import launchpad as lp
 from launchpad.__main__ import main
-from launchpad.cli import ps, runs, stacks, trace
+from launchpad.cli import ps, restart, runs, stacks, trace
 from launchpad.cli.runs import CommandError
 from launchpad.graph_picture import picture_of
 from launchpad.launch import registry
@@ -191,6 +192,19 @@ def test_restart_begins_the_next_attempt_of_a_worker_and_ps_says_why(output_of: 
     )
     assert re.search(r"ing +2 .* restarted by `python -m launchpad restart`$", rows["talker-0"])
     assert re.search(r"running +1 ", rows["talker-1"])
+
+
+def test_restart_says_that_the_program_has_ended_meanwhile(
+    error_of: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with launched("test_mt", "ended") as running:
+        # Between the request and the first look the program ends.
+        monkeypatch.setattr(restart, "_PAUSE_S", 0.5)
+        threading.Timer(0.1, running.stop).start()
+        monkeypatch.setattr(running, "ask_to_restart", lambda *_: None)
+        said = error_of("restart", "ended", "talker-0")
+
+    assert re.fullmatch(r"launchpad: ended-\S+ has ended meanwhile\n", said)
 
 
 # logs
