@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import uvicorn
 from fastapi import FastAPI
@@ -28,6 +28,7 @@ _END_S = 1
 _HEAD_S, _HEAD_BYTES = 5.0, 64 << 10
 """How long the first head of a connection may take, and how long any may be."""
 
+_AT_ONCE, _WAITING = 16, 4096
 _MOST_SILENT = 128
 """Connections that have not asked for anything yet; the oldest is closed when more come."""
 
@@ -43,10 +44,10 @@ def serve(run_list: RunList, start: str, port: int, on_ready: Callable[[str], No
     Raises:
         OSError: the port is taken.
     """
-    with contextlib.closing(socket.socket()) as listening:
+    with contextlib.closing(_Listener()) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((_HOST, port))
-        listening.listen(128)
+        listening.listen(_WAITING)
         app = FastAPI(openapi_url=None)
         _add_pages(run_list)
         # On localhost to compress takes longer than to send.
@@ -61,6 +62,8 @@ def serve(run_list: RunList, start: str, port: int, on_ready: Callable[[str], No
         config = uvicorn.Config(
             access,
             http=_Connection,
+            loop="asyncio",
+            backlog=_AT_ONCE,
             h11_max_incomplete_event_size=_HEAD_BYTES,
             log_level="warning",
             access_log=False,
@@ -68,7 +71,30 @@ def serve(run_list: RunList, start: str, port: int, on_ready: Callable[[str], No
             timeout_graceful_shutdown=_END_S,
         )
         on_ready(access.url)
-        uvicorn.Server(config).run(sockets=[listening])
+        _Server(config).run(sockets=[listening])
+
+
+class _Listener(socket.socket):
+    """A listening socket for connections of this user; it closes those of others before any is served."""
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        for _ in range(_AT_ONCE):
+            accepted, client = super().accept()
+            if is_of_this_user(client, accepted.getsockname()):
+                return accepted, client
+            accepted.close()
+        raise BlockingIOError  # others wait, after requests that are here
+
+
+class _Server(uvicorn.Server):
+    """Accepts few connections in each turn of its loop, however many wait: requests have their turn, too."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listening in sockets or ():
+            listening.listen(
+                _WAITING
+            )  # asyncio has one number for both, and has set it to the other one
 
 
 class _Connection(H11Protocol):
@@ -78,9 +104,6 @@ class _Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if not is_of_this_user(self.client, self.server):
-            transport.abort()
-            return
         if len(self.silent) >= _MOST_SILENT:
             oldest = next(iter(self.silent))
             del self.silent[oldest]

@@ -7,11 +7,13 @@ import resource
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from launchpad.courier.server import strangers
-from tests.courier.conftest import reach
+from launchpad.courier.transport import unix
+from tests.courier.conftest import in_background, reach
 from tests.waiting import until
 
 SERVER = """{begin}
@@ -120,6 +122,25 @@ def test_a_herd_of_clients_is_served_though_only_few_may_be_without_a_token_at_o
 
     assert sorted(answers) == [*range(24)]
     assert len(strangers.strangers) == 0
+
+
+def test_a_client_waits_for_room_in_the_backlog_of_a_unix_socket(
+    short_directory: Path, silent: list[socket.socket]
+) -> None:
+    path = f"{short_directory}/s"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        listening.listen(0)
+        silent += [reach(f"unix:{path}")]
+        with pytest.raises(BlockingIOError):
+            unix.connect(f"unix:{path}", 0.05)
+
+        connected = in_background(unix.connect, f"unix:{path}", 20.0)
+        listening.accept()[0].close()
+
+        silent.append(connected.result(20))
+        with pytest.raises(OSError, match="another server already listens"):
+            unix.UnixListener(f"unix:{path}")
 
 
 def test_where_open_files_have_no_limit_there_is_one_for_strangers(monkeypatch) -> None:

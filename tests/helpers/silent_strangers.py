@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import resource
 import selectors
 import socket
@@ -16,9 +17,13 @@ _LOOK_S = 0.05
 
 
 @contextlib.contextmanager
-def at(address: str, number: int) -> Iterator[None]:
-    """So many connections to `unix:/path` or `tcp:HOST:PORT`, from when all have been tried once."""
-    command = [sys.executable, __file__, address, str(number)]
+def at(address: str, number: int, uid: int = -1) -> Iterator[None]:
+    """So many connections to `unix:/path` or `tcp:HOST:PORT`, from when all have been tried once.
+
+    Args:
+        uid: Of the user who has them, if that is another one.
+    """
+    command = [sys.executable, __file__, address, str(number), str(uid)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
@@ -29,7 +34,8 @@ def at(address: str, number: int) -> Iterator[None]:
             process.kill()
 
 
-def _hold(address: str, number: int) -> None:
+def _hold(address: str, number: int, uid: int) -> None:
+    os.setresuid(uid, uid, uid)
     kind, _, where = address.partition(":")
     host, _, port = where.rpartition(":")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -64,4 +70,4 @@ def _hold(address: str, number: int) -> None:
 
 
 if __name__ == "__main__":
-    _hold(sys.argv[1], int(sys.argv[2]))
+    _hold(sys.argv[1], *map(int, sys.argv[2:]))

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import os
 import socket
+import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -13,7 +14,7 @@ import psutil
 import pytest
 
 from launchpad.view import connection_owner
-from tests.helpers import other_user
+from tests.helpers import other_user, silent_strangers
 from tests.helpers.other_user import needs_root
 from tests.view import pages
 
@@ -178,3 +179,24 @@ def test_the_owner_of_a_connection_is_known_while_it_is_open(monkeypatch, has_ne
                 is_of_root = os.geteuid() == 0
                 assert connection_owner.is_of_this_user(client, server) == is_of_root
         assert not connection_owner.is_of_this_user(client, server)
+
+
+@needs_root
+@pytest.mark.endurance
+def test_2000_silent_connections_of_another_user_for_a_minute_hold_up_no_page_for_a_second() -> (
+    None
+):
+    with pages.served() as url:
+        client = Client(url)
+        cookie = client.open()[2]
+        longest_s = 0.0
+
+        with silent_strangers.at(f"tcp:127.0.0.1:{client.port}", 2000, other_user.UID):
+            ends_at = time.monotonic() + 60
+            while time.monotonic() < ends_at:
+                began = time.monotonic()
+                assert client.get("/", cookie=cookie)[0] == 200
+                longest_s = max(longest_s, time.monotonic() - began)
+                time.sleep(0.1)
+
+    assert longest_s < 1
