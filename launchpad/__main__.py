@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from launchpad import printable
 from launchpad.cli import (
     attach,
     completion,
@@ -90,7 +91,8 @@ def main(arguments: Sequence[str], prog: str = "python -m launchpad") -> int:
         options.command(options)
         sys.stdout.flush()
     except (CommandError, DefinitionError, LaunchError) as error:
-        print(f"launchpad: {error}", file=sys.stderr)
+        lines = f"launchpad: {error}".split("\n")
+        print(*map(printable.coloured, lines), sep="\n", file=sys.stderr)
         return 1
     except BrokenPipeError:  # `… | head` has ended
         with contextlib.suppress(OSError):  # nothing more is printed

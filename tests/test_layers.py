@@ -65,6 +65,7 @@ LAUNCH = [
 ]
 LAYERS = [
     *below("courier", COURIER),
+    "printable",
     "courier outcome",
     "errors watermarks",
     "command_line state edges trace",
@@ -84,7 +85,7 @@ LAYERS = [
     "program",
     "compat",
     *below("launch", LAUNCH),
-    "testing view.looks view.stacks",
+    "testing view.looks view.stacks view.connection_owner",
     "view.live_graph view.status_lines view.terminal view.time_line view.watched_run",
     "view.run_list view.access",
     "view.pages",

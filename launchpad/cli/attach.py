@@ -8,19 +8,29 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import select
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from launchpad import printable
 from launchpad.cli import runs
 from launchpad.cli.runs import CommandError
+from launchpad.launch.rundir.record import RunRecord
 from launchpad.launch.worker.debug_terminal import ACCEPTED, AWAITS_LINE, CTRL_C
 
 _RUNNING = ("starting", "running", "stopping")
 _CONNECTS_S = 10.0
 _STOPS_S = 3.0
+_LOOK_S, _PAUSE_S = 0.2, 0.05
+_END_S = 2.0
+"""How long a launcher may take to learn that a worker has ended."""
+
+_LEAVES = ("q", "quit", "exit", "EOF")
 
 ARGUMENTS = {
     "run": {"metavar": "RUN", "nargs": "?", "help": "which"},
@@ -50,13 +60,42 @@ def run(options: argparse.Namespace) -> None:
                 " command if its program is launched with --lp_pdb"
             )
         client.attach(worker, str(path), token, options.thread)
-        connection = _accepted(listener, token, worker)
+        connection = _accepted(listener, token, worker, lambda: _end_of(client, row))
     with connection:
         pid = f", pid {row['pid']}" if row["pid"] else ""
         print(
             f"{worker} of {one.run_id} (attempt {row['attempt']}{pid}); `q` leaves it, and it goes on"
         )
-        _Conversation(connection, worker).hold()
+        conversation = _Conversation(connection, worker)
+        conversation.hold()
+    if not conversation.was_left:
+        _print_end(one, row)
+
+
+def _end_of(client: Any, before: Mapping[str, Any]) -> str:
+    """How the attempt of a worker has ended, in a line; empty while it runs.
+
+    Args:
+        before: Its status when it ran.
+    """
+    worker = before["worker"]
+    row = next(each for each in client.status() if each["worker"] == worker)
+    if row["attempt"] == before["attempt"] and row["state"] in _RUNNING:
+        return ""
+    cause = f": {row['cause']}" if row["cause"] else ""
+    return f"attempt {before['attempt']} of {worker} has ended; it is now {row['state']}{cause}"
+
+
+def _print_end(run: RunRecord, before: Mapping[str, Any]) -> None:
+    """Says how a worker has ended that has left its debugger by itself, as soon as its launcher knows it."""
+    deadline = time.monotonic() + _END_S
+    try:
+        with runs.connected(run) as client:
+            while not (end := _end_of(client, before)) and time.monotonic() < deadline:
+                time.sleep(_PAUSE_S)
+    except CommandError as error:
+        end = str(error)
+    print(printable.plain(end) or f"{before['worker']} has closed the connection, and goes on")
 
 
 @contextlib.contextmanager
@@ -72,16 +111,20 @@ def _listening(runtime: Path) -> Iterator[tuple[socket.socket, Path]]:
             path.unlink(missing_ok=True)
 
 
-def _accepted(listener: socket.socket, token: bytes, worker: str) -> socket.socket:
+def _accepted(
+    listener: socket.socket, token: bytes, worker: str, end_of_worker: Callable[[], str]
+) -> socket.socket:
     """The connection of the worker; CommandError: there is none, or it refuses."""
-    listener.settimeout(_CONNECTS_S)
-    try:
-        connection, _ = listener.accept()
-    except TimeoutError:
-        raise CommandError(
-            f"{worker} has not answered within {_CONNECTS_S:g} s: it has just begun or ended, or its process"
-            " is stuck; see `launchpad stacks`"
-        ) from None
+    deadline = time.monotonic() + _CONNECTS_S
+    while not select.select([listener], [], [], _LOOK_S)[0]:
+        if end := end_of_worker():
+            raise CommandError(end)
+        if time.monotonic() > deadline:
+            raise CommandError(
+                f"{worker} has not answered within {_CONNECTS_S:g} s: it has just begun, or its process is"
+                " stuck; see `launchpad stacks`"
+            )
+    connection, _ = listener.accept()
     connection.settimeout(_CONNECTS_S)
     token_received = connection.recv(len(token), socket.MSG_WAITALL)
     answer = connection.recv(1)
@@ -104,6 +147,7 @@ class _Conversation:
         self._changed = threading.Condition()
         self._prompt: str | None = None
         self._is_over = self._has_interrupted = self._is_typing = False
+        self.was_left = False  # by the user
 
     def hold(self) -> None:
         with contextlib.suppress(ImportError):
@@ -120,6 +164,7 @@ class _Conversation:
                         hint = ""
                 except KeyboardInterrupt:
                     if self._is_over or self._has_interrupted:
+                        self.was_left = not self._is_over
                         break
                     self._has_interrupted = True
                     self._send(CTRL_C)
@@ -156,6 +201,7 @@ class _Conversation:
             finally:
                 self._is_typing = False
             self._has_interrupted = False
+            self.was_left = line.strip() in _LEAVES
             self._send(line.encode(errors="replace") + b"\n")
             return
 

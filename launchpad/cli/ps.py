@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from launchpad import printable
 from launchpad.cli import runs
 from launchpad.cli.runs import CommandError
 from launchpad.courier.telemetry import call_stats
@@ -149,6 +150,7 @@ def _show(
     if any(gpus):
         header = [*header, "GPUS"]
         rows = [[*row, listed(ids) or "-"] for row, ids in zip(rows, gpus, strict=True)]
+    rows = [[printable.plain(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         print(*aligned([header, *rows]), sep="\n")
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +19,7 @@ from launchpad.launch.detached import Detached
 from launchpad.launch.rundir import control_server, record
 from launchpad.launch.rundir.record import RunRecord
 
+_END_S, _PAUSE_S = 1.0, 0.05
 LOOK_S = 2.0
 """How long workers may take to answer a request for their numbers."""
 
@@ -111,6 +113,16 @@ def workers_of(run: RunRecord, label: str | None) -> list[str]:
     return found
 
 
+def _ends_soon(run: RunRecord) -> bool:
+    """True if it has ended within a moment: its control endpoint closes before its launcher has ended."""
+    deadline = time.monotonic() + _END_S
+    while run.is_running:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_PAUSE_S)
+    return True
+
+
 @contextlib.contextmanager
 def connected(run: RunRecord) -> Iterator[Any]:
     """A client of the run's control endpoint, or an object with the same methods for a detached run.
@@ -137,6 +149,8 @@ def connected(run: RunRecord) -> Iterator[Any]:
         with control_server.connected(Path(run.runtime)) as client:
             yield client
     except (OSError, CourierError) as error:
+        if _ends_soon(run):
+            raise CommandError(f"{run.run_id} has ended meanwhile") from error
         raise CommandError(
             f"{run.run_id} does not answer: {error}. If that stays so, look at its launcher: pid {run.pid}"
         ) from error

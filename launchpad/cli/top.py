@@ -35,4 +35,7 @@ def run(options: argparse.Namespace) -> None:
     one = runs.find(options.run)
     title = f"{one.program} · {one.run_id} · {one.launch_type}"
     with runs.connected(one) as client:
-        Top(client, title, options.interval, runs.LOOK_S).run()
+        top = Top(client, title, options.interval, runs.LOOK_S)
+        top.run()
+    if top.return_code:  # textual has printed why
+        raise SystemExit(top.return_code)

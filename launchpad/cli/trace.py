@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from typing import Any
 
 from launchpad.cli import runs
@@ -26,12 +27,15 @@ def run(options: argparse.Namespace) -> None:
         raise CommandError(f"--seconds is a number up to {MAX_S:g}, not {options.seconds:g}")
     one = runs.find(options.run)
     try:
-        file = open(options.output, "w", encoding="utf-8")  # noqa: SIM115  before, not after, the seconds
+        # Before, not after, the seconds. What the file holds stays there until the recording is here.
+        file = open(options.output, "a", encoding="utf-8")  # noqa: SIM115
     except OSError as error:
         raise CommandError(f"cannot write {options.output}: {error.strerror}") from error
     print(f"recording {one.run_id} for {options.seconds:g} s …", flush=True)
     with file, runs.connected(one) as client:
         recording = client.with_options(timeout_s=options.seconds + _MORE_S)
         trace: Trace = recording.trace(options.seconds)
+        with contextlib.suppress(OSError):  # a pipe, or a device
+            file.truncate(0)
         trace.write(file)
     print(f"{trace}\nwritten to {options.output}: open it at https://ui.perfetto.dev")

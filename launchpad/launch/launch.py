@@ -158,11 +158,10 @@ def launch(
     from launchpad.errors import LaunchError
     from launchpad.launch import registry
 
-    processes = sys.modules.get("multiprocessing.process")
-    if processes is not None and getattr(processes.current_process(), "_inheriting", False):
+    if importer := _importer():
         raise LaunchError(
-            "a process that multiprocessing has started imports this script, and would launch its program"
-            " once more. Launch it under `if __name__ == '__main__':`"
+            f"{importer} imports this module, and would launch its program once more. Launch it under"
+            " `if __name__ == '__main__':`, or in a function that is called and not imported"
         )
     options = compat.without_meaningless(options, xm_resources)
     command_line.check_command_line(chooses=launch_type is None)
@@ -185,6 +184,23 @@ def launch(
         if detach:
             return backend.detach(planned, grace_s)
         return _started(planned, backend, shown, terminal, test_case, grace_s)
+
+
+def _importer() -> str:
+    """The process that only imports the code which launches now, as its program has started it; empty: none.
+
+    It would launch the program again, and processes of that once more, without end.
+    """
+    from launchpad import context
+
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and getattr(processes.current_process(), "_inheriting", False):
+        return "a process that multiprocessing has started"
+    preload = sys.modules.get("launchpad.launch.backends.processes.preload")
+    if preload is not None and preload.is_importing:
+        return "the forkserver of the workers, for preload=,"
+    worker = context.try_current()
+    return f"worker {worker.name!r}" if worker is not None and worker.phase == "import" else ""
 
 
 def _started(
@@ -274,6 +290,10 @@ def _checked_view(given: str | None, detach: bool) -> str:
     shown: str = command_line.read(command_line.VIEW) if given is None else given
     if shown not in ("", *command_line.VIEWS):
         raise DefinitionError(f"there is no view={shown!r}, only {command_line.VIEWS}")
+    if shown == "browser":
+        from launchpad.launch.planning import interpreter
+
+        interpreter.check_executable("the process that serves the page")
     if detach and shown:
         raise DefinitionError(
             f"view={shown!r} ends with this script, and detach=True leaves the program behind. "

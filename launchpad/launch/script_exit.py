@@ -219,7 +219,8 @@ def _code_of_script() -> int | None:
 def _flush_files() -> None:
     """As the interpreter would."""
     for file in gc.get_objects():
-        if isinstance(file, (io.TextIOWrapper, io.BufferedWriter)):
+        # By its type: isinstance() also asks for `__class__`, which is code of others where it is a property.
+        if issubclass(type(file), (io.TextIOWrapper, io.BufferedWriter)):
             with contextlib.suppress(Exception):
                 file.flush()
 

@@ -5,28 +5,23 @@
     all else            the cookie                   ──▶ the page
 
 A port of localhost is open to all users of the machine, and to pages of other sites in the user's own
-browser. So each request, websockets too, is refused unless
+browser. Connections of other users are closed when they come (`server.py`). Each request, websockets too, is
+refused unless
 
-    1. it comes from this user, or root: the kernel says whose a local connection is (Linux)
-    2. its Host is this server: another name that leads here (DNS rebinding) is not
-    3. its Origin, if it has one, is this server; a websocket must have one
-    4. it has the cookie, or the token, once
+    1. its Host is this server: another name that leads here (DNS rebinding) is not
+    2. its Origin, if it has one, is this server; a websocket must have one
+    3. it has the cookie, or the token, once
 
-A cookie is sent to all ports of a host; that is why 1 is asked, too. It is kept from scripts (HttpOnly), and
-from requests that other sites begin (SameSite=Strict).
+A browser sends a cookie to all ports of a host, and with it those that other ports have set, whatever they
+look like. It keeps this one from scripts (HttpOnly), and from requests that other sites begin
+(SameSite=Strict).
 """
 
 from __future__ import annotations
 
 import hmac
-import http.cookies
-import ipaddress
-import os
 import secrets
-import struct
-import sys
 from collections.abc import Awaitable, Callable, MutableMapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -36,7 +31,6 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 OPEN = "/open"
-_ESTABLISHED = "01"
 _CONTENT = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline';"
     " img-src 'self' data: blob:; font-src 'self' data:; frame-ancestors 'none'; form-action 'none'"
@@ -92,8 +86,6 @@ class AccessControl:
 
     def _refusal(self, scope: Message, headers: dict[str, str]) -> str:
         """Why a request is not answered, whatever cookie it has; empty if it may be."""
-        if not is_of_this_user(scope["client"], scope["server"]):
-            return "this page belongs to another user"
         if headers.get("host") not in self._hosts:
             return (
                 f"it is reached as 127.0.0.1:{self._port} only. From another machine:"
@@ -106,15 +98,10 @@ class AccessControl:
         return "" if is_own else "another site may not use this page"
 
     def _has_cookie(self, headers: dict[str, str]) -> bool:
-        cookies = http.cookies.SimpleCookie()
-        try:
-            cookies.load(headers.get("cookie", ""))
-        except http.cookies.CookieError:
-            return False
-        known = cookies.get(self._cookie)
-        return known is not None and hmac.compare_digest(
-            known.value.encode(), self._session.encode()
-        )
+        # Not by http.cookies, which gives up at the first cookie that it takes for malformed.
+        pairs = (pair.strip().partition("=") for pair in headers.get("cookie", "").split(";"))
+        sessions = [value for name, _, value in pairs if name == self._cookie]
+        return any(hmac.compare_digest(s.encode(), self._session.encode()) for s in sessions)
 
     async def _open(self, scope: Message, headers: dict[str, str], send: Send) -> None:
         """Takes the token, for a cookie."""
@@ -131,31 +118,6 @@ class AccessControl:
             answer.append((b"set-cookie", cookie.encode()))
         await send({"type": "http.response.start", "status": 303, "headers": answer})
         await send({"type": "http.response.body", "body": b""})
-
-
-def is_of_this_user(client: tuple[str, int] | None, server: tuple[str, int] | None) -> bool:
-    """Whether a connection to this host is held by this user, or by root; True where that is not told.
-
-    Args:
-        client, server: The two ends, IPv4.
-    """
-    if not sys.platform.startswith("linux"):
-        return True
-    if client is None or server is None:
-        return False
-    ends = [_as_the_kernel_writes(client), _as_the_kernel_writes(server)]
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        _, local, remote, state, _, _, _, uid, *_ = line.split()
-        if [local, remote] == ends and state == _ESTABLISHED:
-            return int(uid) in (os.getuid(), 0)
-    return False
-
-
-def _as_the_kernel_writes(end: tuple[str, int]) -> str:
-    """`0100007F:1F90` for 127.0.0.1:8080: proc(5)."""
-    host, port = end
-    (number,) = struct.unpack("=I", ipaddress.IPv4Address(host).packed)
-    return f"{number:08X}:{port:04X}"
 
 
 def _with_headers(send: Send) -> Send:

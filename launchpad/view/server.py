@@ -1,21 +1,36 @@
-"""Serves the browser's pages on a port of localhost."""
+"""Serves the browser's pages on a port of localhost.
+
+Any user of this host can connect to it. So a connection of another user is closed when it comes, before
+anything of it is read; one of this user's is closed if it has not asked for anything within some seconds, or
+if the head of its request is too long.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 from collections.abc import Callable
+from typing import Any, ClassVar
 
 import uvicorn
 from fastapi import FastAPI
 from nicegui import ui
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from launchpad.view.access import AccessControl
+from launchpad.view.connection_owner import is_of_this_user
 from launchpad.view.pages import failure, program, runs, time_lines, worker
 from launchpad.view.run_list import RunList
 
 _HOST = "127.0.0.1"
 _END_S = 1
+_HEAD_S, _HEAD_BYTES = 5.0, 64 << 10
+"""How long the first head of a connection may take, and how long any may be."""
+
+_AT_ONCE, _WAITING = 16, 4096
+_MOST_SILENT = 128
+"""Connections that have not asked for anything yet; the oldest is closed when more come."""
 
 
 def serve(run_list: RunList, start: str, port: int, on_ready: Callable[[str], None]) -> None:
@@ -29,10 +44,10 @@ def serve(run_list: RunList, start: str, port: int, on_ready: Callable[[str], No
     Raises:
         OSError: the port is taken.
     """
-    with contextlib.closing(socket.socket()) as listening:
+    with contextlib.closing(_Listener()) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((_HOST, port))
-        listening.listen(128)
+        listening.listen(_WAITING)
         app = FastAPI(openapi_url=None)
         _add_pages(run_list)
         # On localhost to compress takes longer than to send.
@@ -46,13 +61,68 @@ def serve(run_list: RunList, start: str, port: int, on_ready: Callable[[str], No
         access = AccessControl(app, listening.getsockname()[1], start)
         config = uvicorn.Config(
             access,
+            http=_Connection,
+            loop="asyncio",
+            backlog=_AT_ONCE,
+            h11_max_incomplete_event_size=_HEAD_BYTES,
             log_level="warning",
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=_END_S,
         )
         on_ready(access.url)
-        uvicorn.Server(config).run(sockets=[listening])
+        _Server(config).run(sockets=[listening])
+
+
+class _Listener(socket.socket):
+    """A listening socket for connections of this user; it closes those of others before any is served."""
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        for _ in range(_AT_ONCE):
+            accepted, client = super().accept()
+            if is_of_this_user(client, accepted.getsockname()):
+                return accepted, client
+            accepted.close()
+        raise BlockingIOError  # others wait, after requests that are here
+
+
+class _Server(uvicorn.Server):
+    """Accepts few connections in each turn of its loop, however many wait: requests have their turn, too."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listening in sockets or ():
+            listening.listen(
+                _WAITING
+            )  # asyncio has one number for both, and has set it to the other one
+
+
+class _Connection(H11Protocol):
+    """A connection of this user's browser, read by h11: uvicorn's other parser does not limit heads."""
+
+    silent: ClassVar[dict[_Connection, None]] = {}  # the oldest first
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.silent) >= _MOST_SILENT:
+            oldest = next(iter(self.silent))
+            del self.silent[oldest]
+            oldest.transport.abort()
+        self.silent[self] = None
+        self.loop.call_later(_HEAD_S, self._close_if_silent)
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self.scope is not None:  # it has sent a whole head
+            self.silent.pop(self, None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.silent.pop(self, None)
+        super().connection_lost(exc)
+
+    def _close_if_silent(self) -> None:
+        if self in self.silent:
+            self.transport.abort()
 
 
 def _add_pages(run_list: RunList) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -13,10 +16,11 @@ import pytest
 import launchpad as lp
 from launchpad.errors import DefinitionError
 from tests import nodes
-from tests.waiting import until
+from tests.waiting import pause, pid_of, until
 
 ROOT = Path(__file__).parents[2]
 PROMPT = r"\(Pdb\) "
+ENDED = r"attempt 1 of player-0 has ended; .*killed by SIGKILL|debugged-\S+ has ended meanwhile"
 both = pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
 Attach = Callable[..., "pexpect.spawn[str]"]
 
@@ -94,6 +98,23 @@ def goes_on(running: lp.Running) -> bool:
 
 
 @pytest.mark.slow
+def test_pdb_does_not_run_a_pdbrc_of_the_directory_that_the_worker_is_in(
+    attach: Attach, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".pdbrc").write_text("!open('ran', 'w').close()\n")
+    monkeypatch.chdir(tmp_path)
+    with launched("test_mp", play) as running:
+        until(lambda: running.client("counter").add(0))
+        terminal = attach("player-0")
+        terminal.expect(PROMPT)
+        assert str(tmp_path) in says(terminal, "p __import__('os').getcwd()")
+        terminal.sendline("q")
+        rest_of(terminal, 0)
+
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.slow
 def test_a_process_stands_in_pdb_is_stepped_and_goes_on_when_left(attach: Attach) -> None:
     line_that_calls = f"{__file__}:{play.__code__.co_firstlineno + 6}"
     with launched("test_mp", play) as running:
@@ -165,6 +186,37 @@ def test_a_stop_ends_the_session_and_what_it_evaluates(attach: Attach) -> None:
 
         assert "player-0 stops" in rest_of(terminal, 0)
         assert [row.state for row in running.status()] == ["stopped", "stopped"]
+
+
+@pytest.mark.slow
+def test_it_is_said_how_a_worker_has_ended_that_is_killed_while_it_is_attached_to(
+    attach: Attach,
+) -> None:
+    with contextlib.suppress(lp.ProgramFailed), launched("test_mp", play) as running:
+        terminal = attach("player-0")
+        terminal.expect(PROMPT)
+
+        os.kill(pid_of(running, "player-0"), signal.SIGKILL)
+
+        said = rest_of(terminal, 0)
+    assert re.search(ENDED, said), said
+
+
+@pytest.mark.slow
+def test_it_is_said_at_once_that_a_worker_ends_before_it_can_be_attached_to(
+    attach: Attach,
+) -> None:
+    with contextlib.suppress(lp.ProgramFailed), launched("test_mp", play) as running:
+        pid = pid_of(running, "player-0")
+        pause(pid)  # so that it cannot answer
+        terminal = attach("player-0")
+        folder = Path(running._run.runtime)
+        until(lambda: list(folder.glob("a-*.socket")))
+
+        os.kill(pid, signal.SIGKILL)
+
+        said = rest_of(terminal, 1)
+    assert re.search(ENDED, said), said
 
 
 @pytest.mark.slow

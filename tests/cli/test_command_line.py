@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
@@ -20,12 +21,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import launchpad as lp
 from launchpad.__main__ import main
-from launchpad.cli import ps, runs, stacks
+from launchpad.cli import ps, restart, runs, stacks, trace
 from launchpad.cli.runs import CommandError
 from launchpad.graph_picture import picture_of
 from launchpad.launch import registry
 from launchpad.launch.detached import Detached
-from launchpad.launch.rundir import control_server, locations
+from launchpad.launch.rundir import control_server, locations, record
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.rundir.record import RunRecord
 from launchpad.trace import Trace
@@ -125,6 +126,20 @@ def test_sound_20_ps_says_when_a_worker_is_started_again(output_of: Command) -> 
         until(lambda: re.search(waits, output_of("ps", "crashing")))
 
 
+def test_ps_spells_control_characters_of_names_and_causes_out(
+    monkeypatch: pytest.MonkeyPatch, output_of: Command
+) -> None:
+    monkeypatch.setattr(control_server, "RESTARTED", "cause\x1b[2J\x07\nmore")
+    with launched("test_mt", "name\x1b[31m"):
+        (run,) = record.running()
+        output_of("restart", run.run_id, "talker-0")
+        listed, rows = output_of("ps"), output_of("ps", run.run_id)
+
+    assert r"name\x1b[31m" in listed
+    assert r"cause\x1b[2J\x07\nmore" in rows
+    assert "\x1b" not in listed + rows
+
+
 def test_ps_shows_who_has_which_gpus_where_anybody_has_any(
     demo: RunRecord, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, output_of: Command
 ) -> None:
@@ -177,6 +192,19 @@ def test_restart_begins_the_next_attempt_of_a_worker_and_ps_says_why(output_of: 
     )
     assert re.search(r"ing +2 .* restarted by `python -m launchpad restart`$", rows["talker-0"])
     assert re.search(r"running +1 ", rows["talker-1"])
+
+
+def test_restart_says_that_the_program_has_ended_meanwhile(
+    error_of: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with launched("test_mt", "ended") as running:
+        # Between the request and the first look the program ends.
+        monkeypatch.setattr(restart, "_PAUSE_S", 0.5)
+        threading.Timer(0.1, running.stop).start()
+        monkeypatch.setattr(running, "ask_to_restart", lambda *_: None)
+        said = error_of("restart", "ended", "talker-0")
+
+    assert re.fullmatch(r"launchpad: ended-\S+ has ended meanwhile\n", said)
 
 
 # logs
@@ -291,6 +319,18 @@ def test_a_program_s_trace_is_written(demo: RunRecord, tmp_path: Path, output_of
     assert {"server-0", "talker-0", "talker-1"} <= set(names.values())
 
 
+def test_a_trace_that_cannot_be_had_leaves_the_file_as_it_was(
+    demo: RunRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error_of: Command
+) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text("of yesterday")
+    monkeypatch.setattr(trace, "_MORE_S", -0.9)
+
+    assert "does not answer" in error_of("trace", "demo", "--seconds", "1", "-o", str(path))
+
+    assert path.read_text() == "of yesterday"
+
+
 # Which run is meant
 
 
@@ -381,6 +421,15 @@ def test_a_run_leaves_a_record_and_is_closed_to_others(
 
 
 # Pure parts
+
+
+@pytest.mark.parametrize(("name", "begins"), [("-x", "x-"), ("--", "program-"), ("ü!", "program-")])
+def test_a_run_id_never_begins_with_a_dash(alone: Path, name: str, begins: str) -> None:
+    program = lp.Program(name)
+    program.add_node(lp.PyNode(lp.wait_for_stop), label="waits")
+
+    with lp.launch(program, "test_mt") as running:
+        assert running.run_id.startswith(begins)
 
 
 def test_an_age_is_said_in_its_two_largest_units() -> None:

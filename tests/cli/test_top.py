@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -131,6 +132,32 @@ class Client:
             for name, n in calls.items()
         )
         return Metrics("demo", "demo-1", 2.0, 2.0, (), Edges(rows, (), 2.0))
+
+
+class Failing(Client):
+    """Of a program whose causes and methods are no markup, and do nothing to a terminal."""
+
+    def status(self) -> list[dict[str, object]]:
+        cause = "KeyError: '[/red][bold]' \x1b[2J"
+        return [{**row, "cause": cause} for row in super().status()]
+
+
+def test_top_shows_causes_as_they_are_and_no_control_characters() -> None:
+    pytest.importorskip("textual")
+    from textual.widgets import DataTable
+
+    from launchpad.view.terminal import Top
+
+    async def look() -> str:
+        top = Top(Failing(), "demo", 0.1, 1.0)
+        async with top.run_test(size=(160, 40)) as pilot:
+            table = top.query_one("#workers", DataTable)
+            while not table.row_count:
+                await pilot.pause(0.01)
+            await pilot.pause()
+            return str(table.get_row_at(0)[-1])
+
+    assert asyncio.run(look()) == r"KeyError: '[/red][bold]' \x1b[2J"
 
 
 def test_what_goes_between_workers_of_two_groups_is_one_row() -> None:

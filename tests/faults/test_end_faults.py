@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import launchpad as lp
 from launchpad import outcome
 from launchpad.outcome import Outcome
-from tests.faults.backends import everywhere_by_script
+from tests.faults.backends import both, everywhere_by_script
 from tests.helpers import scripts
+from tests.waiting import until
 
 V1, V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
@@ -130,3 +133,45 @@ def test_f50_a_worker_that_is_given_no_time_to_stop_has_not_hung(tmp_path: Path)
 )
 def test_the_exit_code_says_which_kind_of_end_it_was(ended: Outcome, code: int) -> None:
     assert outcome.exit_status(ended) == code
+
+
+is_over = threading.Event()
+
+
+class Holds:
+    """A server whose callers wait until it ends."""
+
+    def hold(self) -> None:
+        print("held", flush=True)
+        is_over.wait()
+
+
+def be_held(server: Holds) -> None:
+    server.hold()
+
+
+@both
+def test_a_worker_whose_server_is_stopped_first_ends_as_stopped(
+    launch_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = lp.Program("stopped")
+    server = program.add_node(lp.CourierNode(Holds), label="server")
+    program.add_node(lp.PyNode(be_held, server), label="client")
+    running = lp.launch(program, launch_type)
+    until(lambda: "held" in running.logs("server"))
+    workers = running._runner.workers
+    request_stop = workers.request_stop
+
+    def stop_only_the_server(worker: str, *, restarts: bool = False) -> None:
+        if worker == "server-0":
+            request_stop(worker, restarts=restarts)
+
+    monkeypatch.setattr(workers, "request_stop", stop_only_the_server)
+    with running:
+        running.stop()
+        running.wait(60)
+    is_over.set()
+
+    (client,) = (row for row in running.status() if row.worker == "client-0")
+    assert client.state == "stopped"
+    assert "while stopping" in client.cause

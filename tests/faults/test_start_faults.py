@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import sys
@@ -155,6 +156,64 @@ def test_sound_pass_2_where_no_interpreter_is_known_it_is_said_what_to_do(
 
     with pytest.raises(lp.LaunchError, match=r"sys.executable is .*; set it to the path"):
         lp.launch(single(lp.PyNode(print)), "test_mp")
+
+
+def test_a_frozen_application_does_not_start_itself_as_its_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    program = single(lp.PyNode(print))
+
+    with pytest.raises(lp.LaunchError, match=r"frozen application .* Launch with local_mt"):
+        lp.launch(program, "test_mp")
+    with pytest.raises(lp.LaunchError, match="frozen application"):
+        lp.launch(program, "test_mt", view="browser")
+    lp.testing.run(program)
+
+
+LAUNCHES_WHEN_IMPORTED = """
+import launchpad as lp
+
+def work(): print("working", flush=True)
+
+program = lp.Program("bomb")
+program.add_node(lp.PyNode(work), label="worker")
+lp.launch(program, "local_mp"{options})
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "importer"),
+    [("", "worker 'worker-0'"), (", preload=['train']", "the forkserver of the workers")],
+)
+def test_a_module_that_launches_when_it_is_imported_is_refused_in_workers(
+    tmp_path: Path, options: str, importer: str
+) -> None:
+    (tmp_path / "train.py").write_text(LAUNCHES_WHEN_IMPORTED.format(options=options))
+    script = scripts.write(tmp_path, "import train")
+
+    ended = scripts.run(script)
+
+    assert ended.returncode != 0
+    assert f"{importer}" in ended.stderr
+    assert "would launch its program once more" in ended.stderr
+
+
+def write_to_all_descriptors() -> None:
+    for fd in range(3, 40):
+        with contextlib.suppress(OSError):
+            os.write(fd, b"\0" * 64)
+    time.sleep(60)
+
+
+def test_a_worker_that_writes_to_descriptors_of_others_fails_and_the_program_ends() -> None:
+    program = single(lp.PyNode(write_to_all_descriptors), "stray")
+    program.add_node(lp.PyNode(lp.wait_for_stop), label="other")
+
+    failure = failure_of(program)
+
+    assert failure.worker == "stray-0"
+    assert "has written to a descriptor that it has not opened" in failure.outcome.cause
 
 
 IN_SMALL_FILES = """

@@ -648,3 +648,25 @@ running = lp.launch(program_of(("worker", lp.PyNode(work))))
     assert done.returncode == code, done.stderr
     assert "registered with atexit" in done.stdout
     assert (tmp_path / "file").read_text() == "written"
+
+
+def test_the_end_of_a_script_runs_no_code_of_objects_that_it_merely_finds(tmp_path: Path) -> None:
+    script = scripts.write(
+        tmp_path,
+        PREAMBLE
+        + """
+class Odd:
+    @property
+    def __class__(self):
+        print("looked at", flush=True)
+        return Odd
+
+odd = Odd()
+lp.launch(program_of(("fails", lp.PyNode(sys.exit, 1))), "local_mt")
+""",
+    )
+
+    ended = scripts.run(script)
+
+    assert ended.returncode == 1
+    assert "looked at" not in ended.stdout

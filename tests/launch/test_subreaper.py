@@ -16,7 +16,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+import launchpad as lp
+from launchpad.courier.server import poller
 from launchpad.launch.backends.processes import subreaper
+from tests.helpers.programs import single
 from tests.waiting import runs, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -150,8 +153,9 @@ def test_when_the_forkserver_is_killed_nothing_is_left_and_the_launcher_ends(
 
     script.forkserver.kill()
 
-    assert_nothing_is_left(script)
+    until(lambda: not script.descendants())
     until(lambda: not runs(script.launcher))
+    assert_nothing_is_left(script)
 
 
 def test_when_the_launcher_is_killed_nothing_is_left(start: StartWorker) -> None:
@@ -249,3 +253,22 @@ def test_a_subreaper_whose_launcher_is_dead_before_it_begins_leaves_no_directory
         )
 
     assert not runtime.exists()
+
+
+def test_when_the_forkserver_is_killed_the_report_begins_with_that(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(poller, "_POLL_S", 0.001)  # how often servers look for their sockets
+    program = single(lp.PyNode(lp.wait_for_stop))
+
+    running = lp.launch(program, "test_mp")
+    with contextlib.suppress(lp.ProgramFailed), running:
+        until(lambda: [row.state for row in running.status()] == ["running"])
+        for process in psutil.Process().children(recursive=True):
+            if process.name() == "forkserver":
+                process.kill()
+        running.wait(60, raise_error=False)
+        failure = str(running.failure())
+
+    assert "the forkserver of all workers was killed" in failure
+    assert caplog.messages == []

@@ -689,3 +689,34 @@ def test_members_that_serve_until_their_group_has_ended_are_stopped_then() -> No
     assert watcher.on(Done("a-1", 1), 1.0) == [StopWorker("a-0"), StopWorker("a-1")]
     assert watcher.on(ended("a-0"), 2.0) == watcher.on(ended("a-1"), 3.0) == []
     assert watcher.on(ended("b-0"), 4.0) == [StopWorker("a-2")]  # which is a service as any other
+
+
+def test_a_call_that_is_lost_because_its_server_was_stopped_first_is_no_failure() -> None:
+    watcher = running(worker("server-0"), worker("client-0"), serving=("server-0",))
+    watcher.stop("because", 1.0)
+    watcher.tick(2.0)
+
+    watcher.on(ended("server-0", STOPPED), 2.1)
+    watcher.on(ended("client-0", FAILED, cause="OutcomeUnknown: lost", blames="server-0"), 2.2)
+
+    outcome = watcher.workers["client-0"].outcome
+    assert outcome is not None
+    assert (outcome.kind, outcome.cause) == (STOPPED, "OutcomeUnknown: lost, while stopping")
+    assert watcher.failures == []
+    assert watcher.is_over
+
+
+@pytest.mark.parametrize(
+    ("server_ends", "blames"), [(FAILED, "server-0"), (STOPPED, ""), (STOPPED, "elsewhere-0")]
+)
+def test_a_failure_while_the_program_stops_is_one_unless_a_server_was_stopped(
+    server_ends: str, blames: str
+) -> None:
+    watcher = running(worker("server-0"), worker("client-0"), serving=("server-0",))
+    watcher.stop("because", 1.0)
+    watcher.tick(2.0)
+
+    watcher.on(ended("server-0", server_ends), 2.1)
+    watcher.on(ended("client-0", FAILED, blames=blames), 2.2)
+
+    assert "client-0" in [failure.worker for failure in watcher.failures]

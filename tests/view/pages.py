@@ -14,10 +14,11 @@ import pytest
 
 
 @contextlib.contextmanager
-def served(*arguments: str) -> Iterator[str]:
-    """The address that `launchpad view` prints, while it runs."""
+def served(*arguments: str, open_files: int = 1024) -> Iterator[str]:
+    """The address that `launchpad view` prints, while it runs with this limit on open files."""
     pytest.importorskip("nicegui")
-    command = [sys.executable, "-m", "launchpad", "view", *arguments]
+    limited = ["bash", "-c", f'ulimit -n {open_files} && exec "$@"', "bash"]
+    command = [*limited, sys.executable, "-m", "launchpad", "view", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

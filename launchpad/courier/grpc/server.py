@@ -15,12 +15,14 @@ from launchpad.courier.grpc.courier_service import CourierService
 from launchpad.courier.grpc.health_and_reflection import HealthService, ReflectionService
 from launchpad.courier.grpc.json_service import JsonService
 from launchpad.courier.security import keyring
+from launchpad.courier.server import strangers
 from launchpad.courier.server.thread_pool import FunctionJob
 from launchpad.courier.transport import network_address as endpoints
 
 if TYPE_CHECKING:
     from launchpad.courier.server.core import ServerCore
 
+_HANDSHAKE_MS = 2000
 _END_S = 5.0  # what gRPC has to clean up after everything has been cancelled
 
 
@@ -59,7 +61,9 @@ class GrpcServer:
             # Calls wait for a thread; gRPC would cancel some of them once there are a thousand.
             ("grpc.server.max_pending_requests", 1_000_000),
             ("grpc.server.max_pending_requests_hard_limit", 1_000_000),
-            ("grpc.server_handshake_timeout_ms", 5000),
+            # Of those that say nothing. A client that speaks HTTP/2 without a token gRPC does not limit.
+            ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+            ("grpc.max_allowed_incoming_connections", strangers.at_most()),
         ]
         self._server = grpc.server(self._pool, handlers=[_ServiceRouter(services)], options=options)
         port = _bind(self._server, wanted)

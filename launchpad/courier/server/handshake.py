@@ -10,6 +10,7 @@ from launchpad.courier.protocol import handshake
 from launchpad.courier.server.connection import ServerConnection
 from launchpad.courier.server.pipelined_connection import PipelinedConnection
 from launchpad.courier.server.serial_connection import SerialConnection, ShmServerConnection
+from launchpad.courier.server.strangers import strangers
 from launchpad.courier.transport import stream_socket
 from launchpad.courier.transport.stream_socket import Socket
 
@@ -26,6 +27,18 @@ class Handshake(ServerConnection):
         super().__init__(sock, core)
         self._data = bytearray()
         self.expires_at = time.monotonic() + _HANDSHAKE_TIMEOUT_S
+        strangers.add(self)
+
+    def close(self) -> None:
+        strangers.discard(self)
+        super().close()
+
+    def drop(self) -> bool:
+        """Closes it, from any thread; False if a thread serves it just now."""
+        is_parked = self._core.poller.unpark(self)
+        if is_parked:
+            self.close()
+        return is_parked
 
     def _serve(self) -> None:
         missing = handshake.CLIENT_HELLO_SIZE - len(self._data)
@@ -67,6 +80,7 @@ class Handshake(ServerConnection):
         else:
             self._answer(handshake.ACCEPTED)
             core.connections.discard(self)
+            strangers.discard(self)
             kind: type[SerialConnection | PipelinedConnection] = SerialConnection
             if hello.flags & handshake.OVERLAP:
                 kind = PipelinedConnection

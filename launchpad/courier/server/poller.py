@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from launchpad.courier.server.strangers import strangers
 from launchpad.courier.server.thread_pool import Job
 from launchpad.courier.telemetry.counters import warn
 from launchpad.courier.transport.stream_socket import (
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from launchpad.courier.server.connection import ServerConnection
 
 _POLL_S = 1.0  # how often a listener's socket file is checked
-_ACCEPT_PAUSE_S = 0.05  # for a listener that can't accept, because there are no descriptors left
+_ACCEPT_PAUSE_S = (
+    0.05  # for a listener that can't accept: no descriptors are left, or too many strangers here
+)
 
 
 class Poller:
@@ -77,13 +80,13 @@ class Poller:
                 self._wakeup.drain()
             elif key.data in self._listeners:
                 self._accept(key.data)
-            elif self._unpark(key.data):
+            elif self.unpark(key.data):
                 jobs.append(key.data.take_job())
         while self._ready:
             jobs.append(self._ready.popleft().take_job())
         now = time.monotonic()
         for parked in tuple(self._expiring):
-            if parked.expires_at < now and self._unpark(parked):
+            if parked.expires_at < now and self.unpark(parked):
                 parked.close()
         if self._paused:
             with self._lock:
@@ -147,17 +150,16 @@ class Poller:
             listener.sock.close()
 
     def _accept(self, listener: Listener) -> None:
+        if not strangers.make_room():
+            self._pause(listener)
+            return
         try:
             sock = listener.accept()
         except (BlockingIOError, ConnectionError):
             return
-        except OSError as error:
-            # Out of descriptors: it would be readable again at once. So it is left out for a while,
-            # and clients wait in the system's backlog.
-            with self._lock:
-                if listener in self._listeners:
-                    self._selector.unregister(listener.sock)
-                    self._paused[listener] = time.monotonic() + _ACCEPT_PAUSE_S
+        except OSError as error:  # out of descriptors
+            strangers.drop_oldest()
+            self._pause(listener)
             if listener not in self._has_refused:
                 self._has_refused.add(listener)
                 warn(
@@ -165,7 +167,19 @@ class Poller:
                     " If it is the limit on open files, raise it (ulimit -n)"
                 )
             return
+        if strangers.takes_reserve(sock):
+            strangers.drop_oldest()
         self.park(self._make_connection(sock))
+
+    def _pause(self, listener: Listener) -> None:
+        """Leaves the listener out for a while, since it would be readable again at once.
+
+        Clients wait in the system's backlog.
+        """
+        with self._lock:
+            if listener in self._listeners:
+                self._selector.unregister(listener.sock)
+                self._paused[listener] = time.monotonic() + _ACCEPT_PAUSE_S
 
     def _republish(self, listener: Listener) -> None:
         """A cleaner of old files, or a user by mistake, may have removed a socket that is in use."""
@@ -185,7 +199,8 @@ class Poller:
                 warn(f"{taken}; it is back")
             self._selector.register(listener.sock, selectors.EVENT_READ, listener)
 
-    def _unpark(self, parked: ServerConnection) -> bool:
+    def unpark(self, parked: ServerConnection) -> bool:
+        """Waits for it no more; False if it was not parked, so that only one caller has it."""
         with self._lock:
             self._expiring.discard(parked)
             with contextlib.suppress(KeyError, ValueError):

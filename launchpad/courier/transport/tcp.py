@@ -25,7 +25,7 @@ from launchpad.courier.transport import peer_liveness, stream_socket
 from launchpad.courier.transport.network_address import Endpoint
 from launchpad.courier.transport.stream_socket import Listener, Socket
 
-_BACKLOG = 1024
+_BACKLOG = 4096
 _DIAL_S = 0.9  # less than until the kernel asks again by itself: a new attempt asks at once
 _KEEPALIVE = {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 2}  # dead after 1 + 2 × 1 s
 # Since Linux 6.15, and Python has no name for it: repeats are not further apart than that.

@@ -26,7 +26,8 @@ from launchpad.courier.transport.stream_socket import Listener
 
 PREFIX = "unix:"
 MAX_PATH = 107 if sys.platform == "linux" else 103
-_BACKLOG = 1024
+_BACKLOG = 4096
+_PAUSE_S = 0.01  # until the next attempt where the backlog is full
 _FRESH, _SOCKET = re.compile(r"courier-[0-9a-f]{12}"), "s"
 _STARTING_S = 60.0  # a directory without a socket is of a server that starts, or died doing so
 
@@ -176,7 +177,7 @@ def _refuse_if_taken(path: str) -> None:
             probe.connect(path)
         except (ConnectionRefusedError, FileNotFoundError):
             return
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):
             pass  # a full backlog: a server is there, if slow
     what = "another server already listens on this address; stop it first"
     raise OSError(errno.EADDRINUSE, what, path)
@@ -195,7 +196,17 @@ def connect(address: str, timeout_s: float | None) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.settimeout(timeout_s)
-        sock.connect(path)
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            try:
+                sock.connect(path)
+                break
+            except BlockingIOError:
+                # A server is there, and its backlog is full. The kernel waits for room only where there is no
+                # time limit.
+                if deadline is not None and time.monotonic() > deadline:
+                    raise
+                time.sleep(_PAUSE_S)
         sock.settimeout(None)
         return sock
     except BaseException:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 
+from launchpad.launch.devices import cgroup
+
 OPENMP_THREADS = "OMP_NUM_THREADS"
 
 
@@ -13,6 +15,21 @@ def number_of_cpus() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def quota() -> float | None:
+    """How many CPUs' time the cgroup of this process, a container's say, may use; None without a limit."""
+    quotas = []
+    for path in cgroup.paths({"": "cpu.max"}, with_parents=True):
+        allowed, _, period = cgroup.text_of(path).partition(" ")
+        if allowed.isdigit():
+            quotas.append(int(allowed) / int(period))
+    for path in cgroup.paths({"cpu": "cpu.cfs_quota_us"}, with_parents=True):
+        allowed = cgroup.text_of(path).strip()
+        period = cgroup.text_of(f"{os.path.dirname(path)}/cpu.cfs_period_us").strip()
+        if allowed.isdigit() and period.isdigit():
+            quotas.append(int(allowed) / int(period))
+    return min(quotas, default=None)
 
 
 def number_of_threads(asked: float | None, num_workers: int) -> int:
@@ -27,4 +44,6 @@ def number_of_threads(asked: float | None, num_workers: int) -> int:
         return math.ceil(asked)
     if inherited.isdigit():  # Ray sets it, which knows how many workers share a node
         return max(1, int(inherited))
-    return max(1, number_of_cpus() // num_workers)
+    limit = quota()
+    n_cpus = number_of_cpus() if limit is None else min(number_of_cpus(), math.ceil(limit))
+    return max(1, n_cpus // num_workers)

@@ -7,8 +7,7 @@ memory.oom_control    oom_kill 1      cgroup v1, the same
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from launchpad.launch.devices import cgroup
 
 _FILES = {"": "memory.events", "memory": "memory.oom_control"}
 _LIMITS = {"": "memory.max", "memory": "memory.limit_in_bytes"}
@@ -22,7 +21,9 @@ class OutOfMemory:
     """
 
     def __init__(self) -> None:
-        self._path = next((p for p in (*_paths(_FILES), "/proc/vmstat") if _count(p) >= 0), "")
+        self._path = next(
+            (p for p in (*cgroup.paths(_FILES), "/proc/vmstat") if _count(p) >= 0), ""
+        )
         self._seen = _count(self._path)
 
     def has_happened(self) -> bool | None:
@@ -33,35 +34,16 @@ class OutOfMemory:
 
 def limit_bytes() -> int | None:
     """The most memory that this process's cgroup may use; None where there is no limit."""
-    for path in _paths(_LIMITS):
-        if text := _text(path).strip():
+    for path in cgroup.paths(_LIMITS):
+        if text := cgroup.text_of(path).strip():
             return int(text) if text.isdigit() and int(text) < _NO_LIMIT_BYTES else None
     return None
 
 
-def _paths(names: dict[str, str]) -> Iterator[str]:
-    """Where the file of our own group may be; in a container the path is often that of another view."""
-    for line in _text("/proc/self/cgroup").splitlines():
-        _, controllers, group = line.split(":", 2)
-        for controller, name in names.items():
-            if controller in controllers.split(","):
-                root = os.path.join("/sys/fs/cgroup", controller)
-                yield f"{root}{group}/{name}"
-                yield os.path.join(root, name)
-
-
 def _count(path: str) -> int:
     """The number behind `oom_kill`; negative where there is none."""
-    for line in _text(path).splitlines():
+    for line in cgroup.text_of(path).splitlines():
         name, _, number = line.partition(" ")
         if name == "oom_kill" and number.isdigit():
             return int(number)
     return -1
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path) as file:
-            return file.read()
-    except (OSError, ValueError):
-        return ""

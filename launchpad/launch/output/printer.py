@@ -14,12 +14,12 @@ in a line are shown, not sent to the terminal.
 from __future__ import annotations
 
 import queue
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from launchpad import printable
 from launchpad.launch.logs.tail import Tail
 
 if TYPE_CHECKING:
@@ -39,9 +39,6 @@ _AT_THE_END = 4
 """At the end it is so many times less, since the user waits for the prompt."""
 
 _COLORS = "cyan green yellow magenta blue bright_red bright_cyan bright_green".split()
-
-_UNSAFE = re.compile("\x1b\\[[0-9;]*m|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""Colours, which may pass; and control characters, which could move the cursor or worse."""
 
 
 class Overlay(Protocol):
@@ -177,7 +174,7 @@ class Output:
             notes += self.progress(now)
         for text in notes:
             for line in text.splitlines():
-                yield f"{prefixes[_OURS]}{_safe(line)}\n"
+                yield f"{prefixes[_OURS]}{printable.coloured(line)}\n"
 
 
 def prefixes_of(stream: TextIO, workers: Sequence[str], ours: str = "") -> dict[str, str]:
@@ -230,16 +227,8 @@ def _write(stream: TextIO, text: str) -> bool:
 def prefixed(prefix: str, lines: Sequence[bytes]) -> str:
     """Lines of a log as they are shown, each with the prefix in front."""
     text = b"\n".join(lines).decode(errors="replace")
-    if _UNSAFE.search(text) is None:  # nearly always, and ten times as fast
+    if printable.UNSAFE.search(text) is None:  # nearly always, and ten times as fast
         return f"{prefix}{text}\n".replace("\n", f"\n{prefix}", len(lines) - 1)
     # A progress bar has overwritten its line many times: only the last state is shown.
     last = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-    return "".join(f"{prefix}{_safe(line)}\n" for line in last)
-
-
-def _safe(text: str) -> str:
-    """The text with all control characters but colours spelled out, and without a colour left on."""
-    shown = _UNSAFE.sub(
-        lambda it: it[0] if len(it[0]) > 1 else it[0].encode("unicode_escape").decode(), text
-    )
-    return f"{shown}\x1b[0m" if "\x1b" in shown else shown
+    return "".join(f"{prefix}{printable.coloured(line)}\n" for line in last)

@@ -20,6 +20,7 @@ import warnings
 from typing import Any
 
 from launchpad.courier.light_dataclass import dataclass
+from launchpad.errors import LaunchError
 
 HASH_SEED = "PYTHONHASHSEED"
 
@@ -75,6 +76,28 @@ class InterpreterSettings:
             handler = logging.StreamHandler()
             handler.setFormatter(logging.Formatter(text, dates, style))  # type: ignore[arg-type]
             root.addHandler(handler)
+
+
+def check_executable(what: str) -> None:
+    """Refuses to start a Python process where `sys.executable` is none.
+
+    Args:
+        what: It needs the process.
+
+    Raises:
+        LaunchError: Python is part of another program, which would only start itself again.
+    """
+    if getattr(sys, "frozen", False):
+        raise LaunchError(
+            f"{what} could not be started: this is a frozen application (sys.frozen), whose sys.executable,"
+            f" {sys.executable!r}, starts the application and not Python. Launch with local_mt, or from a"
+            " script that an installed Python runs"
+        )
+    if not sys.executable:
+        raise LaunchError(
+            f"{what} could not be started: sys.executable is {sys.executable!r}; set it to the path of a"
+            " Python interpreter, or launch with local_mt"
+        )
 
 
 def flags_here() -> list[str]:

@@ -76,7 +76,8 @@ class RunDirectory:
     def create(cls, program: str, addresses: Iterable[str] = ()) -> RunDirectory:
         """Makes the log directory of a new run and chooses the other; sweeps those of earlier runs."""
         rotation = Rotation.from_environment()
-        name = re.sub(r"[^A-Za-z0-9]+", "-", program)[:24]
+        # Not with a dash at its beginning, with which it would be an option of each command.
+        name = re.sub(r"[^A-Za-z0-9]+", "-", program).lstrip("-")[:24] or "program"
         name = f"{name}-{time.strftime('%m%d-%H%M%S')}"
         logs = _make_log_directory(name)
         names = ["control.socket", *(socket_name(address) for address in addresses)]

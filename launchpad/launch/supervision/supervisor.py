@@ -256,6 +256,8 @@ class Supervisor:
             )
         if worker.is_cut_off and ended.hung:
             ended = replace(ended, kind=outcome.FAILED)
+        if ended.is_failure and self._has_stopped_in_order(ended.blames):
+            ended = replace(ended, kind=outcome.STOPPED, cause=f"{ended.cause}, while stopping")
         if worker.restart_reason:
             besides = f"; {ended.cause}" if ended.is_failure or ended.hung else ""
             ended = replace(ended, cause=f"{worker.restart_reason}{besides}")
@@ -271,6 +273,15 @@ class Supervisor:
             commands += self._barriers.ended(worker, for_good=worker.state is State.ENDED)
             commands += self._end_group(worker, now)
         return commands
+
+    def _has_stopped_in_order(self, name: str) -> bool:
+        """True if this worker ends, or has ended, because the program stops.
+
+        Where stops reach workers one after another, a server may be gone before a worker that waits in a call
+        to it has its own. What that raises for the lost call is then no failure of the program.
+        """
+        worker = self.workers.get(name)
+        return self.is_stopping and worker is not None and worker.asked and not worker.has_failed
 
     def _announce_ends(self, values: Mapping[str, int]) -> list[Command]:
         """Tells those that watch the ends of others."""

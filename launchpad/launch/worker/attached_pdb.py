@@ -29,7 +29,8 @@ class AttachedPdb(pdb.Pdb):
         # The streams are those of a terminal as far as pdb uses them.
         stream: Any = terminal
         ours = ["launchpad", "launchpad.*"]
-        super().__init__(stdin=stream, stdout=stream, skip=ours, nosigint=True)
+        # No .pdbrc: pdb would run also the one in the worker's current directory, whose ever that is.
+        super().__init__(stdin=stream, stdout=stream, skip=ours, nosigint=True, readrc=False)
         self.has_quit = False
         self._terminal, self._standing = terminal, standing
         self._stands = self._is_tracing = False

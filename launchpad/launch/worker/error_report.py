@@ -12,12 +12,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import launchpad
-from launchpad import courier, outcome
+from launchpad import courier, outcome, printable
 from launchpad.errors import DoNotRestart, PeerFailed
 from launchpad.launch.planning import payload
 from launchpad.outcome import Outcome
 
 _PACKAGE = os.path.dirname(os.path.abspath(launchpad.__file__)) + os.sep
+_LONGEST_LINE, _LONGEST = 2000, 100_000
+"""How many characters a report has of an exception in one line, and of its traceback: data may be in it."""
+
 _NO_MEMORY = ("cannot map zero-fill pages", "annot allocate memory")
 _NO_MEMORY_WHERE_LIMITED = (
     "failed to map segment from shared object",
@@ -92,7 +95,8 @@ def describe(error: BaseException) -> str:
     """The error in one line, `ValueError: boom`; empty lines at the beginning of its message are left out."""
     lines = "".join(traceback.format_exception_only(error)).split("\n")
     first, *others = (line.strip() for line in lines if line.strip())
-    return f"{first} {others[0]}" if first.endswith(":") and others else first
+    described = f"{first} {others[0]}" if first.endswith(":") and others else first
+    return printable.shortened(described, _LONGEST_LINE)
 
 
 def trimmed_traceback(error: BaseException) -> str:
@@ -105,7 +109,7 @@ def trimmed_traceback(error: BaseException) -> str:
         theirs = [frame for frame in part.stack if not frame.filename.startswith(_PACKAGE)]
         part.stack = traceback.StackSummary.from_list(theirs) if theirs else part.stack
         part = part.__cause__ or part.__context__
-    return "".join(whole.format()).rstrip()
+    return printable.shortened("".join(whole.format()).rstrip(), _LONGEST)
 
 
 def is_out_of_memory(error: BaseException, is_limited: bool = False) -> bool:

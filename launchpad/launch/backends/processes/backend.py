@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -113,8 +114,13 @@ class ProcessWorkers(ForkedWorkers):
             self._control.sendall(messages.encode(message))
 
     def _read(self) -> None:
-        for message in messages.receive(self._control.fileno()):
-            self.on(message)
+        try:
+            for message in messages.receive(self._control.fileno()):
+                self.on(message)
+        except Exception:
+            # Where this thread ends and the forkserver does not, no end of a worker is noticed any more.
+            traceback.print_exc()
+            self._subreaper.terminate()
         self._subreaper.wait()
         self._process.keep_output(self._log)
         self.on_lost(self._lost_outcome)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from launchpad import outcome
 from launchpad.events import Ended, Exiting, ProcessStarted, Ready, Returned
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.backends.processes import exit_status, messages
@@ -21,6 +22,10 @@ from launchpad.launch.backends.processes.exit_status import ProcessAttempt
 from launchpad.launch.supervision import worker_state
 from launchpad.outcome import Outcome
 
+_GARBLED = (
+    "something in its process has written to a descriptor that it has not opened: launchpad's connection to"
+    " the launcher"
+)
 _STACKS_S = 2.0
 """How long a worker may take to write its stacks."""
 
@@ -118,8 +123,15 @@ class ForkedWorkers(Workers):
         elif isinstance(message, messages.ChildExited):
             exited = message
             self._end(message.worker, lambda attempt: exit_status.ending(attempt, exited))
+        elif isinstance(message, messages.Garbled):
+            self._on_garbled(self._attempts[message.worker])
         elif isinstance(message, messages.FromWorker):
-            attempt, sent = self._attempts[message.worker], pickle.loads(message.frame)
+            attempt = self._attempts[message.worker]
+            try:
+                sent = pickle.loads(message.frame)
+            except Exception:  # bytes of another's within ours
+                self._on_garbled(attempt)
+                return
             if isinstance(sent, Ended):
                 attempt.reported = sent.outcome
                 self._report(Exiting(attempt.worker, attempt.number))
@@ -132,6 +144,13 @@ class ForkedWorkers(Workers):
             else:
                 attempt.phase = "run" if isinstance(sent, Ready) else attempt.phase
                 self._report(sent)
+
+    def _on_garbled(self, attempt: ProcessAttempt) -> None:
+        """Ends a worker that has written to a descriptor of ours: its reports cannot be read any more."""
+        if attempt.reported is not None:
+            return
+        attempt.reported = attempt.outcome(outcome.FAILED, _GARBLED)
+        self.send(worker_state.KillWorker(attempt.worker, at_once=True))
 
     def on_lost(self, lost: Callable[[ProcessAttempt], Outcome]) -> None:
         """Ends those that ran, and any that are still to be started: there is no forkserver any more."""

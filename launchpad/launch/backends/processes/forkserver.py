@@ -217,7 +217,10 @@ class ForkServer:
             os.close(theirs)
             os_process.set_process_group(pid)
             pipe = messages.NonblockingPipe(
-                ours, self._selector, lambda body: self.say(messages.FromWorker(start.worker, body))
+                ours,
+                self._selector,
+                lambda body: self.say(messages.FromWorker(start.worker, body)),
+                lambda: self.say(messages.Garbled(start.worker)),
             )
         except OSError as error:
             self.say(Ended(exit_status.not_started(start.worker, start.attempt, error)))

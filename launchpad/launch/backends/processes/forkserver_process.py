@@ -12,14 +12,13 @@ import contextlib
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.processes import os_process
-from launchpad.launch.planning.interpreter import HASH_SEED, InterpreterSettings
+from launchpad.launch.planning.interpreter import HASH_SEED, InterpreterSettings, check_executable
 
 
 class ForkserverProcess:
@@ -74,11 +73,7 @@ def start(
     Raises:
         LaunchError: it could not be started.
     """
-    if not sys.executable:  # Python is part of another program
-        raise LaunchError(
-            f"the workers' forkserver could not be started: sys.executable is {sys.executable!r}; set it to"
-            " the path of a Python interpreter, or launch with local_mt"
-        )
+    check_executable("the workers' forkserver")
     if interpreter is None:
         interpreter = InterpreterSettings.here()
     try:

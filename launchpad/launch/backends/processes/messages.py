@@ -5,15 +5,17 @@
                 forkserver ── StopWorker · AnnounceGone · AnnounceWatermarks ──▶ worker
                               AttachDebugger · AddressesChanged
                 forkserver ◀── Phase · Awaits · ReturnedInFile · events ── worker
-    launcher ◀── ProcessStarted · FromWorker · ChildExited · Ended ── forkserver
+    launcher ◀── ProcessStarted · FromWorker · Garbled · ChildExited · Ended ── forkserver
 
 Commands are of `launch/supervision/worker_state.py`, events of `launchpad/events.py`.
 From the forkserver, `Ended` is the end of a worker that could not have a process.
 
 A message is plain data, pickled, behind its length (4 bytes, big-endian). The forkserver does not look into
-what a worker sends: it passes the frame on inside `FromWorker`. Raw descriptors, because a socket object that
-a fork has copied would close, when it is collected, whatever has its number by then. The forkserver reads
-and writes without ever waiting: its ends of the connections are `NonblockingPipe`s.
+what a worker sends: it passes the frame on inside `FromWorker`. Code of the user's may write to a descriptor
+that is not its own; what is no frame is the end of the connection that it came by, and `Garbled` says whose.
+Raw descriptors, because a socket object that a fork has copied would close, when it is collected, whatever
+has its number by then. The forkserver reads and writes without ever waiting: its ends of the connections are
+`NonblockingPipe`s.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from typing import Any
 from launchpad.courier.light_dataclass import dataclass
 
 _CHUNK = 1 << 16
+_PROTOCOL = 5
+_PICKLED = bytes([0x80, _PROTOCOL])  # with which each body begins
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,13 @@ class FromWorker:
 
 
 @dataclass(frozen=True)
+class Garbled:
+    """By a worker's connection came something else than messages; nothing more is read of it."""
+
+    worker: str
+
+
+@dataclass(frozen=True)
 class ChildExited:
     """A worker's process has ended: the kernel's exit status and its peak memory.
 
@@ -115,8 +126,12 @@ class ChildExited:
 
 def encode(message: Any) -> bytes:
     """The message as a frame."""
-    body = pickle.dumps(message, protocol=5)
+    body = pickle.dumps(message, _PROTOCOL)
     return len(body).to_bytes(4, "big") + body
+
+
+class GarbledError(Exception):
+    """What arrived is no frame."""
 
 
 class MessageDecoder:
@@ -126,9 +141,11 @@ class MessageDecoder:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The bodies that `data` completes."""
+        """The bodies that `data` completes. GarbledError: it has none of our frames."""
         self._buffer += data
-        while len(self._buffer) >= 4:
+        while len(self._buffer) >= 4 + len(_PICKLED):
+            if not self._buffer.startswith(_PICKLED, 4):
+                raise GarbledError(f"this is no message: {bytes(self._buffer[:40])!r}")
             end = 4 + int.from_bytes(self._buffer[:4], "big")
             if len(self._buffer) < end:
                 return
@@ -167,13 +184,19 @@ class NonblockingPipe:
         fd: Closed with this object.
         selector: Each entry's data is a function of the events.
         on_message: Called with the body of each frame that arrives.
+        on_garbled: Called if something else arrives; that is the end of the connection.
     """
 
     def __init__(
-        self, fd: int, selector: selectors.BaseSelector, on_message: Callable[[bytes], None]
+        self,
+        fd: int,
+        selector: selectors.BaseSelector,
+        on_message: Callable[[bytes], None],
+        on_garbled: Callable[[], None] = lambda: None,
     ) -> None:
         os.set_blocking(fd, False)
         self._fd, self._selector, self._on_message = fd, selector, on_message
+        self._on_garbled = on_garbled
         self._decoder = MessageDecoder()
         self._unsent = bytearray()
         self.is_open = True
@@ -194,6 +217,9 @@ class NonblockingPipe:
                     self._shut()
         except BlockingIOError:
             return
+        except GarbledError:
+            self._shut()
+            self._on_garbled()
 
     def finish(self) -> None:
         """Sends what is kept, however long it takes, unless the other end is closed."""

@@ -21,6 +21,9 @@ _GPU_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/render")
 _STARTS_THREADS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _OPENMP = "OMP_NUM_THREADS"
 
+is_importing = False
+"""True while this process imports users' modules for its workers, and must not launch what these launch."""
+
 
 def import_all(modules: Sequence[str], threads: int) -> str:
     """Imports them in this order; why workers cannot be forked any more, if that is so.
@@ -28,7 +31,8 @@ def import_all(modules: Sequence[str], threads: int) -> str:
     Args:
         threads: How many OpenMP is to use in threads that a worker starts.
     """
-    with _environment(dict.fromkeys(_STARTS_THREADS, "1") | {_OPENMP: str(threads)}):
+    variables = dict.fromkeys(_STARTS_THREADS, "1") | {_OPENMP: str(threads)}
+    with _environment(variables), _importing():
         for module in modules:
             try:
                 importlib.import_module(module)
@@ -61,6 +65,16 @@ def after_fork(threads: int) -> None:
         torch.set_num_threads(threads)
     if (random := sys.modules.get("numpy.random")) is not None:
         random.seed()
+
+
+@contextlib.contextmanager
+def _importing() -> Iterator[None]:
+    global is_importing
+    is_importing = True
+    try:
+        yield
+    finally:
+        is_importing = False
 
 
 @contextlib.contextmanager

@@ -13,7 +13,8 @@ free it.
 It forks the forkserver before that imports anything, so that it stays small, and then only waits.
 
     launcher ends without EndLaunch      kill the forkserver, and then:
-    forkserver killed, or crashed        kill all that are left, remove the sockets, end as the forkserver did
+    forkserver killed, or crashed        kill all that are left, end as the forkserver did; the launcher
+                                         lives, and removes its sockets
     forkserver ends after EndLaunch      nothing is left; end
     SIGTERM                              the forkserver does not answer the launcher: kill it, the same
     the subreaper is killed              harmless: the forkserver watches the launcher too, and workers it
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 HEADER_BYTES = 4096
 """The first part of the file with the workers' specs: the run's directory, as soon as there is one."""
+
+_TOGETHER_S = 0.1
+"""How long the end of a launcher may come after that of the forkserver, if both are killed."""
 
 
 def main(lifeline: int, file: int, launcher: int) -> NoReturn:
@@ -73,8 +77,15 @@ def main(lifeline: int, file: int, launcher: int) -> NoReturn:
     status = os.waitpid(child, 0)[1]
     if status:
         os_process.end_children()
-        clean_up(file)
+        clean_up(file, launcher_lives=parent_fd is not None and not _ends_now(parent_fd))
     _end_like(os.waitstatus_to_exitcode(status))
+
+
+def _ends_now(launcher_fd: int) -> bool:
+    """True if the launcher has ended as well; both may have been killed, one after the other."""
+    poll = select.poll()
+    poll.register(launcher_fd, select.POLLIN)
+    return bool(poll.poll(_TOGETHER_S * 1000))
 
 
 def header_with(directory: str) -> bytes:
@@ -82,23 +93,34 @@ def header_with(directory: str) -> bytes:
     return os.fsencode(directory).ljust(HEADER_BYTES, b"\0")
 
 
-def _remove_directory(file: int) -> Path | None:
-    """Remove the run's directory for sockets. None where the launch has not come so far."""
+def _directory_of(file: int) -> Path | None:
+    """The run's directory for sockets. None where the launch has not come so far."""
     name = os.fsdecode(os.pread(file, HEADER_BYTES, 0).rstrip(b"\0"))
     if not name:
         return None
     from pathlib import Path
 
-    from launchpad.launch.rundir import locations
-
-    directory = Path(name)
-    locations.remove(directory)
-    return directory
+    return Path(name)
 
 
-def clean_up(file: int) -> None:
-    """Remove the run's directory, and those of programs that its workers had launched."""
-    directory = _remove_directory(file)
+def _remove_directory(file: int) -> None:
+    """Remove that directory."""
+    directory = _directory_of(file)
+    if directory is not None:
+        from launchpad.launch.rundir import locations
+
+        locations.remove(directory)
+
+
+def clean_up(file: int, *, launcher_lives: bool = False) -> None:
+    """Remove the run's directory, and those of programs that its workers had launched.
+
+    A launcher that lives removes the directory itself: it still serves a socket there, and would say that
+    this was taken away.
+    """
+    if not launcher_lives:
+        _remove_directory(file)
+    directory = _directory_of(file)
     if directory is not None:
         from launchpad.launch.rundir import locations
 

@@ -19,6 +19,7 @@ from typing import Any
 from launchpad.courier import extras
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.launch_origin import folder_of_script
+from launchpad.launch.planning import interpreter
 
 NAMESPACE = "launchpad"
 _NOT_SENT = [".git", ".env", ".ssh", ".venv", "venv", "node_modules", "__pycache__", "*.pyc"]
@@ -76,6 +77,7 @@ def connect() -> None:
                 " `ray job submit` for instance, and RAY_ADDRESS=HOST:6379"
             )
         if _ours is None and not ray.is_initialized():
+            interpreter.check_executable("Ray")
             _ours = _RayConnection()
         _users += 1
 

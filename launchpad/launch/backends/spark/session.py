@@ -21,6 +21,7 @@ from typing import Any
 
 from launchpad.courier import extras
 from launchpad.errors import LaunchError
+from launchpad.launch.planning import interpreter
 
 _SETTLED_S = 3.0
 """After so long without a new executor, there are as many as there will be."""
@@ -165,6 +166,7 @@ def _new_context(context_class: Any) -> Any:
             "launch type 'spark' cannot be used through Spark Connect, since this process would be outside"
             " of the cluster: unset SPARK_REMOTE, and say where the master is: SPARK_MASTER=spark://HOST:7077"
         )
+    interpreter.check_executable("Spark")
     # It would tell of each connection that it closes.
     logging.getLogger("py4j").setLevel(logging.WARNING)
     made = Future[Any]()

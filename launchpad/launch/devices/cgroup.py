@@ -1,0 +1,36 @@
+"""The files of this process's control groups, versions 1 and 2."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+ROOT = "/sys/fs/cgroup"
+OWN = "/proc/self/cgroup"
+
+
+def paths(names: Mapping[str, str], *, with_parents: bool = False) -> Iterator[str]:
+    """The paths at which a file of our group may be; in a container the path is often that of another view.
+
+    Args:
+        names: Controller → the file's name; empty for version 2.
+        with_parents: Whether the files of the groups above come as well, whose limits hold, too.
+    """
+    for line in text_of(OWN).splitlines():
+        _, controllers, group = line.split(":", 2)
+        for controller, name in names.items():
+            if controller in controllers.split(","):
+                root = os.path.join(ROOT, controller)
+                yield f"{root}{group}/{name}"
+                while with_parents and (group := group.rpartition("/")[0]):
+                    yield f"{root}{group}/{name}"
+                yield os.path.join(root, name)
+
+
+def text_of(path: str) -> str:
+    """What is in the file; empty where there is none."""
+    try:
+        with open(path) as file:
+            return file.read()
+    except (OSError, ValueError):
+        return ""
