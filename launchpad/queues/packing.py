@@ -11,6 +11,7 @@ from typing import Any
 
 from launchpad.courier.buffers import copies
 from launchpad.courier.codec import pickling
+from launchpad.courier.codec.iterators import is_stream
 
 _loads = pickle.loads
 _encode = pickling.encode
@@ -41,7 +42,7 @@ def pack(value: object, *, copy: bool = False) -> Item:
 
     Raises what pickling raises, and TypeError for an iterator, which is not a value.
     """
-    if pickling.is_stream(value):
+    if is_stream(value):
         raise TypeError(
             f"an item is a value, and {value!r} gives several: use put_from() or put_many()"
         )

@@ -12,6 +12,7 @@ from typing import Any
 from launchpad.courier import call_stack
 from launchpad.courier.call_stack import CallContext, current_call
 from launchpad.courier.codec import pickling
+from launchpad.courier.codec.iterators import is_stream
 from launchpad.courier.errors import MessageTooLarge, MethodNotFound, RemoteError
 from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing, joined
@@ -191,7 +192,7 @@ class Dispatcher:
 
 def encode_result(result: object) -> Reply:
     """The reply that carries what a method has returned."""
-    if pickling.is_stream(result):
+    if is_stream(result):
         return framing.STREAM, StreamSender(result, call_context=current_call.get()), []
     if isinstance(result, StreamSender):
         return framing.STREAM, result, []
