@@ -278,10 +278,11 @@ ENDLESS["self"] = ENDLESS
     ("args", "kwargs", "kind", "words"),
     [
         (("a",), {}, ValueError, r"args\[0\]: .* type int expected, .* str given.*3 of the 4"),
+        ((0.5,), {}, ValueError, r"args\[0\]: .* type int expected, .* float given.*3 of the 4"),
         ((), {"x": 3}, ValueError, "args: a tuple of 1 expected, a tuple of 0 given"),
         ((ENDLESS,), {}, RecursionError, "maximum recursion"),
     ],
-    ids=["another type", "by name", "cannot be looked into"],
+    ids=["another type", "a float", "by name", "cannot be looked into"],
 )
 def test_a_call_that_differs_from_the_others_fails_alone_though_it_came_first(
     args: tuple[Any, ...], kwargs: dict[str, Any], kind: type[Exception], words: str
