@@ -39,12 +39,12 @@ class AioCall(StreamedIterator, Coroutine[Any, Any, Any]):
         self._method = method.decode()
         self._stream: AsyncStream | None = None
         # A function and not a method of ours: with a cycle, what is never awaited is noticed late.
-        self._coroutine: Any = _call(channel, method, args, kwargs)
-        self._coroutine.__qualname__ = self.__qualname__ = f"aio.{self._method}"
+        self._coroutine = _call(channel, method, args, kwargs)
+        self.__qualname__ = f"aio.{self._method}"
+        setattr(self._coroutine, "__qualname__", self.__qualname__)  # noqa: B010 - mypy knows none
 
     def __await__(self) -> Generator[Any, None, Any]:
-        waits: Generator[Any, None, Any] = self._coroutine.__await__()
-        return waits
+        return self._coroutine.__await__()
 
     def send(self, value: Any) -> Any:
         """Run until the next wait, as an event loop does."""
