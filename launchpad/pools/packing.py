@@ -32,7 +32,7 @@ def pack_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
 
 def unpack_call(call: Call) -> Arguments:
     """Its arguments, made anew. Raises what unpickling raises."""
-    return call if type(call) is tuple else unpack(call)  # type: ignore[arg-type,return-value]
+    return call if type(call) is tuple else unpack(call)  # type: ignore[arg-type]
 
 
 def size_of(call: Call) -> int:
