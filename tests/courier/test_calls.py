@@ -163,6 +163,21 @@ def test_the_end_of_a_pipe_is_refused_as_it_would_be_another_file_elsewhere(clie
             client.end()
 
 
+def test_an_exception_that_has_the_end_of_a_pipe_arrives_without_it(client_of) -> None:
+    one, other = multiprocessing.Pipe()
+
+    def fail() -> None:
+        error = LookupError("it broke")
+        error.end, error.code = one, 7  # type: ignore[attr-defined]
+        raise error
+
+    with one, other, pytest.raises(LookupError, match="it broke") as caught:
+        client_of(fail=fail).fail()
+
+    assert not hasattr(caught.value, "end")
+    assert caught.value.code == 7  # type: ignore[attr-defined]
+
+
 def test_names_with_underscore_never_make_a_call(client_of) -> None:
     client = client_of(m=lambda: 1)
 

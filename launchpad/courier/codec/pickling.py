@@ -356,8 +356,10 @@ def _can_encode(value: object) -> bool:
 
 def _try_encode(value: object) -> bytes | None:
     try:
-        body = _dumps(value, 5)
-        return body if b"__main__" not in body else _encode_by_value(value, None)
+        body, buffers = _pickle(value)
+        if not buffers and b"__main__" not in body:
+            return body
+        return _encode_by_value(value, None)  # with the buffers in the pickle
     except Exception as error:
         try:
             return _encode_by_value(value, error)
