@@ -171,6 +171,19 @@ def test_an_iterator_that_is_neither_says_how_it_can_be_sent(client_of) -> None:
         client.read()
 
 
+def test_a_file_is_sent_by_what_it_can_be_and_never_line_by_line(client_of, tmp_path) -> None:
+    path = tmp_path / "lines"
+    path.write_text("one\ntwo\n")
+    client = client_of(kind=kind_of, lines=list)
+
+    with path.open() as text, path.open("rb") as binary:
+        assert client.kind(text) == "StringIO"  # as cloudpickle sends it
+        with pytest.raises(TypeError) as refused:
+            client.kind(binary)
+        assert "give the call lp.stream(it)" in "".join(refused.value.__notes__)
+        assert client.lines(courier.stream(binary)) == [b"one\n", b"two\n"]
+
+
 def test_our_own_streams_may_be_passed_on(client_of) -> None:
     client = client_of(count=lambda n: iter(range(n)), total=lambda items: sum(items))
 

@@ -486,7 +486,10 @@ def test_a_frame_whose_caller_has_gone_is_not_run(monkeypatch: pytest.MonkeyPatc
     ran: list[Any] = []
     monkeypatch.setattr(pool_worker, "_run_chunk", lambda function, calls: ran.extend(calls))
     served = PoolWorker(slots=0)
-    frames = [served.run_frame(name, {b"f": Definition((b"", ()), None)}, [(b"f", [name])]) for name in "ab"]
+    frames = [
+        served.run_frame(name, {b"f": Definition((b"", ()), None)}, [(b"f", [name])])
+        for name in "ab"
+    ]
     frames[1].then(lambda _: served.end())
 
     frames[0].cancel()
