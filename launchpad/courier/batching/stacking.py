@@ -98,7 +98,11 @@ def stack(values: Sequence[Any]) -> Any:
 
 
 def unstack(value: Any, n: int, path: str = "result") -> list[Any]:
-    """Takes a stacked value apart into `n`. ValueError, with the path, where it does not have `n`."""
+    """Takes a stacked value apart into `n`. ValueError, with the path, where it does not have `n`.
+
+    Arrays are copied: a result is sent when the method runs for the next batch already, and it may fill the
+    array that it has returned again.
+    """
     if (held := _contents(value)) is not None:
         columns = [unstack(each, n, path + _step(value, key)) for key, each in held.items()]
         rows = zip(*columns, strict=True) if columns else [()] * n
@@ -118,7 +122,10 @@ def unstack(value: Any, n: int, path: str = "result") -> list[Any]:
         return [row.clone() for row in value.unbind(0)]  # a view would be sent with all the others
     if library == "jax":
         return list(_numpy().asarray(value))  # each slice of a jax array is a program of its own
-    return list(value)
+    if library == "numpy":
+        return list(value.copy())
+    is_array = _type("numpy", "ndarray")
+    return [each.copy() if type(each) is is_array else each for each in value]
 
 
 def difference(expected: object, given: object, path: str) -> str:
