@@ -36,6 +36,7 @@ from launchpad.courier.client.typed import with_options as with_options
 from launchpad.courier.server.decorators import idempotent as idempotent
 from launchpad.courier.server.decorators import priority as priority
 from launchpad.courier.server.decorators import serves as serves
+from launchpad.courier.streams.declared import stream as stream
 from launchpad.errors import BarrierBroken as BarrierBroken
 from launchpad.errors import CollectiveMismatch as CollectiveMismatch
 from launchpad.errors import DefinitionError as DefinitionError

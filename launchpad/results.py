@@ -2,7 +2,7 @@
 
     worker      returned(name, attempt, value)    ──▶ events.Returned    pickled, as the result of a call is
     supervisor  keeps that of the last attempt
-    script      running.results("trainer")        ◀── value_of(…)        unpickled when it is asked for
+    script      running.results("trainer")        ◀── value_of(…)        unpickled each time it is asked for
 
 A value that cannot be pickled is no failure of its worker, which has done its work: only who asks for it is
 told.
@@ -32,7 +32,7 @@ def returned(worker: str, attempt: int, value: object) -> Returned | None:
 
 
 def value_of(result: Returned | None) -> Any:
-    """The value.
+    """The value: another object each time, so that nothing is changed for who asks next.
 
     Raises:
         ResultError: there was one, and it cannot be had.
@@ -42,7 +42,7 @@ def value_of(result: Returned | None) -> Any:
     if result.error:
         raise ResultError(result.error)
     try:
-        return pickle.loads(result.body, buffers=result.buffers)
+        return pickle.loads(result.body, buffers=[bytearray(each) for each in result.buffers])
     except Exception as error:
         raise ResultError(
             f"what {result.worker} returned cannot be unpickled here: {type(error).__name__}: {error}. Its"

@@ -19,7 +19,7 @@ def ask(library):
         if word == "or":
             break  # closes the generator
 
-    print(library.count(word for word in ("not", "to", "be")))  # an iterator goes the other way
+    print(library.count(word for word in ("not", "to", "be")))  # a generator goes the other way
 
 
 # part: program

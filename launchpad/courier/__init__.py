@@ -71,6 +71,9 @@ from launchpad.courier.security.keyring import Credentials
 from launchpad.courier.server.decorators import idempotent, priority, serves
 from launchpad.courier.server.server import Server
 
+# Which arguments and results are streams
+from launchpad.courier.streams.declared import stream
+
 # To be watched
 from launchpad.courier.telemetry.tracing import stop_tracing, trace
 
@@ -107,6 +110,7 @@ __all__ = [
     "shard_by",
     "stats",
     "stop_tracing",
+    "stream",
     "submit",
     "trace",
     "with_options",

@@ -22,7 +22,6 @@ from launchpad.courier.protocol import handshake
 from launchpad.courier.telemetry import recording
 from launchpad.edges.stats import Edges
 from launchpad.errors import LaunchError, NotRunningError, ProgramFailed
-from launchpad.events import Returned
 from launchpad.graph_picture import picture_of
 from launchpad.launch import status_table
 from launchpad.launch.backends.backend import Backend
@@ -74,7 +73,6 @@ class Running:
         self.overlay: Overlay | None = None
         self.is_reported = self.is_asked = self.skips_grace = False
         self._run, self._runner = run, runner
-        self._results: dict[str, tuple[Returned | None, Any]] = {}
 
     @classmethod
     def start(
@@ -205,7 +203,7 @@ class Running:
 
         Waits until all of them have; of a worker that was started again it is what the last attempt has
         returned. None for one that has returned nothing, was stopped before, or only serves; for a
-        colocation a tuple, with what each of its nodes has returned.
+        colocation a tuple, with what each of its nodes has returned. Each call gives objects of its own.
 
         Example:
             running = lp.launch(program, "local_mp")
@@ -235,10 +233,8 @@ class Running:
             self.wait()
         by_replica: dict[int, list[Any]] = {}
         for state in states:
-            if state.name not in self._results or self._results[state.name][0] is not state.result:
-                self._results[state.name] = state.result, results.value_of(state.result)
             of_replica = by_replica.setdefault(state.plan.replica_index, [])
-            of_replica.append(self._results[state.name][1])
+            of_replica.append(results.value_of(state.result))
         are_parts = bool(states[0].plan.colocation)
         return [tuple(each) if are_parts else each[0] for each in by_replica.values()]
 

@@ -8,7 +8,7 @@ import pickle
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from launchpad.courier.codec import pickling
 from launchpad.courier.server.decorators import IDEMPOTENT
@@ -16,8 +16,15 @@ from launchpad.courier.server.decorators import IDEMPOTENT
 _DIGEST_BYTES = 16
 _KEPT = 256
 
-Definition = tuple[bytes, tuple[bytes, ...]]
+Pickled = tuple[bytes, tuple[bytes, ...]]
 """A pickle and its buffers."""
+
+
+class Definition(NamedTuple):
+    """A function as bytes, and the arguments that it has from partials, which each call gets anew."""
+
+    function: Pickled
+    arguments: Pickled | None
 
 
 @dataclass(eq=False)
@@ -59,16 +66,18 @@ class PoolFunctions:
         """
         if not callable(function):
             raise TypeError(f"a pool runs functions, and was given {function!r}")
-        body, views = pickling.encode(function)
-        definition = body, tuple(bytes(view) for view in views)
-        digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-        for part in (body, *definition[1]):
-            digest.update(part)
         plain: Any = function
         is_idempotent = self._are_idempotent or getattr(plain, IDEMPOTENT, False)
+        partials: list[tuple[tuple[Any, ...], dict[str, Any]]] = []  # from the inside out
         while isinstance(plain, functools.partial):
+            partials.insert(0, (plain.args, plain.keywords))
             plain = plain.func
             is_idempotent = is_idempotent or getattr(plain, IDEMPOTENT, False)
+        definition = Definition(_pickled(plain), _pickled(partials) if partials else None)
+        digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+        for body, buffers in filter(None, definition):
+            for part in (body, *buffers):
+                digest.update(part)
         key = digest.digest(), is_idempotent
         if key not in self._known:
             name = getattr(plain, "__qualname__", type(plain).__qualname__)
@@ -80,21 +89,38 @@ class PoolFunctions:
 
 
 class DefinedFunction:
-    """A function in a worker: made of its definition when it is called first, and kept."""
+    """A function in a worker: made of its definition when it is called first, and kept.
+
+    What it has from partials is arguments: each call has its own.
+    """
 
     def __init__(self, definition: Definition) -> None:
-        self._definition: Definition | None = definition
+        self._pickled: Pickled | None = definition.function
+        self._arguments = definition.arguments
         self._function: Callable[..., Any] | None = None
 
     def load(self) -> Callable[..., Any]:
-        """The function. Raises what unpickling it raises."""
-        definition = self._definition
-        if self._function is None and definition is not None:
-            body, buffers = definition
-            self._function = pickle.loads(body, buffers=[bytearray(each) for each in buffers])
-            self._definition = None
+        """The function for one call. Raises what unpickling it raises."""
+        pickled = self._pickled
+        if self._function is None and pickled is not None:
+            self._function = _unpickled(pickled)
+            self._pickled = None
         assert self._function is not None
-        return self._function
+        function = self._function
+        if self._arguments is not None:
+            for args, keywords in _unpickled(self._arguments):
+                function = functools.partial(function, *args, **keywords)
+        return function
+
+
+def _pickled(value: object) -> Pickled:
+    body, views = pickling.encode(value)
+    return body, tuple(bytes(view) for view in views)
+
+
+def _unpickled(pickled: Pickled) -> Any:
+    body, buffers = pickled
+    return pickle.loads(body, buffers=[bytearray(each) for each in buffers])
 
 
 class DefinedFunctions:

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from launchpad.pools.packing import Call
 from launchpad.pools.schedule import MapCalls
-from launchpad.pools.worker import Call
 
 
 class MapFeed:
@@ -34,15 +34,20 @@ class MapFeed:
         self._ahead, self._add = ahead, add
         self.n_open = 0
         """Calls whose results were not taken yet."""
+        self.error: Exception | None = None
+        """Why no more can be read: what the iterables, or pickling, raised after the calls that were read."""
 
     def fill(self) -> None:
-        """Reads as far ahead as may be; raises what the iterables raise."""
+        """Reads as far ahead as may be, unless there was an error."""
         room = self._ahead() - self.n_open
-        if room <= 0:
+        if room <= 0 or self.error is not None:
             return
-        calls = list(
-            self._calls if room == float("inf") else itertools.islice(self._calls, int(room))
-        )
+        calls: list[Call] = []
+        try:
+            for call in itertools.islice(self._calls, None if room == float("inf") else int(room)):
+                calls.append(call)  # one by one: those before an error are kept
+        except Exception as error:
+            self.error = error
         if calls:
             self._add(self.work, calls)
             self.n_open += len(calls)
@@ -64,7 +69,6 @@ def taken(
     def left_s() -> float | None:
         return None if deadline is None else max(0.0, deadline - time.monotonic())
 
-    end: Exception | None = None
     try:
         while feed.n_open:
             try:
@@ -77,11 +81,10 @@ def taken(
             if error is not None:
                 raise error
             try:
-                if end is None:
-                    feed.fill()
+                feed.fill()
             except Exception as failed:
-                end = failed
-        if end is not None:
-            raise end
+                feed.error = failed
+        if feed.error is not None:
+            raise feed.error
     finally:
         drop(feed.work)

@@ -15,9 +15,9 @@ from launchpad.courier.client.future import CourierFuture
 from launchpad.pools import map_results
 from launchpad.pools.function import PoolFunction, PoolFunctions
 from launchpad.pools.map_results import MapFeed
+from launchpad.pools.packing import Call, pack_call
 from launchpad.pools.pool_thread import PoolThread
 from launchpad.pools.schedule import CallChunk, MapCalls
-from launchpad.pools.worker import Call
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -70,8 +70,9 @@ class Pool(Executor):
             print(score)
           print(future.result())
 
-    Functions, lambdas and closures travel by value, once to each worker; a coroutine function is run to its
-    end. An exception arrives as its own type, with the remote traceback. A worker gets more when it is free.
+    Functions, lambdas and closures travel by value, once to each worker; what a `functools.partial` has for
+    arguments is made anew for each call. A coroutine function is run to its end. An exception arrives as its
+    own type, with the remote traceback. A worker gets more when it is free.
 
     A worker that ends: what it had not begun is run by another. What it may have begun is run again only if
     the function is declared to be idempotent; else its future raises `courier.OutcomeUnknown`. A worker that
@@ -88,7 +89,7 @@ class Pool(Executor):
         weakref.finalize(self, self._thread.shut, cancels=False).atexit = False
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Runs `fn(*args, **kwargs)` on one of the workers.
+        """Runs `fn(*args, **kwargs)` on one of the workers, with the arguments as they are now.
 
         Raises:
             RuntimeError: the pool is shut down.
@@ -96,7 +97,14 @@ class Pool(Executor):
             Exception: what pickling the function raised; the future has what pickling an argument raised.
         """
         future: Future[R] = CourierFuture()
-        self._thread.add(CallChunk(self._find(fn), [(args, kwargs)], future))
+        function = self._find(fn)
+        try:
+            call = pack_call(args, kwargs)
+        except Exception as error:
+            future.set_running_or_notify_cancel()
+            future.set_exception(error)
+        else:
+            self._thread.add(CallChunk(function, [call], future))
         return future
 
     def map(
@@ -121,7 +129,8 @@ class Pool(Executor):
         Raises:
             ValueError: `chunksize` or `buffersize` is less than 1.
             RuntimeError, Stopped, Exception: as `submit`; the iterator raises the error of the first call
-                that fails, and then calls that were not sent are dropped.
+                that fails, or of the iterables, after the results before it. Then calls that were not sent
+                are dropped.
         """
         for name, number in (("chunksize", chunksize), ("buffersize", buffersize)):
             if number is not None and operator.index(number) < 1:
@@ -129,7 +138,7 @@ class Pool(Executor):
         deadline = None if timeout is None else time.monotonic() + timeout
         function = self._find(fn)
         work = MapCalls(function, chunksize)
-        calls: Iterable[Call] = ((args, {}) for args in zip(*iterables, strict=False))
+        calls: Iterable[Call] = (pack_call(args, {}) for args in zip(*iterables, strict=False))
         is_finite = any(isinstance(iterable, Sized) for iterable in iterables)
 
         def ahead() -> float:
@@ -141,6 +150,8 @@ class Pool(Executor):
 
         feed = MapFeed(work, calls, ahead, self._thread.feed)
         feed.fill()
+        if feed.error is not None and not feed.n_open:
+            raise feed.error
         return map_results.taken(feed, timeout, deadline, self._thread.drop)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

@@ -36,6 +36,7 @@ from launchpad.courier import (
 )
 from launchpad.courier.codec import pickling
 from launchpad.errors import Stopped
+from launchpad.pools.packing import Call, unpack_result
 from launchpad.pools.schedule import (
     CallChunk,
     Frame,
@@ -45,7 +46,7 @@ from launchpad.pools.schedule import (
     Schedule,
     Send,
 )
-from launchpad.pools.worker import DONE, STOPPED, STOPPING, UNKNOWN_FUNCTIONS, Call
+from launchpad.pools.worker import DONE, STOPPED, STOPPING, UNKNOWN_FUNCTIONS
 
 MAX_LOST = 20
 """So many workers may end while they run one job; then it is not tried again: it may be what ends them."""
@@ -288,12 +289,22 @@ class PoolThread:
 
 
 def _complete(
-    chunk: CallChunk, member: PoolMember, results: list[Any], error: bytes | None, seconds: float
+    chunk: CallChunk, member: PoolMember, packed: list[Any], error: bytes | None, seconds: float
 ) -> None:
     """Gives the future of a chunk what its calls have returned or raised."""
-    chunk.function.note(seconds, len(results) + (error is not None))
+    chunk.function.note(seconds, len(packed) + (error is not None))
+    results: list[Any] = []
     raised: BaseException | None = None
-    if error is not None:
+    try:
+        for each in packed:
+            results.append(unpack_result(each))  # one by one: those before an error are kept
+    except Exception as unreadable:
+        unreadable.add_note(
+            f"(the result of {chunk.function.name!r}, which has run at {member.name}, cannot be unpickled"
+            " here: its classes have to be importable on both sides)"
+        )
+        raised = unreadable
+    if error is not None and raised is None:
         raised = pickling.decode_error(
             error, server=member.name, address=member.client.address, method=chunk.function.name
         )

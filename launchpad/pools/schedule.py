@@ -28,7 +28,7 @@ from enum import Enum
 from typing import Any
 
 from launchpad.pools.function import PoolFunction
-from launchpad.pools.worker import Call
+from launchpad.pools.packing import Call, size_of
 
 FRAME_S = 0.02
 FRAME_BYTES = 8 << 20
@@ -259,9 +259,5 @@ def _load(member: PoolMember) -> float:
 
 
 def _fitting(calls: deque[Call], most: int) -> int:
-    """How many of the next calls go into a frame, if all have arrays and strings as large as the first."""
-    args, kwargs = calls[0]
-    size = 0
-    for value in (*args, *kwargs.values()):
-        size += len(value) if isinstance(value, bytes | str) else getattr(value, "nbytes", 0)
-    return max(1, min(most, FRAME_BYTES // max(1, size)))
+    """How many of the next calls go into a frame, if all are as large as the first."""
+    return max(1, min(most, FRAME_BYTES // max(1, size_of(calls[0]))))

@@ -29,13 +29,13 @@ from launchpad.courier.server.decorators import serves
 from launchpad.errors import Stopped
 from launchpad.interrupt import raise_in
 from launchpad.pools.function import DefinedFunction, DefinedFunctions, Definition
+from launchpad.pools.packing import Call, pack_result, unpack_call
 
 DONE, NOT_BEGUN, UNKNOWN_FUNCTIONS = "done", "not begun", "unknown functions"
 STOPPING, STOPPED = "stopping", "stopped"
 
-Call = tuple[tuple[Any, ...], dict[str, Any]]
 Outcome = tuple[list[Any], bytes | None, float]
-"""Results of the calls of a chunk up to the first that raised; its error, encoded; seconds."""
+"""Results of the calls of a chunk up to the first that failed, packed; its error, encoded; seconds."""
 
 
 @serves(only=["hello", "run_frame", "take_back"])
@@ -145,19 +145,23 @@ class _WaitingFrame:
 
 
 def _run_chunk(function: DefinedFunction, calls: Sequence[Call]) -> Outcome:
-    """Runs calls until one raises."""
+    """Runs calls until one fails."""
     results: list[Any] = []
     error: bytes | None = None
     began = time.perf_counter()
     try:
-        call = function.load()
-        for args, kwargs in calls:
-            result = call(*args, **kwargs)
+        for call in calls:
+            args, kwargs = unpack_call(call)
+            result = function.load()(*args, **kwargs)
             if inspect.iscoroutine(result):
                 import asyncio
 
                 result = asyncio.run(result)
-            results.append(result)
+            try:
+                results.append(pack_result(result))
+            except Exception as unpicklable:
+                error = pickling.encode_unpicklable(result, unpicklable)
+                break
     except BaseException as raised:  # SystemExit, too: a job does not end the worker
         error = pickling.encode_error(raised)
     return results, error, time.perf_counter() - began

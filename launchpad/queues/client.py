@@ -100,6 +100,8 @@ class Queue(Generic[T]):
     def put_many(self, items: Iterable[T], timeout_s: float | None = None) -> bool:
         """Puts several, in their order: about 1,000 go in one call. As `put` otherwise.
 
+        Of a generator, arrays are copied, so that it may fill one again.
+
         Raises:
             QueueFull: the time was up; `error.accepted` of them were taken.
         """
@@ -107,9 +109,11 @@ class Queue(Generic[T]):
         accepted = size = 0
         packed: list[Item] = []
         pending = iter(items)
+        # What a generator gives is sent when it has given more, and has perhaps filled its array again.
+        copies = not isinstance(items, list | tuple)
         while True:
             for item in pending:
-                packed.append(pack(item))
+                packed.append(pack(item, copy=copies))
                 size += len(packed[-1])
                 if len(packed) >= MOST or size >= _MAX_BYTES:
                     break

@@ -1,59 +1,18 @@
-"""Items as the queue's worker keeps them: bytes that it does not look into.
-
-An item is pickled where it is put and unpickled where it is taken; between the two it is bytes, and the
-buffers of its arrays, which are never copied into them.
-"""
+"""Items as the queue's worker keeps them: bytes that it does not look into."""
 
 from __future__ import annotations
 
-import pickle
-from typing import Any
+from launchpad.courier.codec import packing
+from launchpad.courier.codec.iterators import is_stream
+from launchpad.courier.codec.packing import Item, PackedItem, unpack
 
-from launchpad.courier.buffers import copies
-from launchpad.courier.codec import pickling
-
-_loads = pickle.loads
-_encode = pickling.encode
-
-
-class PackedItem:
-    """An item with large buffers: its pickle, and what that leaves out."""
-
-    __slots__ = ("body", "buffers")
-
-    def __init__(self, body: bytes, *buffers: Any) -> None:
-        self.body = body
-        self.buffers = buffers
-
-    def __len__(self) -> int:
-        """Its bytes."""
-        return len(self.body) + sum(memoryview(each).nbytes for each in self.buffers)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return PackedItem, (self.body, *map(pickle.PickleBuffer, self.buffers))
-
-
-Item = bytes | PackedItem
+__all__ = ["Item", "PackedItem", "pack", "unpack"]
 
 
 def pack(value: object, *, copy: bool = False) -> Item:
-    """The item of a value; `copy`: also of its arrays, for one that is sent later.
-
-    Raises what pickling raises, and TypeError for an iterator, which is not a value.
-    """
-    if pickling.is_stream(value):
+    """As `packing.pack`; TypeError for a stream, which is not one value."""
+    if is_stream(value):
         raise TypeError(
             f"an item is a value, and {value!r} gives several: use put_from() or put_many()"
         )
-    body, views = _encode(value)
-    if not views:
-        return body
-    return PackedItem(body, *(copies(views) if copy else views))
-
-
-def unpack(item: Item) -> Any:
-    """The value again; each call makes another one, but of arrays the first has the memory."""
-    if type(item) is bytes:
-        return _loads(item)
-    assert isinstance(item, PackedItem)
-    return _loads(item.body, buffers=item.buffers)
+    return packing.pack(value, copy=copy)

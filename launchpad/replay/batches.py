@@ -7,6 +7,8 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Self
 
+from launchpad.courier.codec.iterators import StreamedIterator
+
 if TYPE_CHECKING:
     from launchpad.replay.client import ReplayClient, ReplaySample
 
@@ -14,7 +16,7 @@ _LOOK_S = 0.5
 """How often the thread looks whether it is to end, where it waits."""
 
 
-class Batches:
+class Batches(StreamedIterator):
     """An iterator over batches without an end: `ReplayClient.batches`.
 
     What the sampling raises, `next` raises, and then StopIteration. It ends with `close()`, with its `with`

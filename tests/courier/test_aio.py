@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import threading
 from functools import partial
 
@@ -88,3 +90,90 @@ def test_an_event_of_an_earlier_connection_ends_no_other(
         return await call
 
     assert asyncio.run(main())
+
+
+def test_a_call_is_a_coroutine_for_tasks_task_groups_and_asyncio_run(client_of) -> None:
+    client = client_of(double=lambda n: 2 * n)
+
+    async def main() -> list[int]:
+        task = asyncio.create_task(client.aio.double(1))
+        async with asyncio.TaskGroup() as group:
+            in_group = group.create_task(client.aio.double(2))
+        within = await asyncio.wait_for(client.aio.double(3), DEADLINE_S)
+        return [await task, in_group.result(), within]
+
+    assert asyncio.iscoroutine(call := client.aio.double(4))
+    assert asyncio.run(call) == 8
+    assert asyncio.run(main()) == [2, 4, 6]
+
+
+def test_cancelling_the_task_made_of_a_call_cancels_what_serves_it(client_of) -> None:
+    begun, cancelled = threading.Event(), threading.Event()
+
+    async def wait() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    client = client_of(wait=wait)
+
+    async def main() -> None:
+        task = asyncio.create_task(client.aio.wait())
+        await asyncio.to_thread(begun.wait, 10)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+    assert cancelled.wait(10)
+
+
+def test_a_call_runs_once_and_awaited_again_it_raises(client_of) -> None:
+    ran = []
+    client = client_of(mark=ran.append)
+
+    async def main() -> None:
+        call = client.aio.mark(1)
+        await call
+        with pytest.raises(RuntimeError, match="already awaited"):
+            await call
+
+    asyncio.run(main())
+
+    assert ran == [1]
+
+
+def test_a_call_that_is_never_awaited_does_not_run_and_python_warns_by_its_name(client_of) -> None:
+    ran = []
+    client = client_of(mark=ran.append)
+
+    with pytest.warns(RuntimeWarning, match=r"'aio\.mark' was never awaited"):
+        client.aio.mark(1)
+
+    client.mark(2)
+    assert ran == [2]
+
+
+def test_a_stream_that_is_iterated_over_is_closed_by_aclosing(client_of) -> None:
+    closed = threading.Event()
+
+    def count():
+        try:
+            yield from itertools.count()
+        finally:
+            closed.set()
+
+    client = client_of(count=count)
+
+    async def main() -> int:
+        async with contextlib.aclosing(client.aio.count()) as numbers:
+            async for number in numbers:
+                if number == 3:
+                    break
+        return number
+
+    assert asyncio.run(main()) == 3
+    assert closed.wait(DEADLINE_S)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import CancelledError
 from typing import Any
 
+import numpy as np
 import pytest
 
 from launchpad import courier
@@ -34,6 +35,24 @@ def test_a_coroutine_method_is_called_and_raises_like_any_other(client_of) -> No
     assert client.add(1, b=2) == 3
     with pytest.raises(LookupError, match="not there"):
         client.fail()
+
+
+@pytest.mark.every_transport
+def test_what_a_coroutine_returns_is_not_changed_by_the_next_one(client_of) -> None:
+    array, rows = np.zeros(20_000), [0]
+
+    async def fill(number: int) -> Any:
+        array[:] = number
+        rows[:] = [number] * 100
+        return {"array": array, "rows": rows}
+
+    client = client_of(fill=fill)
+    futures = [client.futures.fill(number) for number in range(200)]
+
+    for number, future in enumerate(futures):
+        answer = future.result(DEADLINE_S)
+        assert set(answer["array"]) == {number}
+        assert set(answer["rows"]) == {number}
 
 
 class AsyncGate:

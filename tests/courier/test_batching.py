@@ -22,7 +22,7 @@ import launchpad as lp
 from launchpad import courier
 from launchpad.courier.batching import queue as batch_queue
 from launchpad.courier.call_stack import current_call
-from tests.courier.conftest import Gate, exit_code_of_child, in_background
+from tests.courier.conftest import DEADLINE_S, Gate, exit_code_of_child, in_background
 
 NEVER_S = 600.0  # a timeout that no test reaches: only a full batch is run
 
@@ -138,6 +138,28 @@ def test_batches_fill_up_while_all_threads_are_busy_and_without_a_timeout_wait_f
 
     assert outcomes(calls) == list(range(10))
     assert batches == [[0], [0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+@pytest.mark.parametrize("form", ["array", "list", "dict"])
+def test_a_method_may_fill_the_array_that_it_returns_again(serve, connect, address, form) -> None:
+    class Policy:
+        def __init__(self) -> None:
+            self.out = np.zeros((8, 20_000))
+
+        @lp.batched_handler(batch_size=8, timeout=0)
+        def act(self, x: Any) -> Any:
+            found = self.out[: len(x)]
+            found[:] = x[:, None]
+            return {"array": found, "list": list(found), "dict": {"q": found}}[form]
+
+    serve(address).bind_object(Policy())
+    client = connect(address)
+    futures = [client.futures.act(i) for i in range(100)]
+
+    answers = [future.result(DEADLINE_S) for future in futures]
+
+    found = [answer["q"] if form == "dict" else answer for answer in answers]
+    assert [set(each) for each in found] == [{i} for i in range(100)]
 
 
 def test_a_short_batch_is_padded_for_methods_that_know_one_shape_only() -> None:
@@ -278,10 +300,11 @@ ENDLESS["self"] = ENDLESS
     ("args", "kwargs", "kind", "words"),
     [
         (("a",), {}, ValueError, r"args\[0\]: .* type int expected, .* str given.*3 of the 4"),
+        ((0.5,), {}, ValueError, r"args\[0\]: .* type int expected, .* float given.*3 of the 4"),
         ((), {"x": 3}, ValueError, "args: a tuple of 1 expected, a tuple of 0 given"),
         ((ENDLESS,), {}, RecursionError, "maximum recursion"),
     ],
-    ids=["another type", "by name", "cannot be looked into"],
+    ids=["another type", "a float", "by name", "cannot be looked into"],
 )
 def test_a_call_that_differs_from_the_others_fails_alone_though_it_came_first(
     args: tuple[Any, ...], kwargs: dict[str, Any], kind: type[Exception], words: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import multiprocessing
 import pickle
 
 import numpy as np
@@ -146,6 +147,35 @@ def test_many_arrays_in_one_call_arrive_in_order(client_of) -> None:
     returned = client.echo(arrays)
 
     assert all(np.array_equal(a, b) for a, b in zip(arrays, returned, strict=True))
+
+
+@pytest.mark.every_transport
+def test_the_end_of_a_pipe_is_refused_as_it_would_be_another_file_elsewhere(client_of) -> None:
+    one, other = multiprocessing.Pipe()
+    client = client_of(kind=lambda value: type(value).__name__, end=lambda: one)
+
+    with one, other:
+        for send in (client.kind, client.futures.kind):
+            for value in (one, [one], lambda: one):
+                with pytest.raises(TypeError, match="one end of a pipe"):
+                    send(value)
+        with pytest.raises(courier.RemoteError, match="one end of a pipe"):
+            client.end()
+
+
+def test_an_exception_that_has_the_end_of_a_pipe_arrives_without_it(client_of) -> None:
+    one, other = multiprocessing.Pipe()
+
+    def fail() -> None:
+        error = LookupError("it broke")
+        error.end, error.code = one, 7  # type: ignore[attr-defined]
+        raise error
+
+    with one, other, pytest.raises(LookupError, match="it broke") as caught:
+        client_of(fail=fail).fail()
+
+    assert not hasattr(caught.value, "end")
+    assert caught.value.code == 7  # type: ignore[attr-defined]
 
 
 def test_names_with_underscore_never_make_a_call(client_of) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import pytest
 
@@ -63,6 +64,82 @@ ALL = {"__call__", "helper", "name", "running_average", "step"}
 def test_only_public_methods_of_the_class_are_served() -> None:
     assert set(public_methods(Plain())) == ALL
     assert set(public_methods(Plain(), {"step", "__call__"})) == ALL - {"step", "__call__"}
+
+
+class Doubling:
+    """A descriptor like those that libraries have for methods."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        return lambda x: 2 * self.function(instance, x)
+
+
+class Lazy:
+    """A descriptor like those that libraries have for attributes."""
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        assert instance is None, "an attribute was evaluated"
+        return self
+
+
+class ForInstances:
+    def __get__(self, instance: object, owner: type) -> Any:
+        raise AttributeError("it is for instances only" if instance is None else "evaluated")
+
+
+class Described:
+    @functools.singledispatchmethod
+    def show(self, value: object) -> str:
+        return "something"
+
+    @show.register
+    def _(self, value: int) -> str:
+        return "an int"
+
+    def power(self, exponent: int, base: int) -> int:
+        return int(base**exponent)
+
+    square = functools.partialmethod(power, 2)
+
+    @Doubling
+    def twice(self, x: int) -> int:
+        return x
+
+    @functools.lru_cache  # noqa: B019
+    def cached(self, x: int) -> int:
+        return x
+
+    lazy = Lazy()
+    of_instances = ForInstances()
+
+
+def test_methods_that_are_descriptors_are_served(serve, connect, address) -> None:
+    serve(address).bind_object(Described())
+    client = connect(address)
+
+    assert courier.list_methods(client) == ["cached", "power", "show", "square", "twice"]
+    assert (client.show(1), client.show("a")) == ("an int", "something")
+    assert (client.square(5), client.twice(4), client.cached(3)) == (25, 8, 3)
+
+
+def test_descriptors_may_have_priority_and_be_idempotent(serve, address) -> None:
+    class Marked:
+        @courier.priority
+        @courier.idempotent
+        @functools.singledispatchmethod
+        def show(self, value: object) -> None: ...
+
+        @courier.priority
+        @staticmethod
+        def static() -> None: ...
+
+    server = serve(address)
+    server.bind_object(Marked())
+
+    assert server._methods.urgent == {b"show", b"static"}
+    assert idempotent_methods(Marked) == ("show",)
 
 
 def test_a_class_may_restrict_what_it_serves() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import itertools
 import pickle
 import threading
@@ -492,6 +493,14 @@ def test_a_stream_is_an_error_that_says_so(start, connect) -> None:
     assert code is grpc.StatusCode.UNKNOWN
     assert "gRPC carries no streams" in text
     assert client.ping() == 1
+
+
+def test_an_object_with_next_is_no_stream(start, connect) -> None:
+    client = connect(start(ANY_PORT, echo=lambda value: value).address)
+
+    assert client.echo(io.BytesIO(b"one\ntwo\n")).getvalue() == b"one\ntwo\n"
+    with pytest.raises(TypeError, match="gRPC carries no streams"):
+        client.echo(courier.stream(io.BytesIO()))
 
 
 def test_too_large_arguments_are_an_error_of_the_caller(start, connect) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from functools import partial
 from typing import Any
 
@@ -65,6 +66,12 @@ class Shard:
 
     def mixed(self, keys: Any) -> Any:
         return np.zeros(len(keys), "U3" if self.number else int)
+
+    def typed(self, keys: Any, *, values: Any) -> Any:
+        return np.full(len(keys), values[self.number])
+
+    def total_of(self, numbers: Any, key: Any = None) -> int:
+        return sum(numbers)
 
     def fail(self, keys: Any) -> None:
         raise LookupError(f"{self.number} has none")
@@ -234,6 +241,68 @@ def test_a_call_that_cannot_be_cut_is_refused(params, shards, arguments, error, 
 def test_results_that_cannot_be_joined_are_an_error(params, method, error, words) -> None:
     with pytest.raises(error, match=words):
         getattr(params, method)([0, 9])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (np.int64(2**53 + 1), np.uint64(1)),
+        (np.int64(2**53 + 1), np.float64(0.5)),
+        (np.uint64(2**53 + 1), np.complex128(1j)),
+        (np.datetime64("3000", "s"), np.datetime64("2000", "ns")),
+    ],
+)
+def test_numbers_that_no_common_type_holds_as_they_are_cannot_be_joined(params, one, other) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"hold every {one.dtype} as it is")):
+        params.typed([0, 9], values=[one, None, other])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "joined"),
+    [
+        (np.int32(2**31 - 1), np.float32(0.5), "float64"),
+        (np.int16(7), np.int64(2**62 + 1), "int64"),
+        (np.bool_(True), np.float32(0.5), "float32"),
+        (np.float32(0.1), np.complex64(1j), "complex64"),
+        (np.datetime64("3000", "s"), np.datetime64("2000", "s"), "datetime64[s]"),
+    ],
+)
+def test_numbers_of_several_types_are_joined_where_each_stays_as_it_is(
+    params, one, other, joined
+) -> None:
+    found = params.typed([0, 9], values=[one, None, other])
+
+    assert found.dtype == joined
+    assert list(found) == [one, other]
+
+
+@pytest.mark.parametrize("numbers", [(x for x in range(3)), map(int, "012"), lp.stream(range(3))])
+def test_an_iterator_cannot_be_given_to_several_clients(clients, params, numbers) -> None:
+    scatter, broadcast = lp.scatter(clients), lp.broadcast(clients)
+    of_parts = lp.parts([numbers, [], numbers])
+    calls = [
+        *(partial(each.step, numbers) for each in _ways(broadcast)),
+        *(partial(each.step, "x", scale=numbers) for each in _ways(broadcast)),
+        *(partial(each.step, lp.parts([1, 2, 3]), numbers) for each in _ways(scatter)),
+        *(partial(each.step, of_parts) for each in _ways(scatter)),
+        *(partial(each.push, [0, 9], [1, 2], rate=numbers) for each in _ways(params)),
+    ]
+
+    for call in calls:
+        with pytest.raises(TypeError, match="it can be read once"):
+            call()
+    assert list(numbers) == [0, 1, 2]
+
+
+def _ways(group: Any) -> tuple[Any, Any, Any]:
+    return group, group.futures, group.aio
+
+
+def test_parts_may_be_iterators_and_one_key_goes_to_one_shard_with_an_iterator(
+    clients, params
+) -> None:
+    assert lp.scatter(clients).total_of(lp.parts([iter([1]), iter([2]), [3]])) == [1, 2, 3]
+    assert params.total_of(iter([1, 2]), lp.keys(0)) == 3
 
 
 def test_rows_are_found_at_the_shards_that_they_were_put_to(table, clients) -> None:

@@ -73,14 +73,16 @@ def test_the_items_of_a_generator_arrive_in_their_order(client_of, count) -> Non
         assert list(client.count(n)) == list(range(n))
 
 
-def test_whatever_has_next_is_a_stream_also_from_a_coroutine(client_of, numbers, tmp_path) -> None:
+def test_pythons_own_iterators_and_those_declared_are_streams_also_from_a_coroutine(
+    client_of, numbers, tmp_path
+) -> None:
     file = tmp_path / "lines"
     file.write_text("one\ntwo\n")
     opened = []
 
     def lines():
         opened.append(file.open())
-        return opened[0]
+        return courier.stream(opened[0])
 
     async def later(n: int):
         return as_async(numbers.count)(n)

@@ -7,6 +7,7 @@ import pytest
 
 import launchpad as lp
 from launchpad.courier.codec import pickling
+from launchpad.state.saved_states import SavedStates
 from tests.courier.conftest import begin_source
 
 BIG = 100_000  # elements
@@ -126,6 +127,38 @@ def test_sound_16_a_tensor_whose_gradient_would_be_cut_is_refused(kind) -> None:
         send(value)
 
     assert not travel(tensor.detach())[0].requires_grad
+
+
+@pytest.mark.parametrize("kind", ["tensor", "parameter", "conjugated", "with an attribute"])
+def test_of_a_view_only_its_own_elements_are_sent_and_saved(kind, tmp_path) -> None:
+    torch = pytest.importorskip("torch")
+    base = torch.rand(100, BIG, dtype=torch.complex64 if kind == "conjugated" else torch.float32)
+    view = base[3]
+    if kind == "parameter":
+        view = torch.nn.Parameter(view)
+    elif kind == "conjugated":
+        view = view.conj()
+    elif kind == "with an attribute":
+        view.label = "third"
+
+    sent, *sizes = travel(view)
+    in_closure = travel(lambda: view)
+    states = SavedStates("w-0", str(tmp_path))
+    states.save(view, None, 1)
+    _, saved = states.load() or (0, None)
+    (file,) = tmp_path.iterdir()
+    plan = lp.plan(program_with(view))
+
+    most = view.nbytes + 10_000
+    assert sum(sizes) < most
+    assert sum(in_closure[1:]) < most
+    assert file.stat().st_size < most
+    assert len(plan.workers[0].payload) < most
+    for arrived in (sent, saved, in_closure[0]()):
+        assert torch.equal(arrived, view.detach())
+        assert type(arrived) is type(view)
+        assert arrived.requires_grad == view.requires_grad
+        assert vars(arrived) == vars(view)
 
 
 def test_jax_arrays_arrive_out_of_band() -> None:

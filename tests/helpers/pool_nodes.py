@@ -141,3 +141,52 @@ def do_jobs_slowly(queue: lp.WorkQueue) -> int:
         time.sleep(0.002)
         n += lease.done(lease.job + 1)
     return n
+
+
+def lock_at_7(number: int) -> Any:
+    return threading.Lock() if number == 7 else number
+
+
+class Unreadable:
+    """It can be pickled, and not unpickled."""
+
+    def __reduce__(self) -> Any:
+        return refuse_to_be_read, ()
+
+
+def refuse_to_be_read() -> None:
+    raise ValueError("this cannot be read")
+
+
+def unreadable_at_7(number: int) -> Any:
+    return Unreadable() if number == 7 else number
+
+
+_rows: list[int] = []
+_array: list[Any] = []
+
+
+def same_list(number: int) -> list[int]:
+    if number == 0:
+        _rows.clear()
+    _rows.append(number)
+    return _rows
+
+
+def same_array(number: int) -> Any:
+    """The same array each time, filled again."""
+    import numpy as np
+
+    if not _array:
+        _array.append(np.zeros(50_000))
+    _array[0][:] = number
+    return _array[0]
+
+
+def appended(rows: list[int], number: int, array: Any = None) -> list[int]:
+    """Changes what it is given."""
+    if array is not None:
+        assert not array.any()
+        array[:] = 1
+    rows.append(number)
+    return rows

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+import multiprocessing
 import re
+import socket
 import threading
 import types
 from typing import Any
@@ -121,6 +123,19 @@ def test_f01_an_unpicklable_value_in_a_closure_or_inside_a_colocation_is_named()
     assert "learner.constructor.<closure lock>" in refused(single(closure, "learner"))
     colocated = single(lp.MultiThreadingColocation(members), "both")
     assert "both.nodes[1].args[0]" in refused(colocated)
+
+
+@both
+def test_what_stands_for_a_descriptor_is_refused_and_not_sent_as_its_number(
+    launch_type: str,
+) -> None:
+    one, other = multiprocessing.Pipe()
+    with one, other, socket.socket() as sock:
+        for value, text in ((one, "one end of a pipe"), (sock, "cannot pickle 'socket' object")):
+            with pytest.raises(lp.PayloadError, match=text) as caught:
+                lp.plan(program_with({"end": value}), launch_type)
+
+            assert caught.value.path == "learner.args[1]['end']"
 
 
 def test_f02_a_list_that_contains_itself_is_the_same_error() -> None:

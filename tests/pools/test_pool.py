@@ -13,13 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import launchpad as lp
 from launchpad import courier
 from launchpad.pools import pool_thread
 from launchpad.pools import worker as pool_worker
-from launchpad.pools.function import DefinedFunctions
+from launchpad.pools.function import DefinedFunctions, Definition
 from launchpad.pools.schedule import MemberState
 from launchpad.pools.worker import NOT_BEGUN, PoolWorker
 from tests.helpers import pool_nodes
@@ -164,6 +165,83 @@ def test_a_map_gives_all_results_before_the_first_error(pool: lp.Pool) -> None:
         next(results)
     assert isinstance(raised.value.__cause__, courier.RemoteTraceback)
     assert "in fail_at_7" in str(raised.value.__cause__)
+
+
+def numbers_and_then_an_error() -> Iterator[int]:
+    yield from range(7)
+    raise KeyError("seven")
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "kind", "words"),
+    [
+        (pool_nodes.lock_at_7, range(20), courier.RemoteError, r"returned a _thread\.lock"),
+        (pool_nodes.unreadable_at_7, range(20), ValueError, "cannot be read"),
+        (int, [*range(7), threading.Lock()], TypeError, "cannot pickle '_thread.lock'"),
+        (int, [*range(7), pool_nodes.Unreadable()], ValueError, "cannot be read"),
+        (int, numbers_and_then_an_error, KeyError, "seven"),
+    ],
+    ids=["a result", "a result here", "an argument", "an argument there", "the iterable"],
+)
+@pytest.mark.parametrize("chunksize", [None, 5, 20])
+def test_a_map_gives_all_results_before_what_cannot_be_pickled_or_read(
+    pool: lp.Pool,
+    function: Callable[[Any], Any],
+    arguments: Any,
+    kind: type[Exception],
+    words: str,
+    chunksize: int | None,
+) -> None:
+    results = pool.map(
+        function, arguments() if callable(arguments) else arguments, chunksize=chunksize
+    )
+
+    assert list(itertools.islice(results, 7)) == list(range(7))
+    with pytest.raises(kind, match=words):
+        next(results)
+
+
+def test_a_map_whose_first_call_cannot_be_pickled_fails_in_its_line(pool: lp.Pool) -> None:
+    with pytest.raises(TypeError, match=r"cannot pickle '_thread.lock'"):
+        pool.map(int, [threading.Lock(), 1])
+
+
+def test_arguments_are_those_of_the_moment_of_submit_and_results_those_of_the_return(
+    pool: lp.Pool, workers: LocalWorkers
+) -> None:
+    array, rows = np.zeros(50_000), [0]
+    gate = [pool.submit(pass_gate, name) for name in "ab"]
+    until(lambda: all(future.running() for future in gate))
+
+    def frames() -> Iterator[Any]:
+        for number in range(10):
+            array[:] = number
+            yield array
+
+    futures = [pool.submit(sum, rows), pool.submit(np.sum, array)]
+    totals = pool.map(np.max, frames(), chunksize=2)
+    rows.append(5)
+    array[:] = 5
+    open_gates()
+
+    assert [future.result(DEADLINE_S) for future in futures] == [0, 0]
+    assert list(totals) == list(range(10))
+    with lp.pool(workers.clients[:1]) as one:
+        assert [list(rows) for rows in one.map(pool_nodes.same_list, range(4), chunksize=4)] == [
+            list(range(n)) for n in range(1, 5)
+        ]
+        arrays = list(one.map(pool_nodes.same_array, range(4), chunksize=4))
+    assert [set(each) for each in arrays] == [{n} for n in range(4)]
+
+
+def test_each_call_has_the_arguments_of_a_partial_for_its_own(pool: lp.Pool) -> None:
+    function = partial(pool_nodes.appended, [0], array=np.zeros(2000))
+    marked = lp.idempotent(partial(function, 7))
+
+    assert list(pool.map(partial(pool_nodes.appended, [0]), range(3))) == [[0, 0], [0, 1], [0, 2]]
+    futures = [pool.submit(function, n) for n in range(3)]
+    assert [future.result(DEADLINE_S) for future in futures] == [[0, 0], [0, 1], [0, 2]]
+    assert [pool.submit(marked).result(DEADLINE_S) for _ in range(2)] == [[0, 7]] * 2
 
 
 def test_a_map_past_its_timeout_raises(pool: lp.Pool) -> None:
@@ -408,7 +486,10 @@ def test_a_frame_whose_caller_has_gone_is_not_run(monkeypatch: pytest.MonkeyPatc
     ran: list[Any] = []
     monkeypatch.setattr(pool_worker, "_run_chunk", lambda function, calls: ran.extend(calls))
     served = PoolWorker(slots=0)
-    frames = [served.run_frame(name, {b"f": (b"", ())}, [(b"f", [name])]) for name in "ab"]
+    frames = [
+        served.run_frame(name, {b"f": Definition((b"", ()), None)}, [(b"f", [name])])
+        for name in "ab"
+    ]
     frames[1].then(lambda _: served.end())
 
     frames[0].cancel()

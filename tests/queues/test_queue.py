@@ -178,6 +178,21 @@ def test_arrays_come_out_equal_and_may_be_written_to(rows: Queue[Any]) -> None:
         assert np.array_equal(item["small"], small)
 
 
+@pytest.mark.parametrize("put", ["put_many", "put_from"])
+@pytest.mark.parametrize("length", [100, 2048, 2049, 30_000])
+def test_a_generator_may_fill_its_array_again(rows: Queue[Any], put: str, length: int) -> None:
+    frame = np.zeros(length)
+
+    def frames() -> Iterator[Any]:
+        for number in range(MAXSIZE):
+            frame[:] = number
+            yield frame
+
+    getattr(rows, put)(frames())
+
+    assert [set(item) for item in rows.get_many(MAXSIZE)] == [{n} for n in range(MAXSIZE)]
+
+
 def test_an_item_that_cannot_be_sent_fails_where_it_is_put(rows: Queue[Any]) -> None:
     with pytest.raises(TypeError, match=r"use put_from\(\) or put_many\(\)"):
         rows.put(iter([1]))

@@ -28,11 +28,15 @@ import sys
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
-_NUMBER, _BOOL, _ANY = "a number", "a bool", "any object"
-_PLAIN: dict[type, Hashable] = {float: _NUMBER, complex: _NUMBER, bool: _BOOL, type(None): None}
+# Ints and floats are no kind in common: an int beyond 2**53 would be another number as a float, and a method
+# would get floats or ints depending on what other callers have sent.
+_INT, _FLOAT, _COMPLEX, _BOOL, _ANY = "an int", "a float", "a complex", "a bool", "any object"
+_SCALARS = (_INT, _FLOAT, _COMPLEX, _BOOL)
+_PLAIN: dict[type, Hashable] = {float: _FLOAT, complex: _COMPLEX, bool: _BOOL, type(None): None}
 _PLAIN |= {kind: kind.__name__ for kind in (str, bytes, bytearray, list, set, frozenset)}
 _HUGE = "an int that 64 bits cannot hold"
-_NUMBERS = frozenset({("i", 8), ("f", 8), ("c", 16)})  # what numpy makes of Python's numbers
+# What numpy makes of Python's numbers.
+_NUMBERS = {("i", 8): _INT, ("f", 8): _FLOAT, ("c", 16): _COMPLEX}
 
 
 def describe(value: Any) -> Hashable:
@@ -47,15 +51,17 @@ def describe(value: Any) -> Hashable:
         if not shape and dtype.kind == "b":
             return _BOOL
         if not shape and (dtype.kind, dtype.itemsize) in _NUMBERS:
-            return _NUMBER
+            return _NUMBERS[dtype.kind, dtype.itemsize]
         return dtype.kind if dtype.kind in "SU" else dtype, shape  # strings may differ in length
     if library == "jax":
         return value.dtype, value.shape  # as numpy's: jax takes them together
     if library is not None:
         return _words(value)
-    if isinstance(value, bool | int | float | complex):
-        return _HUGE if isinstance(value, int) and _is_huge(value) else _NUMBER
-    return _ANY
+    if isinstance(value, int):
+        return _HUGE if _is_huge(value) else _INT
+    if isinstance(value, float):
+        return _FLOAT
+    return _COMPLEX if isinstance(value, complex) else _ANY
 
 
 def are_alike(values: Sequence[Any]) -> bool:
@@ -82,7 +88,7 @@ def stack(values: Sequence[Any]) -> Any:
         library = "jax"
     if library == "numpy" and values[0].dtype.kind in "OV":
         return _numpy().stack(values)
-    if library == "numpy" or describe(values[0]) in (_NUMBER, _BOOL):
+    if library == "numpy" or describe(values[0]) in _SCALARS:
         return _numpy().array(values)  # as np.stack does, in a fraction of its time
     if library == "torch":
         return sys.modules["torch"].stack(list(values))
@@ -92,7 +98,11 @@ def stack(values: Sequence[Any]) -> Any:
 
 
 def unstack(value: Any, n: int, path: str = "result") -> list[Any]:
-    """Takes a stacked value apart into `n`. ValueError, with the path, where it does not have `n`."""
+    """Takes a stacked value apart into `n`. ValueError, with the path, where it does not have `n`.
+
+    Arrays are copied: a result is sent when the method runs for the next batch already, and it may fill the
+    array that it has returned again.
+    """
     if (held := _contents(value)) is not None:
         columns = [unstack(each, n, path + _step(value, key)) for key, each in held.items()]
         rows = zip(*columns, strict=True) if columns else [()] * n
@@ -112,7 +122,10 @@ def unstack(value: Any, n: int, path: str = "result") -> list[Any]:
         return [row.clone() for row in value.unbind(0)]  # a view would be sent with all the others
     if library == "jax":
         return list(_numpy().asarray(value))  # each slice of a jax array is a program of its own
-    return list(value)
+    if library == "numpy":
+        return list(value.copy())
+    is_array = _type("numpy", "ndarray")
+    return [each.copy() if type(each) is is_array else each for each in value]
 
 
 def difference(expected: object, given: object, path: str) -> str:

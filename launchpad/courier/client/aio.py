@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from launchpad.courier.client.loop_pipeline import LoopCall
 from launchpad.courier.client.stream import Stream
 from launchpad.courier.codec import pickling
+from launchpad.courier.codec.iterators import StreamedIterator
 from launchpad.courier.streams.receiver import NOT_HERE
 
 if TYPE_CHECKING:
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
 _SCALARS = pickling.SCALARS
 
 
-class AioCall:
-    """One call, to be awaited once; or iterated over, if its result is a stream.
+class AioCall(StreamedIterator, Coroutine[Any, Any, Any]):
+    """One call, as a coroutine; or iterated over, if its result is a stream.
 
-    As with a coroutine, the call begins when it is awaited. Cancelling the task that awaits cancels the
-    call. Errors are those of a plain call.
+    As with any coroutine, the call begins when it is awaited: by `await`, `asyncio.create_task`,
+    `asyncio.run` and all else that takes coroutines. Awaited once more it raises RuntimeError; never
+    awaited, Python warns. Cancelling the task that awaits it cancels the call. Errors are those of a plain
+    call.
 
     Example:
         async for row in table.aio.rows("users"):
@@ -33,23 +36,27 @@ class AioCall:
     """
 
     def __init__(self, channel: Channel, method: bytes, /, *args: Any, **kwargs: Any) -> None:
-        self._channel, self._method, self._args, self._kwargs = channel, method, args, kwargs
+        self._method = method.decode()
         self._stream: AsyncStream | None = None
+        # A function and not a method of ours: with a cycle, what is never awaited is noticed late.
+        self._coroutine = _call(channel, method, args, kwargs)
+        self.__qualname__ = f"aio.{self._method}"
+        setattr(self._coroutine, "__qualname__", self.__qualname__)  # noqa: B010 - mypy knows none
 
     def __await__(self) -> Generator[Any, None, Any]:
-        loop = asyncio.get_running_loop()
-        call = self._channel.submit_in_loop(loop, self._method, self._args, self._kwargs)
-        if type(call) is LoopCall:
-            if (waiter := call.wait_in(loop)) is not None:
-                try:
-                    yield from waiter
-                except BaseException:
-                    call.cancel()
-                    raise
-            result = call.result()
-        else:
-            result = yield from asyncio.wrap_future(call)
-        return AsyncStream(result) if type(result) is Stream else result
+        return self._coroutine.__await__()
+
+    def send(self, value: Any) -> Any:
+        """Run until the next wait, as an event loop does."""
+        return self._coroutine.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Raise an error in it, as an event loop does that cancels a task."""
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        """End it: a call that has not begun never does."""
+        self._coroutine.close()
 
     def __aiter__(self) -> AioCall:
         return self
@@ -57,18 +64,44 @@ class AioCall:
     def __anext__(self) -> Coroutine[Any, Any, Any]:
         return self._first() if self._stream is None else self._stream.__anext__()
 
+    async def aclose(self) -> None:
+        """Close it, and the stream that it is iterated over as."""
+        self.close()
+        if self._stream is not None:
+            await self._stream.aclose()
+
     async def _first(self) -> Any:
         result = await self
         if not isinstance(result, AsyncStream):
             raise TypeError(
-                f"{self._method.decode()!r} returned a {type(result).__name__}, which is no stream: "
+                f"{self._method!r} returned a {type(result).__name__}, which is no stream: "
                 "await the call in place of iterating over it"
             )
         self._stream = result
         return await result.__anext__()
 
 
-class AsyncStream(AsyncIterator[Any]):
+async def _call(
+    channel: Channel, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Make the call and wait for its result."""
+    loop = asyncio.get_running_loop()
+    call = channel.submit_in_loop(loop, method, args, kwargs)
+    if type(call) is LoopCall:
+        waiter = call.wait_in(loop)
+        if waiter is not None:
+            try:
+                await waiter
+            except BaseException:
+                call.cancel()
+                raise
+        result = call.result()
+    else:
+        result = await asyncio.wrap_future(call)
+    return AsyncStream(result) if type(result) is Stream else result
+
+
+class AsyncStream(StreamedIterator, AsyncIterator[Any]):
     """Iterates over a Stream with `async for`. The event loop is never blocked; no thread is used.
 
     Example:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from launchpad.courier.codec.iterators import is_stream
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -38,6 +40,16 @@ class FanOut(ABC):
 
     def __init__(self, clients: tuple[Any, ...]) -> None:
         self.clients = clients
+
+    def refuse_streams(self, values: Iterable[Any]) -> None:
+        """Raise TypeError if one of these arguments, which all clients get, can be read only once."""
+        for value in values:
+            if is_stream(value):
+                raise TypeError(
+                    f"a {self.name} gives {value!r:.80} to several clients, and each of its items would"
+                    " reach only one of them: it can be read once. Give list(it), or an iterator for each"
+                    " client by lp.scatter(clients) and lp.parts."
+                )
 
     @abstractmethod
     def split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Request], Join]:

@@ -138,6 +138,7 @@ class Broadcast(FanOut):
     name = "broadcast"
 
     def split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Request], Join]:
+        self.refuse_streams((*args, *kwargs.values()))
         return [Request(i, args, kwargs) for i in range(len(self.clients))], list
 
 

@@ -61,7 +61,15 @@ class Scatter(FanOut):
 
     def split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Request], Join]:
         n = len(self.clients)
-        given = [each.values for each in (*args, *kwargs.values()) if isinstance(each, Parts)]
+        values_of_all = (*args, *kwargs.values())
+        given = [each.values for each in values_of_all if isinstance(each, Parts)]
+        self.refuse_streams(each for each in values_of_all if not isinstance(each, Parts))
+        # An iterator among the parts is its client's own: the same one for two clients is shared, too.
+        client_of: dict[int, int] = {}
+        for values in given:
+            for i, value in enumerate(values):
+                if client_of.setdefault(id(value), i) != i:
+                    self.refuse_streams([value])
         if not given:
             raise TypeError(
                 "a call of lp.scatter has parts for its clients, and this one has none: give it"

@@ -110,6 +110,7 @@ class Sharded(FanOut):
         if not is_many(keys):
             shard, key = self._partition.locate(keys, len(self.clients))
             return [Request(shard, (*before, key, *after), kwargs)], _only
+        self.refuse_streams((*before, *after, *kwargs.values()))
         shares = self._partition.cut(keys, len(self.clients))
         n = sum(map(len, shares))
         for value in after:
@@ -141,6 +142,29 @@ def _find_keys(args: tuple[Any, ...]) -> tuple[int, Any]:
     if marked:
         return marked[0], args[marked[0]].values
     return 0, args[0]
+
+
+def _refuse_rounding(results: Sequence[Any], joined: Any) -> None:
+    """Raise TypeError if the type of the joined array doesn't hold each value of the results as it is.
+
+    numpy joins int64 with uint64 and with floats as float64, in which 2**53 + 1 is 2**53; and times with
+    finer ones, in which late years overflow.
+    """
+    import numpy as np
+
+    types = sorted({each.dtype for each in results}, key=str)
+    for dtype in types:
+        if joined.kind in "fc" and dtype.kind in "iu":
+            bits = 8 * dtype.itemsize - (dtype.kind == "i")
+            is_exact = bits <= np.finfo(joined).nmant + 1
+        else:
+            is_exact = joined.kind not in "mM" or dtype.newbyteorder("=") == joined
+        if not is_exact:
+            kinds = " and ".join(map(str, types))
+            raise TypeError(
+                f"the shards answered with arrays of {kinds}, which numpy joins as {joined}: that does not"
+                f" hold every {dtype} as it is. Let all shards return the same dtype."
+            )
 
 
 def _only(results: list[Any]) -> Any:
@@ -196,7 +220,9 @@ def _join(shares: Sequence[Share], results: Sequence[Any]) -> Any:
                 "arrays from several shards can be joined if their entries, one for each key, have one"
                 f" shape and are all numbers or all of one kind. These came: {answers}"
             )
-        joined = np.empty((n, *results[0].shape[1:]), np.result_type(*results))
+        dtype = np.result_type(*results)
+        _refuse_rounding(results, dtype)
+        joined = np.empty((n, *results[0].shape[1:]), dtype)
     for share, result in zip(shares, results, strict=True):
         if kind is list and not isinstance(share.positions, slice):
             for position, value in zip(share.positions, result, strict=True):

@@ -14,13 +14,14 @@ import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from launchpad.courier.client.connection import ClientConnection
 from launchpad.courier.client.coroutine_runner import CoroutineRunner, LoopIsClosed
 from launchpad.courier.client.remote_server import SlowCallWatchdog
 from launchpad.courier.client.shared_connection import SharedConnection
 from launchpad.courier.codec import pickling
+from launchpad.courier.codec.iterators import StreamedIterator
 from launchpad.courier.errors import ProtocolError, StreamBroken
 from launchpad.courier.periodic_checks import PeriodicChecks
 from launchpad.courier.protocol import framing
@@ -50,7 +51,7 @@ class StreamEndListener(Protocol):
         """The stream was garbage collected: this is called by the collector, and must take no lock."""
 
 
-class Stream(Iterator[Any]):
+class Stream(StreamedIterator, Iterator[Any]):
     """What a call returns when the method returns an iterator, as a generator does.
 
     Example:
@@ -93,12 +94,6 @@ class Stream(Iterator[Any]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "a stream cannot be sent inside of another value, nor pickled: give it to a call as an argument "
-            "of its own, or collect its items in a list"
-        )
 
 
 class StreamCall:

@@ -77,11 +77,22 @@ _REDUCERS = ChainMap({types.CodeType: _reduce_code}, cloudpickle.Pickler.dispatc
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
     """cloudpickle's, for classes and functions as described above."""
 
-    dispatch_table = _REDUCERS
     into_main = False
     """Whether the globals of functions are to be those of the `__main__` where they arrive."""
     keeps_definitions = False
     """Whether classes are sent as definitions that are kept."""
+
+    def __init__(
+        self,
+        file: Any,
+        protocol: int,
+        buffer_callback: Callable[[Any], bool] | None = None,
+        reducers: dict[type, tensors.Reducer] | None = None,
+    ) -> None:
+        reducers = tensors.native_reducers() if reducers is None else reducers
+        # First: a Pickler looks at it only here.
+        self.dispatch_table = ChainMap(reducers, _REDUCERS)
+        super().__init__(file, protocol=protocol, buffer_callback=buffer_callback)
 
     def reducer_override(self, obj: Any) -> Any:
         """What cloudpickle does, with our functions around its own."""
@@ -132,11 +143,9 @@ def dumps(
 ) -> bytes:
     """As `cloudpickle.dumps`."""
     with io.BytesIO() as file:
-        pickler = Pickler(file, protocol=protocol, buffer_callback=buffer_callback)
+        pickler = Pickler(file, protocol, buffer_callback, tensors.reducers())
         pickler.into_main = into_main
         pickler.keeps_definitions = keeps_definitions and not into_main
-        if reducers := tensors.reducers():
-            pickler.dispatch_table = ChainMap(reducers, Pickler.dispatch_table)
         pickler.dump(value)
         return file.getvalue()
 

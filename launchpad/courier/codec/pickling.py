@@ -33,6 +33,7 @@ from launchpad.courier.codec import (
     tensors,
     unpicklable,
 )
+from launchpad.courier.codec.iterators import is_iterator, is_stream
 from launchpad.courier.errors import (
     ProtocolError,
     RemoteError,
@@ -182,14 +183,9 @@ def encode_call(
         for name, arg in (*enumerate(args), *kwargs.items()):
             if not _can_encode(arg):
                 why = f"{describe_culprit(arg)}" or ": it cannot be pickled"
+                why += _suggest_stream(arg, "give the call")
                 error.add_note(f"(argument {name!r} of the call, a {_name_of(type(arg))},{why})")
         raise
-
-
-def is_stream(value: object) -> bool:
-    """An iterator, sync or async: it has more to give than what it is."""
-    kind = type(value)
-    return hasattr(kind, "__next__") or hasattr(kind, "__anext__")
 
 
 def _encode_again(value: object, error: Exception | None) -> tuple[bytes, list[memoryview]]:
@@ -258,7 +254,7 @@ def encode_unpicklable(result: object, error: BaseException, what: str = "return
     `what` the method did with it.
     """
     name = _name_of(type(result))
-    why = f"{describe_culprit(result)}: {_repr_of(error)}"
+    why = f"{describe_culprit(result)}: {_repr_of(error)}{_suggest_stream(result, 'return')}"
     text = f"The method {what} a {name}, which cannot be pickled{why}\n"
     whole = _dumps(_Unsent(what, why), 5)
     return seal_error(name, _repr_of(result), text + _format(error), None, whole, "")
@@ -337,6 +333,13 @@ class _Unsent(NamedTuple):
     why: str
 
 
+def _suggest_stream(value: object, verb: str) -> str:
+    """What to do with an iterator that is no stream of itself; empty for what is no iterator."""
+    if not is_iterator(type(value)):
+        return ""
+    return f". It is an iterator: to send its items one after the other, {verb} lp.stream(it)"
+
+
 def describe_culprit(value: object) -> str:
     """` because of .cfg['lock'], a _thread.lock`; empty where it is the value itself."""
     path, part = unpicklable.find_culprit(value, _can_encode)
@@ -353,8 +356,10 @@ def _can_encode(value: object) -> bool:
 
 def _try_encode(value: object) -> bytes | None:
     try:
-        body = _dumps(value, 5)
-        return body if b"__main__" not in body else _encode_by_value(value, None)
+        body, buffers = _pickle(value)
+        if not buffers and b"__main__" not in body:
+            return body
+        return _encode_by_value(value, None)  # with the buffers in the pickle
     except Exception as error:
         try:
             return _encode_by_value(value, error)

@@ -3,8 +3,10 @@
 Torch's and jax's own ways of pickling copy every byte into the stream, torch's through a zip archive. Here a
 tensor in main memory is pickled as a buffer, and rebuilt over the memory that this was received into. No
 library is imported: a process that has a tensor has imported it. Other tensors (on a GPU, sparse,
-quantized) travel as they would without us. One that is part of a graph which computes gradients is refused:
-torch would send a copy that only looks as if it were.
+quantized) travel as they would without us, but of a view only its own elements. One that is part of a graph
+which computes gradients is refused: torch would send a copy that only looks as if it were.
+
+States and payloads are pickled as torch does it (`native_reducers`), so that a state can be read without us.
 """
 
 from __future__ import annotations
@@ -15,12 +17,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from launchpad.courier.codec import arrays
+from launchpad.courier.codec import arrays, descriptors
 
 Reducer = Callable[[Any], Any]
 
 _reducers: dict[type, Reducer] = {}
-_unseen = {"numpy", "torch", "jax"}  # not imported yet
+_native_reducers: dict[type, Reducer] = {}
+_unseen = {"numpy", "torch", "jax", "multiprocessing.connection"}  # not imported yet
 _table: dict[type, Reducer] = {}
 _table_state: tuple[int, int] = (0, 0)
 
@@ -36,11 +39,24 @@ def reducers() -> dict[type, Reducer]:
         torch = modules["torch"]
         _reducers[torch.Tensor] = _reduce_torch
         _reducers[torch.nn.Parameter] = _reduce_parameter
+        _native_reducers[torch.Tensor] = _reduce_natively
         _unseen.discard("torch")
     if "jax" in _unseen and hasattr(modules.get("jax._src.array"), "ArrayImpl"):
         _reducers[modules["jax._src.array"].ArrayImpl] = _reduce_jax
         _unseen.discard("jax")
+    pipes = modules.get("multiprocessing.connection")
+    if "multiprocessing.connection" in _unseen and hasattr(pipes, "wait"):
+        refusals = descriptors.reducers(pipes)
+        _reducers.update(refusals)
+        _native_reducers.update(refusals)
+        _unseen.discard("multiprocessing.connection")
     return _reducers
+
+
+def native_reducers() -> dict[type, Reducer]:
+    """How to pickle tensors so that they can be unpickled without us."""
+    reducers()
+    return _native_reducers
 
 
 def dispatch_table() -> dict[type, Reducer]:
@@ -82,11 +98,25 @@ def _reduce_torch(tensor: Any) -> Any:
         and not vars(tensor)
     )
     if not is_plain:
-        return tensor.__reduce_ex__(5)
+        return _reduce_natively(tensor)
     flat = tensor.detach().contiguous().reshape(-1)
     data = pickle.PickleBuffer(flat.view(torch.uint8).numpy())
     name = str(tensor.dtype).removeprefix("torch.")
     return rebuild_torch, (data, name, tuple(tensor.shape), tensor.requires_grad)
+
+
+def _reduce_natively(tensor: Any) -> Any:
+    """As torch does it; of a view its own elements alone. By itself, torch takes all of the view's base.
+
+    Nothing is lost: to pickle, a base and its view are apart in any case.
+    """
+    torch = sys.modules["torch"]
+    is_view = tensor.layout == torch.strided and tensor.untyped_storage().nbytes() > tensor.nbytes
+    if is_view:
+        attributes = vars(tensor)
+        tensor = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+        vars(tensor).update(attributes)
+    return tensor.__reduce_ex__(5)
 
 
 def rebuild_torch(data: Any, dtype: str, shape: tuple[int, ...], requires_grad: bool) -> Any:

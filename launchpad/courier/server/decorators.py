@@ -1,7 +1,7 @@
 """Which methods of an object are served, and the decorators that change it.
 
-By default: the public methods of its class and `__call__`, but not `run`, nothing that begins with
-an underscore, and no property. Decorators change or extend that:
+By default: the public methods of its class, of whatever kind, and `__call__`, but not `run`, nothing that
+begins with an underscore, and no property. Decorators change or extend that:
 
     @courier.serves(also=["predict"])       # an attribute of the instance, say a compiled function
     class Learner:
@@ -99,6 +99,11 @@ def priority(method: F) -> F:
     return method
 
 
+def has_priority(kind: type, name: str) -> bool:
+    """True if a class declares so: its descriptor may have the mark, and what that gives may not."""
+    return bool(getattr(_look_up(kind, name), PRIORITY, False))
+
+
 def public_methods(obj: object, exclude: Collection[str] = ()) -> dict[str, Callable[..., Any]]:
     """The methods of `obj` that are served, by name.
 
@@ -175,12 +180,28 @@ def _served_names(kind: type) -> set[str]:
     exposed: _Exposed = getattr(kind, _SERVES, _Exposed(None, frozenset()))
     names = set()
     for name in dir(kind):
-        if name == "__call__" or (name != "run" and not name.startswith("_")):
-            value = _look_up(kind, name)
-            is_method = callable(value) and not isinstance(value, type | partial)
-            if is_method or isinstance(value, staticmethod | classmethod):
-                names.add(name)
+        is_public = name == "__call__" or (name != "run" and not name.startswith("_"))
+        if is_public and _is_method(kind, _look_up(kind, name)):
+            names.add(name)
     return names if exposed.only is None else names & exposed.only
+
+
+def _is_method(kind: type, value: Any) -> bool:
+    """True if an attribute of a class is a method of its instances. No property is evaluated."""
+    if isinstance(value, staticmethod | classmethod):
+        return True
+    if callable(value):
+        return not isinstance(value, type | partial)
+    # singledispatchmethod, partialmethod and other descriptors: those of methods give something to call on
+    # the class already. There those of properties give themselves; attributes (`__set__`) are not asked.
+    its_type = type(value)
+    if not hasattr(its_type, "__get__") or hasattr(its_type, "__set__"):
+        return False
+    try:
+        on_class = value.__get__(None, kind)
+    except Exception:  # it is for instances only
+        return False
+    return callable(on_class) and not isinstance(on_class, type)
 
 
 def _look_up(kind: type, name: str) -> Any:

@@ -7,11 +7,13 @@ import pickle
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import CoroutineType
-from typing import Any
+from typing import Any, NamedTuple
 
 from launchpad.courier import call_stack
+from launchpad.courier.buffers import copies
 from launchpad.courier.call_stack import CallContext, current_call
 from launchpad.courier.codec import pickling
+from launchpad.courier.codec.iterators import is_stream
 from launchpad.courier.errors import MessageTooLarge, MethodNotFound, RemoteError
 from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing, joined
@@ -110,7 +112,7 @@ class Dispatcher:
             if type(result) in _SCALARS:  # as `encode` does, without the way there
                 return framing.RESULT, _dumps(result, 5), []
             if isinstance(result, CoroutineType):
-                result = self.loop.spawn(result, is_call=True)
+                result = self.loop.spawn(result, on_return=_encode_on_loop)
         except BaseException as error:  # SystemExit too: a caller must not end the server
             return framing.ERROR, pickling.encode_error(error), []
         finally:
@@ -130,7 +132,7 @@ class Dispatcher:
             if _is_small(result):
                 return SMALL, result, []
             if isinstance(result, CoroutineType):
-                result = self.loop.spawn(result, is_call=True)
+                result = self.loop.spawn(result, on_return=_encode_on_loop)
         except BaseException as error:  # SystemExit too: a caller must not end the server
             return framing.ERROR, pickling.encode_error(error), []
         finally:
@@ -189,9 +191,26 @@ class Dispatcher:
         )
 
 
+class EncodedResult(NamedTuple):
+    """What a coroutine has returned, as a reply."""
+
+    reply: Reply
+
+
+def _encode_on_loop(result: Any) -> Any:
+    """Encode what a coroutine has returned before any other one runs, which may change it.
+
+    Those of one loop need no locks: one may return a list or an array that the next one goes on with.
+    """
+    if type(result) in _SCALARS or is_stream(result):
+        return result
+    kind, body, views = encode_result(result)
+    return EncodedResult((kind, body, copies(views)))
+
+
 def encode_result(result: object) -> Reply:
     """The reply that carries what a method has returned."""
-    if pickling.is_stream(result):
+    if is_stream(result):
         return framing.STREAM, StreamSender(result, call_context=current_call.get()), []
     if isinstance(result, StreamSender):
         return framing.STREAM, result, []
@@ -221,7 +240,7 @@ def encode_outcome(promise: Promise) -> Reply:
         result = promise.result()
     except BaseException as error:
         return framing.ERROR, pickling.encode_error(error), []
-    return encode_result(result)
+    return result.reply if type(result) is EncodedResult else encode_result(result)
 
 
 class UnclaimedStreams:

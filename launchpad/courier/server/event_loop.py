@@ -33,10 +33,17 @@ class EventLoop:
         self._thread: threading.Thread | None = None
         self._promises: set[_TaskPromise] = set()  # of tasks that run, or are about to
 
-    def spawn(self, coroutine: Coroutine[Any, Any, Any], *, is_call: bool = False) -> Promise:
+    def spawn(
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        *,
+        on_return: Callable[[Any], Any] | None = None,
+    ) -> Promise:
         """Runs a coroutine in the caller's context. Cancelling the outcome cancels the task.
 
-        One that `is_call` finds the outcome as `caller.outcome`.
+        Args:
+            on_return: Of a call: what makes the outcome of the coroutine's result, on the loop and before any
+                other coroutine runs. The call finds the outcome as `caller.outcome`.
         """
         import asyncio
 
@@ -48,11 +55,13 @@ class EventLoop:
                     target=self._main, args=(loop,), name=f"{self._name}-loop", daemon=True
                 )
                 self._thread.start()
-            promise = _TaskPromise(loop, coroutine)
+            promise = _TaskPromise(loop, coroutine, on_return)
             self._promises.add(promise)
         promise.then(self._promises.discard)
         own = contextvars.copy_context()
-        if is_call:  # weakly: the context is kept by the task, and that by the promise
+        if (
+            on_return is not None
+        ):  # weakly: the context is kept by the task, and that by the promise
             own.run(caller.outcome.set, weakref.ref(promise))
         loop.call_soon_threadsafe(promise.start, context=own)
         return promise
@@ -107,21 +116,28 @@ class EventLoop:
 class _TaskPromise(Promise):
     """The outcome of a coroutine on the loop, which can be cancelled while it runs."""
 
-    __slots__ = ("__weakref__", "_coroutine", "_loop", "_task", "is_cancelled")
+    __slots__ = ("__weakref__", "_coroutine", "_loop", "_on_return", "_task", "is_cancelled")
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        coroutine: Coroutine[Any, Any, Any],
+        on_return: Callable[[Any], Any] | None,
     ) -> None:
         super().__init__()
         self._loop = loop
         self._coroutine = coroutine
+        self._on_return = on_return
         self._task: asyncio.Task[Any] | None = None
         self.is_cancelled = False  # it was requested
 
     def start(self) -> None:
         """On the loop: makes the task."""
         self.begin()
-        self._task = self._loop.create_task(self._coroutine)
+        coroutine = self._coroutine
+        if self._on_return is not None:
+            coroutine = _returned(coroutine, self._on_return)
+        self._task = self._loop.create_task(coroutine)
         self._task.add_done_callback(self._finish)
 
     def cancel(self) -> bool:
@@ -149,3 +165,7 @@ class _TaskPromise(Promise):
             self.set_exception(error)
         else:
             self.set_result(task.result())
+
+
+async def _returned(coroutine: Coroutine[Any, Any, Any], on_return: Callable[[Any], Any]) -> Any:
+    return on_return(await coroutine)

@@ -15,7 +15,11 @@ from launchpad.courier.security import keyring
 from launchpad.courier.security.published_token import PublishedToken
 from launchpad.courier.server import inprocess_addresses
 from launchpad.courier.server.core import ServerCore
-from launchpad.courier.server.decorators import public_methods, warn_of_shadowed_methods
+from launchpad.courier.server.decorators import (
+    has_priority,
+    public_methods,
+    warn_of_shadowed_methods,
+)
 from launchpad.courier.server.dispatcher import Dispatcher
 from launchpad.courier.server.event_loop import EventLoop
 from launchpad.courier.transport import network_address, unix
@@ -219,7 +223,7 @@ class Server:
         """
         warn_of_shadowed_methods(type(obj), exclude)
         for name, fn in public_methods(obj, exclude).items():
-            self.bind(name, fn)
+            self.bind(name, fn, has_priority(type(obj), name))
 
     def bind_fallback(
         self,

@@ -33,6 +33,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from launchpad.courier.codec import pickling
+from launchpad.courier.codec.iterators import StreamedIterator
 from launchpad.courier.errors import ProtocolError, StreamBroken
 from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing
@@ -174,7 +175,7 @@ class ServerStreamCall:
         return ArgumentStream(self, number, incoming)
 
 
-class ArgumentStream(Iterator[Any]):
+class ArgumentStream(StreamedIterator, Iterator[Any]):
     """An argument that is a stream, as the method sees it: what the caller's iterator gives.
 
     Example:
@@ -206,12 +207,6 @@ class ArgumentStream(Iterator[Any]):
     def close(self) -> None:
         """Takes no more: the caller's iterator is closed. Iterating goes no further."""
         self._incoming.close([framing.encode_small(framing.CANCEL, self._number, b"", b"")])
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "an argument that is a stream cannot be sent inside of another value, nor pickled: collect its "
-            "items in a list"
-        )
 
     async def aclose(self) -> None:
         """The same, for `contextlib.aclosing`."""

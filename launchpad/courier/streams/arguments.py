@@ -1,4 +1,4 @@
-"""Arguments that are iterators: they stay with the caller, and their items follow the call.
+"""Arguments that are streams: they stay with the caller, and their items follow the call.
 
     caller: take_out ──▶ pickled with a Placeholder each ──▶ server: unpickled as ArgumentStreams
 
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
-from launchpad.courier.codec import pickling
+from launchpad.courier.codec.iterators import is_stream
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import framing
 
@@ -44,14 +44,14 @@ def open_argument(number: int) -> Any:
 def take_out(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any], list[Any]]:
-    """The arguments with placeholders for the iterators among them, and these, in order of number.
+    """The arguments with placeholders for the streams among them, and these, in order of number.
 
     Numbers begin at 1. An iterator that is given twice is one stream.
     """
     found: list[Any] = []
 
     def replace(value: Any) -> Any:
-        if not pickling.is_stream(value):
+        if not is_stream(value):
             return value
         for number, known in enumerate(found, 1):
             if known is value:

@@ -1,0 +1,40 @@
+"""Which values are streams: their items follow one after the other. All other values are objects.
+
+An iterator is a stream if nothing else can be meant by it: it is one of Python's own (a generator, `map`,
+`zip`, what `itertools` has, an iterator over a list or a dict), or one of ours. Whatever else has
+`__next__`, as an open file or a sampler has, is an object and is pickled. `lp.stream` declares it a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator
+from typing import NoReturn
+
+#: Modules whose iterators have nothing to them but their items.
+_OF_PYTHON = frozenset({"builtins", "itertools", "_collections", "array"})
+
+
+class StreamedIterator:
+    """A base of iterators that are streams where they are arguments or results of calls."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a stream cannot be sent inside of another value, nor pickled: give it to a call as an argument "
+            "of its own, or collect its items in a list"
+        )
+
+
+def is_stream(value: object) -> bool:
+    """True if the items of the value are sent one after the other."""
+    kind = type(value)
+    if not is_iterator(kind):
+        return False
+    # A Generator is also one that was compiled (Cython), or a class with all its methods.
+    return kind.__module__ in _OF_PYTHON or issubclass(
+        kind, (StreamedIterator, Generator, AsyncGenerator)
+    )
+
+
+def is_iterator(kind: type) -> bool:
+    """True if objects of this type have a next item, sync or async."""
+    return hasattr(kind, "__next__") or hasattr(kind, "__anext__")
