@@ -20,6 +20,12 @@ class ArrayLeaf:
 
     def __init__(self, value: Any) -> None:
         self._value = value
+        masked = sys.modules.get("numpy.ma")  # numpy imports it when it is used first
+        if masked is not None and isinstance(value, masked.MaskedArray):
+            raise TypeError(
+                "collective operations would lose the mask of a masked array: give its data and its mask as"
+                " two arrays, fill it with array.filled(0), or use broadcast_object and all_gather_object"
+            )
         array = np.asarray(value)
         if array.dtype.kind not in "biufc":
             raise TypeError(
