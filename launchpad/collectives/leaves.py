@@ -8,11 +8,14 @@ A tensor on the CPU is its memory as numpy sees it. Several leaves of one type a
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+_name_of = functools.cache(str)  # a dtype's name takes longer to make than 64 kB to copy
 
 
 class ArrayLeaf:
@@ -103,6 +106,12 @@ def buckets_of(leaves: Sequence[Leaf]) -> list[list[int]]:
     for number, leaf in enumerate(leaves):
         buckets.setdefault(leaf.kind, []).append(number)
     return list(buckets.values())
+
+
+def layout_of(leaf: Leaf) -> str:
+    """Return its type and shape as text, `float64[2, 3]`; alike for what ranks can exchange."""
+    name = _name_of(leaf.flat.dtype)
+    return f"{name}{list(leaf.shape)}" if leaf.shape else name
 
 
 def joined(flats: Sequence[Any]) -> Any:
