@@ -40,6 +40,11 @@ class RateLimiter:
     def __init__(
         self, samples_per_insert: float, min_size_to_sample: int, min_diff: float, max_diff: float
     ) -> None:
+        # Numbers of numpy would count in their own type, in which small integers overflow.
+        samples_per_insert = float(samples_per_insert)
+        min_size_to_sample = math.ceil(min_size_to_sample)
+        min_diff = float(min_diff)
+        max_diff = float(max_diff)
         if not 0 < samples_per_insert < math.inf:
             raise DefinitionError(
                 f"samples_per_insert is positive and finite, not {samples_per_insert!r}"
@@ -160,9 +165,10 @@ class SampleToInsertRatio(RateLimiter):
         min_size_to_sample: int,
         error_buffer: float | tuple[float, float],
     ) -> None:
-        offset = samples_per_insert * min_size_to_sample
+        samples_per_insert = float(samples_per_insert)
+        offset = samples_per_insert * math.ceil(min_size_to_sample)
         if isinstance(error_buffer, tuple):
-            min_diff, max_diff = error_buffer
+            min_diff, max_diff = map(float, error_buffer)
         else:
             min_diff, max_diff = offset - error_buffer, offset + error_buffer
         least = 2 * max(1.0, samples_per_insert)

@@ -6,6 +6,7 @@ import contextlib
 import math
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,6 +89,17 @@ def test_a_queue_takes_as_many_as_it_holds_and_gives_each_once() -> None:
 def test_bounds_that_would_block_for_ever_are_refused(make: object, says: str) -> None:
     with pytest.raises(lp.DefinitionError, match=says):
         make()  # type: ignore[operator]
+
+
+def test_numbers_of_numpy_are_bounds_as_pythons_are() -> None:
+    limiter = SampleToInsertRatio(np.uint8(200), np.uint8(2), (np.int8(100), np.int16(900)))
+    narrow = RateLimiter(np.float32(0.5), np.uint8(1), np.int8(0), np.uint8(1))
+
+    for _ in range(4):
+        limiter.insert()
+    assert (limiter.diff, type(limiter.diff)) == (800.0, float)
+    assert not limiter.can_insert()
+    assert narrow.max_diff == 1.0
 
 
 HALVES = st.integers(-20, 60).map(lambda n: n / 2)
