@@ -43,10 +43,12 @@ class ArrayLeaf:
 
     def restored(self, flat: Any, shape: tuple[int, ...] | None = None) -> Any:
         """The result as the user gave the value: a Python number for one."""
-        if isinstance(self._value, bool | int | float | complex):
-            return flat[0].item()
         result = flat.reshape(self.shape if shape is None else shape)
-        return result[()] if isinstance(self._value, np.generic) else result
+        if isinstance(
+            self._value, np.generic
+        ):  # also a float64, which is one of Python's floats as well
+            return result[()]
+        return flat[0].item() if isinstance(self._value, bool | int | float | complex) else result
 
 
 class TensorLeaf:
@@ -117,7 +119,7 @@ def layout_of(leaf: Leaf) -> str:
 def joined(flats: Sequence[Any]) -> Any:
     """One new flat array of several."""
     if isinstance(flats[0], np.ndarray):
-        return np.concatenate(flats)
+        return np.concatenate(flats, dtype=flats[0].dtype)  # else it has this host's byte order
     import torch
 
     return torch.cat(list(flats))

@@ -39,10 +39,15 @@ def rebuilt(tree: Any, leaves: Iterator[Any]) -> Any:
         new.update(values)
         return new
     if isinstance(tree, list):
-        return [rebuilt(each, leaves) for each in tree]
+        new_list = copy.copy(tree)
+        new_list[:] = [rebuilt(each, leaves) for each in tree]
+        return new_list
     if isinstance(tree, tuple):
         parts = [rebuilt(each, leaves) for each in tree]
-        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+        try:
+            return tuple.__new__(type(tree), parts)  # a subclass may have a constructor of its own
+        except TypeError:
+            return tuple(parts)  # a type that is written in C, such as time.struct_time
     if _is_dataclass(tree):
         new = copy.copy(tree)
         for field in dataclasses.fields(tree):

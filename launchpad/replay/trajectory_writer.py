@@ -189,7 +189,7 @@ class TrajectoryWriter:
 
         Raises:
             ValueError: there are not so many steps in this episode, or not any more; or the trajectory has
-                steps of another writer, or of an earlier episode.
+                steps of another writer, or of an earlier episode; or the priority is NaN.
         """
         self._make_item(table, priority, num_steps=num_steps, trajectory=trajectory)
         self._raise_refusal()

@@ -6,6 +6,7 @@ import functools
 import itertools
 import mmap
 import os
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
 
 import launchpad as lp
 from launchpad.collectives import courier_operations, host_memory
@@ -202,6 +204,84 @@ def test_trees_keep_their_structure_and_numbers_their_types() -> None:
         assert (model.weights.tolist(), model.bias, nothing) == ([[3.0, 3.0]] * 2, 1.5, None)
         assert (number, pair.first, pair.second, type(pair.second)) == (3, True, 3, np.int8)
         assert (mean, half) == ([1.0, 2.0], 1.5)
+
+
+class Strings(list[Any]):
+    """A list of another class."""
+
+
+class Point(tuple[Any, ...]):
+    """A tuple with a constructor of its own."""
+
+    def __new__(cls, x: Any, y: Any) -> Point:
+        return super().__new__(cls, (x, y))
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return tuple(self)
+
+
+ARRAYS = st_numpy.arrays(
+    st.sampled_from([*DTYPES, ">i4", ">f8", ">c16"]),
+    st_numpy.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3),
+    elements=st.integers(0, 1),
+)
+TREES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-9, 9)
+    | st.floats(-9, 9)
+    | st.complex_numbers(max_magnitude=9, allow_nan=False)
+    | ARRAYS
+    | ARRAYS.map(lambda array: array.ravel()[0] if array.size else array.T),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(Strings)
+        | st.builds(Point, inner, inner)
+        | st.builds(Pair, inner, inner)
+        | st.builds(Model, inner, inner)
+        | st.dictionaries(
+            st.sampled_from(["a", "ü", 1, 2.5, (1, 2), None, b"x"]), inner, max_size=3
+        )
+        | st.dictionaries(st.booleans(), inner, max_size=2).map(OrderedDict)
+    ),
+    max_leaves=8,
+)
+
+
+def give_back(group: lp.Collective, trees: list[Any]) -> list[list[Any]]:
+    """Each tree as each operation gives it back that does not change it."""
+    return [
+        [
+            group.broadcast(tree, root=1),
+            *group.all_gather(tree),
+            *group.all_to_all([tree] * group.size),
+            group.all_reduce(tree, "max"),
+            group.all_reduce(tree, "min"),
+        ]
+        for tree in trees
+    ]
+
+
+def shown(value: Any) -> Any:
+    """All that there is to a tree, to be compared: types, too, and bits."""
+    kind = type(value)
+    if isinstance(value, dict):
+        return kind, [(key, shown(each)) for key, each in value.items()]
+    if isinstance(value, list | tuple):
+        return kind, [*map(shown, value)]
+    if isinstance(value, Model):
+        return kind, shown(value.weights), shown(value.bias)
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.shape, value.tobytes()
+    return kind, repr(value)
+
+
+@hypothesis.settings(max_examples=5)
+@hypothesis.given(st.lists(TREES, min_size=5, max_size=20))
+def test_any_tree_comes_back_as_it_was(trees: list[Any]) -> None:
+    for results in in_ranks(2, give_back, trees):
+        for tree, found in zip(trees, results, strict=True):
+            assert [*map(shown, found)] == [shown(tree)] * 7
 
 
 def swap_trees(group: lp.Collective) -> dict[str, Any]:
