@@ -107,9 +107,9 @@ DIFFERENT: dict[str, list[Callable[[lp.Collective], object]]] = {
         lambda group: group.all_reduce(np.ones((1 << 10, 1 << 9))),
         lambda group: group.all_reduce(np.ones((1 << 9, 1 << 10))),
     ],
-    "broadcast": [
-        lambda group: group.broadcast({"w": np.ones(2), "b": np.ones(3)}),
-        lambda group: group.broadcast({"w": np.ones(3), "b": np.ones(2)}),
+    "broadcast": [  # the root may have gone on when the other one comes
+        lambda group: (group.broadcast({"w": np.ones(2), "b": np.ones(3)}), group.barrier()),
+        lambda group: (group.broadcast({"w": np.ones(3), "b": np.ones(2)}), group.barrier()),
     ],
     "all_gather": [
         lambda group: group.all_gather(np.ones((2, 3))),
