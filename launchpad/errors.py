@@ -259,7 +259,9 @@ class MembersChanged(PeerFailed):
 
 
 class CollectiveMismatch(LaunchpadError, ValueError):
-    """Ranks of a collective did different things at the same point; the text names two of them, and both.
+    """Ranks of a collective made different calls at the same point; the text names two of them and the calls.
+
+    The calls are also different if their values differ in structure, types or shapes.
 
     Example:
         def train(group: lp.Collective) -> None:

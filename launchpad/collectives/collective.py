@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from launchpad import context
 from launchpad.collectives.freeing import cause_of
 from launchpad.collectives.operations import OPS, Operations
-from launchpad.collectives.trees import leaves_of, rebuilt
+from launchpad.collectives.trees import described, leaves_of, rebuilt
 from launchpad.courier.codec import by_value
 from launchpad.courier.telemetry import tracing
 from launchpad.errors import DoNotRestart
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from launchpad.collectives.leaves import Leaf
 
 T = TypeVar("T")
+
+_SHOWN = 100
+"""The characters of a structure that are told to the other ranks; of a longer one a checksum as well."""
 
 
 class Collective:
@@ -39,10 +43,11 @@ class Collective:
     place, and returned, by `all_reduce` and `broadcast`, as torch.distributed does. All values of one type in
     a tree go as one array. After an operation all ranks have equal bits.
 
-    All ranks make the same calls in the same order, each from one thread at a time. If one does something
-    else, all raise `CollectiveMismatch`; if one dies or returns, the others raise `PeerFailed`, whether they
-    wait or make a call later; if one does not come within `timeout_s`, they raise TimeoutError. All of these
-    end the generation: none of its operations works afterwards.
+    All ranks make the same calls in the same order, with values of the same structure, types and shapes, each
+    from one thread at a time. If one does something else, all raise `CollectiveMismatch`; if one dies or
+    returns, the others raise `PeerFailed`, whether they wait or make a call later; if one does not come
+    within `timeout_s`, they raise TimeoutError. All of these end the generation: none of its operations
+    works afterwards. With `backend="gloo"` and `"nccl"` nothing is compared, as in torch.distributed.
 
     Attributes:
         rank: This one's number, from 0.
@@ -86,8 +91,6 @@ class Collective:
         def reduce(flat: Any, target: Any) -> Any:
             import numpy as np
 
-            if op == "mean":
-                _check_mean(flat)
             if target is None:
                 target = np.empty_like(flat) if isinstance(flat, np.ndarray) else flat.clone()
             self._operations.all_reduce(flat, "sum" if op == "mean" else op, target)
@@ -95,7 +98,11 @@ class Collective:
                 target /= self.size
             return target
 
-        return self._map("all_reduce", x, reduce, out)  # type: ignore[no-any-return]
+        leaves = self._leaves(x)
+        if op == "mean":
+            for leaf in leaves:
+                _check_mean(leaf.flat)
+        return self._map("all_reduce", x, leaves, reduce, out)  # type: ignore[no-any-return]
 
     def reduce_scatter(self, x: T, op: str = "sum") -> T:
         """This rank's part of what `all_reduce` would return: each array is cut along its first axis.
@@ -110,13 +117,15 @@ class Collective:
         from launchpad.collectives.courier_operations import even_bounds
 
         leaves = self._leaves(x)
+        for leaf in leaves:
+            if op == "mean":
+                _check_mean(leaf.flat)
+            if not leaf.shape:
+                raise ValueError("reduce_scatter takes arrays with an axis to cut along")
         results = []
         with self._lock, tracing.quick_wait("reduce_scatter"):
+            self._operations.begin(_layout(x, leaves))
             for leaf in leaves:
-                if op == "mean":
-                    _check_mean(leaf.flat)
-                if not leaf.shape:
-                    raise ValueError("reduce_scatter takes arrays with an axis to cut along")
                 rows = even_bounds(leaf.shape[0], self.size)
                 width = leaf.flat.size // leaf.shape[0] if leaf.shape[0] else 0
                 bounds = [row * width for row in rows]
@@ -137,6 +146,7 @@ class Collective:
         leaves = self._leaves(x)
         columns: list[list[Any]] = [[None] * len(leaves) for _ in range(self.size)]
         with self._lock, tracing.quick_wait("all_gather"):
+            self._operations.begin(_layout(x, leaves))
             for bucket, flat, bounds in self._buckets(leaves):
                 for rank, gathered in enumerate(self._operations.all_gather(flat)):
                     for number, (begin, end) in zip(bucket, bounds, strict=True):
@@ -154,32 +164,50 @@ class Collective:
 
         def spread(flat: Any, target: Any) -> Any:
             if target is None:
-                target = flat.copy() if hasattr(flat, "copy") else flat.clone()
+                target = _copied(flat)
             elif target is not flat:
                 target[...] = flat
             self._operations.broadcast(target, root)
             return target
 
-        return self._map("broadcast", x, spread, out)  # type: ignore[no-any-return]
+        return self._map("broadcast", x, self._leaves(x), spread, out)  # type: ignore[no-any-return]
 
     def all_to_all(self, parts: Sequence[T]) -> list[T]:
-        """From each rank, by rank, what it has for this one: `parts[r]` goes to rank r. Shapes may differ.
+        """From each rank, by rank, what it has for this one: `parts[r]` goes to rank r.
+
+        Shapes may differ; structure and types are the same in all parts of all ranks. New arrays.
 
         Raises:
-            ValueError: there is not a part for each rank.
+            ValueError: there is not a part for each rank, or they differ in structure or types.
         """
         if len(parts) != self.size:
             raise ValueError(
                 f"all_to_all takes a part for each of {self.size} ranks, got {len(parts)}"
             )
-        leaves = [self._leaves(part)[0] for part in parts]
+        leaves = [self._leaves(part) for part in parts]
+        layouts = [_layout(*each, with_shapes=False) for each in zip(parts, leaves, strict=True)]
+        for rank, layout in enumerate(layouts):
+            if layout != layouts[0]:
+                raise ValueError(
+                    "all_to_all takes parts of one structure, and of the same types: the one for rank 0 is"
+                    f" {layouts[0]}, that for rank {rank} is {layout}"
+                )
+        columns: list[list[Any]] = []
         with self._lock, tracing.quick_wait("all_to_all"):
-            received = self._operations.all_to_all(
-                [leaf.flat.reshape(leaf.shape) for leaf in leaves]
-            )
+            self._operations.begin(layouts[0])
+            for same_leaf in zip(*leaves, strict=True):
+                sent = [leaf.flat.reshape(leaf.shape) for leaf in same_leaf]
+                received = list(self._operations.all_to_all(sent))
+                if received[self.rank] is sent[self.rank]:
+                    received[self.rank] = _copied(sent[self.rank])
+                column = [
+                    _new(leaf, part.reshape(-1), tuple(part.shape))
+                    for leaf, part in zip(same_leaf, received, strict=True)
+                ]
+                columns.append(column)
         return [
-            _new(leaf, part.reshape(-1), tuple(part.shape))
-            for leaf, part in zip(leaves, received, strict=True)
+            rebuilt(part, iter([column[rank] for column in columns]))
+            for rank, part in enumerate(parts)
         ]
 
     def barrier(self, name: str = "", timeout_s: float | None = None) -> None:
@@ -189,6 +217,7 @@ class Collective:
             TimeoutError: some did not come in time; it says which.
         """
         with self._lock, tracing.quick_wait(f"barrier {name!r}"):
+            self._operations.begin()
             self._operations.barrier(name, self._timeout_s if timeout_s is None else timeout_s)
 
     def broadcast_object(self, x: Any = None, root: int = 0) -> Any:
@@ -196,19 +225,24 @@ class Collective:
         self._check_rank(root, "root")
         data = _dumped(x) if self.rank == root else b""
         with self._lock, tracing.quick_wait("broadcast_object"):
+            self._operations.begin()
             received = self._operations.broadcast_bytes(data, root)
         return x if self.rank == root else _loaded(received)
 
     def all_gather_object(self, x: Any) -> list[Any]:
         """The objects of all ranks, by rank."""
+        data = _dumped(x)
         with self._lock, tracing.quick_wait("all_gather_object"):
-            return [_loaded(each) for each in self._operations.all_gather_bytes(_dumped(x))]
+            self._operations.begin()
+            return [_loaded(each) for each in self._operations.all_gather_bytes(data)]
 
     def gather_object(self, x: Any, root: int = 0) -> list[Any] | None:
         """The objects of all ranks, by rank, in the root; None in the others."""
         self._check_rank(root, "root")
+        data = _dumped(x)
         with self._lock, tracing.quick_wait("gather_object"):
-            gathered = self._operations.gather_bytes(_dumped(x), root)
+            self._operations.begin()
+            gathered = self._operations.gather_bytes(data, root)
         return None if gathered is None else [_loaded(each) for each in gathered]
 
     @overload
@@ -356,13 +390,20 @@ class Collective:
             found.append((bucket, flats[0] if len(flats) == 1 else joined(flats), bounds))
         return found
 
-    def _map(self, name: str, x: Any, operate: Callable[[Any, Any], Any], out: Any) -> Any:
+    def _map(
+        self,
+        name: str,
+        x: Any,
+        leaves: list[Leaf],
+        operate: Callable[[Any, Any], Any],
+        out: Any,
+    ) -> Any:
         """A tree of what the operation makes of each flat array, given where to put it if that is known."""
-        leaves = self._leaves(x)
         if out is not None:
             leaves[0].target = _checked_out(out, leaves)
         results: list[Any] = [None] * len(leaves)
         with self._lock, tracing.quick_wait(name):
+            self._operations.begin(_layout(x, leaves))
             for bucket, flat, bounds in self._buckets(leaves):
                 target = leaves[bucket[0]].target if len(bucket) == 1 else flat
                 result = operate(flat, target)
@@ -377,19 +418,46 @@ def _new(leaf: Leaf, flat: Any, shape: tuple[int, ...] | None = None) -> Any:
     return new(flat, shape)
 
 
+def _layout(x: Any, leaves: Sequence[Leaf], *, with_shapes: bool = True) -> str:
+    """Return structure, types and shapes as a text that is short, and differs where they do."""
+    from launchpad.collectives.leaves import layout_of
+
+    names = (layout_of(leaf) if with_shapes else str(leaf.flat.dtype) for leaf in leaves)
+    text = described(x, names)
+    if len(text) <= _SHOWN and text.isascii():
+        return text
+    plain = text.encode("ascii", "backslashreplace")
+    return f"{plain[:_SHOWN].decode()}… ({len(leaves)} values, #{zlib.crc32(plain):08x})"
+
+
+def _copied(array: Any) -> Any:
+    return array.copy() if hasattr(array, "copy") else array.clone()
+
+
 def _checked_out(out: Any, leaves: list[Leaf]) -> Any:
+    """The memory of `out`, flat. Where a part of x lies there, the leaf is copied: it is read to its end."""
+    import numpy as np
+
+    if not leaves:
+        raise ValueError("out= takes the result of one array, and x holds none")
     leaf = leaves[0]
     fits = (
         len(leaves) == 1
         and getattr(out, "shape", None) == leaf.shape
         and getattr(getattr(out, "dtype", None), "str", "") == leaf.kind
         and out.flags.c_contiguous
+        and out.flags.writeable
     )
     if not fits:
         raise ValueError(
-            "out= takes a contiguous array of the shape and type of x, where x is one array"
+            "out= takes a contiguous array of the shape and type of x, which can be written, where x is one"
+            " array"
         )
-    return out.reshape(-1)
+    flat = out.reshape(-1)
+    is_shifted = np.may_share_memory(leaf.flat, flat) and leaf.flat.ctypes.data != flat.ctypes.data
+    if is_shifted:
+        leaf.flat = leaf.flat.copy()
+    return flat
 
 
 def _check_op(op: str) -> None:

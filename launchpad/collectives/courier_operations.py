@@ -22,7 +22,6 @@ Optimization of collective communication operations in MPICH (2005).
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -52,8 +51,6 @@ _UFUNCS: dict[str, Any] = {
     "min": np.minimum,
 }
 
-_name_of = functools.cache(str)  # a dtype's name takes longer to make than 64 kB to copy
-
 
 class CourierOperations(Operations):
     """The operations of one rank.
@@ -70,7 +67,7 @@ class CourierOperations(Operations):
         self._has_opened = False  # in the first operation that could use it
 
     def all_reduce(self, flat: Any, op: str, out: Any) -> None:
-        self._begin(f"all_reduce({op!r}) of {_shown(flat)}")
+        self._begin(f"all_reduce({op!r}) of {self._values}")
         if self.size == 1:
             out[...] = flat
             return
@@ -101,7 +98,7 @@ class CourierOperations(Operations):
             self._gather_ring(bounds, out)
 
     def reduce_scatter(self, flat: Any, op: str, bounds: Sequence[int]) -> Any:
-        self._begin(f"reduce_scatter({op!r}) of {_shown(flat)}")
+        self._begin(f"reduce_scatter({op!r}) of {self._values}")
         if self.size == 1:
             return flat.copy()
         if self.size <= MANY:
@@ -114,17 +111,17 @@ class CourierOperations(Operations):
         return out[bounds[self.rank] : bounds[self.rank + 1]].copy()
 
     def all_gather(self, flat: Any) -> list[Any]:
-        self._begin(f"all_gather of {_shown(flat)}")
+        self._begin(f"all_gather of {self._values}")
         return self._swap([flat] * self.size)
 
     def broadcast(self, flat: Any, root: int) -> None:
-        self._begin(f"broadcast from rank {root} of {_shown(flat)}")
+        self._begin(f"broadcast from rank {root} of {self._values}")
         received = self._from_root(flat, root)
         if self.rank != root:
             flat[...] = received
 
     def all_to_all(self, parts: Sequence[Any]) -> list[Any]:
-        self._begin(f"all_to_all of {parts[0].dtype}")
+        self._begin(f"all_to_all of {self._values}")
         return self._swap(parts)
 
     def barrier(self, name: str, timeout_s: float) -> None:
@@ -155,7 +152,8 @@ class CourierOperations(Operations):
         self._edges.close()
 
     def _begin(self, operation: str, timeout_s: float | None = None) -> None:
-        self._edges.begin(operation, self._timeout_s if timeout_s is None else timeout_s)
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        self._edges.begin(f"{operation} (call {self._n_calls})", limit_s)
 
     def _swap(self, parts: Sequence[Any]) -> list[Any]:
         received = self._edges.swap_with_all(parts, 0)
@@ -256,7 +254,3 @@ def even_bounds(n: int, parts: int) -> list[int]:
     """Where parts of nearly the same size begin, the first ones larger, and the end: as np.array_split."""
     size, larger = divmod(n, parts)
     return [part * size + min(part, larger) for part in range(parts + 1)]
-
-
-def _shown(flat: Any) -> str:
-    return f"{flat.size:,} × {_name_of(flat.dtype)}"

@@ -137,7 +137,8 @@ class Generation:
         """The error of ranks that do different things; ends it, and the others are told as well."""
         text = (
             f"{self.name_of(self.rank)} is in {ours}, while {self.name_of(rank)} is in {theirs}: all ranks"
-            " have to make the same calls in the same order"
+            " have to make the same calls in the same order, with values of the same structure, types and"
+            " shapes"
         )
         return self._broken(CollectiveMismatch(text), is_late=False)
 
@@ -150,8 +151,10 @@ class Generation:
         return f"{self.members[rank].worker} (rank {rank})"
 
     def _broken(self, error: Exception, *, is_late: bool) -> Exception:
-        self.end(error)
+        # The report comes first: a thread that `end` wakes leaves with this error, and the others would be
+        # told that a rank has failed before they are told why.
         self._report(Broken(self.number, str(error), is_late))
+        self.end(error)
         return self.error or error
 
     def lost(self, member: Member, why: str, *, has_returned: bool = False) -> PeerFailed:

@@ -27,7 +27,7 @@ from launchpad.courier.shm import segments
 Place = tuple[bytes, str, int, int]
 """Of an open file: the boot of its host, its path in /proc, and what is there: device and inode."""
 
-_LINE = struct.Struct("<iqq108s")
+_LINE = struct.Struct("<iqq236s")
 """Rank, number of the use, number and text of the operation; a pipe takes it as a whole."""
 
 _WAKE = _LINE.pack(-1, -1, -1, b"")

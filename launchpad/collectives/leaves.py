@@ -8,11 +8,14 @@ A tensor on the CPU is its memory as numpy sees it. Several leaves of one type a
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+_name_of = functools.cache(str)  # a dtype's name takes longer to make than 64 kB to copy
 
 
 class ArrayLeaf:
@@ -20,6 +23,12 @@ class ArrayLeaf:
 
     def __init__(self, value: Any) -> None:
         self._value = value
+        masked = sys.modules.get("numpy.ma")  # numpy imports it when it is used first
+        if masked is not None and isinstance(value, masked.MaskedArray):
+            raise TypeError(
+                "collective operations would lose the mask of a masked array: give its data and its mask as"
+                " two arrays, fill it with array.filled(0), or use broadcast_object and all_gather_object"
+            )
         array = np.asarray(value)
         if array.dtype.kind not in "biufc":
             raise TypeError(
@@ -34,10 +43,12 @@ class ArrayLeaf:
 
     def restored(self, flat: Any, shape: tuple[int, ...] | None = None) -> Any:
         """The result as the user gave the value: a Python number for one."""
-        if isinstance(self._value, bool | int | float | complex):
-            return flat[0].item()
         result = flat.reshape(self.shape if shape is None else shape)
-        return result[()] if isinstance(self._value, np.generic) else result
+        if isinstance(
+            self._value, np.generic
+        ):  # also a float64, which is one of Python's floats as well
+            return result[()]
+        return flat[0].item() if isinstance(self._value, bool | int | float | complex) else result
 
 
 class TensorLeaf:
@@ -99,10 +110,16 @@ def buckets_of(leaves: Sequence[Leaf]) -> list[list[int]]:
     return list(buckets.values())
 
 
+def layout_of(leaf: Leaf) -> str:
+    """Return its type and shape as text, `float64[2, 3]`; alike for what ranks can exchange."""
+    name = _name_of(leaf.flat.dtype)
+    return f"{name}{list(leaf.shape)}" if leaf.shape else name
+
+
 def joined(flats: Sequence[Any]) -> Any:
     """One new flat array of several."""
     if isinstance(flats[0], np.ndarray):
-        return np.concatenate(flats)
+        return np.concatenate(flats, dtype=flats[0].dtype)  # else it has this host's byte order
     import torch
 
     return torch.cat(list(flats))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,18 @@ class Gone(Exception):
 
 class Different(Exception):
     """A message belongs to another operation than this rank's at the same point: ours, the rank, theirs."""
+
+    @property
+    def rank(self) -> int:
+        rank: int = self.args[1]
+        return rank
+
+
+Compare = Callable[[Sequence[int]], Different | None]
+"""Asks ranks that have not come what they do; what is different, if anything is."""
+
+COMPARE_S = 1.0
+"""How long a rank waits for others before it asks them what they do."""
 
 
 class Sleeper(Protocol):
@@ -72,10 +85,14 @@ class Mailbox:
         """The number of the operation that this rank has begun last, and which it is."""
         return self._operations.get(communicator, (0, ""))
 
-    def take(self, key: Key, timeout_s: float) -> Any:
+    def take(self, key: Key, timeout_s: float, compare: Compare | None = None) -> Any:
         """The message, once it has come.
 
+        Args:
+            compare: Given by this rank itself, which has told its sender nothing of what it does.
+
         Raises:
+            Different: its sender does something else.
             Gone: its sender has returned.
             TimeoutError: it did not come in time.
         """
@@ -87,7 +104,7 @@ class Mailbox:
             if key[3] in self._gone:
                 raise Gone(key[3])
             wait = self._waits[key] = _Wait()
-        return self._wait(wait, key, timeout_s)
+        return self._wait(wait, key, timeout_s, lambda: [key[3]], compare)
 
     def meet(
         self,
@@ -97,6 +114,7 @@ class Mailbox:
         timeout_s: float,
         ranks: Sequence[int] = (),
         answer: Callable[[list[Any]], Any] | None = None,
+        compare: Compare | None = None,
     ) -> Any:
         """What is answered to all, once all have come: worked out by the thread that comes last.
 
@@ -104,8 +122,10 @@ class Mailbox:
 
         Args:
             ranks, answer: Given by this rank itself: those that come, and what answers them.
+            compare: Given by this rank itself, as for `take`.
 
         Raises:
+            Different: one does something else.
             Gone: one that has not come has returned.
             TimeoutError: one did not come in time.
         """
@@ -126,7 +146,7 @@ class Mailbox:
                         raise Gone(rank)
                 wait = self._waits[key] = meeting.waits[key] = _Wait()
         if wait is not None:
-            return self._wait(wait, key, timeout_s)
+            return self._wait(wait, key, timeout_s, meeting.absent, compare)
         assert meeting.answer is not None
         try:
             result = meeting.answer([meeting.parts[rank] for rank in meeting.ranks])
@@ -150,9 +170,30 @@ class Mailbox:
         if key[1] < number or (key[1] == number and operation != ours):
             raise Different(ours, key[3], operation)
 
-    def _wait(self, wait: _Wait, key: Key, timeout_s: float) -> Any:
+    def _wait(
+        self,
+        wait: _Wait,
+        key: Key,
+        timeout_s: float,
+        absent: Callable[[], list[int]],
+        compare: Compare | None,
+    ) -> Any:
+        """Waits; where there is something to compare with, asks those that are absent from time to time.
+
+        Two ranks that wait for each other in different operations send nothing, and would not find out.
+        """
+        deadline = time.monotonic() + timeout_s
+        look_s = timeout_s if compare is None else COMPARE_S
         try:
-            wait.lock.acquire(timeout=timeout_s)
+            while not wait.lock.acquire(timeout=max(0.0, min(look_s, deadline - time.monotonic()))):
+                if compare is None or time.monotonic() >= deadline:
+                    break
+                different = compare(absent())
+                # What a rank has sent before it went on to something else is here by now. With the lock:
+                # a thread that ends several waits has then ended all of them.
+                with self._lock:
+                    if different is not None and not wait.has_ended:
+                        raise different
         finally:
             if not wait.is_over:
                 with self._lock:
@@ -233,6 +274,10 @@ class _Wait:
         self.lock = threading.Lock()
         self.lock.acquire()
 
+    @property
+    def has_ended(self) -> bool:
+        return self.is_over or self.error is not None
+
     def succeed(self, data: Any) -> None:
         self.data, self.is_over = data, True
         self.lock.release()
@@ -251,3 +296,7 @@ class _Meeting:
     answer: Callable[[list[Any]], Any] | None = None
     parts: dict[int, Any] = field(default_factory=dict)
     waits: dict[Key, _Wait] = field(default_factory=dict)
+
+    def absent(self) -> list[int]:
+        """Return the ranks that have not come."""
+        return [rank for rank in self.ranks if rank not in self.parts]

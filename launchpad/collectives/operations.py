@@ -31,6 +31,19 @@ class Operations(abc.ABC):
     rank: int
     size: int
     takes_tensors = False
+    _n_calls = 0
+    _values = ""
+
+    def begin(self, values: str = "") -> None:
+        """A user's call begins; of several arrays it is several operations.
+
+        What ranks exchange says which call it belongs to, so that those that make another one are found.
+
+        Args:
+            values: The structure, types and shapes of the call's values, the same in all ranks.
+        """
+        self._n_calls += 1
+        self._values = values
 
     @abc.abstractmethod
     def all_reduce(self, flat: Any, op: str, out: Any) -> None:

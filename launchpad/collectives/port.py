@@ -12,6 +12,7 @@ shared memory between processes of one host.
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
 import time
 import weakref
@@ -22,7 +23,7 @@ from launchpad import context
 from launchpad.address import Address
 from launchpad.collectives.generation import Generation
 from launchpad.collectives.host_memory import HostMemory, open_together
-from launchpad.collectives.mailbox import Different, Gone, Key, Mailbox
+from launchpad.collectives.mailbox import COMPARE_S, Different, Gone, Key, Mailbox
 from launchpad.courier import Client, CourierError, close
 from launchpad.courier.client.client import count_call
 from launchpad.errors import LaunchpadError, PeerFailed, Stopped
@@ -30,8 +31,8 @@ from launchpad.nodes.courier import CourierHandle
 
 _MARGIN_S = 5.0
 _LOOK_S = 0.2
-_COMPARE_S = 1.0
-"""How long ranks wait for each other in memory before they ask what the absent ones do."""
+_ASKED = 8
+"""How many of the absent ones a rank asks at a time."""
 
 _REPLIES = 1 << 16
 """Added to the step of a message that is a reply."""
@@ -229,7 +230,9 @@ class RankEdges:
             if self.rank:
                 client = self._client(0)
                 return client.meet(generation.number, key, self._operation, data, limit_s)
-            return self._mailbox.meet(key, self._operation, data, limit_s, self.ranks, answer)
+            return self._mailbox.meet(
+                key, self._operation, data, limit_s, self.ranks, answer, self._different
+            )
         except (Different, Gone, CourierError, LaunchpadError, TimeoutError) as error:
             failed = error
         raise self._failed(0, failed)
@@ -247,21 +250,17 @@ class RankEdges:
         Args:
             n_bytes: How many each rank now reads of what this one has written.
         """
-        generation, number, operation = self.generation, self._number, self._operation
+        number, operation = self._number, self._operation
         began = time.monotonic()
         try:
             memory.announce(number, operation)
-            while absent := memory.wait(number, operation, min(self._timeout_s, _COMPARE_S)):
+            while absent := memory.wait(number, operation, min(self._timeout_s, COMPARE_S)):
                 if time.monotonic() > began + self._timeout_s:
                     raise TimeoutError
-                for rank in absent:  # which may wait for a message of ours
-                    client = self._client(self.ranks.index(rank))
-                    theirs = client.progress(generation.number, self._communicator)
-                    if theirs[0] < number or theirs == (number, operation):
-                        continue
-                    # It has gone on; what it announced before, if it came here, is there by now.
-                    if rank in memory.wait(number, operation, 0):
-                        raise Different(operation, rank, theirs[1])
+                different = self._different(absent)
+                # What a rank announced before it went on to something else is here by now.
+                if different is not None and different.rank in memory.wait(number, operation, 0):
+                    raise different
         except (Different, Gone, CourierError, LaunchpadError, TimeoutError) as error:
             failed = error
         else:
@@ -277,12 +276,13 @@ class RankEdges:
 
         Raises:
             PeerFailed: the generation is over, or that rank has returned.
+            CollectiveMismatch: that rank does something else.
             TimeoutError: it did not come in time.
         """
         key = self._communicator, self._number, step, self.ranks[rank]
         try:
-            return self._mailbox.take(key, self._timeout_s)
-        except (Gone, TimeoutError, LaunchpadError) as error:
+            return self._mailbox.take(key, self._timeout_s, self._different)
+        except (Different, Gone, TimeoutError, LaunchpadError) as error:
             failed = error
         raise self._failed(rank, failed)
 
@@ -337,6 +337,27 @@ class RankEdges:
             client = self._clients[key] = first.with_options(timeout_s=self._timeout_s + _MARGIN_S)
         return client
 
+    def _different(self, ranks: Sequence[int]) -> Different | None:
+        """Ask ranks of the generation that have not come what they do; return what is different, if any is.
+
+        A rank that goes on beyond this operation has done something else in its place. One that does not
+        answer says nothing: if it is lost, the generation ends.
+        """
+        for rank in random.sample(ranks, min(len(ranks), _ASKED)):
+            number, operation = self._progress(self.ranks.index(rank), COMPARE_S)
+            is_other = number == self._number and operation != self._operation
+            if number > self._number or is_other:
+                return Different(self._operation, rank, operation)
+        return None
+
+    def _progress(self, rank: int, timeout_s: float) -> tuple[int, str]:
+        """Return number and text of what a rank has begun last; (0, "") if it does not answer in time."""
+        with contextlib.suppress(CourierError, LaunchpadError, TimeoutError):
+            client = self._client(rank).with_options(timeout_s=timeout_s)
+            number, operation = client.progress(self.generation.number, self._communicator)
+            return number, operation
+        return 0, ""
+
     def _failed(self, rank: int, error: Exception) -> Exception:
         """What to raise for a call, or a wait, that has failed."""
         generation = self.generation
@@ -354,14 +375,14 @@ class RankEdges:
     def _late(self) -> Exception:
         """What to raise when the time is up. Asks the others how far they are."""
         generation, absent = self.generation, []
-        for rank, number in enumerate(self.ranks):
+        for rank, member in enumerate(self.ranks):
             if rank == self.rank:
                 continue
-            with contextlib.suppress(CourierError, LaunchpadError):
-                client = self._client(rank).with_options(timeout_s=_MARGIN_S)
-                if client.progress(generation.number, self._communicator)[0] >= self._number:
-                    continue
-            absent.append(generation.name_of(number))
+            number, operation = self._progress(rank, _MARGIN_S)
+            if number == self._number and operation != self._operation:
+                return generation.error or generation.mismatch(self._operation, member, operation)
+            if number < self._number:
+                absent.append(generation.name_of(member))
         return generation.error or generation.late(
             f"{generation.name_of(generation.rank)} waited in {self._operation} for {self._timeout_s:g} s;"
             f" absent: {', '.join(absent) or 'none: the others have come only now'}"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import numbers
+import operator
 import os
 import threading
 from typing import Any
@@ -50,18 +53,21 @@ class Counter:
     def increment(self, **by: float) -> dict[str, float]:
         """Adds to counts, all at once; returns the totals of all counts, after that.
 
+        Numbers of numpy, and of tensors with one element, are added as Python's int and float.
+
         Raises:
-            ValueError: a number is less than 0, or no number: counts only grow.
+            ValueError: a number is less than 0, infinite, or no number: counts only grow.
             Stopped: the program stops.
         """
+        plain_numbers = {}
         for name, number in by.items():
-            given: Any = number
-            if (
-                not (isinstance(given, int | float) or hasattr(given, "__index__"))
-                or not given >= 0
-            ):
-                raise ValueError(f"{name}={number!r}: counts only grow, by numbers of 0 or more")
-        return self._own.add({f"{self._prefix}{name}": number for name, number in by.items()})
+            plain = _plain_number(number)
+            if plain is None or not 0 <= plain < math.inf:
+                raise ValueError(
+                    f"{name}={number!r}: counts only grow, by finite numbers of 0 or more"
+                )
+            plain_numbers[f"{self._prefix}{name}"] = plain
+        return self._own.add(plain_numbers)
 
     def get_counts(self) -> dict[str, float]:
         """The totals of all counts, by whole name."""
@@ -74,10 +80,16 @@ class Counter:
             counter.child("actor").wait_for(steps=1000, timeout_s=60)
 
         Raises:
+            ValueError: a target is no number.
             TimeoutError: the time was up before; it says how far they had come.
             Stopped: the program stops.
         """
-        targets = {f"{self._prefix}{name}": number for name, number in at_least.items()}
+        targets = {}
+        for name, number in at_least.items():
+            target = _plain_number(number)
+            if target is None or math.isnan(target):
+                raise ValueError(f"{name}={number!r}: a count is compared with a number")
+            targets[f"{self._prefix}{name}"] = target
         try:
             return self._own.wait_for(targets, timeout_s)
         except TimeoutError:
@@ -123,6 +135,25 @@ class _OwnSums:
             for name, total in totals.items():
                 self._seen[name] = max(total, self._seen.get(name, 0))
             return dict(sorted(self._seen.items()))
+
+
+def _plain_number(number: Any) -> float | None:
+    """Return it as Python's int or float; None if it is no number.
+
+    Sums of numpy's small integers would be of their own type, and overflow.
+    """
+    if hasattr(number, "item"):  # numpy's scalars and arrays, tensors
+        try:
+            number = number.item()
+        except (TypeError, ValueError, RuntimeError):  # they have several elements
+            return None
+    if isinstance(number, int):
+        return int(number)
+    if isinstance(number, numbers.Real):
+        return float(number)
+    if hasattr(number, "__index__"):
+        return operator.index(number)
+    return None
 
 
 def _rebuild(client: Any, prefix: str) -> Counter:

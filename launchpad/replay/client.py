@@ -15,7 +15,7 @@ from launchpad import context
 from launchpad.errors import Stopped
 from launchpad.replay import columns, structure
 from launchpad.replay.columns import Signature
-from launchpad.replay.errors import ServerStopping
+from launchpad.replay.errors import ItemsRefused, ServerStopping
 
 if TYPE_CHECKING:
     from launchpad.replay.batches import Batches
@@ -118,7 +118,13 @@ class ReplayClient:
         signature = Signature(found, tuple([columns.spec_of(array) for array in arrays]))
         row = columns.encode_signature(signature), [columns.buffer_of(array) for array in arrays]
         items = [(table, self.new_key(), float(p), 0) for table, p in priorities.items()]
-        self.send((b"", 0, [], [row], items), timeout_s)
+        try:
+            self.send((b"", 0, [], [row], items), timeout_s)
+        except ItemsRefused as refused:
+            error = refused.first
+        else:
+            return
+        raise error
 
     def sample(
         self, table: str, num_samples: int = 1, timeout_s: float | None = None

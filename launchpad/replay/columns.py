@@ -38,9 +38,16 @@ def arrays_of(value: Any) -> tuple[list[Any], Structure]:
 
     leaves: list[Any] = []
     found = structure.flatten(value, leaves)
+    masked = sys.modules.get("numpy.ma")  # numpy imports it when it is used first
     if not leaves:
         raise TypeError(f"an item holds at least one array or number, and {value!r} holds none")
     for place, leaf in enumerate(leaves):
+        if masked is not None and isinstance(leaf, masked.MaskedArray):
+            where = list(structure.paths(found))[place]
+            raise TypeError(
+                f"{where} is a masked array: replay would lose its mask. Give its data and its mask as two"
+                " arrays, or fill it: array.filled(0)"
+            )
         array = np.asarray(leaf, order="C")
         if array.dtype.kind in "OV" or np.dtype(array.dtype.str) != array.dtype:
             where = list(structure.paths(found))[place]

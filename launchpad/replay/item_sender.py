@@ -8,6 +8,9 @@ An item is sent at once, unless a message is under way. Then it waits for the an
 wait by then: those of a slow writer arrive soon, and those of a quick one cost little. The one after the last
 that may wait makes the writer wait, too.
 
+An item that its table refuses is dropped, and the others are sent again, so that the writer goes on after it.
+The writer raises the error by `raise_refusal` when it has done what it was called for.
+
 The writer's thread sends. Where it does not come back for a while, another one does, which looks every 10 ms
 while a message is under way: it never waits, and what is wrong with an item is raised in the writer's.
 """
@@ -25,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from launchpad import context
 from launchpad.courier.errors import OutcomeUnknown
 from launchpad.courier.periodic_checks import PeriodicChecks
-from launchpad.replay.errors import ServerStopping, UnknownSteps
+from launchpad.replay.errors import ItemsRefused, ServerStopping, UnknownSteps
 from launchpad.replay.step_chunks import StepChunks
 
 if TYPE_CHECKING:
@@ -73,6 +76,7 @@ class ItemSender:
         self._items: list[SentItem] = []  # not acknowledged; the first ones are under way
         self._under_way: Future[None] | None = None
         self._n_under_way = 0
+        self._refusal: Exception | None = None  # of an item that was dropped; to be raised
         self._sent_to, self._is_known = 0, False  # known to the server, which may have steps
         self.lock = threading.Lock()  # with it the watcher does nothing
 
@@ -87,7 +91,7 @@ class ItemSender:
         return self._most
 
     def add(self, item: SentItem) -> None:
-        """Sends it, now or with others; waits if too many do. Raises what is wrong with an earlier one."""
+        """Sends it, now or with others; waits if too many do."""
         with self.lock:
             self._items.append(item)
             n_waiting, under_way = len(self._items) - self._n_under_way, self._under_way
@@ -97,7 +101,8 @@ class ItemSender:
                 if n_waiting < self._most:
                     return
                 _wait_for(under_way, None)
-            if self._take_answer() is None:
+            error = self._take_answer()
+            if error is None or isinstance(error, ItemsRefused):
                 self._begin()
             else:
                 self._send_and_wait(None)
@@ -115,6 +120,14 @@ class ItemSender:
             self._take_answer()
             if self._items:
                 self._send_and_wait(None if timeout_s is None else max(0, ends - time.monotonic()))
+
+    def raise_refusal(self) -> None:
+        """Raises the error of an item that a table has refused; once, and apart from what sends."""
+        with self.lock:
+            refusal = self._refusal
+            self._refusal = None
+        if refusal is not None:
+            raise refusal
 
     def close(self) -> None:
         """Lets the server forget the steps: all items are acknowledged."""
@@ -150,18 +163,30 @@ class ItemSender:
             under_way.result()
         except (Exception, CancelledError) as error:
             self._sent_to = 0  # the server may have lost any
+            if isinstance(error, ItemsRefused):
+                self._drop(error)
             return error
         del self._items[:n]
         return None
 
     def _send_and_wait(self, timeout_s: float | None) -> None:
         """Sends all that waits until it is acknowledged; raises what is wrong with it."""
-        try:
-            self._client.send(self._message(self._sent_to), timeout_s)
-        except UnknownSteps:
-            self._client.send(self._message(0), timeout_s)
-        self._sent_to = max(self._sent_to, *[each.stop for each in self._items])
-        self._items.clear()
+        while self._items:
+            try:
+                try:
+                    self._client.send(self._message(self._sent_to), timeout_s)
+                except UnknownSteps:
+                    self._client.send(self._message(0), timeout_s)
+            except ItemsRefused as refused:
+                self._drop(refused)
+                continue
+            self._sent_to = max(self._sent_to, *[each.stop for each in self._items])
+            self._items.clear()
+
+    def _drop(self, refused: ItemsRefused) -> None:
+        """Forgets the items that a table refuses; `raise_refusal` raises the first error."""
+        self._items = [each for each in self._items if each.key not in refused.errors]
+        self._refusal = self._refusal or refused.first
 
     def _message(self, sent_to: int) -> Inserts:
         """All items, with those of their steps that the server does not have."""
@@ -185,10 +210,10 @@ class ItemSender:
             if under_way is None or not under_way.done():
                 return under_way is not None
             error = under_way.exception()
-            if error is not None and not isinstance(error, _LOST):
+            if error is not None and not isinstance(error, (*_LOST, ItemsRefused)):
                 return False
             self._take_answer()
-            if error is not None or len(self._items) >= self._least:
+            if self._items and (error is not None or len(self._items) >= self._least):
                 self._begin()
             return self._under_way is not None
         except Exception:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from launchpad.replay import columns
 from launchpad.replay.episode_writer import EpisodeWriter
 from launchpad.replay.structure import flatten, unflatten
 
@@ -112,19 +113,22 @@ class NStepWriter(EpisodeWriter):
 
         if not self._is_in_episode:
             raise ValueError("add before add_first: an episode begins with an observation")
-        leaves: list[Any] = []
-        found = flatten(action, leaves)
-        action = unflatten(found, (np.array(leaf)[()] for leaf in leaves))
+        step = {"action": action, "reward": reward, "discount": discount}
+        arrays, found = columns.arrays_of(step)
+        copied = unflatten(found, (np.array(array)[()] for array in arrays))
         self._writer.append(next_observation)
-        self._recent.append((action, np.array(reward, float), np.array(discount, float)))
+        sums = np.array(copied["reward"], float), np.array(copied["discount"], float)
+        self._recent.append((copied["action"], *sums))
         self._write()
         if is_last:
             while len(self._recent) > 1:
                 self._recent.popleft()
                 self._write()
             self._recent.clear()
-            self._writer.end_episode()
             self._is_in_episode = False
+            self._writer.end_episode()
+        else:
+            self._writer._raise_refusal()
 
     def _write(self) -> None:
         """A transition over all recent steps."""
@@ -144,4 +148,4 @@ class NStepWriter(EpisodeWriter):
         if callable(priority):
             seen = [unflatten(found, (h[i].numpy() for h in history)) for i in (first, -1)]
             priority = priority(Transition(seen[0], action, sums[0], sums[1], seen[1]))
-        self._writer.create_item(self._table, priority, trajectory=transition)
+        self._writer._make_item(self._table, priority, trajectory=transition)

@@ -12,6 +12,7 @@ Framework for Experience Replay", arXiv 2102.04736, section 3.3.)
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 from launchpad.errors import DefinitionError
 
@@ -39,13 +40,27 @@ class RateLimiter:
     def __init__(
         self, samples_per_insert: float, min_size_to_sample: int, min_diff: float, max_diff: float
     ) -> None:
-        if not samples_per_insert > 0:
-            raise DefinitionError(f"samples_per_insert is positive, not {samples_per_insert!r}")
+        # Numbers of numpy would count in their own type, in which small integers overflow.
+        samples_per_insert = float(samples_per_insert)
+        min_size_to_sample = math.ceil(min_size_to_sample)
+        min_diff = float(min_diff)
+        max_diff = float(max_diff)
+        if not 0 < samples_per_insert < math.inf:
+            raise DefinitionError(
+                f"samples_per_insert is positive and finite, not {samples_per_insert!r}"
+            )
         if min_size_to_sample < 1:
             raise DefinitionError(f"min_size_to_sample is 1 or more, not {min_size_to_sample!r}")
         if not min_diff <= max_diff:
             raise DefinitionError(
                 f"min_diff is at most max_diff, not {min_diff!r} and {max_diff!r}"
+            )
+        least = _least_max_diff(samples_per_insert, min_diff)
+        if max_diff < least:
+            raise DefinitionError(
+                f"min_diff={min_diff:g} and max_diff={max_diff:g} with"
+                f" samples_per_insert={samples_per_insert:g} would let inserts and samples wait for each"
+                f" other for ever: expected max_diff >= {least:g}"
             )
         self.samples_per_insert = samples_per_insert
         self.min_size_to_sample = min_size_to_sample
@@ -95,6 +110,21 @@ class RateLimiter:
             self.highest_diff = max(self.highest_diff, diff)
 
 
+def _least_max_diff(samples_per_insert: float, min_diff: float) -> float:
+    """Return the smallest `max_diff` that lets an insert through whenever no sample is.
+
+    A sample waits while `diff < min_diff + 1`. Of the values that `diff` can have, which are multiples of
+    1/denominator, the greatest below that must leave room for one insert.
+    """
+    if math.isinf(min_diff):
+        return min_diff
+    ratio = Fraction(samples_per_insert)
+    greatest = Fraction(
+        math.ceil((Fraction(min_diff) + 1) * ratio.denominator) - 1, ratio.denominator
+    )
+    return float(greatest + ratio)
+
+
 class MinSize(RateLimiter):
     """Samples wait until there are so many items; inserts never wait.
 
@@ -135,9 +165,10 @@ class SampleToInsertRatio(RateLimiter):
         min_size_to_sample: int,
         error_buffer: float | tuple[float, float],
     ) -> None:
-        offset = samples_per_insert * min_size_to_sample
+        samples_per_insert = float(samples_per_insert)
+        offset = samples_per_insert * math.ceil(min_size_to_sample)
         if isinstance(error_buffer, tuple):
-            min_diff, max_diff = error_buffer
+            min_diff, max_diff = map(float, error_buffer)
         else:
             min_diff, max_diff = offset - error_buffer, offset + error_buffer
         least = 2 * max(1.0, samples_per_insert)

@@ -66,6 +66,11 @@ class SequenceWriter(EpisodeWriter):
 
     def append(self, step: Any) -> None:
         """Appends a step, a structure of arrays and numbers; with it a sequence, if it is the last of one."""
+        self._append(step)
+        self._writer._raise_refusal()
+
+    def _append(self, step: Any) -> None:
+        """As `append`, without raising what was wrong with earlier sequences."""
         if self._zeros is None and self._pads:
             import numpy as np
 
@@ -75,7 +80,7 @@ class SequenceWriter(EpisodeWriter):
         self._missing -= 1
         if not self._missing:
             self._missing = self._period
-            self._writer.create_item(self._table, self._priority, num_steps=self._length)
+            self._writer._make_item(self._table, self._priority, num_steps=self._length)
 
     def end_episode(self) -> None:
         """Ends the episode: its last steps are in a sequence with what pads it, and no sequence has two."""
@@ -84,6 +89,6 @@ class SequenceWriter(EpisodeWriter):
             missing %= self._period  # there may have been none since the last sequence
         if self._pads and steps and missing < self._length:  # else it would be nothing but padding
             for _ in range(missing):
-                self.append(self._zeros)
-        self._writer.end_episode()
+                self._append(self._zeros)
         self._missing = self._length
+        self._writer.end_episode()

@@ -24,7 +24,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from launchpad import callers, context
 from launchpad.courier.server.decorators import serves
 from launchpad.errors import DefinitionError, NotRunningError, did_you_mean
-from launchpad.replay.errors import ServerStopping
+from launchpad.replay.errors import ItemsRefused, ServerStopping
 from launchpad.replay.rows import Row, SentColumn, Window, join, pack, unpack
 from launchpad.replay.table import Sampled, Table, TableInfo, TableItem
 
@@ -86,7 +86,10 @@ class TableServer:
 
         def act() -> bool:
             if key not in self._inserted:
-                self.table.insert(key, priority, row)
+                try:
+                    self.table.insert(key, priority, row)
+                except Exception as error:  # of a user's selector
+                    raise ItemsRefused({key: error}) from error
                 self._inserted[key] = None
                 if len(self._inserted) > _REMEMBERED:
                     self._inserted.popitem(last=False)
@@ -240,6 +243,10 @@ class ReplayServer:
             rows: Data of items.
             items: Table, key, priority, and which of the rows.
             timeout_s: How long each may wait.
+
+        Raises:
+            ItemsRefused: there is no such table, or it does not take that priority. Others may have been
+                inserted, and would not be again.
         """
         window = self._window(writer) if writer else Window()
         with self._lock:
@@ -248,10 +255,17 @@ class ReplayServer:
             made = [window.row(*row) for row in rows]
             window.forget(keep_from)
         todo = []
+        refused: dict[int, Exception] = {}
         for table, key, priority, row in items:
-            served = self._table(table)
-            served.table.check(priority)
-            todo.append((served, served.insertion(key, priority, made[row])))
+            try:
+                served = self._table(table)
+                served.table.check(priority)
+            except Exception as error:
+                refused[key] = error
+            else:
+                todo.append((served, served.insertion(key, priority, made[row])))
+        if refused:
+            raise ItemsRefused(refused)
         for number, (served, action) in enumerate(todo):
             if not served.try_do(action):
                 return self._insert_rest(todo[number:], timeout_s)

@@ -35,7 +35,7 @@ def flatten(value: Any, leaves: list[Any]) -> Structure:
 
 
 def unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
-    """The value with this structure and these leaves. No `__init__` of a dataclass runs."""
+    """The value with this structure and these leaves. No constructor of a user's class runs."""
     if structure is None:
         return next(leaves)
     kind, keys, parts = structure
@@ -47,7 +47,14 @@ def unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
         for name, each in zip(keys, held, strict=True):
             object.__setattr__(made, name, each)
         return made
-    return kind._make(held) if hasattr(kind, "_make") else kind(held)
+    if issubclass(kind, list):
+        filled = list.__new__(kind)
+        filled.extend(held)
+        return filled
+    try:
+        return tuple.__new__(kind, held)
+    except TypeError:  # a type that is written in C, such as time.struct_time
+        return kind(held)
 
 
 def paths(structure: Structure, path: str = "") -> Iterator[str]:

@@ -10,6 +10,7 @@ more, says so, and is sent it again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
@@ -176,7 +177,7 @@ class TrajectoryWriter:
 
         It does not wait until the item is in its table, as `flush` and `end_episode` do; only where some
         items already wait for the table's rate limiter. What is wrong with an item is raised by one of the
-        next calls.
+        next calls: that item is dropped, and the others are sent, also the one of the call that raises.
 
         Example:
             history = writer.history
@@ -187,10 +188,23 @@ class TrajectoryWriter:
             })
 
         Raises:
-            ValueError: there are not so many steps in this episode, or not any more.
+            ValueError: there are not so many steps in this episode, or not any more; or the trajectory has
+                steps of another writer, or of an earlier episode; or the priority is NaN.
         """
+        self._make_item(table, priority, num_steps=num_steps, trajectory=trajectory)
+        self._raise_refusal()
+
+    def _make_item(
+        self, table: str, priority: float, *, num_steps: int | None = None, trajectory: Any = None
+    ) -> None:
+        """As `create_item`, without raising what was wrong with earlier items."""
         if (num_steps is None) == (trajectory is None):
             raise TypeError("create_item takes either num_steps or a trajectory")
+        priority = float(priority)
+        if math.isnan(priority):
+            raise ValueError(
+                f"an item for table {table!r} has no number as its priority: {priority!r}"
+            )
         parts: list[Any]
         if num_steps is not None:
             if not 1 <= num_steps <= min(self.episode_steps, self._length):
@@ -209,6 +223,11 @@ class TrajectoryWriter:
             parts, specs = [], []
             found = structure.flatten(trajectory, leaves)
             for leaf in leaves:
+                if isinstance(leaf, StepRange | ColumnHistory) and leaf.writer is not self:
+                    raise ValueError(
+                        "a trajectory has steps of another writer's history, whose numbers mean nothing to"
+                        " this one: give their content, history[…].numpy()"
+                    )
                 if isinstance(leaf, StepRange):
                     self.rows_of(leaf.column, leaf.first, leaf.stop)  # raises, if not kept any more
                     dtype, shape = self._specs[leaf.column]
@@ -227,7 +246,7 @@ class TrajectoryWriter:
             stop = max([each[2] for each in ranges], default=0)
         key, keep_from = self._client.new_key(), max(self._episode_first, self._next - self._length)
         row = signature, parts
-        self._sender.add(SentItem(table, key, float(priority), row, first, stop, keep_from))
+        self._sender.add(SentItem(table, key, priority, row, first, stop, keep_from))
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Sends what has not been; returns when all items are in their tables.
@@ -235,13 +254,20 @@ class TrajectoryWriter:
         Raises:
             TimeoutError: an item could not be inserted within `timeout_s`. The items stay, and are sent by
                 the next `flush`; those that are in are not inserted again.
+            DefinitionError, ValueError: a table does not take an item, which is dropped. All others are in
+                their tables.
         """
         self._sender.flush(timeout_s)
+        self._raise_refusal()
 
     def end_episode(self, timeout_s: float | None = None) -> None:
-        """Sends what has not been, and begins the next episode: no item has steps of two."""
+        """Sends what has not been, and begins the next episode: no item has steps of two.
+
+        Raises as `flush` does; the episode has ended, unless that is a TimeoutError.
+        """
         self._sender.flush(timeout_s)
         self._episode_first = self._next
+        self._raise_refusal()
 
     def close(self) -> None:
         """Sends what has not been, and lets the server forget the steps.
@@ -254,13 +280,19 @@ class TrajectoryWriter:
             self._sender.abandon()
             raise
         self._sender.close()
+        self._raise_refusal()
 
     def rows_of(self, column: int, first: int, stop: int) -> Any:
         """The steps as an array that the next ones may overwrite.
 
         Raises:
-            ValueError: they are not kept any more.
+            ValueError: they are not kept any more, or belong to an earlier episode.
         """
+        if first < self._episode_first:
+            raise ValueError(
+                "steps of an earlier episode: take them from the history of this one, as no item has steps of"
+                " two episodes"
+            )
         if first < self._next - self._length:
             raise ValueError(
                 f"step {first - self._episode_first} of this episode is not kept any more: only the last"
@@ -276,6 +308,10 @@ class TrajectoryWriter:
             self.close()
         else:
             self._sender.abandon()
+
+    def _raise_refusal(self) -> None:
+        """Raises what was wrong with an earlier item; at the end of what a user calls."""
+        self._sender.raise_refusal()
 
     def _learn(
         self, step: Any, arrays: list[Any], found: structure.Structure, specs: list[columns.Spec]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import random
 import re
+import time
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import Mock
 
@@ -11,7 +15,7 @@ import numpy as np
 import pytest
 
 import launchpad as lp
-from launchpad.collectives import participation
+from launchpad.collectives import host_memory, mailbox, participation, port
 from launchpad.collectives.attendance import Attendance
 from launchpad.collectives.generation import Generation
 from launchpad.collectives.mailbox import Mailbox
@@ -53,10 +57,10 @@ def test_a_rank_that_is_killed_is_known_to_the_others_within_a_second(when: str)
 @pytest.mark.parametrize(
     ("how", "texts"),
     [
-        ("size", ["all_reduce('sum') of 2 × float64", "all_reduce('sum') of 3 × float64"]),
-        ("dtype", ["1,048,576 × float64", "1,048,576 × float32"]),
-        ("operation", ["broadcast from rank 0 of 3 × float64", "barrier 'here'"]),
-        ("silence", ["barrier 'here'", "all_reduce('sum') of 3 × float64"]),
+        ("size", ["all_reduce('sum') of float64[2]", "all_reduce('sum') of float64[3]"]),
+        ("dtype", ["float64[1048576]", "float32[1048576]"]),
+        ("operation", ["broadcast from rank 0 of float64[3]", "barrier 'here'"]),
+        ("silence", ["barrier 'here'", "all_reduce('sum') of float64[3]"]),
     ],
 )
 def test_ranks_that_do_different_things_are_both_named(how: str, texts: list[str]) -> None:
@@ -64,6 +68,187 @@ def test_ranks_that_do_different_things_are_both_named(how: str, texts: list[str
 
     for text in ("CollectiveMismatch", "rank-0 (rank 0)", "rank-1 (rank 1)", *texts):
         assert text in failure
+
+
+DIFFERENT: dict[str, list[Callable[[lp.Collective], object]]] = {
+    "shapes": [
+        lambda group: group.all_reduce(np.ones((2, 3))),
+        lambda group: group.all_reduce(np.ones((3, 2))),
+    ],
+    "keys": [
+        lambda group: group.all_reduce({"loss": np.ones(2)}),
+        lambda group: group.all_reduce({"steps": np.ones(2)}),
+    ],
+    "leaves": [
+        lambda group: group.all_reduce([np.ones(2), np.ones(3)]),
+        lambda group: group.all_reduce([np.ones(3), np.ones(2)]),
+    ],
+    "types": [
+        lambda group: group.all_reduce({"a": np.ones(2, "f4"), "b": np.ones(2)}),
+        lambda group: group.all_reduce({"a": np.ones(2), "b": np.ones(2, "f4")}),
+    ],
+    "nothing": [
+        lambda group: group.all_reduce({"a": None, "b": 1}),
+        lambda group: group.all_reduce({"a": 1, "b": None}),
+    ],
+    "containers": [
+        lambda group: group.all_reduce(collective_nodes.Pair(1, 2)),
+        lambda group: group.all_reduce((1, 2)),
+    ],
+    "one of many": [
+        lambda group: group.all_reduce({f"layer {i}": np.ones(9) for i in range(100)}),
+        lambda group: group.all_reduce({f"layer {i + i // 99}": np.ones(9) for i in range(100)}),
+    ],
+    "in memory": [
+        lambda group: [group.all_reduce(np.ones(shape)) for shape in (6, (2, 3))],
+        lambda group: [group.all_reduce(np.ones(shape)) for shape in (6, (3, 2))],
+    ],
+    "large": [
+        lambda group: group.all_reduce(np.ones((1 << 10, 1 << 9))),
+        lambda group: group.all_reduce(np.ones((1 << 9, 1 << 10))),
+    ],
+    "broadcast": [  # the root may have gone on when the other one comes
+        lambda group: (group.broadcast({"w": np.ones(2), "b": np.ones(3)}), group.barrier()),
+        lambda group: (group.broadcast({"w": np.ones(3), "b": np.ones(2)}), group.barrier()),
+    ],
+    "all_gather": [
+        lambda group: group.all_gather(np.ones((2, 3))),
+        lambda group: group.all_gather(np.ones((3, 2))),
+    ],
+    "reduce_scatter": [
+        lambda group: group.reduce_scatter(np.ones((2, 4))),
+        lambda group: group.reduce_scatter(np.ones((4, 2))),
+    ],
+    "all_to_all": [
+        lambda group: group.all_to_all([{"x": 1}] * 2),
+        lambda group: group.all_to_all([{"y": 1}] * 2),
+    ],
+    "one call ahead": [
+        lambda group: (group.all_reduce({}), group.all_reduce(1.0)),
+        lambda group: group.all_reduce(1.0),
+    ],
+}
+
+
+def error_of(group: lp.Collective, how: str) -> tuple[str, str, float]:
+    """What a rank raises when it does its own thing: type, text, and after how long."""
+    began = time.monotonic()
+    with pytest.raises((lp.LaunchpadError, TimeoutError)) as caught:
+        (DIFFERENT | SILENT)[how][min(group.rank, 1)](group)
+    return type(caught.value).__name__, str(caught.value), time.monotonic() - began
+
+
+@pytest.mark.parametrize("how", DIFFERENT)
+def test_ranks_with_different_values_are_told_so(how: str) -> None:
+    errors = in_ranks(2, error_of, how)
+
+    for kind, text, _ in errors:
+        assert kind == "CollectiveMismatch"
+        assert "rank-0 (rank 0)" in text
+        assert "rank-1 (rank 1)" in text
+
+
+def test_different_values_are_shown() -> None:
+    (_, shapes, _), _ = in_ranks(2, error_of, "shapes")
+    (_, keys, _), _ = in_ranks(2, error_of, "keys", launch_type="test_mp")
+
+    for shape in ("[2, 3]", "[3, 2]"):
+        assert f"all_reduce('sum') of float64{shape} (call 1)" in shapes
+    for key in ("loss", "steps"):
+        assert f"all_reduce('sum') of {{'{key}': float64[2]}} (call 1)" in keys
+
+
+def wait_for_call(group: lp.Collective, rank: int) -> None:
+    """Returns when the rank has begun its first call."""
+    operations: Any = group._operations
+    until(lambda: operations._edges._progress(rank, DEADLINE_S)[0] > 0)
+
+
+SILENT: dict[str, list[Callable[[lp.Collective], object]]] = {
+    "barrier, broadcast_object": [
+        lambda group: group.barrier("x"),
+        lambda group: group.broadcast_object(),
+    ],
+    "gather_object, broadcast": [
+        lambda group: group.gather_object(1),
+        lambda group: group.broadcast(1.0),
+    ],
+    "two roots": [
+        lambda group: group.broadcast(1.0, root=1),
+        lambda group: group.broadcast(1.0, root=0),
+    ],
+    "one ahead": [
+        lambda group: group.broadcast_object(root=1),
+        lambda group: (group.gather_object(1, root=0), group.broadcast_object(root=0)),
+    ],
+    "a short limit": [
+        lambda group: (wait_for_call(group, 1), group.barrier("x", timeout_s=0.001)),
+        lambda group: group.broadcast_object(),
+    ],
+}
+"""All ranks wait for each other, and none has sent anything."""
+
+
+@pytest.mark.parametrize("how", SILENT)
+@pytest.mark.parametrize("n", [2, 3])
+def test_ranks_that_wait_for_each_other_in_different_calls_are_told_soon(
+    how: str, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailbox, "COMPARE_S", 0.05)
+
+    errors = in_ranks(n, error_of, how)
+
+    assert {kind for kind, *_ in errors} == {"CollectiveMismatch"}
+    for _, text, took_s in errors:
+        assert len({*re.findall(r"rank-\d \(rank \d\)", text)}) == 2
+        assert took_s < DEADLINE_S / 2
+
+
+def test_processes_that_wait_for_each_other_in_different_calls_are_told_soon() -> None:
+    how = "barrier, broadcast_object"
+
+    errors = in_ranks(2, error_of, how, launch_type="test_mp")
+
+    for kind, text, took_s in errors:
+        assert kind == "CollectiveMismatch"
+        assert "rank-0 (rank 0) is in barrier 'x' (call 1)" in text
+        assert "rank-1 (rank 1) is in broadcast_object from rank 0 (call 1)" in text
+        assert took_s < DEADLINE_S / 2
+
+
+def call_at_random_moments(group: lp.Collective, n_calls: int) -> int:
+    """The same calls in all ranks, which come at different times."""
+    calls: list[Callable[[], object]] = [
+        lambda: group.barrier("here"),
+        lambda: group.all_reduce(1.0),
+        lambda: group.broadcast(np.ones(3), root=1),
+        lambda: group.broadcast_object("x", root=2),
+        lambda: group.gather_object(1),
+        lambda: group.all_gather([1, 2.0]),
+        lambda: group.reduce_scatter(np.ones((4, 2))),
+        lambda: group.all_to_all([1.0] * group.size),
+        lambda: group.all_reduce(np.ones(1 << 18)),
+    ]
+    choose, delay = random.Random(7), random.Random(group.rank)
+    for _ in range(n_calls):
+        call = choose.choice(calls)
+        time.sleep(delay.choice([0, 0, 0.001, 0.004]))
+        call()
+    return n_calls
+
+
+@pytest.mark.parametrize("are_on_one_host", [True, False])
+def test_ranks_that_come_late_are_not_taken_for_others_by_those_that_ask_them(
+    are_on_one_host: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailbox, "COMPARE_S", 0.0005)
+    monkeypatch.setattr(port, "COMPARE_S", 0.002)
+    if not are_on_one_host:
+        monkeypatch.setattr(host_memory, "boot_id", lambda: os.urandom(16))
+
+    results = in_ranks(4, call_at_random_moments, 150)
+
+    assert results == [150] * 4
 
 
 def leave_for_another(group: lp.Collective, what: str) -> None:
@@ -77,7 +262,7 @@ def leave_for_another(group: lp.Collective, what: str) -> None:
 @pytest.mark.parametrize(
     ("what", "text"),
     [
-        ("all_reduce", "all_reduce('sum') of 3 × float64"),
+        ("all_reduce", "all_reduce('sum') of float64[3]"),
         pytest.param("barrier", "barrier 'next'", marks=pytest.mark.slow),
     ],
 )
@@ -85,7 +270,7 @@ def test_one_that_leaves_an_operation_between_its_chunks_is_named(what: str, tex
     failure = failure_in(2, leave_for_another, what)
 
     own = f"rank-1 (rank 1) is in {text}"
-    for part in ("CollectiveMismatch", "all_reduce('sum') of 1,048,576 × float32", own):
+    for part in ("CollectiveMismatch", "all_reduce('sum') of float32[1048576]", own):
         assert part in failure
 
 
@@ -95,7 +280,7 @@ def test_one_that_returns_or_does_not_come_in_time_while_others_wait_for_it_is_n
 
     assert "rank-1 (rank 1 of 3 in 'rank', generation 1) has returned, while" in returned
     assert "TimeoutError" in late
-    assert "waited in barrier 'late' for 0.5 s; absent: rank-2 (rank 2)" in late
+    assert "waited in barrier 'late' (call 1) for 0.5 s; absent: rank-2 (rank 2)" in late
 
 
 def raise_and_fail_to_close(group: lp.Collective) -> None:

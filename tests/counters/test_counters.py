@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 import launchpad as lp
@@ -59,6 +63,50 @@ def test_counts_are_shared_and_have_prefixes(tmp_path: Path) -> None:
             assert counter.get_counts() == totals
 
     assert totals == {"actor_main_steps": 4, "actor_steps": 6, "steps": 2}
+
+
+@pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
+def test_numbers_of_numpy_are_added_as_pythons_are(launch_type: str) -> None:
+    increments: dict[str, list[Any]] = {
+        "small": [np.uint8(200)] * 3,
+        "large": [np.int32(2**31 - 1), np.int32(5)],
+        "array": [np.array(200, np.uint8)] * 2,
+        "flag": [np.True_, True],
+        "half": [np.float16(60000.0)] * 3,
+        "ratio": [Fraction(1, 2), np.float32(1.5)],
+    }
+    program = lp.Program("counter")
+    program.add_node(lp.CounterNode(), label="counter")
+
+    with lp.launch(program, launch_type) as running:
+        counter = running.client("counter")
+        for name, numbers in increments.items():
+            for number in numbers:
+                counter.increment(**{name: number})
+        totals = counter.wait_for(small=np.int64(600), timeout_s=DEADLINE_S)
+
+    expected = {"small": 600, "large": 2**31 + 4, "array": 400, "flag": 2, "half": 180000.0}
+    assert totals == {**expected, "ratio": 2.0}
+    kinds = {name: type(total) for name, total in totals.items()}
+    assert kinds == {**dict.fromkeys(expected, int), "half": float, "ratio": float}
+
+
+REFUSED = ["3", None, 1j, -1, np.int8(-1), np.nan, np.inf, np.float32(np.inf), np.ones(2)]
+
+
+@pytest.mark.parametrize("number", REFUSED, ids=repr)
+def test_what_is_no_number_of_zero_or_more_is_refused(number: Any) -> None:
+    counter = lp.Counter(Mock())
+
+    with pytest.raises(ValueError, match="counts only grow"):
+        counter.increment(steps=number)
+
+
+def test_a_wait_for_no_number_is_refused() -> None:
+    counter = lp.Counter(Mock())
+
+    with pytest.raises(ValueError, match="steps=nan: a count is compared with a number"):
+        counter.wait_for(steps=np.nan)
 
 
 def test_a_counter_that_is_killed_loses_nothing_of_clients_that_still_run() -> None:

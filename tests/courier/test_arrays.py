@@ -119,6 +119,21 @@ def test_what_is_no_plain_array_keeps_its_meaning(value: Any) -> None:
     assert arrived.tolist() == value.tolist()
 
 
+@pytest.mark.parametrize("size", [3, arrays.IN_BAND])
+def test_metadata_of_a_type_arrives_whatever_has_gone_before(size: int) -> None:
+    plain = np.arange(size)
+    metres = plain.astype(np.dtype(plain.dtype, metadata={"unit": "m"}))
+
+    for sent in (plain, metres, plain):
+        for arrived in (
+            travel(sent),
+            travel([sent, 1])[0],
+            travel({"a": (sent, sent.copy())})["a"][1],
+        ):
+            assert arrived.dtype.metadata == sent.dtype.metadata
+            assert np.array_equal(arrived, sent)
+
+
 @pytest.mark.parametrize("kind", [*"?bBhHiIlLqQefdgFDG"])
 def test_a_scalar_keeps_type_and_bits(kind: str) -> None:
     bits = np.random.default_rng(1).bytes(np.dtype(kind).itemsize)

@@ -176,6 +176,10 @@ def compute_all(group: lp.Collective) -> list[str]:
             wanted = [np.full((rank + 1, r + 1), 10 * r + rank).astype(kind) for r in ranks]
             if not all(map(np.array_equal, group.all_to_all(parts), wanted)):
                 differs.append(f"all_to_all {kind}")
+    trees = [{"x": np.full(r, rank), "tensor": torch.full((r, 2), rank)} for r in ranks]
+    for r, tree in enumerate(group.all_to_all(trees)):
+        if tree["x"].tolist() != [r] * rank or tree["tensor"].tolist() != [[r, r]] * rank:
+            differs.append("all_to_all of trees")
     rows = np.arange(7.0).reshape(7, 1) * (rank + 1)
     total = sum(np.arange(7.0).reshape(7, 1) * (r + 1) for r in ranks)
     if not np.array_equal(group.reduce_scatter(rows), np.array_split(total, group.size)[rank]):

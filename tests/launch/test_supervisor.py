@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from launchpad.courier.telemetry import call_stats
+from launchpad.courier.telemetry.counters import MethodCounts
 from launchpad.courier.telemetry.registry import Counted
 from launchpad.events import (
     BarrierLeft,
@@ -23,6 +25,7 @@ from launchpad.events import (
     Waiting,
 )
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
+from launchpad.launch.supervision import look
 from launchpad.launch.supervision.supervisor import Supervisor
 from launchpad.launch.supervision.worker_state import (
     AnnounceGone,
@@ -31,6 +34,7 @@ from launchpad.launch.supervision.worker_state import (
     PrintNote,
     StartWorker,
     StopWorker,
+    WorkerState,
 )
 from launchpad.outcome import FAILED, STOPPED, SUCCEEDED, Outcome, first_cause
 from launchpad.restart_policy import RestartPolicy
@@ -539,10 +543,32 @@ def test_counts_that_come_after_later_ones_or_the_last_ones_change_nothing() -> 
 
     for report in (later, earlier):
         watcher.on(report, 1.0)
-    assert watcher.workers["a-0"].counted == {1: later}
+    assert watcher.workers["a-0"].counts.last == later
     for report in (last, later):
         watcher.on(report, 1.0)
-    assert watcher.workers["a-0"].counted == {1: last}
+    assert watcher.workers["a-0"].counts.last == last
+
+
+def test_counts_of_attempts_that_have_ended_are_kept_as_one_sum() -> None:
+    def call(n: int) -> Counted:
+        counts = MethodCounts()
+        counts.started = n
+        return Counted({("a-0", "s-0", "step"): call_stats.of(counts)}, {})
+
+    worker_state = WorkerState(worker("a-0"))
+
+    for attempt in range(1, 101):
+        worker_state.next_attempt(0.0)
+        is_last = attempt != 50
+        worker_state.counts = worker_state.counts.taking(
+            EdgesCounted("a-0", attempt, 1, is_last, call(attempt))
+        )
+
+    counts = worker_state.counts
+    assert len(counts.earlier.made) == 1
+    assert counts.total.made["a-0", "s-0", "step"].calls == sum(range(1, 101))
+    assert look.edges([worker_state], (), 0.0).total(caller="a-0").calls == sum(range(1, 101))
+    assert counts.is_lacking
 
 
 def test_a_worker_that_was_not_ready_when_numbers_were_asked_for_is_not_waited_for() -> None:

@@ -31,6 +31,20 @@ class Step:
     extras: dict[str, Any]
 
 
+class Point(tuple[Any, ...]):
+    """A tuple with a constructor of its own."""
+
+    def __new__(cls, x: Any, y: Any) -> Point:
+        return super().__new__(cls, (x, y))
+
+
+class Path(list[Any]):
+    """A list with a constructor of its own."""
+
+    def __init__(self, first: Any, *others: Any) -> None:
+        super().__init__([first, *others])
+
+
 LEAVES = arrays.arrays(
     st.sampled_from(["u1", "<i4", "<f4", "<f8", "?", "<M8[s]", "<c8"]),
     arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
@@ -42,6 +56,8 @@ STRUCTURES = st.recursive(
         st.tuples(inner, inner),
         st.dictionaries(st.text(max_size=3), inner, min_size=1, max_size=3),
         st.builds(Pair, inner, inner),
+        st.builds(Point, inner, inner),
+        st.builds(Path, inner),
         st.builds(Step, inner, st.dictionaries(st.integers(0, 3), inner, max_size=2)),
     ),
     max_leaves=6,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -223,6 +225,10 @@ def test_a_writer_waits_if_too_many_items_do(serve: Serve, threads: ThreadPoolEx
     assert found == [*range(100)]
 
 
+class Subclass(np.ndarray):
+    """An array with nothing more to it."""
+
+
 FIRST = {"o": np.zeros(3), "r": 1.0}
 
 
@@ -234,7 +240,7 @@ FIRST = {"o": np.zeros(3), "r": 1.0}
         (FIRST, {"o": np.zeros(3)}, r"\['o'\]"),
         ("abc", "abcdef", "not like the first"),
         (np.datetime64("2020"), np.datetime64("2020-05"), "not like the first"),
-        (np.ma.zeros((2, 3)), np.ma.zeros((1, 3)), "not like the first"),
+        (np.zeros((2, 3)).view(Subclass), np.zeros((1, 3)).view(Subclass), "not like the first"),
     ],
 )
 def test_a_step_unlike_the_first_is_refused(
@@ -286,6 +292,136 @@ def test_steps_that_are_not_kept_any_more_are_in_no_item(client: ReplayClient) -
     writer.end_episode()
     with pytest.raises(ValueError, match="this episode has 0"):
         writer.create_item("t", 1.0, num_steps=1)
+
+
+def test_steps_of_another_writer_or_episode_are_in_no_item(client: ReplayClient) -> None:
+    writer, other = client.trajectory_writer(4), client.trajectory_writer(4)
+    for i in range(3):
+        writer.append({"x": float(i)})
+        other.append({"x": 100.0 + i})
+    theirs = other.history["x"]
+
+    for steps in (theirs, theirs[-1], theirs[-2:]):
+        with pytest.raises(ValueError, match="steps of another writer's history"):
+            writer.create_item("t", 1.0, trajectory={"x": steps})
+    writer.create_item("t", 1.0, trajectory={"x": theirs[-2:].numpy()})
+    earlier = writer.history["x"][-2:]
+    writer.end_episode()
+    writer.append({"x": 9.0})
+    with pytest.raises(ValueError, match="steps of an earlier episode"):
+        writer.create_item("t", 1.0, trajectory=[earlier, writer.history["x"][-1]])
+
+    assert [each["x"].tolist() for each in items(client)] == [[101.0, 102.0]]
+
+
+@pytest.mark.parametrize(("table", "priority"), [("typo", 1.0), ("t", -1.0), ("t", np.nan)])
+@pytest.mark.parametrize("per_call", [1, 3])
+def test_a_writer_goes_on_after_an_item_that_is_refused(
+    serve: Serve, table: str, priority: float, per_call: int
+) -> None:
+    client = serve(replay.Table("t", replay.Prioritized(1.0), replay.Fifo(), 100))
+    writer = client.trajectory_writer(4, per_call)
+    errors = []
+
+    for i in range(6):
+        is_bad = i == 1
+        writer.append({"x": i})
+        try:
+            writer.create_item(table if is_bad else "t", priority if is_bad else 1.0, num_steps=1)
+            if i >= 2:
+                writer.flush(60)
+        except (lp.DefinitionError, ValueError) as error:
+            errors.append(str(error))
+
+    assert len(errors) == 1
+    assert {"typo": "no table 'typo'"}.get(table, "priorit") in errors[0]
+    writer.close()
+    assert sorted(int(x.data["x"][0]) for x in lasting(client)) == [0, 2, 3, 4, 5]
+    assert not writer._sender._items
+
+
+def lasting(client: ReplayClient) -> list[Any]:
+    """Every item of a table whose items stay when they are sampled, once."""
+    found = {each.info.key: each for each in client.sample("t", 500)}
+    assert len(found) == client.info()["t"].size
+    return [*found.values()]
+
+
+def test_episodes_are_written_whole_where_an_item_is_refused(serve: Serve) -> None:
+    client = serve(replay.Table("t", replay.Prioritized(1.0), replay.Fifo(), 100))
+    priorities = itertools.chain([1.0, 1.0, -1.0], itertools.repeat(1.0))
+    steps = client.n_step_writer("t", 3, 1.0, priority=lambda _: next(priorities))
+    sequences = client.sequence_writer("typo", 4, 2)
+
+    steps.add_first(0.0)
+    for i in range(2):
+        steps.add(i, 1.0, i + 1.0)
+    with pytest.raises(ValueError, match="priorities of 0 or more"):
+        steps.add(2, 1.0, 3.0, is_last=True)
+    steps.add_first(0.0)
+    steps.add(0, 1.0, 1.0, is_last=True)
+    sequences.append({"r": 1.0})
+    with pytest.raises(lp.DefinitionError, match="no table 'typo'"):
+        sequences.end_episode()
+
+    assert client.info()["t"].size == 4 + 1  # of five transitions, and of one
+    assert sequences._writer.episode_steps == 0
+    steps.close()
+    sequences.close()
+
+
+def masked() -> Any:
+    return np.ma.masked_array([1.0, 2.0], [True, False])
+
+
+REFUSE_MASKS: list[Callable[[ReplayClient], object]] = [
+    lambda client: client.insert({"x": masked()}, {"t": 1.0}),
+    lambda client: client.insert(np.ma.masked, {"t": 1.0}),
+    lambda client: client.trajectory_writer(2).append({"x": masked()}),
+    lambda client: client.sequence_writer("t", 2, 1).append([masked()]),
+    lambda client: started(client).add(masked(), 0.0, np.ones(2)),
+    lambda client: started(client).add(0, np.ma.masked, np.ones(2)),
+    lambda client: started(client).add(0, 0.0, masked()),
+]
+
+
+def started(client: ReplayClient) -> replay.NStepWriter:
+    writer = client.n_step_writer("t", 2, 0.9)
+    writer.add_first(np.ones(2))
+    return writer
+
+
+@pytest.mark.parametrize("refuse", REFUSE_MASKS)
+def test_a_masked_array_is_refused_where_it_is_given(
+    client: ReplayClient, refuse: Callable[[ReplayClient], object]
+) -> None:
+    with pytest.raises(TypeError, match="masked array: replay would lose its mask"):
+        refuse(client)
+
+
+class Failing(replay.Uniform):
+    """A selector of a user's with a bug."""
+
+    def insert(self, key: int, priority: float) -> None:
+        if priority == 7:
+            raise KeyError("a bug")
+        super().insert(key, priority)
+
+
+def test_an_item_at_which_a_selector_raises_is_dropped() -> None:
+    client = ReplayClient(Direct())
+    client._server.server = ReplayServer([replay.Table("t", Failing(), replay.Fifo(), 9)])
+    writer = client.trajectory_writer(2, items_per_call=10)
+    for i in range(3):
+        writer.append(i)
+        writer.create_item("t", 7.0 if i == 1 else 1.0, num_steps=1)
+
+    with pytest.raises(KeyError, match="a bug"):
+        writer.flush()
+
+    writer.flush()
+    with pytest.raises(KeyError, match="a bug"):
+        client.insert(1, {"t": 7.0})
 
 
 # --- n steps -----------------------------------------------------------------------------------

@@ -31,6 +31,10 @@ class Counted(NamedTuple):
     made: Stats
     served: Stats
 
+    def plus(self, other: Counted) -> Counted:
+        """Return both together, added up by caller, server and method."""
+        return Counted(_added(self.made, other.made), _added(self.served, other.served))
+
 
 class OwnCounts:
     """The counts of one incarnation of a worker, or of a process."""
@@ -133,6 +137,13 @@ def _add(to: dict[Place, MethodCounts], more: Iterator[tuple[Place, MethodCounts
             to[place].add(counts)
         else:
             to[place] = _copy(counts)
+
+
+def _added(first: Stats, second: Stats) -> Stats:
+    sums = dict(first)
+    for place, stats in second.items():
+        sums[place] = call_stats.added((sums[place], stats)) if place in sums else stats
+    return sums
 
 
 def _copy(counts: MethodCounts) -> MethodCounts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
-from launchpad.edges.stats import Edges, gathered
+from launchpad.edges.stats import Edges, Row, gathered
 from launchpad.launch.supervision.worker_state import WorkerState
 from launchpad.metrics.program_metrics import WorkerMetrics
 
@@ -17,22 +17,24 @@ def edges(workers: Collection[WorkerState], silent: Collection[str], uptime_s: f
         silent: The workers that have not answered.
         uptime_s: How long ago the program began.
     """
-    # A copy of each: another attempt may report meanwhile.
-    reports = [report for worker in workers for report in list(worker.counted.values())]
-    made = [row for report in reports for row in report.counted.made.items()]
-    served = [row for report in reports for row in report.counted.served.items()]
-    lacking = {*silent} | {
-        worker.name
-        for worker in workers
-        for attempt in range(1, worker.ended_attempt + 1)
-        if attempt not in worker.counted or not worker.counted[attempt].is_last
-    }
+    made: list[Row] = []
+    served: list[Row] = []
+    lacking = {*silent}
+    for worker in workers:
+        # Read once: another attempt may report in the meantime.
+        counts = worker.counts
+        total = counts.total
+        made += total.made.items()
+        served += total.served.items()
+        has_ended = worker.attempt > 0 and not worker.is_alive
+        if counts.is_lacking or (has_ended and not counts.has_end):
+            lacking.add(worker.name)
     return gathered(made, served, {worker.name for worker in workers}, lacking, uptime_s)
 
 
 def of_worker(worker: WorkerState, *, is_silent: bool) -> WorkerMetrics:
     """What its last attempt uses, as far as it has answered."""
-    now, known = time.monotonic(), worker.counted.get(worker.attempt)
+    now, known = time.monotonic(), worker.counts.last
     return WorkerMetrics(
         worker=worker.name,
         label=worker.plan.group,

@@ -123,9 +123,8 @@ class Supervisor:
                 commands = self._stop_if_done(now)
             case events.Returned():
                 worker.result = report
-            case events.EdgesCounted(attempt=attempt):
-                if (known := worker.counted.get(attempt)) is None or report.order > known.order:
-                    worker.counted[attempt] = report
+            case events.EdgesCounted():
+                worker.counts = worker.counts.taking(report)
             case events.EndsWatched():
                 worker.watches_ends = True
                 ended = (w for w in self.workers.values() if w.ended_attempt)

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from launchpad.courier.light_dataclass import dataclass
+from launchpad.courier.telemetry.registry import Counted
 from launchpad.events import EdgesCounted, Returned
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.rundir.history import KEPT_ATTEMPTS, AttemptRecord
@@ -70,6 +71,43 @@ class NextStart:
         return f"again {when} ({self.count}{ending} within {within})"
 
 
+@dataclass(frozen=True)
+class WorkerCounts:
+    """What all attempts of a worker have counted of their calls.
+
+    Immutable, so that a thread that looks at it sees an attempt either as the last one or in the sum.
+
+    Attributes:
+        last: What its last attempt has reported last; None while it has not.
+        earlier: The sums of all attempts before.
+        is_lacking: True if one of those has not reported at its end.
+    """
+
+    last: EdgesCounted | None = None
+    earlier: Counted = Counted({}, {})
+    is_lacking: bool = False
+
+    @property
+    def has_end(self) -> bool:
+        """True if the last attempt has reported at its end."""
+        return self.last is not None and self.last.is_last
+
+    @property
+    def total(self) -> Counted:
+        """The sums of all attempts."""
+        return self.earlier if self.last is None else self.earlier.plus(self.last.counted)
+
+    def taking(self, report: EdgesCounted) -> WorkerCounts:
+        """Return the counts with this report of the last attempt, unless a later one has come before it."""
+        if self.last is not None and report.order <= self.last.order:
+            return self
+        return replace(self, last=report)
+
+    def at_next_attempt(self) -> WorkerCounts:
+        """Return the counts when another attempt begins: those of the ended ones are one sum."""
+        return WorkerCounts(None, self.total, self.is_lacking or not self.has_end)
+
+
 @dataclass(eq=False)
 class WorkerState:
     """One worker of a launch.
@@ -89,7 +127,7 @@ class WorkerState:
         exit_by: When its process must have exited, monotonic seconds; None while its work has not ended.
         watches_ends: Whether it wants to be told of the ends of others' attempts.
         waits_for: Worker that its constructor waits for → when that was last reported.
-        counted: Attempt → what was counted of its calls, as it was last reported.
+        counts: What was counted of its calls, over all attempts.
         asked_counts: The last request for these that was sent to this attempt; 0 for none.
         result: What its last attempt has returned, if it has returned anything.
         outcome: How its last attempt ended.
@@ -117,7 +155,7 @@ class WorkerState:
     beats_by: float | None = None
     exit_by: float | None = None
     waits_for: dict[str, float] = field(default_factory=dict)
-    counted: dict[int, EdgesCounted] = field(default_factory=dict)
+    counts: WorkerCounts = WorkerCounts()
     asked_counts: int = 0
     result: Returned | None = None
     outcome: Outcome | None = None
@@ -145,8 +183,8 @@ class WorkerState:
         """Whether nothing more is to come of what this request asked it for."""
         if self.state is not State.RUNNING or self.asked_counts < number:
             return True
-        known = self.counted.get(self.attempt)
-        return known is not None and (known.number >= number or known.is_last)
+        last = self.counts.last
+        return last is not None and (last.number >= number or last.is_last)
 
     def end_marks(self) -> dict[str, int]:
         """What those are told that watch the ends of others, see `watermarks.py`."""
@@ -191,6 +229,8 @@ class WorkerState:
     def next_attempt(self, now: float) -> None:
         self.move("start")
         self.next_start, self.restart_reason = None, ""
+        if self.attempt:
+            self.counts = self.counts.at_next_attempt()
         self.attempt += 1
         self.started_at = now
         new = AttemptRecord(self.name, self.attempt, now)
