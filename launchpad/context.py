@@ -129,11 +129,15 @@ class RunContext:
         fork.drop_in_child(self)
 
     def drop_inherited(self) -> None:
-        """For a forked child of the worker."""
+        """Remember, in a forked child of the worker, that it is one."""
         self.is_inherited = True
 
     def refuse_in_child(self, what: str, hint: str) -> None:
-        """NotRunningError in a forked child of the worker, where `what` can't work."""
+        """Refuse what can't work in a forked child of the worker.
+
+        Raises:
+            NotRunningError: this is one.
+        """
         if self.is_inherited:
             raise NotRunningError(
                 f"{what} works in the worker itself, and {fork.describe_child()}, {self.name}. {hint}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import os
 import pickle
@@ -90,6 +91,8 @@ class Clients(NamedTuple):
     counter: lp.Counter
     replay: Any
     workers: list[Any]
+    slow: Any = None
+    """The first of them, over an edge with a delay."""
 
 
 Walk = dict[str, Any]
@@ -150,6 +153,17 @@ def walk(clients: Clients, name: str) -> Walk:
     seen["a large future"] = in_child(
         lambda: len(echo.futures.echo(np.ones(1 << 17, np.uint8)).result(5))
     )
+
+    async def ask() -> Any:
+        return await echo.aio.echo(7)
+
+    asyncio.run(ask())
+    seen["an awaited call"] = in_child(lambda: asyncio.run(ask()))
+    if clients.slow is not None:
+        delayed = clients.slow.futures.echo(8)
+        seen["a future in flight, over a slow edge"] = in_child(lambda: delayed.exception(5))
+        seen["a future over a slow edge"] = in_child(lambda: clients.slow.futures.echo(8).result(5))
+        delayed.result(20)
     seen["a new stream"] = in_child(lambda: list(echo.count(3)))
     stream_argument.cancel()
     stream.close()

@@ -48,12 +48,14 @@ IN_WORKERS: Walk = {
     "lp.barrier()": ONLY_WORKER,
     "lp.wait_for_stop()": ONLY_WORKER,
     "lp.stop_event()": False,
+    "a future in flight, over a slow edge": OF_PARENT,
 }
 #: Servers in other processes: the child has a session of its own.
 WORKS: Walk = {
     "a call": 5,
     "a future": 6,
     "a large future": 1 << 17,
+    "an awaited call": 7,
     "a new stream": [0, 1, 2],
     "WorkQueue.add": None,
     "Counter.increment": [1, 2, 3],
@@ -87,7 +89,8 @@ def make_program() -> lp.Program:
     }
     handles = [program.add_node(node, label=label) for label, node in nodes.items()]
     workers = [program.add_node(lp.PoolNode(), label="pool")]
-    program.add_node(lp.CourierNode(Walker, *handles, workers), label="walker")
+    slow = handles[0].through(lp.edges.Delay(0.3))
+    program.add_node(lp.CourierNode(Walker, *handles, workers, slow), label="walker")
     return program
 
 
@@ -113,6 +116,7 @@ def take_jobs(seen: Walk) -> list[Any]:
     return [job for job in seen.pop("WorkQueue.take") if not re.match(ELSEWHERE, str(job))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
 def test_each_client_and_lock_works_in_a_forked_child_or_says_at_once_why_not(
     launch_type: str,
@@ -125,6 +129,7 @@ def test_each_client_and_lock_works_in_a_forked_child_or_says_at_once_why_not(
         **by_launch_type,
         **IN_WORKERS,
         "lp.heartbeat()": None if is_reached else ONLY_WORKER,
+        "a future over a slow edge": 8 if is_reached else ELSEWHERE,
     }
 
     with lp.launch(make_program(), launch_type) as running:
@@ -218,6 +223,30 @@ def test_a_forked_child_that_leaves_the_workers_function_ends_alone(launch_type:
         results = running.results("forks", 60)
 
     assert results == ["of the parent"]
+
+
+def stop_in_child() -> str:
+    outcome = str(forking_nodes.in_child(lp.stop))
+    if outcome == "None":
+        lp.wait_for_stop(60)
+    return outcome
+
+
+@pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
+def test_a_forked_child_can_stop_the_program_where_the_worker_is_a_process(
+    launch_type: str,
+) -> None:
+    program = lp.Program("forks")
+    program.add_node(lp.PyNode(stop_in_child), label="stops")
+
+    with lp.launch(program, launch_type) as running:
+        running.wait()
+
+    (outcome,) = running.results("stops", 60)
+    if launch_type == "test_mp":
+        assert outcome == "None"
+    else:
+        assert "lp.stop() works in the worker itself" in outcome
 
 
 @contextlib.contextmanager
