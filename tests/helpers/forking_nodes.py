@@ -236,6 +236,8 @@ def walk(clients: Clients, name: str) -> Walk:
 
             seen["a pool of the child's"] = in_child(new_pool)
 
+    seen["a program of the child's"] = in_child(launch)
+
     # Locks that another thread holds.
     inbox = lp.Inbox[str, int]()
     inbox.put("a", 1)
@@ -261,6 +263,14 @@ def walk(clients: Clients, name: str) -> Walk:
         seen["lp.current().save()"] = in_child(lambda: lp.current().save(1))
         release()
     return {what: _shown(outcome) for what, outcome in seen.items()}
+
+
+def launch() -> Any:
+    """What a program of one's own answers."""
+    program = lp.Program("own")
+    program.add_node(lp.CourierNode(Echo), label="echo")
+    with lp.launch(program, "test_mt") as running:
+        return running.client("echo").echo(9)
 
 
 def _pool_of(client: Any) -> Any:

@@ -41,6 +41,7 @@ EVERYWHERE: Walk = {
     "a pool's map": NO_THREAD,
     "a pool": NO_THREAD,
     "the parent's pool": [1, 2, 3, 4],
+    "a program of the child's": 9,
     "a lock held, Inbox": 1,
 }
 IN_WORKERS: Walk = {
