@@ -60,6 +60,30 @@ server.join()
     assert isinstance(error, courier.OutcomeUnknown)
 
 
+@pytest.mark.parametrize("end", ["stop", "join"])
+def test_a_server_is_the_parents_alone_and_a_child_does_not_wait_for_it(
+    end: str, serve, unix_address, connect
+) -> None:
+    server = serve(unix_address, echo=lambda value: value)
+
+    held, free = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with server._lock:
+            held.set()
+            free.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    status = exit_code_of_child(lambda: getattr(server, end)() is False)
+    free.set()
+    thread.join()
+
+    assert status == 0
+    assert connect(unix_address).echo(1) == 1
+
+
 def test_a_forked_child_keeps_no_connection_of_the_parents_event_loop(unix_client_of) -> None:
     client = unix_client_of(echo=lambda value: value)
 
