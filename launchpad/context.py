@@ -126,9 +126,9 @@ class RunContext:
     _watches_ends: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
-        fork.drop_in_child(self)
+        fork.call_in_child(self._drop_inherited)
 
-    def drop_inherited(self) -> None:
+    def _drop_inherited(self) -> None:
         """Remember, in a forked child of the worker, that it is one."""
         self.is_inherited = True
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import sys
 import weakref
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 
@@ -31,6 +32,7 @@ T = TypeVar("T")
 
 # One of each per process by nature: the fork hooks of Python are.
 _holders: weakref.WeakSet[Inherited] = weakref.WeakSet()
+_methods: set[weakref.WeakMethod[Callable[[], None]]] = set()
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 _parent = 0  # the process that has forked this one
 
@@ -38,6 +40,11 @@ _parent = 0  # the process that has forked this one
 def drop_in_child(holder: Inherited) -> None:
     """After a fork, the child calls `holder.drop_inherited()` before anything else runs there."""
     _holders.add(holder)
+
+
+def call_in_child(method: Callable[[], None]) -> None:
+    """After a fork, the child calls that method: of an object whose users must not see it."""
+    _methods.add(weakref.WeakMethod(method, _methods.discard))
 
 
 def free_in_child(lock: T) -> T:
@@ -59,9 +66,10 @@ def _drop_all() -> None:
     _parent = os.getppid()
     for lock in tuple(_locks):  # first: what is dropped may take some
         lock._at_fork_reinit()  # as Python's own modules do it
-    for holder in tuple(_holders):
+    methods = [reference() for reference in _methods.copy()]
+    for drop in (*(each.drop_inherited for each in tuple(_holders)), *filter(None, methods)):
         try:
-            holder.drop_inherited()
+            drop()
         except Exception:  # the others must be dropped all the same
             sys.excepthook(*sys.exc_info())
 

@@ -77,7 +77,7 @@ class Queue(Generic[T]):
         self._queue_id = ""
         self._most = MOST
         self._n_producing = 0
-        fork.drop_in_child(self)
+        fork.call_in_child(self._drop_inherited)
 
     # --- producers -------------------------------------------------------------------------------
 
@@ -440,7 +440,7 @@ class Queue(Generic[T]):
             " puts nothing more"
         )
 
-    def drop_inherited(self) -> None:
+    def _drop_inherited(self) -> None:
         """For a forked child: sessions, and what is in their hands, are the parent's.
 
         So are the blocks of `producer()` that this thread is in: leaving them here closes nothing.

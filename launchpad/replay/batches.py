@@ -52,9 +52,9 @@ class Batches:
         threading.Thread(
             target=_sample_ahead, args=arguments, name=f"replay-{table}", daemon=True
         ).start()
-        fork.drop_in_child(self)
+        fork.call_in_child(self._drop_inherited)
 
-    def drop_inherited(self) -> None:
+    def _drop_inherited(self) -> None:
         """For a forked child, in which the thread does not run: the batches are the parent's."""
         self._queue = queue.Queue()
         self._queue.put(

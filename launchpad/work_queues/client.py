@@ -40,8 +40,8 @@ class WorkQueue:
     def __init__(self, client: Any) -> None:
         self._client = client
         self._poll = Poll(client)
-        self.drop_inherited()
-        fork.drop_in_child(self)
+        self._drop_inherited()
+        fork.call_in_child(self._drop_inherited)
 
     def add(self, job: Any, key: Hashable | None = None) -> Hashable:
         """Adds a job, which may be anything that can be pickled; returns its key.
@@ -131,7 +131,7 @@ class WorkQueue:
                     seen.add(job.key)
                     yield job
 
-    def drop_inherited(self) -> None:
+    def _drop_inherited(self) -> None:
         """Begins a session, for a forked child too: the queue would take its calls for the parent's."""
         self._name = os.urandom(8).hex()
         self._numbers = itertools.count(1)

@@ -227,6 +227,7 @@ def test_a_forked_child_that_leaves_the_workers_function_ends_alone(launch_type:
 
 
 def stop_in_child() -> str:
+    lp.stop_event()  # it is not interrupted
     outcome = str(forking_nodes.in_child(lp.stop))
     if outcome == "None":
         lp.wait_for_stop(60)

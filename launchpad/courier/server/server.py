@@ -115,7 +115,7 @@ class Server:
         self._published: list[PublishedToken] = []
         self._is_healthy = True
         self._stopped = threading.Event()
-        fork.drop_in_child(self)
+        fork.call_in_child(self._drop_inherited)
         self._methods.bind(HEALTH.decode(), lambda: self.health)
         self._methods.bind(STATS.decode(), self.stats)
 
@@ -304,7 +304,7 @@ class Server:
         """
         return self._stopped.wait(timeout_s)
 
-    def drop_inherited(self) -> None:
+    def _drop_inherited(self) -> None:
         """For a forked child, which does not serve what its parent has started."""
         self._lock = threading.Lock()
         if self._core is not None:
