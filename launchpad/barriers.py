@@ -40,10 +40,12 @@ def barrier(name: str = "", timeout_s: float | None = None) -> None:
         TimeoutError: the time was up before all had come; it says who was absent.
         BarrierBroken: one of the group has ended for good, so that it can never be passed.
         Stopped: the program stops.
-        NotRunningError: outside of workers, and in `lp.testing.worker` as one of several.
+        NotRunningError: outside of workers, in a forked child of one, and in `lp.testing.worker` as one of
+            several.
     """
     me = context.current()
     me = me.parent or me
+    me.refuse_in_child("lp.barrier()", "Call it there, and let the child wait for the worker.")
     marks = me.watermarks
     number = next(_numbers)
     absent, broken = f"{ABSENT}{name}/", f"{BROKEN}{name}/"

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import sys
 import threading
 import time
 import traceback
@@ -24,7 +25,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from launchpad.courier import caller
+from launchpad.courier import caller, fork
 from launchpad.courier.caller import Peer
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.security import private_directory
@@ -45,6 +46,10 @@ _REPORT_AFTER_S = 1.0
 _HANDLERS_S = 5.0
 _RESOLVE_S, _POLL_S = 60.0, 0.01
 _BEATS = 5  # within the time in which one has to come: some may be late
+
+
+def _new_lock() -> threading.Lock:
+    return fork.free_in_child(threading.Lock())
 
 
 @dataclass(eq=False)
@@ -109,14 +114,53 @@ class RunContext:
     part: str = ""
     """Which of several nodes in the worker it is of, as `.0`."""
     _stop_handlers: list[Callable[[], None]] = field(default_factory=list, repr=False)
-    _stop_lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-    _state_lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    is_inherited: bool = field(default=False, repr=False)
+    """Whether this is a forked child of the worker: the supervisor neither hears it nor tells it anything."""
+    _stop_lock: threading.Lock = field(default_factory=_new_lock, repr=False)
+    _state_lock: threading.Lock = field(default_factory=_new_lock, repr=False)
     _handlers_called: threading.Event = field(default_factory=threading.Event, repr=False)
     _gone: dict[str, str] = field(default_factory=dict, repr=False)
     _waiting_since: dict[str, float] = field(default_factory=dict, repr=False)
     _has_earlier: bool | None = field(default=None, repr=False)
     _last_beat: float = field(default=0.0, repr=False)
     _watches_ends: bool = field(default=False, repr=False)
+
+    def __post_init__(self) -> None:
+        fork.call_in_child(self._drop_inherited)
+
+    def _drop_inherited(self) -> None:
+        """Remember, in a forked child of the worker, that it is one."""
+        self.is_inherited = True
+
+    def refuse_in_child(self, what: str, hint: str) -> None:
+        """Refuse what can't work in a forked child of the worker.
+
+        Raises:
+            NotRunningError: this is one.
+        """
+        if self.is_inherited:
+            raise NotRunningError(
+                f"{what} works in the worker itself, and {fork.describe_child()}, {self.name}. {hint}"
+            )
+
+    def end_if_child(self, error: BaseException | None) -> None:
+        """Ends this process where it is a forked child of the worker, which has left the worker's code.
+
+        Only the parent goes on from here: it reports how the worker has ended, and closes what that serves.
+        """
+        if not self.is_inherited:
+            return
+        code: object = None
+        if isinstance(error, SystemExit):
+            code = error.code
+        elif error is not None:
+            code = 1
+            with contextlib.suppress(Exception):
+                traceback.print_exception(error)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(code & 0xFF if isinstance(code, int) else int(code is not None))
 
     def child(self, index: int, interruption: Interruption) -> RunContext:
         """The context of one of several nodes in this worker.
@@ -134,7 +178,7 @@ class RunContext:
             handles_stop=False,
             state_places=places,
             _has_earlier=None,
-            _state_lock=threading.Lock(),
+            _state_lock=_new_lock(),
         )
 
     def save(self, state: object, *, version: int | None = None, keep: int = 2) -> int:

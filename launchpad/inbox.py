@@ -20,6 +20,7 @@ from typing import Generic, TypeVar
 
 from launchpad import context
 from launchpad.callers import Caller, caller
+from launchpad.courier import fork
 from launchpad.errors import NotRunningError, Stopped
 
 K = TypeVar("K")
@@ -56,7 +57,7 @@ class Inbox(Generic[K, V]):
         if maxsize < 0:
             raise ValueError(f"an inbox holds 0 (any number of) values or more, got {maxsize}")
         self._maxsize = maxsize
-        self._lock = threading.Lock()
+        self._lock = fork.free_in_child(threading.Lock())
         self._values: OrderedDict[int, tuple[K, V]] = OrderedDict()  # by number, the oldest first
         self._numbers: dict[K, deque[int]] = {}
         self._last = 0

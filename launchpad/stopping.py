@@ -21,8 +21,12 @@ def stop(reason: str = "") -> None:
         def run(self):
           train()
           lp.stop()
+
+    Raises:
+        NotRunningError: outside of workers; in a forked child of one that is a thread.
     """
     me = context.current()
+    _refuse_in_child_of_thread(me, "lp.stop()")
     me.report(StopRequested(me.name, str(reason)))
 
 
@@ -38,13 +42,15 @@ def heartbeat() -> None:
           program.add_node(lp.PyNode(train))    # in train, for each batch: step(batch); lp.heartbeat()
 
     Raises:
-        NotRunningError: outside of workers.
+        NotRunningError: outside of workers; in a forked child of one that is a thread.
     """
-    context.current().heartbeat()
+    me = context.current()
+    _refuse_in_child_of_thread(me, "lp.heartbeat()")
+    me.heartbeat()
 
 
 def stop_event() -> threading.Event:
-    """The event that is set when this worker is asked to stop.
+    """The event that is set when this worker is asked to stop. It is never set in a forked child.
 
     Example:
         while not lp.stop_event().is_set():
@@ -61,7 +67,14 @@ def wait_for_stop(timeout_secs: float | None = None) -> bool:
     Example:
         while not lp.wait_for_stop(timeout_secs=60.0):
             write_report()                          # each minute
+
+    Raises:
+        NotRunningError: outside of workers, and in a forked child of one, which is not asked.
     """
+    context.current().refuse_in_child(
+        "lp.wait_for_stop()",
+        "The child ends with the worker's process, or when the worker ends it.",
+    )
     with tracing.Wait("wait_for_stop"):
         return stop_event().wait(timeout_secs)
 
@@ -93,3 +106,9 @@ def unregister_stop_handler(handler: Callable[[], None]) -> None:
         lp.unregister_stop_handler(download.cancel)
     """
     context.current().remove_stop_handler(handler)
+
+
+def _refuse_in_child_of_thread(me: context.RunContext, what: str) -> None:
+    """Raises where what is reported would reach no supervisor: its queue is one between threads."""
+    if not context.is_a_process(me):
+        me.refuse_in_child(what, "Call it there.")

@@ -22,6 +22,8 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 
+from launchpad.courier import fork
+
 ENDED, SUCCEEDED, OVER, RESTARTED = "ended/", "succeeded/", "over/", "restarted/"
 BARRIER, LEFT, ABSENT, BROKEN = "barrier/", "left/", "absent/", "broken/"
 COUNTS, RECORDING = "counts", "recording"
@@ -48,7 +50,7 @@ class Watermarks:
 
     def __init__(self) -> None:
         self._values: dict[str, int] = {}
-        self._changed = threading.Condition()
+        self._changed = fork.free_in_child(threading.Condition())
         self._callbacks: list[tuple[str, Callable[[str, int], None]]] = []
 
     def get(self, name: str) -> int:

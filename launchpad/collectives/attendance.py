@@ -19,7 +19,7 @@ from launchpad.collectives.membership import (
     Lost,
     RankReturned,
 )
-from launchpad.courier import CourierError
+from launchpad.courier import CourierError, fork
 from launchpad.courier.client.stream import Stream
 from launchpad.errors import CollectiveMismatch, PeerFailed
 from launchpad.inbox import Inbox
@@ -54,6 +54,11 @@ class Attendance:
                 target=self._listen, name=f"collective-{me.name}", daemon=True
             )
             self._thread.start()
+        fork.drop_in_child(self)
+
+    def drop_inherited(self) -> None:
+        """For a forked child: its parent takes part, also when the child is done."""
+        self._has_left = True
 
     def wait_formed(self, timeout_s: float) -> Generation | None:
         """The generation that it is a member of; None if there will be none, since the others are done.

@@ -12,6 +12,7 @@ from launchpad import context
 from launchpad.collectives.freeing import cause_of
 from launchpad.collectives.operations import OPS, Operations
 from launchpad.collectives.trees import described, leaves_of, rebuilt
+from launchpad.courier import fork
 from launchpad.courier.codec import by_value
 from launchpad.courier.telemetry import tracing
 from launchpad.errors import DoNotRestart
@@ -69,7 +70,7 @@ class Collective:
     ) -> None:
         self._generation, self._operations, self._ranks = generation, operations, ranks
         self._timeout_s, self._store, self._name = timeout_s, store, name
-        self._lock = threading.Lock()
+        self._lock = fork.free_in_child(threading.Lock())
         self._n_splits = 0
         self._runtimes: list[DefaultGroup | JaxRuntime] = []
         self.rank, self.size = operations.rank, operations.size

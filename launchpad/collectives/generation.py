@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from launchpad import context
 from launchpad.collectives.membership import Broken, Event, Lost, Member
-from launchpad.errors import CollectiveMismatch, MembersChanged, PeerFailed
+from launchpad.courier import fork
+from launchpad.errors import CollectiveMismatch, MembersChanged, NotRunningError, PeerFailed
 
 _LOOK_S = 0.1
 
@@ -49,6 +50,21 @@ class Generation:
         self._on_return: list[Callable[[int], None]] = []
         self._on_stop: list[Callable[[], object]] = []
         self._is_stopping = False
+        fork.drop_in_child(self)
+
+    def drop_inherited(self) -> None:
+        """For a forked child: its parent is the rank, and hears nothing of the child."""
+        self._lock = threading.Lock()
+        self._callbacks.clear()
+        self._on_return.clear()
+        self._on_stop.clear()
+        self._report = lambda event: None
+        self._error = NotRunningError(
+            f"{self.name_of(self.rank)} takes part in {self.label!r}, and {fork.describe_child()}, which that"
+            " is: a forked child is no rank. Call collective operations in the worker itself."
+        )
+        self._has_ended = threading.Event()
+        self._has_ended.set()
 
     @property
     def error(self) -> Exception | None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from launchpad import context
+from launchpad.courier import fork
 from launchpad.errors import Stopped
 
 Key = tuple[str, int, int, int]
@@ -51,7 +52,7 @@ class Mailbox:
     """The messages of one generation. Safe from any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = fork.free_in_child(threading.Lock())
         self._messages: dict[Key, tuple[str, Any]] = {}
         self._waits: dict[Key, _Wait] = {}
         self._operations: dict[str, tuple[int, str]] = {}

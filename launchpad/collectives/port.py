@@ -24,7 +24,7 @@ from launchpad.address import Address
 from launchpad.collectives.generation import Generation
 from launchpad.collectives.host_memory import HostMemory, open_together
 from launchpad.collectives.mailbox import COMPARE_S, Different, Gone, Key, Mailbox
-from launchpad.courier import Client, CourierError, close
+from launchpad.courier import Client, CourierError, close, fork
 from launchpad.courier.client.client import count_call
 from launchpad.errors import LaunchpadError, PeerFailed, Stopped
 from launchpad.nodes.courier import CourierHandle
@@ -42,7 +42,7 @@ class Port:
     """The served object of one worker; it stays over generations."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = fork.free_in_child(threading.Lock())
         self._mailboxes: dict[int, Mailbox] = {}
         self._generation: Generation | None = None
 

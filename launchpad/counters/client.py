@@ -9,6 +9,7 @@ import os
 import threading
 from typing import Any
 
+from launchpad.courier import fork
 from launchpad.long_poll import Poll
 
 
@@ -25,7 +26,7 @@ class Counter:
               lp.stop()
 
     A handle of `lp.CounterNode` turns into one. In the launching script:
-    `running.client("counter")`. It pickles, as another client.
+    `running.client("counter")`. It pickles, as another client; a forked process has another one, too.
 
     An increment is counted once, also if its call is repeated. It is durable when the counter has saved
     itself; if that is killed before, clients that still run add what is missing with their next call.
@@ -111,10 +112,15 @@ class _OwnSums:
 
     def __init__(self, client: Any) -> None:
         self._poll = Poll(client)
+        self._seen: dict[str, float] = {}
+        self.drop_inherited()
+        fork.drop_in_child(self)
+
+    def drop_inherited(self) -> None:
+        """Begins with sums of 0, for a forked child too: the parent reports what it has added itself."""
         self._name = os.urandom(8).hex()
         self._lock = threading.Lock()
         self._sums: dict[str, float] = {}
-        self._seen: dict[str, float] = {}
 
     def add(self, by: dict[str, float]) -> dict[str, float]:
         with self._lock:

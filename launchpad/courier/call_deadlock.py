@@ -10,12 +10,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
+from launchpad.courier import fork
 from launchpad.courier.call_stack import Awaited, Edge, Place, Wait
 from launchpad.courier.telemetry.counters import warn
 
 _MAX_SERVERS = 64
 
-_is_detecting = threading.Lock()
+_is_detecting = fork.free_in_child(threading.Lock())
 _reported: set[frozenset[str]] = set()
 
 

@@ -66,6 +66,8 @@ class NotSent(CourierError):
 class Refused(NotSent):
     """The server refused the handshake: a wrong token, or another version of courier.
 
+    Also where threads of the server's own process alone reach it, and this is another, a forked child say.
+
     Example:
         try:
             lp.courier.Client(address, token=b"of another run").step()

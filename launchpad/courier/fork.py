@@ -1,25 +1,40 @@
-"""What a forked child must not share with its parent: open connections.
+"""What a forked child must not share with its parent, in one registry: all of launchpad uses it.
 
 Of two processes that read from one socket each takes answers of the other, and while a child holds a
-socket open, no peer sees that its parent has died. So a child closes its copies at once. Its clients
-connect anew with their next call; its servers are the parent's alone.
+socket open, no peer sees that its parent has died. Two that go on with one session repeat each other's
+numbers, so that a server takes the calls of one for repetitions of the other's. And of the threads only
+the one that has forked is in the child: a lock that another one held is never released there, and a call
+whose answer another one reads never ends.
+
+So a child, before anything else runs in it:
+    free_in_child    frees locks
+    drop_in_child    has each holder close its copies, begin a session of its own, and end what is under way
+
+Its clients connect anew with their next call; its servers are the parent's alone.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import weakref
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 
 class Inherited(Protocol):
-    """Holds sockets. In a child no other thread runs, and locks may be held for ever."""
+    """Has sockets, a session or calls under way. In a child no other thread runs."""
 
     def drop_inherited(self) -> None: ...
 
 
-# One per process by nature: the fork hooks of Python are.
+T = TypeVar("T")
+
+# One of each per process by nature: the fork hooks of Python are.
 _holders: weakref.WeakSet[Inherited] = weakref.WeakSet()
+_methods: set[weakref.WeakMethod[Callable[[], None]]] = set()
+_locks: weakref.WeakSet[Any] = weakref.WeakSet()
+_parent = 0  # the process that has forked this one
 
 
 def drop_in_child(holder: Inherited) -> None:
@@ -27,9 +42,36 @@ def drop_in_child(holder: Inherited) -> None:
     _holders.add(holder)
 
 
+def call_in_child(method: Callable[[], None]) -> None:
+    """After a fork, the child calls that method: of an object whose users must not see it."""
+    _methods.add(weakref.WeakMethod(method, _methods.discard))
+
+
+def free_in_child(lock: T) -> T:
+    """Returns a lock, condition or event of `threading`, which from now on is free in forked children.
+
+    What it guards must be usable however far the thread had come that held it.
+    """
+    _locks.add(lock)
+    return lock
+
+
+def describe_child() -> str:
+    """Return how errors call this process, a forked child."""
+    return f"this process ({os.getpid()}) was forked from process {_parent}"
+
+
 def _drop_all() -> None:
-    for holder in tuple(_holders):
-        holder.drop_inherited()
+    global _parent
+    _parent = os.getppid()
+    for lock in tuple(_locks):  # first: what is dropped may take some
+        lock._at_fork_reinit()  # as Python's own modules do it
+    methods = [reference() for reference in _methods.copy()]
+    for drop in (*(each.drop_inherited for each in tuple(_holders)), *filter(None, methods)):
+        try:
+            drop()
+        except Exception:  # the others must be dropped all the same
+            sys.excepthook(*sys.exc_info())
 
 
 os.register_at_fork(after_in_child=_drop_all)

@@ -1,6 +1,7 @@
 """The process that shows a program in the browser beside its script, for `--lp_view`.
 
 It is `launchpad view`, and ends with this process, however that ends: then the pipe is closed that it reads.
+Forked children of this process close their end of it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 from pathlib import Path
 
 import launchpad
+from launchpad.courier import fork
 
 _PROGRAM = "import sys; from launchpad.cli import view; view.beside_a_script(sys.argv[1])"
 
@@ -26,10 +28,24 @@ def start(run_id: str) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
         start_new_session=True,  # the first Ctrl-C is for the program
     )
-    atexit.register(_end, view)
+    atexit.register(_View(view).end)
 
 
-def _end(view: subprocess.Popen[bytes]) -> None:
-    assert view.stdin is not None
-    view.stdin.close()
-    view.wait()
+class _View:
+    """The process, until the end of this one."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None
+        self._process, self._pipe = process, process.stdin
+        self._is_inherited = False
+        fork.drop_in_child(self)
+
+    def end(self) -> None:
+        self._pipe.close()
+        if not self._is_inherited:
+            self._process.wait()
+
+    def drop_inherited(self) -> None:
+        """For a forked child, which may run longer."""
+        self._is_inherited = True
+        self._pipe.close()

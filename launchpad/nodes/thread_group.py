@@ -212,5 +212,6 @@ class NodeThread:
         except BaseException as raised:
             error = raised
         finally:
+            self.context.end_if_child(error)
             self.is_busy = False
             self._on_end(error)

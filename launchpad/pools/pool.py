@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from concurrent.futures import Executor, Future
 from typing import Any, ParamSpec, TypeVar
 
-from launchpad.courier import Client
+from launchpad.courier import Client, fork
 from launchpad.courier.client.future import CourierFuture
 from launchpad.pools import map_results
 from launchpad.pools.function import PoolFunction, PoolFunctions
@@ -84,7 +84,7 @@ class Pool(Executor):
 
     def __init__(self, clients: Iterable[Client[Any]], idempotent: bool) -> None:
         self._functions = PoolFunctions(idempotent)
-        self._lock = threading.Lock()
+        self._lock = fork.free_in_child(threading.Lock())
         self._thread = PoolThread(clients)
         weakref.finalize(self, self._thread.shut, cancels=False).atexit = False
 

@@ -19,6 +19,7 @@ import os
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from functools import partial
@@ -32,10 +33,11 @@ from launchpad.courier import (
     OutcomeUnknown,
     Refused,
     WorkerFailed,
+    fork,
     stats,
 )
 from launchpad.courier.codec import pickling
-from launchpad.errors import Stopped
+from launchpad.errors import NotRunningError, Stopped
 from launchpad.pools.packing import Call, unpack_result
 from launchpad.pools.schedule import (
     CallChunk,
@@ -74,15 +76,34 @@ class PoolThread:
         self._lock = threading.RLock()  # `shut` may be called by the collector of garbage
         self._is_shut = False
         self._end: BaseException | None = None
+        self._maps: weakref.WeakSet[MapCalls] = weakref.WeakSet()
         for member in members:
             self._probe(member)
         self._thread = threading.Thread(target=self._run, name="launchpad-pool", daemon=True)
         self._thread.start()
+        fork.drop_in_child(self)
+
+    def drop_inherited(self) -> None:
+        """For a forked child, in which the thread does not run: its parent has the pool, and what it does."""
+        self._lock = threading.RLock()
+        self._inbox = queue.SimpleQueue()
+        self._is_shut = True
+        self._end = NotRunningError(
+            f"the thread of this pool does not run here: {fork.describe_child()}, which has it. Make another"
+            " pool in the child, lp.pool(workers)."
+        )
+        for work in tuple(self._maps):
+            failed: Future[Any] = Future()
+            failed.set_exception(self._end)
+            work.chunks = queue.SimpleQueue()
+            work.chunks.put(failed)
 
     def refuse_if_over(self) -> None:
         """RuntimeError if it is shut, Stopped if the program stops."""
         if isinstance(self._end, Stopped):
             raise Stopped
+        if isinstance(self._end, NotRunningError):
+            raise self._end
         if self._is_shut:
             raise RuntimeError("the pool is shut down, and takes no more work")
 
@@ -97,6 +118,7 @@ class PoolThread:
             work.uncut.extend(calls)
             self.schedule.add(work)
 
+        self._maps.add(work)
         self._put(add)
 
     def drop(self, work: MapCalls) -> None:

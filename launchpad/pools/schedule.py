@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from launchpad.courier.client.future import CourierFuture
 from launchpad.pools.function import PoolFunction
 from launchpad.pools.packing import Call, size_of
 
@@ -74,7 +75,7 @@ class MapCalls:
     def cut(self, n: int) -> CallChunk:
         """The next calls, whose future follows those of the chunks before."""
         calls = [self.uncut.popleft() for _ in range(min(n, len(self.uncut)))]
-        chunk = CallChunk(self.function, calls, Future(), is_part=True)
+        chunk = CallChunk(self.function, calls, CourierFuture(), is_part=True)
         self.chunks.put(chunk.future)
         return chunk
 

@@ -9,7 +9,8 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
-from launchpad.errors import Stopped
+from launchpad.courier import fork
+from launchpad.errors import NotRunningError, Stopped
 from launchpad.queues.packing import Item
 
 _MOST, _MAX_BYTES = 4000, 4 << 20  # in the buffer
@@ -39,6 +40,7 @@ class BufferedPut:
         self._is_last = self._is_over = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._send, name="launchpad-put", daemon=True)
+        fork.drop_in_child(self)
 
     def add(self, item: Item) -> bool:
         """Puts it into the buffer, and waits while that is full; False when the queue takes no more."""
@@ -76,6 +78,16 @@ class BufferedPut:
             self._thread.join(_LOOK_S)
         if error is None and self._error is not None:
             raise self._error
+
+    def drop_inherited(self) -> None:
+        """For a forked child, in which the thread does not run: its parent puts what was added."""
+        self._changed = threading.Condition(threading.Lock())
+        self._buffer = []
+        self._is_over = True
+        self._error = NotRunningError(
+            f"put_from() does not go on here: {fork.describe_child()} in the middle of it, and that one puts"
+            " the items. Call put_from() in the child."
+        )
 
     def _send(self) -> None:
         while True:

@@ -10,7 +10,6 @@ takes longer than that. When it asks for the next chunk, those before count as h
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections import deque
@@ -18,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from launchpad import context
+from launchpad.courier import fork
 from launchpad.courier.client.client import Client
 from launchpad.courier.client.typed import with_options
 from launchpad.courier.errors import CourierError, DeadlineExceeded
@@ -77,6 +77,7 @@ class Queue(Generic[T]):
         self._queue_id = ""
         self._most = MOST
         self._n_producing = 0
+        fork.call_in_child(self._drop_inherited)
 
     # --- producers -------------------------------------------------------------------------------
 
@@ -289,7 +290,7 @@ class Queue(Generic[T]):
         session: ClientSession | None = None
         with contextlib.suppress(IndexError):
             session = self._idle.pop()
-        if session is None or session.pid != os.getpid():
+        if session is None:
             session = ClientSession(self._hello(timeout_s))
         left = items
         while True:  # a session whose request was interrupted is not used again
@@ -422,7 +423,7 @@ class Queue(Generic[T]):
     def _session(self, timeout_s: float | None = None) -> ConsumerSession:
         """That of the calling thread."""
         session: ConsumerSession | None = getattr(self._local, "session", None)
-        if session is None or session.pid != os.getpid():
+        if session is None:
             session = self._local.session = ConsumerSession(self._hello(timeout_s))
         return session
 
@@ -442,6 +443,20 @@ class Queue(Generic[T]):
             f"{context.current().name if context.try_current() else 'this process'} has closed {self} and"
             " puts nothing more"
         )
+
+    def _drop_inherited(self) -> None:
+        """For a forked child: sessions, and what is in their hands, are the parent's.
+
+        So are the blocks of `producer()` that this thread is in: leaving them here closes nothing.
+        """
+        session: ConsumerSession | None = getattr(self._local, "session", None)
+        self._lock = threading.Lock()
+        self._local = threading.local()
+        self._idle = deque()
+        self._n_producing = 0
+        if session is not None:
+            session.renew()
+            self._local.session = session
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Queue, (self._client,)

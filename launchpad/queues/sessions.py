@@ -24,13 +24,11 @@ class ClientSession:
 
     Attributes:
         number: Of the next request, or of the last one, as long as that is not answered.
-        pid: A forked child must not go on with it.
     """
 
     queue_id: str
     key: str = field(default_factory=lambda: os.urandom(12).hex())
     number: int = 1
-    pid: int = field(default_factory=os.getpid)
 
 
 @dataclass
@@ -51,6 +49,14 @@ class ConsumerSession(ClientSession):
     unsettled: tuple[int, int] | None = None
     size: int = 1
     since: float = 0.0
+
+    def renew(self) -> None:
+        """Becomes one that has nothing in hand, for a forked child: a loop may go on with it there."""
+        self.key = ClientSession(self.queue_id).key
+        self.number = 1
+        self.chunk.clear()
+        self.given = 0
+        self.unsettled = None
 
     @property
     def is_long(self) -> bool:

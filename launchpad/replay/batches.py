@@ -7,7 +7,9 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Self
 
+from launchpad.courier import fork
 from launchpad.courier.codec.iterators import StreamedIterator
+from launchpad.errors import NotRunningError
 
 if TYPE_CHECKING:
     from launchpad.replay.client import ReplayClient, ReplaySample
@@ -44,13 +46,24 @@ class Batches(StreamedIterator):
         if prefetch < 1 or batch_size < 1:
             raise ValueError(f"expected batch_size and prefetch >= 1, got {batch_size}, {prefetch}")
         self._queue: queue.Queue[ReplaySample | BaseException] = queue.Queue(prefetch)
-        self._has_ended = threading.Event()
+        self._has_ended = fork.free_in_child(threading.Event())
         self._error: BaseException | None = None
         weakref.finalize(self, self._has_ended.set).atexit = False
         arguments = client, table, batch_size, timeout_s, self._queue, self._has_ended
         threading.Thread(
             target=_sample_ahead, args=arguments, name=f"replay-{table}", daemon=True
         ).start()
+        fork.call_in_child(self._drop_inherited)
+
+    def _drop_inherited(self) -> None:
+        """For a forked child, in which the thread does not run: the batches are the parent's."""
+        self._queue = queue.Queue()
+        self._queue.put(
+            NotRunningError(
+                f"these batches are sampled by a thread, and {fork.describe_child()}, which has it. Call"
+                " replay.batches() in the child."
+            )
+        )
 
     def close(self) -> None:
         """Ends it."""

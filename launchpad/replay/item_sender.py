@@ -26,6 +26,7 @@ from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from launchpad import context
+from launchpad.courier import fork
 from launchpad.courier.errors import OutcomeUnknown
 from launchpad.courier.periodic_checks import PeriodicChecks
 from launchpad.replay.errors import ItemsRefused, ServerStopping, UnknownSteps
@@ -71,13 +72,24 @@ class ItemSender:
     """
 
     def __init__(self, client: ReplayClient, items_per_call: int, chunks: StepChunks) -> None:
-        self._client, self._chunks, self._writer = client, chunks, os.urandom(16)
+        self._client, self._chunks = client, chunks
         self._least, self._most = items_per_call, max(items_per_call, _MOST_WAITING)
+        self.drop_inherited()
+        fork.drop_in_child(self)
+
+    def drop_inherited(self) -> None:
+        """Becomes a writer that has sent nothing, for a forked child too: the parent sends what waits.
+
+        The steps stay, and are sent with the next item that has them.
+        """
+        self._writer = os.urandom(16)
         self._items: list[SentItem] = []  # not acknowledged; the first ones are under way
         self._under_way: Future[None] | None = None
         self._n_under_way = 0
         self._refusal: Exception | None = None  # of an item that was dropped; to be raised
-        self._sent_to, self._is_known = 0, False  # known to the server, which may have steps
+        # Known to the server, which may have steps.
+        self._sent_to = 0
+        self._is_known = False
         self.lock = threading.Lock()  # with it the watcher does nothing
 
     @property

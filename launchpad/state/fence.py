@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 
+from launchpad.courier import fork
 from launchpad.errors import Stopped
 
 
@@ -30,7 +31,7 @@ class Fence:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = fork.free_in_child(threading.Lock())
         self._is_closed = False
 
     def check(self) -> None:

@@ -1,7 +1,8 @@
 """The lock of a state folder: two launches that saved into one would take each other's place.
 
     <folder>/lock       held (flock) by the launcher and by all processes of the launch on its host, until the
-                        last has ended; in it stands which launch that is
+                        last has ended; in it stands which launch that is. Not by children that the launching
+                        script forks, which may run longer
     <URL>/lock.json     there while the launch runs: an object store has no locks
 
 An object that a killed launcher has left is taken over where it can be seen that its run has ended, on this
@@ -22,6 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from launchpad.courier import fork
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.security import private_directory
 from launchpad.errors import LaunchError
@@ -66,11 +68,21 @@ class StateLock:
     def __init__(self, descriptors: list[int], undo: Callable[[], object]) -> None:
         self.descriptors = descriptors
         self._undo = undo
+        fork.drop_in_child(self)
+
+    def drop_inherited(self) -> None:
+        """For a forked child of the launcher, which may run longer: only the launch holds the folder."""
+        self._undo = lambda: None
+        for fd in self.descriptors:
+            os.close(fd)
+        self.descriptors = []
 
     def release(self) -> None:
         """Ends it, unless a process of the launch has not ended: then it ends with that."""
+        undo, self._undo = self._undo, lambda: None
+        self.descriptors = []  # first: a child that is forked now must not close others of these numbers
         with contextlib.suppress(Exception):  # an object store that cannot be reached any more
-            self._undo()
+            undo()
 
 
 def hold(place: str, holder: Holder, is_running: Callable[[str], bool]) -> StateLock:

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from launchpad.courier import fork
 from launchpad.long_poll import Poll
 from launchpad.work_queues.job_table import FinishedJob, JobCounts
 from launchpad.work_queues.server import OVER
@@ -32,16 +33,15 @@ class WorkQueue:
     A handle of `lp.WorkQueueNode` turns into one. In the launching script:
     `running.client("jobs")`. It pickles.
 
-    All its methods raise `lp.Stopped` when the program stops, in threads as well.
+    All its methods raise `lp.Stopped` when the program stops, in threads as well. A forked process may go on
+    with it: it adds and takes for itself.
     """
 
     def __init__(self, client: Any) -> None:
         self._client = client
         self._poll = Poll(client)
-        self._name = os.urandom(8).hex()
-        self._numbers = itertools.count(1)
-        self._unanswered: deque[str] = deque()  # requests of a `take` that has ended without one
-        self._adding = threading.Lock()
+        self._drop_inherited()
+        fork.call_in_child(self._drop_inherited)
 
     def add(self, job: Any, key: Hashable | None = None) -> Hashable:
         """Adds a job, which may be anything that can be pickled; returns its key.
@@ -130,6 +130,13 @@ class WorkQueue:
                 if job.key not in seen and len(seen) != n:
                     seen.add(job.key)
                     yield job
+
+    def _drop_inherited(self) -> None:
+        """Begins a session, for a forked child too: the queue would take its calls for the parent's."""
+        self._name = os.urandom(8).hex()
+        self._numbers = itertools.count(1)
+        self._unanswered: deque[str] = deque()  # requests of a `take` that has ended without one
+        self._adding = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WorkQueue, (self._client,)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
+
+import pytest
 
 from launchpad import courier
+from launchpad.courier import fork
 from tests.courier.conftest import begin_source, exit_code_of_child, printed_by
 
 
@@ -56,6 +60,30 @@ server.join()
     assert isinstance(error, courier.OutcomeUnknown)
 
 
+@pytest.mark.parametrize("end", ["stop", "join"])
+def test_a_server_is_the_parents_alone_and_a_child_does_not_wait_for_it(
+    end: str, serve, unix_address, connect
+) -> None:
+    server = serve(unix_address, echo=lambda value: value)
+
+    held, free = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with server._lock:
+            held.set()
+            free.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    status = exit_code_of_child(lambda: getattr(server, end)() is False)
+    free.set()
+    thread.join()
+
+    assert status == 0
+    assert connect(unix_address).echo(1) == 1
+
+
 def test_a_forked_child_keeps_no_connection_of_the_parents_event_loop(unix_client_of) -> None:
     client = unix_client_of(echo=lambda value: value)
 
@@ -68,3 +96,76 @@ def test_a_forked_child_keeps_no_connection_of_the_parents_event_loop(unix_clien
         return status
 
     assert asyncio.run(main()) == 0
+
+
+@pytest.mark.parametrize("make_lock", [threading.Lock, threading.RLock, threading.Condition])
+def test_a_registered_lock_is_free_in_a_child_whoever_held_it(make_lock) -> None:
+    lock = fork.free_in_child(make_lock())
+    held, free = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            free.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    status = exit_code_of_child(lambda: int(not lock.acquire(timeout=5)))
+    free.set()
+    thread.join()
+
+    assert status == 0
+
+
+def test_what_cannot_be_dropped_does_not_keep_a_child_from_dropping_the_rest(capfd) -> None:
+    class Holder:
+        is_dropped = False
+
+        def drop_inherited(self) -> None:
+            self.is_dropped = True
+            raise KeyError("mine")
+
+    holders = [Holder(), Holder()]
+    for holder in holders:
+        fork.drop_in_child(holder)
+
+    status = exit_code_of_child(lambda: sum(holder.is_dropped for holder in holders))
+
+    assert status == 2
+    assert capfd.readouterr().err.count("KeyError: 'mine'") == 2
+    assert not any(holder.is_dropped for holder in holders)
+
+
+def test_a_future_whose_answer_was_just_being_read_ends_in_a_child_too(
+    unix_client_of, monkeypatch
+) -> None:
+    """A thread had taken it out of the calls in flight, and unpickles its answer."""
+    is_read, goes_on = threading.Event(), threading.Event()
+
+    class Slow:
+        def __reduce__(self):
+            return _unpickle_late, ()
+
+    monkeypatch.setattr("tests.courier.test_fork._events", (is_read, goes_on))
+    client = unix_client_of(answer=Slow)
+
+    future = client.futures.answer()
+    is_read.wait()
+    status = exit_code_of_child(
+        lambda: int(not isinstance(future.exception(5), courier.OutcomeUnknown))
+    )
+    goes_on.set()
+
+    assert status == 0
+    assert future.result(20) == "unpickled"
+
+
+_events = threading.Event(), threading.Event()
+
+
+def _unpickle_late() -> str:
+    is_read, goes_on = _events
+    is_read.set()
+    goes_on.wait()
+    return "unpickled"

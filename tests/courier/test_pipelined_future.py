@@ -20,6 +20,8 @@ from tests.waiting import until
 class Holder:
     """A pipeline with one call in it."""
 
+    is_inherited = False
+
     def __init__(self) -> None:
         self.calls = [1]
         self.call = PipelinedFuture(self, 1, b"m", Options(), MethodCounts(), 0, channel=None)

@@ -5,11 +5,14 @@ Here one process has both ends; tests/courier/test_shm.py has two, which are kil
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -26,7 +29,7 @@ from launchpad.courier.shm.sender import (
     SegmentLease,
     SegmentPool,
 )
-from tests.courier.conftest import REPOSITORY
+from tests.courier.conftest import REPOSITORY, exit_code_of_child
 from tests.courier.test_shm import n_mapped, n_open, numbers
 from tests.waiting import until
 
@@ -312,28 +315,81 @@ def test_a_closed_connection_leaves_the_segments_and_leases_of_others(connect_pa
 
 
 def test_parent_and_child_have_what_was_received_each_for_itself(pair) -> None:
-    """And the sender may use the segment again, whatever the child still has."""
+    """And the sender may use the segment again when the parent lets go, whatever the child still has."""
     (received,) = pair.send(numbers(MB))
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             os.read(read_end, 1)  # until the parent has written
-            if np.array_equal(received, numbers(MB)) and n_open() + n_mapped() == 0:
+            if np.array_equal(received, numbers(MB)) and n_open() == 0:
                 received[:] = 77
                 os._exit(0)
         finally:
             os._exit(1)
 
     received[5] = 55
+    of_parent = received[4:7].tolist()
+    del received
     pair.send(numbers(MB, first=1))
     os.write(write_end, b"x")
 
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert received[4:7].tolist() == [4, 55, 6]
+    assert of_parent == [4, 55, 6]
     assert pair.n_fds_sent == n_open() == 1
     for fd in (read_end, write_end):
         os.close(fd)
+
+
+def test_what_another_thread_writes_into_an_array_during_a_fork_stays(pair) -> None:
+    (received,) = pair.send(np.zeros(4 * MB, np.uint8))
+    counts = received.view(np.int64)[::512]
+    n_rounds = 0
+    has_ended = threading.Event()
+
+    def write() -> None:
+        nonlocal n_rounds
+        while not has_ended.is_set():
+            counts[:] += 1
+            n_rounds += 1
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    statuses = [exit_code_of_child(lambda: 0) for _ in range(5)]
+    has_ended.set()
+    thread.join()
+
+    assert statuses == [0] * 5
+    assert n_rounds > 0
+    assert (counts == n_rounds).all()
+
+
+def test_children_share_one_copy_of_an_array_until_it_changes(pair) -> None:
+    (received,) = pair.send(numbers(MB))
+    (lease,) = receiver._active
+    snapshots = []
+
+    for value in (5, 5, 55):
+        received[5] = value
+        assert exit_code_of_child(lambda value=value: int(received[5] != value)) == 0
+        snapshots.append(lease.snapshot)
+
+    assert snapshots[0] is snapshots[1] is not None
+    assert snapshots[2] is not snapshots[1]
+    del snapshots[:]
+    assert n_open() == 2  # the sender's, and the last copy
+
+
+def test_a_child_without_memory_for_a_copy_shares_it_and_it_is_not_given_back(pair) -> None:
+    arrays = pair.send(numbers(MB))
+
+    with mock.patch.object(receiver, "Snapshot", side_effect=OSError(errno.ENOMEM, "none")):
+        status = exit_code_of_child(lambda: int(not np.array_equal(arrays[0], numbers(MB))))
+    arrays.clear()
+    pair.send(numbers(MB, first=1))
+
+    assert status == 0
+    assert pair.n_fds_sent == 2
 
 
 # What a peer may not do.

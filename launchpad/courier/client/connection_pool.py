@@ -124,6 +124,8 @@ class ConnectionPool:
 
     def drop_inherited(self) -> None:
         self.lock = threading.Lock()
+        for sock in tuple(self._sockets):  # also of calls that other threads of the parent wait for
+            sock.close()
         self._sockets = weakref.WeakSet()
         self._pipeline = None
         self._loop_pipelines = {}

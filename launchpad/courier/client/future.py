@@ -10,7 +10,8 @@ Most futures are not waited for: they are asked for a result that has been there
 as a plain record, without the lock, the lists and the state of `concurrent.futures.Future`, which would
 cost more than all the rest of it. It gets them when they are needed: everything in the standard library
 that waits (`wait`, `as_completed`, `add_done_callback`, and with it asyncio) takes `future._condition`
-before it looks at anything else. Nothing else of it is relied upon.
+before it looks at anything else. Nothing else of it is relied upon, but in forked children, which renew
+what threads that they do not have may hold.
 
 1. The thread that takes a call out of its pipeline's dict decides its outcome: answer, error, `cancel`.
 2. It sets `is_completed` first, and then looks whether the call `is_watched`. A thread that begins to wait
@@ -29,9 +30,11 @@ from concurrent.futures import CancelledError, Future, InvalidStateError
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from launchpad.courier import fork
 from launchpad.courier.client import callbacks
 from launchpad.courier.client.remote_server import Options
 from launchpad.courier.client.retry import NotRun
+from launchpad.courier.errors import OutcomeUnknown
 from launchpad.courier.protocol.framing import Chunk
 from launchpad.courier.telemetry.counters import MethodCounts
 
@@ -44,7 +47,9 @@ next_call_id = itertools.count(1).__next__
 _UNPUBLISHED = "_is_unpublished"
 
 _monotonic = time.monotonic
-_watching = threading.Lock()  # of any call, by a thread that begins to wait for one
+_watching = fork.free_in_child(
+    threading.Lock()
+)  # of any call, by a thread that begins to wait for one
 
 
 class _OnDemand:
@@ -69,7 +74,20 @@ class CourierFuture(Future[Any]):
 
     `cancel` works until the answer is here. The server then does not begin the call if it has not
     begun; a method that runs is not interrupted.
+
+    In a forked child it ends with OutcomeUnknown if it had not ended at the fork: its outcome, and what is to
+    be done then, are the parent's.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        fork.drop_in_child(self)
+
+    def drop_inherited(self) -> None:
+        """For a forked child: ends it there, unless it has ended."""
+        _renew_in_child(self)
+        if not self.done():
+            self.set_exception(_of_parent("this call"))
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
         if not self.done() and not callbacks.is_quick(fn):
@@ -79,6 +97,9 @@ class CourierFuture(Future[Any]):
 
 class CallOwner(Protocol):
     """What has the calls that are under way."""
+
+    #: From the process that forked this one: no call of it ends here by itself.
+    is_inherited: bool
 
     def withdraw(self, call: Any) -> bool:
         """Cancels it; False if it has an outcome already."""
@@ -189,6 +210,16 @@ class PipelinedFuture(CourierFuture):
         if self.is_watched:
             self.notify()
 
+    def drop_inherited(self) -> None:
+        """For a forked child, which the one that has the call calls: ends it there. Nothing is counted."""
+        if vars(self).get(_UNPUBLISHED):
+            _renew_in_child(self)
+        self.error = _of_parent(f"{self.method.decode()!r}")
+        self.frame = b""
+        self.channel = None
+        self.is_completed = True
+        PipelinedFuture.notify(self)  # no event loop: that is the parent's
+
     def notify(self) -> None:
         """Wakes the threads that wait. The first call of it also runs the callbacks."""
         while self._wait_locks:
@@ -217,6 +248,8 @@ class PipelinedFuture(CourierFuture):
             self._wait_locks.append(waiter)
         self.is_watched = True
         self.owner.flush()
+        if self.owner.is_inherited and not self.is_completed:  # a thread was just completing it
+            self.drop_inherited()
         if not self.is_completed:
             waiter.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
         if not self.is_completed:
@@ -256,3 +289,14 @@ class CallFuture(CourierFuture):
     def fail(self, error: Exception) -> None:
         with contextlib.suppress(InvalidStateError):
             self.set_exception(error)
+
+
+def _renew_in_child(future: Future[Any]) -> None:
+    """Leaves the parent its callbacks, and the threads that wait for it there."""
+    vars(future).update(_condition=threading.Condition(), _done_callbacks=[], _waiters=[])
+
+
+def _of_parent(what: str) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"{what} was under way when {fork.describe_child()}: its outcome is known there, and not here"
+    )

@@ -23,6 +23,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Self
 
+from launchpad.courier import fork
 from launchpad.courier.buffers import copies
 from launchpad.courier.call_stack import CallContext, current_call
 from launchpad.courier.client.channel import Channel
@@ -88,7 +89,7 @@ class Link:
         self._delay_s = sum(rule.seconds for rule in rules if isinstance(rule, Delay))
         rates = [rule.bytes_per_s for rule in rules if isinstance(rule, Bandwidth)]
         self._bytes_per_s = min(rates, default=math.inf)
-        self._lock = threading.Lock()
+        self._lock = fork.free_in_child(threading.Lock())
         self._free_at = [0.0, 0.0]  # from when on it takes the next message: there, and back
 
     def arrival(self, n_bytes: int, *, is_result: bool = False) -> float:
@@ -212,11 +213,16 @@ class _Timer:
     """Calls functions at their times, in one thread, which runs while there are any."""
 
     def __init__(self) -> None:
-        self._due: list[tuple[float, int, Callable[[], object]]] = []
         self._numbers = itertools.count()
+        self.is_closed = False
+        self.drop_inherited()
+        fork.drop_in_child(self)
+
+    def drop_inherited(self) -> None:
+        """For a forked child: the thread is the parent's, and so is what is under way."""
+        self._due: list[tuple[float, int, Callable[[], object]]] = []
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self.is_closed = False
 
     def call_at(self, at: float, function: Callable[[], object]) -> None:
         """At once, when it is closed."""

@@ -31,6 +31,7 @@ class PendingCalls:
         self.calls: dict[int, PipelinedFuture] = {}
         self.deadlines = DeadlineHeap(self.calls)
         self._attaching: set[PipelinedFuture] = set()
+        self._completing: PipelinedFuture | None = None
 
     @property
     def is_needed(self) -> bool:
@@ -53,6 +54,17 @@ class PendingCalls:
         """All with one error, or each with one about its method."""
         for call in list(self.calls.values()):
             self.fail(call, error if isinstance(error, Exception) else error(call.method))
+
+    def drop_inherited(self) -> None:
+        """For a forked child: the calls are the parent's, and end here."""
+        calls = [*self.calls.values(), *self._attaching]
+        if self._completing is not None and not self._completing.is_completed:
+            calls.append(self._completing)
+        self.calls.clear()
+        self._attaching.clear()
+        self._completing = None
+        for call in calls:
+            call.drop_inherited()
 
     def fail_not_ready(self) -> None:
         """The server takes no calls: fails those that do not wait until it does."""
@@ -107,7 +119,7 @@ class PendingCalls:
             if kind == _RESULTS:
                 self._complete_joined(frame, now)
                 continue
-            call = take(call_id, None)
+            call = self._completing = take(call_id, None)
             if call is None:  # cancelled, or too late
                 if kind == _STREAM:
                     self._drop_stream(call_id)
@@ -127,6 +139,7 @@ class PendingCalls:
             call.is_completed = True
             if call.is_watched:
                 call.notify()
+        self._completing = None
         return again
 
     def _complete_joined(self, frame: framing.Fields, now: float) -> None:

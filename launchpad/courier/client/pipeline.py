@@ -54,6 +54,7 @@ class Pipeline:
         self._last_began = 0.0
         #: While there are calls, and a little longer.
         self.reader: Reader | None = None
+        self.is_inherited = False
         self._is_closed = False
 
     def submit(
@@ -138,7 +139,7 @@ class Pipeline:
     def flush(self) -> None:
         """Sends what waits to be sent. Blocks while the server takes no more."""
         reader = self.reader
-        if reader is not None:
+        if reader is not None and not self.is_inherited:
             reader.flush()
 
     def withdraw(self, call: PipelinedFuture) -> bool:
@@ -159,9 +160,11 @@ class Pipeline:
 
     def drop_inherited(self) -> None:
         """For a forked child: the reader thread is the parent's, and so are the calls."""
+        self.is_inherited = True
         self.queue.drop_inherited()
         if self.reader is not None:
             self.reader.wakeup.drop_inherited()
+        self._pending.drop_inherited()
 
     def _wake(self) -> None:
         reader = self.reader

@@ -26,6 +26,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from launchpad.courier import fork
 from launchpad.courier.buffers import copies
 from launchpad.courier.client.answer_poller import AnswerPoller
 from launchpad.courier.client.connection import CHECK_EVERY_S
@@ -58,10 +59,11 @@ class ShmCalls:
     def __init__(self, peer: RemoteServer) -> None:
         self._peer = peer
         self._pending = PendingCalls(peer, lambda call_id: None)
-        self._lock = threading.Lock()
+        self._lock = fork.free_in_child(threading.Lock())
         # Held to close a connection, or to end one that another thread reads from.
-        self._closing = threading.Lock()
+        self._closing = fork.free_in_child(threading.Lock())
         self._poller: AnswerPoller | None = None  # while there are calls, and a little longer
+        self.is_inherited = False
         self._is_closed = False
 
     def try_submit(
@@ -209,11 +211,14 @@ class ShmCalls:
 
     def drop_inherited(self) -> None:
         """For a forked child: the calls are the parent's."""
+        self.is_inherited = True
         for call in list(self._pending.calls.values()):
             if isinstance(call, ShmFuture) and call.connection is not None:
                 call.connection.close()
+                call.connection = None
         if self._poller is not None:
             self._poller.drop_inherited()
+        self._pending.drop_inherited()
 
     # From here on the thread has the claim.
 

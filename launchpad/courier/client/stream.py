@@ -16,6 +16,7 @@ from concurrent.futures import CancelledError
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from launchpad.courier import fork
 from launchpad.courier.client.connection import ClientConnection
 from launchpad.courier.client.coroutine_runner import CoroutineRunner, LoopIsClosed
 from launchpad.courier.client.remote_server import SlowCallWatchdog
@@ -188,8 +189,10 @@ class StreamCall:
             listener.drop()
 
     def drop_inherited(self) -> None:
+        """For a forked child: the stream is the parent's, and ends here."""
         self.connection.drop_inherited()
-        self.incoming.drop_inherited(self._peer.lost(self._method, n_items=0))
+        text = f"{fork.describe_child()}, which has the stream {self._method.decode()!r} of {self._peer}"
+        self.incoming.drop_inherited(StreamBroken(text, **self._peer.where(self._method)))
 
     def late(self) -> Exception:
         """The error of a wait for an item past its deadline."""

@@ -47,6 +47,7 @@ from typing import Any
 import cloudpickle
 from cloudpickle import cloudpickle as _private
 
+from launchpad.courier import fork
 from launchpad.courier.codec import tensors
 
 FILLED = "__filled_by_launchpad__"
@@ -62,7 +63,7 @@ _unfinished: weakref.WeakSet[type | types.FunctionType] = weakref.WeakSet()
 _functions: weakref.WeakValueDictionary[str, types.FunctionType] = weakref.WeakValueDictionary()
 _ids: weakref.WeakKeyDictionary[types.FunctionType, str] = weakref.WeakKeyDictionary()
 _here = uuid.uuid4().hex  # the same after a fork: there the script's globals are, too
-_lock = threading.RLock()  # a metaclass may unpickle while it makes a class
+_lock = fork.free_in_child(threading.RLock())  # a metaclass may unpickle while it makes a class
 
 
 def _reduce_code(code: types.CodeType) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from launchpad.courier.client.channel import Channel, SocketChannel
 from launchpad.courier.client.remote_server import Options, RemoteServer
 from launchpad.courier.client.retry import NotRun
 from launchpad.courier.codec import pickling
-from launchpad.courier.errors import NotSent
+from launchpad.courier.errors import Refused
 from launchpad.courier.inprocess.call import LOST, InprocessCall
 from launchpad.courier.inprocess.futures import InprocessFutures
 from launchpad.courier.protocol import framing, handshake
@@ -144,7 +144,7 @@ class InprocessChannel(Channel):
         if core is None and self.made_in == inprocess_addresses.process_id():
             return None
         if core is None or core.is_inherited:
-            raise NotSent(
+            raise Refused(
                 f"{self.peer} is reached by threads of its own process alone: the one in which the client "
                 f"was made (pid {self.made_in[0]}). This is another (pid {os.getpid()}). Give the server a "
                 "unix: address, or a tcp: one for other hosts; or launch the program as processes.",

@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from launchpad.courier import fork
 from launchpad.courier.buffers import copies
 from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.client.retry import NotRun, next_pause
@@ -36,6 +37,11 @@ class InprocessFutures:
 
     def __init__(self, peer: RemoteServer) -> None:
         self._peer = peer
+        self.drop_inherited()
+        fork.drop_in_child(self)
+
+    def drop_inherited(self) -> None:
+        """Has no calls, for a forked child too: they, and the thread, are the parent's."""
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None  # until it ends, or the client is closed
         self._kept: list[_Entry] = []  # for the thread

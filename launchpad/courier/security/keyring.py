@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from typing import NamedTuple
 
+from launchpad.courier import fork
 from launchpad.courier.light_dataclass import dataclass
 
 MAX_TOKEN_BYTES = 64
@@ -54,7 +55,7 @@ class _Key(NamedTuple):
     credentials: Credentials | None
 
 
-_lock = threading.Lock()
+_lock = fork.free_in_child(threading.Lock())
 _keys: dict[str, _Key] = {}
 
 

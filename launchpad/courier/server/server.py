@@ -119,6 +119,7 @@ class Server:
         self._published: list[PublishedToken] = []
         self._is_healthy = True
         self._stopped = threading.Event()
+        fork.call_in_child(self._drop_inherited)
         self._methods.bind(HEALTH.decode(), lambda: self.health)
         self._methods.bind(STATS.decode(), self.stats)
 
@@ -301,8 +302,18 @@ class Server:
             self._stopped.set()
 
     def join(self, timeout_s: float | None = None) -> bool:
-        """Waits until the server has been stopped; False when that takes longer."""
+        """Waits until the server has been stopped; False when that takes longer.
+
+        In a forked child it returns at once: the server is the parent's.
+        """
         return self._stopped.wait(timeout_s)
+
+    def _drop_inherited(self) -> None:
+        """For a forked child, which does not serve what its parent has started."""
+        self._lock = threading.Lock()
+        if self._core is not None:
+            self._stopped = threading.Event()
+            self._stopped.set()
 
     def _open(self, address: str, core: ServerCore) -> str:
         """Makes what serves at this address; returns the address with the port that it got."""

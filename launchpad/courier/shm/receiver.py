@@ -10,7 +10,9 @@ and a word in the segment says so: that costs no message, and works when the con
 ended.
 
 A fork would make parent and child write into each other's arrays, because shared memory is not
-copied on write. So before a fork each lease that has not ended gets a private copy of its memory, in place.
+copied on write. So before a fork each lease gets a snapshot, a copy in a file of its own, and the child maps
+that in the place of the memory: it is copied on write from then on. All children that are forked before the
+arrays change have the same snapshot. In the parent nothing changes.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from launchpad.courier.buffers import allocate
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol.framing import Chunk
 from launchpad.courier.shm import segments
-from launchpad.courier.shm.region import Region, copy
+from launchpad.courier.shm.region import Region, Snapshot, copy
 from launchpad.courier.shm.segments import FREED, HEADER_SIZE, NUMBER, RETIRED, trimmer
 
 MAX_LEASES = 64  # what arrives is kept: from here on it is copied out of the segments
@@ -57,6 +59,7 @@ class MappedSegment:
                 lease = ReceivedLease(array, ReceivedLease.finish)
                 lease.mapping, lease.region, lease.serial = self, region, serial
                 lease.end, lease.has_ended = end, False
+                lease.snapshot = None
                 _active.add(lease)
         if array is None:
             copies = [allocate(n) for n in lengths]
@@ -74,10 +77,6 @@ class MappedSegment:
         if self.region.words[RETIRED] == serial:
             self.region.empty(HEADER_SIZE)
 
-    def detach(self) -> None:
-        """Leaves the place to the leases there are, as memory of their own."""
-        self.region = self.region.detach_from(self._end)
-
 
 class ReceivedLease(weakref.ref[Any]):
     """Memory in use by the arrays of one message, the first `end` bytes of a region.
@@ -86,38 +85,37 @@ class ReceivedLease(weakref.ref[Any]):
     a `weakref.finalize`, would cost as much as all the rest.
     """
 
-    __slots__ = ("end", "has_ended", "mapping", "region", "serial")
+    __slots__ = ("end", "has_ended", "mapping", "region", "serial", "snapshot")
 
     mapping: MappedSegment
     region: Region
     serial: int
     end: int
     has_ended: bool
+    snapshot: Snapshot | None  # of the last fork
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
     def finish(self) -> None:
-        """The arrays have died, or have their memory for themselves.
+        """The arrays have died.
 
         May run in any thread, and inside the garbage collector: nothing that it calls may take a lock.
         """
         _active.discard(self)
+        self.snapshot = None
         if not self.has_ended:
             self.has_ended = True
             self.mapping.give_back(self.serial)
 
-    def detach(self) -> None:
-        """Before a fork: the arrays get their memory for themselves."""
-        try:
-            if self.mapping.region is self.region:  # not done for another lease in it
-                self.mapping.detach()
-            self.finish()
-        except OSError:  # no memory for a copy: it stays shared, and is never given back
-            self.abandon()
+    def keep_snapshot(self) -> None:
+        """Has a snapshot that shows what the arrays hold now. Raises OSError."""
+        if self.snapshot is None or not self.snapshot.shows(self.region):
+            self.snapshot = Snapshot(self.region, self.end)
 
     def abandon(self) -> None:
         """Never says that it has ended."""
+        self.snapshot = None
         self.has_ended = True
         _active.discard(self)
 
@@ -127,25 +125,46 @@ _active: set[ReceivedLease] = set()
 # By device and inode: connections to one process share its segments.
 _mapped: weakref.WeakValueDictionary[tuple[int, int], MappedSegment] = weakref.WeakValueDictionary()
 
-# Held while a segment is mapped, or a lease begins: not between a fork's look at what is alive and its copy
-# of that.
+# Held while a segment is mapped, or a lease begins; and from a fork's look at what is alive until it is over.
 _lock = threading.RLock()
 
 
 def _before_fork() -> None:
-    with _lock:
-        for lease in _active.copy():
-            lease.detach()
+    interruption: BaseException | None = None
+    _lock.acquire()
+    for lease in _active.copy():
+        try:
+            lease.keep_snapshot()
+        except BaseException as error:
+            # The child will share it, so it is never given back.
+            lease.abandon()
+            if not isinstance(
+                error, OSError
+            ):  # of memory, or descriptors; else a signal's handler raised
+                interruption = error
+    if interruption is not None:
+        raise interruption  # Python prints it, and forks all the same
+
+
+def _after_fork_in_parent() -> None:
+    _lock.release()
 
 
 def _after_fork_in_child() -> None:
     global _lock, _mapped
-    _lock, _mapped = threading.RLock(), weakref.WeakValueDictionary()
-    for lease in _active.copy():  # begun since by other threads, which are not in the child
-        lease.abandon()
+    for lease in _active.copy():
+        if lease.snapshot is not None:
+            lease.region.show(lease.snapshot)
+        lease.abandon()  # it is the parent's to give back
+    _lock = threading.RLock()
+    _mapped = weakref.WeakValueDictionary()
 
 
-os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=_after_fork_in_parent,
+    after_in_child=_after_fork_in_child,
+)
 
 
 class MappedSegments:

@@ -1,7 +1,7 @@
 """A stretch of address space that shows a shared file, one level below Python's `mmap`.
 
 Three things that `mmap` does not do: be mapped without keeping a descriptor open (before 3.13),
-take a copy without holding the GIL, and be replaced in place when the process forks.
+take a copy without holding the GIL, and be replaced in place in a forked child.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import sys
 import weakref
 from collections.abc import Iterator
 
+from launchpad.courier.shm import segments
+
 _PAGE = mmap.PAGESIZE
-_MREMAP_MAYMOVE, _MREMAP_FIXED = 1, 2
+_MAP_FIXED = 0x10
 _MADV_POPULATE_READ = 22  # Linux 5.14
-_ANONYMOUS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
 _FAILED = ctypes.c_void_p(-1).value
 _N_WORDS = 16
@@ -27,8 +28,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _word = ctypes.c_size_t
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = (_word, _word, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
-_libc.mremap.restype = ctypes.c_void_p
-_libc.mremap.argtypes = (_word, _word, _word, ctypes.c_int, _word)
+_libc.memcmp.argtypes = (_word, _word, _word)
 _libc.munmap.argtypes = (_word, _word)
 _libc.madvise.argtypes = (_word, _word, ctypes.c_int)
 
@@ -80,22 +80,33 @@ class Region:
         """
         _libc.madvise(self.address + start, self.size - start, mmap.MADV_REMOVE)
 
-    def detach_from(self, n: int) -> Region:
-        """Gives the first `n` bytes a private copy in place; returns the shared ones at another place.
+    def show(self, snapshot: Snapshot) -> None:
+        """Shows a snapshot from now on, at the same addresses; what is written stays in this process.
 
-        An address in here goes on showing the same values, from now on shared with no process.
-        Raises OSError, and then nothing has changed.
+        For a forked child. Raises OSError.
         """
-        duplicate = Region(
-            _check(_libc.mremap(self.address, 0, self.size, _MREMAP_MAYMOVE, 0)), self.size
-        )
-        n = -(-n // _PAGE) * _PAGE
-        private = Region(_check(_libc.mmap(0, n, _READ_WRITE, _ANONYMOUS, -1, 0)), n)
-        ctypes.memmove(private.address, self.address, n)
-        how = _MREMAP_MAYMOVE | _MREMAP_FIXED
-        _check(_libc.mremap(private.address, n, n, how, self.address))
-        private._finalizer.detach()  # it has moved
-        return duplicate
+        how = mmap.MAP_PRIVATE | _MAP_FIXED
+        _check(_libc.mmap(self.address, self.size, _READ_WRITE, how, snapshot.fd, 0))
+
+
+class Snapshot:
+    """The first bytes of a region as they were at one moment, in a file of its own.
+
+    What other threads write at that moment may be in it, or not. Raises OSError where there is no memory.
+    """
+
+    def __init__(self, region: Region, n: int) -> None:
+        self._n = n
+        self.fd = segments.create_file(region.size)
+        weakref.finalize(self, os.close, self.fd).atexit = False
+        offset = 0
+        while offset < n:  # by the kernel, which says so when there is no memory
+            offset += os.pwrite(self.fd, region.view[offset:n], offset)
+        self._own = Region.map_file(self.fd, region.size)
+
+    def shows(self, region: Region) -> bool:
+        """True if the region has not changed since."""
+        return not _libc.memcmp(self._own.address, region.address, self._n)
 
 
 def copy(into: memoryview, data: memoryview) -> None:

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from launchpad import context
 from launchpad.context import RunContext
+from launchpad.courier import fork
 from launchpad.launch.logs.log_files import Rotation
 from launchpad.launch.logs.log_writer import LogWriter
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-_lock = threading.Lock()
+_lock = fork.free_in_child(threading.Lock())
 _files: dict[RunContext, LogWriter] = {}
 _NAMES = ("stdout", "stderr")
 _routed: dict[str, ThreadStdout] = {}

@@ -32,6 +32,7 @@ from collections.abc import Iterable
 from dataclasses import field
 from pathlib import Path
 
+from launchpad.courier import fork
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.security import keyring, published_token
 from launchpad.errors import LaunchError
@@ -54,7 +55,7 @@ _LOG_DIRECTORY = re.compile(r"[A-Za-z0-9-]*-\d{4}-\d{6}-[0-9a-f]{4}")
 _LOG_FILE = re.compile(r"[\w.-]+\.log(\.\d+)?|[\w.-]+\.result|(run|history)\.json")
 
 
-@dataclass
+@dataclass(eq=False)
 class RunDirectory:
     """The directories of one run. Made by `create`.
 
@@ -71,6 +72,15 @@ class RunDirectory:
     state_place: str = ""
     _state_lock: StateLock | None = None
     _lock: int = -1
+
+    def __post_init__(self) -> None:
+        fork.drop_in_child(self)
+
+    def drop_inherited(self) -> None:
+        """Closes the lock, as a forked child of the launcher must: it may run longer than the run."""
+        fd, self._lock = self._lock, -1
+        if fd >= 0:
+            os.close(fd)
 
     @classmethod
     def create(cls, program: str, addresses: Iterable[str] = ()) -> RunDirectory:
@@ -171,9 +181,7 @@ class RunDirectory:
     def remove(self) -> None:
         """Removes the runtime directory and releases the lock and the claim; logs stay."""
         locations.remove(self.runtime)
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        self.drop_inherited()
         if self.claim is not None:
             self.claim.release()
             self.claim = None

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from launchpad.courier import WorkerFailed
+from launchpad.courier import WorkerFailed, fork
 from launchpad.courier.client import retry
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import NotRunningError
@@ -133,7 +133,7 @@ class Runner:
         self.has_grace = grace_s > 0
         self.inbox = inbox
         self._plan, self._directory, self._output, self._undo = plan, run, output, undo
-        self._changed = threading.Condition()
+        self._changed = fork.free_in_child(threading.Condition())
         self._requests = itertools.count(1)
         self._asked: dict[int, set[str] | None] = {}
         """Request for counts, while one waits → workers that have not answered; None: it is not sent yet."""
@@ -185,6 +185,7 @@ class Runner:
 
     def add_thread(self, name: str, function: Callable[[], object]) -> None:
         """Adds a worker that is a thread of the script. ValueError: the name is taken."""
+        self._refuse_in_fork()
         from launchpad.launch.worker.worker_threads import ScriptThreads
 
         with self._changed:
@@ -251,6 +252,7 @@ class Runner:
 
     def request_restart(self, worker: str, reason: str) -> None:
         """The same, without waiting."""
+        self._refuse_in_fork()
         if worker not in self.supervisor.workers:
             known = ", ".join(self.supervisor.workers)
             raise KeyError(
@@ -263,7 +265,7 @@ class Runner:
         if not self.is_here:
             raise NotRunningError(
                 f"this process was forked from process {self._pid}, which launched program"
-                f" {self._plan.program!r}: only there it can be waited for or stopped. From here call"
+                f" {self._plan.program!r}: only there it can be waited for, asked or stopped. From here call"
                 f" os.kill({self._pid}, signal.SIGTERM), or `python -m launchpad stop {self._pid}`."
             )
 
@@ -281,8 +283,9 @@ class Runner:
     def request_counts(self, timeout_s: float) -> tuple[list[WorkerState], set[str]]:
         """The workers, when all that run have reported what they have counted; or the time is up.
 
-        And the names of those that have not reported it.
+        And the names of those that have not reported it. NotRunningError in a forked child.
         """
+        self._refuse_in_fork()
         number, workers = next(self._requests), self.supervisor.workers
 
         def silent() -> set[str]:
@@ -305,7 +308,11 @@ class Runner:
 
         Args:
             timeout_s: How long they may take to report, when the time is over.
+
+        Raises:
+            NotRunningError: this is a forked child of the launching process.
         """
+        self._refuse_in_fork()
         recording = Recording(next(self._requests), seconds)
         self.inbox.put(recording)
         deadline = recording.until_s + timeout_s

@@ -89,9 +89,11 @@ class Worker:
                 ended = self._open_and_run(self._executable)
         except BaseException as raised:
             error = raised.args[0] if isinstance(raised, payload.BuildFailed) else raised
+            self._context.end_if_child(error)
             ended = self._outcome_of(error)
             if ended.is_failure and self._plan.pdb:
                 self.debugger.wait_with(error, ended)
+        self._context.end_if_child(None)
         self.debugger.close("has ended")
         if self._plan.restart.heartbeat_s is not None:  # to save and to close may take longer
             self._report(Heartbeat(self._plan.name, self._context.attempt, is_last=True))

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from launchpad.courier import fork
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.processes import os_process
 from launchpad.launch.planning.interpreter import HASH_SEED, InterpreterSettings, check_executable
@@ -44,6 +45,12 @@ class ForkserverProcess:
         self.interpreter = interpreter
         self.is_used = False
         self._output = output
+        fork.drop_in_child(self)
+
+    def drop_inherited(self) -> None:
+        """For a forked child of the launcher: the forkserver must see that the launcher has ended."""
+        for each in (self.control, self.specs, self._output):
+            each.close()
 
     def keep_output(self, log: Path) -> None:
         """Appends to its log what it has printed before it opened that; called when it has ended."""

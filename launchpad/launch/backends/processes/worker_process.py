@@ -38,7 +38,7 @@ from types import FrameType
 from typing import Any, NoReturn, cast
 
 from launchpad import context
-from launchpad.courier import keyring
+from launchpad.courier import fork, keyring
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import Stopped
 from launchpad.events import Ended, Returned, WorkerNote
@@ -281,7 +281,7 @@ class _ForkServerClient:
 
     def __init__(self, control: int, results: Path) -> None:
         self._control, self._results = control, results
-        self._lock = threading.Lock()
+        self._lock = fork.free_in_child(threading.Lock())
 
     def send(self, message: object) -> None:
         """Sends to the launcher, through the forkserver; from any thread."""
