@@ -133,7 +133,7 @@ bench: $(VENV)/.bench-is-installed
 
 ordeal: $(VENV)/.ordeal-is-installed
 	@failed=0; undergo() { echo "== benchmarks/$$*"; $(BIN)/python benchmarks/"$$@" || failed=1; }; \
-	undergo history.py; undergo strangers.py --garbage=100000; undergo fuzz.py; \
+	undergo history.py; undergo strangers.py --garbage=100000; undergo fuzz.py; undergo nested_values.py --examples=100000; \
 	undergo orphans.py --trials=300; undergo ctrl_c.py; undergo ctrl_c.py --presses=2; \
 	undergo saves.py; undergo edges.py; undergo heartbeats.py; \
 	undergo queues.py; undergo pool.py --chaos; undergo scale.py; undergo cycles.py; undergo mixed.py --minutes=60; exit $$failed

@@ -422,10 +422,10 @@ MUTATIONS = (
     # launch/output
     Mutation(
         "the output of a worker cannot take over the terminal",
-        "launch/output/printer.py",
+        "printable.py",
         r"\x0b-\x1f",
         r"\x0b-\x1a",
-        "tests/launch/test_output.py",
+        "tests/test_printable.py",
     ),
     # launch/devices
     Mutation(

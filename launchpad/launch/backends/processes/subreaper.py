@@ -14,7 +14,7 @@ It forks the forkserver before that imports anything, so that it stays small, an
 
     launcher ends without EndLaunch      kill the forkserver, and then:
     forkserver killed, or crashed        kill all that are left, end as the forkserver did; the launcher
-                                         lives, and removes its sockets
+                                         runs, and removes its sockets
     forkserver ends after EndLaunch      nothing is left; end
     SIGTERM                              the forkserver does not answer the launcher: kill it, the same
     the subreaper is killed              harmless: the forkserver watches the launcher too, and workers it
@@ -77,7 +77,7 @@ def main(lifeline: int, file: int, launcher: int) -> NoReturn:
     status = os.waitpid(child, 0)[1]
     if status:
         os_process.end_children()
-        clean_up(file, launcher_lives=parent_fd is not None and not _ends_now(parent_fd))
+        clean_up(file, launcher_runs=parent_fd is not None and not _ends_now(parent_fd))
     _end_like(os.waitstatus_to_exitcode(status))
 
 
@@ -112,13 +112,13 @@ def _remove_directory(file: int) -> None:
         locations.remove(directory)
 
 
-def clean_up(file: int, *, launcher_lives: bool = False) -> None:
+def clean_up(file: int, *, launcher_runs: bool = False) -> None:
     """Remove the run's directory, and those of programs that its workers had launched.
 
-    A launcher that lives removes the directory itself: it still serves a socket there, and would say that
+    A launcher that runs removes the directory itself: it still serves a socket there, and would say that
     this was taken away.
     """
-    if not launcher_lives:
+    if not launcher_runs:
         _remove_directory(file)
     directory = _directory_of(file)
     if directory is not None:
