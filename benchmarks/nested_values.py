@@ -1,0 +1,498 @@
+"""Does every value arrive as it was? A search for values that come back as something else.
+
+    python benchmarks/nested_values.py [--examples N] [--seed S] [--only WAY]
+
+hypothesis makes nested values: numbers of Python and numpy, text, arrays of every dtype, order and mask, in
+lists, tuples, dicts, named tuples and dataclasses. Each goes one of these ways, and what comes back is
+compared with what pickle or numpy would give, types and dtypes included. An exception is an answer, too.
+
+call         arguments and results of calls, in one piece and with their arrays apart
+queue        items that are put into a queue, and taken
+batch        requests that `batched_handler` makes one of, and answers that it takes apart
+shards       results of the shards of `lp.sharded`, joined
+replay       items and steps as a replay table keeps them
+collective   trees that two ranks reduce, gather, spread and swap, on threads
+
+Exits with 1 at the first value that came back different, and prints the smallest such value that was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import copy
+import math
+import pickle
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, wait
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import hypothesis
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays_of
+
+import launchpad as lp
+from launchpad.courier.batching import stacking
+from launchpad.courier.client import sharded
+from launchpad.courier.codec import pickling
+from launchpad.queues import packing
+from launchpad.replay import columns, structure
+
+LIMIT_S = 30.0
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+@dataclass
+class Box:
+    content: Any
+    number: Any = 0
+
+
+@dataclass(frozen=True)
+class FrozenBox:
+    content: Any
+
+
+# --- values --------------------------------------------------------------------------------------
+
+NUMBERS = st.one_of(
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.sampled_from([2**53 + 1, -(2**53) - 1, 2**63 - 1, 2**63]),
+    st.floats(),
+    st.complex_numbers(allow_nan=False),
+)
+PLAIN = st.one_of(NUMBERS, st.none(), st.text(max_size=8), st.binary(max_size=8))
+NUMBER_DTYPES = [np.dtype(code) for code in "? b B h H i I l L e f d g F D >i4 >f8".split()]
+OTHER_DTYPES = [np.dtype(code) for code in "S3 U2 M8[s] m8[us] V4 O".split()] + [
+    np.dtype([("a", "i4"), ("b", "f8", (2,))])
+]
+
+
+def fill(dtype: np.dtype[Any], shape: tuple[int, ...], seed: int) -> Any:
+    """An array of this dtype and shape, with values that the seed decides."""
+    n = math.prod(shape)
+    numbers = np.random.default_rng(seed).integers(0, 100, n)
+    if dtype.kind == "V":
+        data = numbers.astype("u1").repeat(max(1, dtype.itemsize)).tobytes()
+        flat = np.frombuffer(data, dtype, count=n)
+    else:
+        flat = numbers.astype(dtype)
+    return np.array(flat.reshape(shape))
+
+
+@st.composite
+def arrays(draw: st.DrawFn, dtypes: Sequence[np.dtype[Any]]) -> Any:
+    """Arrays: strided, reversed, read-only, masked, empty; some so large that they travel apart."""
+    dtype = draw(st.sampled_from(dtypes))
+    shape = draw(arrays_of.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5))
+    if draw(st.integers(0, 60)) == 0:
+        shape = (90 << 10, *shape[:1]) if math.prod(shape[:1]) < 3 else (90 << 10,)
+    array = fill(dtype, shape, draw(st.integers(0, 1000)))
+    if draw(st.booleans()):
+        array = np.asarray(array, order="F")
+    if array.ndim and draw(st.booleans()):
+        array = array[:: draw(st.sampled_from([1, 2, -1]))]
+    kind = draw(st.sampled_from(["plain"] * 6 + ["masked", "read-only", "scalar"]))
+    if kind == "masked" and dtype.kind in "biuf":
+        return np.ma.masked_array(array, mask=draw(st.booleans()))
+    if kind == "read-only":
+        array.flags.writeable = False
+    if kind == "scalar" and array.ndim == 0:
+        return array[()]
+    return array
+
+
+def nests(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Structures with these leaves."""
+    return st.recursive(
+        leaves,
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3),
+            st.lists(inner, max_size=3).map(tuple),
+            st.dictionaries(st.one_of(st.text(max_size=3), st.integers(-3, 3)), inner, max_size=3),
+            st.tuples(inner, inner).map(lambda both: Pair(*both)),
+            st.tuples(inner, st.integers(0, 3)).map(lambda both: Box(*both)),
+            inner.map(FrozenBox),
+            st.lists(st.tuples(st.text(max_size=2), inner), max_size=2).map(
+                collections.OrderedDict
+            ),
+        ),
+        max_leaves=6,
+    )
+
+
+NUMERIC_TREES = nests(st.one_of(NUMBERS, arrays(NUMBER_DTYPES)))
+ANY_TREES = nests(st.one_of(PLAIN, arrays(NUMBER_DTYPES + OTHER_DTYPES)))
+
+
+def map_leaves(tree: Any, change: Callable[[Any], Any]) -> Any:
+    """A tree of the same structure whose leaves have been changed."""
+    if isinstance(tree, dict):
+        new = copy.copy(tree)
+        new.update({key: map_leaves(each, change) for key, each in tree.items()})
+        return new
+    if isinstance(tree, Pair):
+        return Pair(*[map_leaves(each, change) for each in tree])
+    if isinstance(tree, list | tuple):
+        return type(tree)([map_leaves(each, change) for each in tree])
+    if is_dataclass(tree) and not isinstance(tree, type):
+        changed = copy.copy(tree)
+        for field in fields(tree):
+            value = map_leaves(getattr(tree, field.name), change)
+            object.__setattr__(changed, field.name, value)
+        return changed
+    return change(tree)
+
+
+@st.composite
+def relatives(draw: st.DrawFn, trees: st.SearchStrategy[Any], n: int) -> list[Any]:
+    """Values that mostly differ in their numbers only; now and then also in a type."""
+    first = draw(trees)
+
+    def other(leaf: Any) -> Any:
+        if isinstance(leaf, np.ndarray | np.generic):
+            is_number = leaf.dtype.kind in "biufc"
+            if is_number and draw(st.integers(0, 20)) == 0:
+                changed = np.array(leaf, draw(st.sampled_from(NUMBER_DTYPES)))
+                return changed if isinstance(leaf, np.ndarray) else changed[()]
+            return copy.copy(leaf)
+        if isinstance(leaf, bool | int | float | complex):
+            return draw(NUMBERS) if draw(st.integers(0, 6)) == 0 else leaf
+        return leaf
+
+    return [first, *(map_leaves(first, other) for _ in range(n - 1))]
+
+
+# --- comparing -----------------------------------------------------------------------------------
+
+
+def is_same(found: Any, wanted: Any) -> bool:
+    """True if both are equal in every type, dtype, shape, mask and bit; NaN equals NaN."""
+    if type(found) is not type(wanted):
+        return False
+    if isinstance(wanted, np.ndarray | np.generic):
+        return is_same_array(found, wanted)
+    if isinstance(wanted, dict):
+        same_keys = list(found) == list(wanted)
+        return same_keys and all(is_same(found[key], each) for key, each in wanted.items())
+    if isinstance(wanted, list | tuple):
+        same_length = len(found) == len(wanted)
+        return same_length and all(map(is_same, found, wanted))
+    if is_dataclass(wanted) and not isinstance(wanted, type):
+        names = [field.name for field in fields(wanted)]
+        return all(is_same(getattr(found, name), getattr(wanted, name)) for name in names)
+    return is_same_number(found, wanted)
+
+
+def is_same_array(found: Any, wanted: Any) -> bool:
+    if found.dtype != wanted.dtype or found.shape != wanted.shape:
+        return False
+    if isinstance(wanted, np.ma.MaskedArray):
+        masks = np.ma.getmaskarray(found), np.ma.getmaskarray(wanted)
+        return bool((masks[0] == masks[1]).all()) and is_same_array(found.data, wanted.data)
+    if wanted.dtype.hasobject:
+        return bool(found.tolist() == wanted.tolist())
+    if wanted.dtype.char in "gG":  # its padding is anything
+        return np.array_equal(found, wanted, equal_nan=True)
+    return bool(found.tobytes() == wanted.tobytes())
+
+
+def is_same_number(found: Any, wanted: Any) -> bool:
+    if isinstance(wanted, float | complex) and wanted != wanted:
+        return bool(found != found)
+    return bool(found == wanted)
+
+
+def is_as_number(found: Any, wanted: Any) -> bool:
+    """True if a number or array came back as an equal one, which may be numpy's now."""
+    found_array = np.asarray(found)
+    wanted_array = np.asarray(wanted)
+    if found_array.shape != wanted_array.shape:
+        return False
+    is_of_python = isinstance(wanted, bool | int | float | complex)
+    is_text = wanted_array.dtype.kind in "SUO"  # of the length of the longest one; or any object
+    native = wanted_array.dtype.newbyteorder("=")  # which numpy makes of other orders
+    dtypes = (wanted_array.dtype, native)
+    if not is_of_python and not is_text and found_array.dtype not in dtypes:
+        return False
+    pairs = zip(found_array.reshape(-1).tolist(), wanted_array.reshape(-1).tolist(), strict=True)
+    return all(is_same_number(one, other) for one, other in pairs)
+
+
+def leaves_of(tree: Any) -> list[Any]:
+    leaves: list[Any] = []
+    map_leaves(tree, leaves.append)
+    return leaves
+
+
+class Different(AssertionError):
+    """A value came back as something else."""
+
+
+def require(is_right: bool, way: str, wanted: Any, found: Any) -> None:
+    if not is_right:
+        raise Different(f"{way}: {wanted!r} came back as {found!r}")
+
+
+# --- the ways ------------------------------------------------------------------------------------
+
+
+def is_as_by_pickle(found: Any, value: Any) -> bool:
+    """True if it is the value, or what pickle makes of it, which loses the byte order of some arrays."""
+    return is_same(found, value) or is_same(found, pickle.loads(pickle.dumps(value, 5)))
+
+
+def travel_by_call(value: Any) -> None:
+    body, views = pickling.encode_call((value, 1), {"name": value})
+    args, kwargs = pickling.loads(body, [bytearray(view) for view in views or ()])
+    require(is_as_by_pickle(args[0], value), "an argument", value, args[0])
+    require(is_as_by_pickle(kwargs["name"], value), "a keyword argument", value, kwargs["name"])
+    body, views = pickling.encode(value)
+    result = pickling.loads(body, [bytearray(view) for view in views])
+    require(is_as_by_pickle(result, value), "a result", value, result)
+
+
+def travel_by_queue(value: Any) -> None:
+    for is_copied in (False, True):
+        item = packing.unpack(pickle.loads(pickle.dumps(packing.pack(value, copy=is_copied))))
+        require(is_as_by_pickle(item, value), "an item", value, item)
+
+
+def travel_in_batch(values: list[Any]) -> None:
+    if not stacking.are_alike(values):
+        return  # they go in different batches
+    batch = stacking.stack(values)
+    rows = stacking.unstack(batch, len(values))
+    for row, value in zip(rows, values, strict=True):
+        for found, wanted in zip(leaves_of(row), leaves_of(value), strict=True):
+            is_number = isinstance(wanted, bool | int | float | complex | np.ndarray | np.generic)
+            is_right = is_as_number(found, wanted) if is_number else is_same(found, wanted)
+            require(is_right, "a request of a batch", value, row)
+
+
+def travel_from_shards(results: list[Any]) -> None:
+    """Each shard answers with a list, or an array of one of these values, for two keys."""
+    n = len(results)
+    shares = lp.RangePartition(2 * n).cut(list(range(2 * n))[::-1], n)
+    for answers in ([[each, each] for each in results], [as_column(each) for each in results]):
+        joined = sharded._join(shares, answers)
+        for share, answer in zip(shares, answers, strict=True):
+            for place, position in enumerate(share.positions):
+                require(
+                    is_as_entry(joined[position], answer[place]),
+                    "an answer of a shard",
+                    results,
+                    joined,
+                )
+
+
+def as_column(value: Any) -> Any:
+    """An array with two equal entries, if the value can be one."""
+    leaf = leaves_of(value)[0] if leaves_of(value) else 0
+    array = np.asarray(leaf)
+    return np.stack([array, array])
+
+
+def is_as_entry(found: Any, wanted: Any) -> bool:
+    """True if an entry is the same, or a number that is exactly equal."""
+    if is_same(found, wanted):
+        return True
+    if not isinstance(wanted, np.ndarray | np.generic):
+        return False
+    pairs = zip(np.asarray(found).reshape(-1).tolist(), wanted.reshape(-1).tolist(), strict=True)
+    return all(is_same_number(one, other) for one, other in pairs)
+
+
+def travel_by_replay(value: Any) -> None:
+    arrays, found = columns.arrays_of(value)
+    specs = tuple(columns.spec_of(array) for array in arrays)
+    encoded = columns.encode_signature(columns.Signature(found, specs))
+    signature = columns.decode_signature(encoded)
+    buffers = [bytes(memoryview(columns.buffer_of(array))) for array in arrays]
+    batch = structure.unflatten(
+        signature.structure, iter(columns.stacked(signature, [2 * each for each in buffers], 2))
+    )
+    for row, wanted in zip(leaves_of(batch), leaves_of(value), strict=True):
+        array = np.asarray(wanted)
+        expected = np.stack([array, array]).astype(array.dtype)  # numpy makes its order native
+        is_plain = not isinstance(wanted, np.ma.MaskedArray)
+        require(is_plain and is_same_array(row, expected), "a sample", value, batch)
+
+
+class Rank:
+    """One rank of two, which operates on the trees that it is given."""
+
+    def __init__(self, group: lp.Collective) -> None:
+        self._group = group
+
+    def operate(self, operation: str, tree: Any) -> Any:
+        """The result in this rank."""
+        if operation == "broadcast":
+            return self._group.broadcast(tree, root=1)
+        if operation == "all_gather":
+            return self._group.all_gather(tree)
+        if operation == "all_to_all":
+            return self._group.all_to_all([tree, tree])
+        return self._group.all_reduce(tree, operation)
+
+
+REDUCTIONS: dict[str, Any] = {"sum": np.add, "max": np.maximum}
+OPERATIONS = [*REDUCTIONS, "broadcast", "all_gather", "all_to_all"]
+
+
+class Ranks:
+    """A group of two ranks on threads."""
+
+    def __init__(self) -> None:
+        self._begin()
+        self._n_done = 0
+
+    def _begin(self) -> None:
+        program = lp.Program("ranks")
+        with program.group("rank"):
+            for _ in range(2):
+                program.add_node(lp.CollectiveNode(Rank, timeout_s=LIMIT_S))
+        self._running = lp.launch(program, "test_mt")
+        self._clients = [self._running.client(f"rank-{rank}") for rank in range(2)]
+
+    def travel(self, trees: list[Any]) -> None:
+        """Checks one operation: what the ranks get, or that both raise."""
+        operation = OPERATIONS[self._n_done % len(OPERATIONS)]
+        self._n_done += 1
+        futures = [
+            client.futures.operate(operation, tree)
+            for client, tree in zip(self._clients, trees, strict=True)
+        ]
+        done, waiting = wait(futures, LIMIT_S, FIRST_EXCEPTION)
+        if any(future.exception() is not None for future in done):
+            # The other rank waits for one that refused its value, or has been told of it by now. Only the
+            # root of a broadcast does not wait for the others.
+            returned = [future for future in done if future.exception() is None]
+            is_seen = not returned or (operation == "broadcast" and returned == [futures[1]])
+            require(is_seen, f"{operation}, which one rank took", trees, done)
+            self.close()
+            self._begin()
+            return
+        require(not waiting, f"{operation}, which never returned", trees, waiting)
+        for future in futures:
+            found = future.result()
+            if operation == "broadcast":
+                is_right = is_same(found, trees[1])
+            elif operation in ("all_gather", "all_to_all"):
+                is_right = is_same(found, trees)
+            else:
+                is_right = is_reduced(found, trees, REDUCTIONS[operation])
+            require(is_right, operation, trees, found)
+
+    def close(self) -> None:
+        self._running.stop()
+
+
+def is_reduced(found: Any, trees: list[Any], ufunc: Any) -> bool:
+    """True if each leaf is what numpy makes of the ranks' leaves, and the structure is theirs."""
+    expected = []
+    for one, other in zip(*map(leaves_of, trees), strict=True):
+        result = ufunc(one, other)
+        if type(one) in (bool, int, float, complex):
+            result = result.item()
+        elif isinstance(one, np.ndarray):
+            result = np.asarray(result, one.dtype)
+        expected.append(result)
+    rest = iter(expected)
+    return is_same(found, map_leaves(trees[0], lambda _: next(rest)))
+
+
+# --- the search ----------------------------------------------------------------------------------
+
+PAIRS = relatives(NUMERIC_TREES, 2)
+WAYS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], None], float]] = {
+    "call": (ANY_TREES, travel_by_call, 0.25),
+    "queue": (ANY_TREES, travel_by_queue, 0.25),
+    "batch": (relatives(ANY_TREES, 3), travel_in_batch, 0.2),
+    "shards": (relatives(ANY_TREES, 3), travel_from_shards, 0.1),
+    "replay": (NUMERIC_TREES, travel_by_replay, 0.1),
+}
+REFUSALS = (TypeError, ValueError, OverflowError, LookupError, AttributeError, pickle.PicklingError)
+COLLECTIVE_SHARE = 0.1
+
+
+def search(way: str, n_examples: int, seed: int) -> int:
+    """Sends so many values this way; returns how many were refused. Raises Different."""
+    if way == "collective":
+        ranks = Ranks()
+        try:
+            return _search(PAIRS, ranks.travel, n_examples, seed)
+        finally:
+            ranks.close()
+    values, travel, _ = WAYS[way]
+    return _search(values, travel, n_examples, seed)
+
+
+def _search(
+    values: st.SearchStrategy[Any], travel: Callable[[Any], None], n_examples: int, seed: int
+) -> int:
+    n_refused = 0
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=n_examples,
+        deadline=None,
+        database=None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(values)
+    def check(value: Any) -> None:
+        nonlocal n_refused
+        try:
+            with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+                travel(value)
+        except REFUSALS:
+            n_refused += 1
+
+    check()
+    return n_refused
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--examples", type=int, default=10_000, help="values, of all ways together")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=[*WAYS, "collective"], help="this way alone")
+    options = parser.parse_args()
+    shares = {way: share for way, (_, _, share) in WAYS.items()}
+    shares["collective"] = COLLECTIVE_SHARE
+    if options.only:
+        shares = {options.only: 1.0}
+    for way, share in shares.items():
+        n_examples = round(options.examples * share)
+        began = time.monotonic()
+        try:
+            n_refused = search(way, n_examples, options.seed)
+        except Different as different:
+            sys.exit(str(different))
+        took_s = time.monotonic() - began
+        print(
+            f"{way:10s}  {n_examples:7,d} values, {n_refused:6,d} refused, {took_s:6.1f} s",
+            flush=True,
+        )
+    print(f"all as they were: {sum(round(options.examples * each) for each in shares.values()):,}")
+
+
+if __name__ == "__main__":
+    main()
