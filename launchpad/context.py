@@ -126,7 +126,7 @@ class RunContext:
     _watches_ends: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
-        fork.call_in_child(self._drop_inherited)
+        fork.call_in_child(self, type(self)._drop_inherited)
 
     def _drop_inherited(self) -> None:
         """Remember, in a forked child of the worker, that it is one."""

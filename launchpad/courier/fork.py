@@ -19,6 +19,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 
@@ -32,7 +33,7 @@ T = TypeVar("T")
 
 # One of each per process by nature: the fork hooks of Python are.
 _holders: weakref.WeakSet[Inherited] = weakref.WeakSet()
-_methods: set[weakref.WeakMethod[Callable[[], None]]] = set()
+_methods: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 _parent = 0  # the process that has forked this one
 
@@ -42,9 +43,9 @@ def drop_in_child(holder: Inherited) -> None:
     _holders.add(holder)
 
 
-def call_in_child(method: Callable[[], None]) -> None:
-    """After a fork, the child calls that method: of an object whose users must not see it."""
-    _methods.add(weakref.WeakMethod(method, _methods.discard))
+def call_in_child(holder: Any, method: Callable[[Any], None]) -> None:
+    """After a fork, the child calls `method(holder)`: for an object whose users must not see the method."""
+    _methods[holder] = method
 
 
 def free_in_child(lock: T) -> T:
@@ -66,8 +67,9 @@ def _drop_all() -> None:
     _parent = os.getppid()
     for lock in tuple(_locks):  # first: what is dropped may take some
         lock._at_fork_reinit()  # as Python's own modules do it
-    methods = [reference() for reference in _methods.copy()]
-    for drop in (*(each.drop_inherited for each in tuple(_holders)), *filter(None, methods)):
+    drops = [each.drop_inherited for each in tuple(_holders)]
+    drops += [partial(method, holder) for holder, method in tuple(_methods.items())]
+    for drop in drops:
         try:
             drop()
         except Exception:  # the others must be dropped all the same

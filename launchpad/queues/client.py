@@ -77,7 +77,7 @@ class Queue(Generic[T]):
         self._queue_id = ""
         self._most = MOST
         self._n_producing = 0
-        fork.call_in_child(self._drop_inherited)
+        fork.call_in_child(self, type(self)._drop_inherited)
 
     # --- producers -------------------------------------------------------------------------------
 

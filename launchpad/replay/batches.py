@@ -53,7 +53,7 @@ class Batches(StreamedIterator):
         threading.Thread(
             target=_sample_ahead, args=arguments, name=f"replay-{table}", daemon=True
         ).start()
-        fork.call_in_child(self._drop_inherited)
+        fork.call_in_child(self, type(self)._drop_inherited)
 
     def _drop_inherited(self) -> None:
         """For a forked child, in which the thread does not run: the batches are the parent's."""

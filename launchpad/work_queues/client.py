@@ -41,7 +41,7 @@ class WorkQueue:
         self._client = client
         self._poll = Poll(client)
         self._drop_inherited()
-        fork.call_in_child(self._drop_inherited)
+        fork.call_in_child(self, type(self)._drop_inherited)
 
     def add(self, job: Any, key: Hashable | None = None) -> Hashable:
         """Adds a job, which may be anything that can be pickled; returns its key.

@@ -119,7 +119,7 @@ class Server:
         self._published: list[PublishedToken] = []
         self._is_healthy = True
         self._stopped = threading.Event()
-        fork.call_in_child(self._drop_inherited)
+        fork.call_in_child(self, type(self)._drop_inherited)
         self._methods.bind(HEALTH.decode(), lambda: self.health)
         self._methods.bind(STATS.decode(), self.stats)
 
