@@ -199,8 +199,11 @@ def _importer() -> str:
     preload = sys.modules.get("launchpad.launch.backends.processes.preload")
     if preload is not None and preload.is_importing:
         return "the forkserver of the workers, for preload=,"
+    payload = sys.modules.get("launchpad.launch.planning.payload")
     worker = context.try_current()
-    return f"worker {worker.name!r}" if worker is not None and worker.phase == "import" else ""
+    if payload is not None and payload.is_loading and worker is not None:
+        return f"worker {worker.name!r}"
+    return ""
 
 
 def _started(

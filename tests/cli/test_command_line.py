@@ -26,7 +26,7 @@ from launchpad.cli.runs import CommandError
 from launchpad.graph_picture import picture_of
 from launchpad.launch import registry
 from launchpad.launch.detached import Detached
-from launchpad.launch.rundir import control_server, locations, record
+from launchpad.launch.rundir import control_server, locations
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.rundir.record import RunRecord
 from launchpad.trace import Trace
@@ -130,10 +130,9 @@ def test_ps_spells_control_characters_of_names_and_causes_out(
     monkeypatch: pytest.MonkeyPatch, output_of: Command
 ) -> None:
     monkeypatch.setattr(control_server, "RESTARTED", "cause\x1b[2J\x07\nmore")
-    with launched("test_mt", "name\x1b[31m"):
-        (run,) = record.running()
-        output_of("restart", run.run_id, "talker-0")
-        listed, rows = output_of("ps"), output_of("ps", run.run_id)
+    with launched("test_mt", "name\x1b[31m") as running:
+        output_of("restart", running.run_id, "talker-0")
+        listed, rows = output_of("ps"), output_of("ps", running.run_id)
 
     assert r"name\x1b[31m" in listed
     assert r"cause\x1b[2J\x07\nmore" in rows

@@ -199,6 +199,11 @@ def test_a_module_that_launches_when_it_is_imported_is_refused_in_workers(
     assert "would launch its program once more" in ended.stderr
 
 
+def test_code_that_merely_runs_in_a_worker_for_tests_may_launch() -> None:
+    with lp.testing.worker():
+        lp.testing.run(single(lp.PyNode(print)))
+
+
 def write_to_all_descriptors() -> None:
     for fd in range(3, 40):
         with contextlib.suppress(OSError):

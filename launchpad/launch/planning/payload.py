@@ -126,6 +126,10 @@ class Packer:
             candidates = (Found(c, step, here, here.depth + 1) for step, c in _parts(here.value))
 
 
+is_loading = False
+"""True while this process, a worker's, imports users' modules, and must not launch what these launch."""
+
+
 def load(
     payload: bytes,
     around: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
@@ -135,9 +139,12 @@ def load(
     `around` is entered around each Deferred's function: there user code runs, that may call other nodes.
     BuildFailed: it raised.
     """
+    global is_loading
 
     def build(function: Callable[[], Any]) -> Any:
+        global is_loading
         inside = building.set(lambda function: function())  # what it unpickles itself is its own
+        is_loading = False
         try:
             absl_flags.refresh()
             with around():
@@ -145,12 +152,15 @@ def load(
         except Exception as error:
             raise BuildFailed(error) from error
         finally:
+            is_loading = True
             building.reset(inside)
 
     token = building.set(build)
+    is_loading = True
     try:
         executable = pickle.loads(payload)
     finally:
+        is_loading = False
         building.reset(token)
     assert isinstance(executable, Executable)
     return executable
