@@ -277,10 +277,13 @@ class Supervisor:
         """True if this worker ends, or has ended, because the program stops.
 
         Where stops reach workers one after another, a server may be gone before a worker that waits in a call
-        to it has its own. What that raises for the lost call is then no failure of the program.
+        to it has its own. What that raises for the lost call is then no failure of the program. If the
+        program stops since it has failed, it is reported with the other consequences.
         """
+        if self.failures or not self.is_stopping:
+            return False
         worker = self.workers.get(name)
-        return self.is_stopping and worker is not None and worker.asked and not worker.has_failed
+        return worker is not None and worker.asked and not worker.has_failed
 
     def _announce_ends(self, values: Mapping[str, int]) -> list[Command]:
         """Tells those that watch the ends of others."""
