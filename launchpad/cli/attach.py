@@ -26,7 +26,8 @@ from launchpad.launch.worker.debug_terminal import ACCEPTED, AWAITS_LINE, CTRL_C
 _RUNNING = ("starting", "running", "stopping")
 _CONNECTS_S = 10.0
 _STOPS_S = 3.0
-_LOOK_S, _PAUSE_S = 0.2, 0.05
+_LOOK_S = 0.2
+_PAUSE_S = 0.05
 _END_S = 2.0
 """How long a launcher may take to learn that a worker has ended."""
 
@@ -73,7 +74,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _end_of(client: Any, before: Mapping[str, Any]) -> str:
-    """How the attempt of a worker has ended, in a line; empty while it runs.
+    """Say in a line how the attempt of a worker has ended; empty while it runs.
 
     Args:
         before: Its status when it ran.

@@ -19,7 +19,8 @@ from launchpad.launch.detached import Detached
 from launchpad.launch.rundir import control_server, record
 from launchpad.launch.rundir.record import RunRecord
 
-_END_S, _PAUSE_S = 1.0, 0.05
+_END_S = 1.0
+_PAUSE_S = 0.05
 LOOK_S = 2.0
 """How long workers may take to answer a request for their numbers."""
 

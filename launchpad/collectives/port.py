@@ -250,7 +250,8 @@ class RankEdges:
         Args:
             n_bytes: How many each rank now reads of what this one has written.
         """
-        number, operation = self._number, self._operation
+        number = self._number
+        operation = self._operation
         began = time.monotonic()
         try:
             memory.announce(number, operation)

@@ -1,4 +1,4 @@
-"""What a forked child must not share with its parent, in one registry: all of launchpad uses it.
+"""A registry of what a forked child must not share with its parent: all of launchpad uses it.
 
 Of two processes that read from one socket each takes answers of the other, and while a child holds a
 socket open, no peer sees that its parent has died. Two that go on with one session repeat each other's

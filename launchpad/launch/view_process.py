@@ -36,7 +36,8 @@ class _View:
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None
-        self._process, self._pipe = process, process.stdin
+        self._process = process
+        self._pipe = process.stdin
         self._is_inherited = False
         fork.drop_in_child(self)
 

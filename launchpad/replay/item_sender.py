@@ -72,8 +72,10 @@ class ItemSender:
     """
 
     def __init__(self, client: ReplayClient, items_per_call: int, chunks: StepChunks) -> None:
-        self._client, self._chunks = client, chunks
-        self._least, self._most = items_per_call, max(items_per_call, _MOST_WAITING)
+        self._client = client
+        self._chunks = chunks
+        self._least = items_per_call
+        self._most = max(items_per_call, _MOST_WAITING)
         self.drop_inherited()
         fork.drop_in_child(self)
 

@@ -79,7 +79,8 @@ class StateLock:
 
     def release(self) -> None:
         """Ends it, unless a process of the launch has not ended: then it ends with that."""
-        undo, self._undo = self._undo, lambda: None
+        undo = self._undo
+        self._undo = lambda: None
         self.descriptors = []  # first: a child that is forked now must not close others of these numbers
         with contextlib.suppress(Exception):  # an object store that cannot be reached any more
             undo()

@@ -30,7 +30,11 @@ from typing import Any
 
 # Ints and floats are no kind in common: an int beyond 2**53 would be another number as a float, and a method
 # would get floats or ints depending on what other callers have sent.
-_INT, _FLOAT, _COMPLEX, _BOOL, _ANY = "an int", "a float", "a complex", "a bool", "any object"
+_INT = "an int"
+_FLOAT = "a float"
+_COMPLEX = "a complex"
+_BOOL = "a bool"
+_ANY = "any object"
 _SCALARS = (_INT, _FLOAT, _COMPLEX, _BOOL)
 _PLAIN: dict[type, Hashable] = {float: _FLOAT, complex: _COMPLEX, bool: _BOOL, type(None): None}
 _PLAIN |= {kind: kind.__name__ for kind in (str, bytes, bytearray, list, set, frozenset)}

@@ -184,7 +184,7 @@ class Client(Methods[Any], Generic[T]):
 
     @property
     def aio(self) -> Methods[AioCall]:
-        """The same methods, as coroutines: to be awaited once, or given to `asyncio.create_task`.
+        """Methods that return coroutines, to be awaited once, or given to `asyncio.create_task`.
 
         Example:
             losses = await asyncio.gather(*(learner.aio.step(batch) for batch in batches))

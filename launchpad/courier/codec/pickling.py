@@ -334,7 +334,7 @@ class _Unsent(NamedTuple):
 
 
 def _suggest_stream(value: object, verb: str) -> str:
-    """What to do with an iterator that is no stream of itself; empty for what is no iterator."""
+    """Suggest lp.stream for an iterator that is no stream of itself; empty for other values."""
     if not is_iterator(type(value)):
         return ""
     return f". It is an iterator: to send its items one after the other, {verb} lp.stream(it)"

@@ -54,7 +54,7 @@ def reducers() -> dict[type, Reducer]:
 
 
 def native_reducers() -> dict[type, Reducer]:
-    """How to pickle tensors so that they can be unpickled without us."""
+    """Return the reducers that pickle tensors so that they can be unpickled without us."""
     reducers()
     return _native_reducers
 

@@ -192,7 +192,7 @@ class Dispatcher:
 
 
 class EncodedResult(NamedTuple):
-    """What a coroutine has returned, as a reply."""
+    """The result of a coroutine, encoded as a reply."""
 
     reply: Reply
 

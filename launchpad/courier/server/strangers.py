@@ -19,7 +19,9 @@ from launchpad.courier.transport.stream_socket import Socket
 if TYPE_CHECKING:
     from launchpad.courier.server.handshake import Handshake
 
-_FEWEST, _MOST = 8, 512  # at once, whatever the limit on open files
+# At once, whatever the limit on open files.
+_FEWEST = 8
+_MOST = 512
 _GRACE_S = 0.1  # which each has, even if others wait
 _MOST_RESERVED = 16
 _MANY = 1 << 20
@@ -68,13 +70,13 @@ class Strangers:
 
 
 def _number_of_descriptors() -> int:
-    """How many descriptors this process may have now."""
+    """Return the number of descriptors that this process may have now."""
     soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return _MANY if soft_limit == resource.RLIM_INFINITY else soft_limit
 
 
 def at_most() -> int:
-    """How many strangers there may be: a quarter of what this process may open."""
+    """Return the largest number of strangers: a quarter of what this process may open."""
     return max(_FEWEST, min(_MOST, _number_of_descriptors() // 4))
 
 

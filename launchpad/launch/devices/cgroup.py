@@ -28,7 +28,7 @@ def paths(names: Mapping[str, str], *, with_parents: bool = False) -> Iterator[s
 
 
 def text_of(path: str) -> str:
-    """What is in the file; empty where there is none."""
+    """Return the text of a file; empty where there is none."""
     try:
         with open(path) as file:
             return file.read()

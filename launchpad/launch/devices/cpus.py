@@ -18,7 +18,7 @@ def number_of_cpus() -> int:
 
 
 def quota() -> float | None:
-    """How many CPUs' time the cgroup of this process, a container's say, may use; None without a limit."""
+    """Return how many CPUs' time the cgroup of this process may use; None without a limit."""
     quotas = []
     for path in cgroup.paths({"": "cpu.max"}, with_parents=True):
         allowed, _, period = cgroup.text_of(path).partition(" ")

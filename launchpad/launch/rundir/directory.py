@@ -78,7 +78,8 @@ class RunDirectory:
 
     def drop_inherited(self) -> None:
         """Closes the lock, as a forked child of the launcher must: it may run longer than the run."""
-        fd, self._lock = self._lock, -1
+        fd = self._lock
+        self._lock = -1
         if fd >= 0:
             os.close(fd)
 

@@ -34,7 +34,8 @@ def edges(workers: Collection[WorkerState], silent: Collection[str], uptime_s: f
 
 def of_worker(worker: WorkerState, *, is_silent: bool) -> WorkerMetrics:
     """What its last attempt uses, as far as it has answered."""
-    now, known = time.monotonic(), worker.counts.last
+    now = time.monotonic()
+    known = worker.counts.last
     return WorkerMetrics(
         worker=worker.name,
         label=worker.plan.group,

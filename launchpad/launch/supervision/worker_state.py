@@ -73,7 +73,7 @@ class NextStart:
 
 @dataclass(frozen=True)
 class WorkerCounts:
-    """What all attempts of a worker have counted of their calls.
+    """The counts of calls of all attempts of a worker.
 
     Immutable, so that a thread that looks at it sees an attempt either as the last one or in the sum.
 

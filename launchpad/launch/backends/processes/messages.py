@@ -131,7 +131,7 @@ def encode(message: Any) -> bytes:
 
 
 class GarbledError(Exception):
-    """What arrived is no frame."""
+    """Bytes arrived that are no frame."""
 
 
 class MessageDecoder:
