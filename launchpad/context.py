@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from launchpad.courier import caller
 from launchpad.courier.caller import Peer
+from launchpad.courier.interruptions import Lock
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.security import private_directory
 from launchpad.errors import NotRunningError
@@ -134,7 +135,7 @@ class RunContext:
             handles_stop=False,
             state_places=places,
             _has_earlier=None,
-            _state_lock=threading.Lock(),
+            _state_lock=Lock(),
         )
 
     def save(self, state: object, *, version: int | None = None, keep: int = 2) -> int:

@@ -12,7 +12,6 @@ Source: selective receive, of Erlang's mailboxes.
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
 from collections import OrderedDict, deque
@@ -20,6 +19,7 @@ from typing import Generic, TypeVar
 
 from launchpad import context
 from launchpad.callers import Caller, caller
+from launchpad.courier.interruptions import Lock
 from launchpad.errors import NotRunningError, Stopped
 
 K = TypeVar("K")
@@ -56,7 +56,7 @@ class Inbox(Generic[K, V]):
         if maxsize < 0:
             raise ValueError(f"an inbox holds 0 (any number of) values or more, got {maxsize}")
         self._maxsize = maxsize
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._values: OrderedDict[int, tuple[K, V]] = OrderedDict()  # by number, the oldest first
         self._numbers: dict[K, deque[int]] = {}
         self._last = 0
@@ -226,7 +226,7 @@ class _Waiter(Generic[K, V]):
     def __init__(self, item: tuple[K, V] | None = None) -> None:
         self.item, self.is_served = item, False
         self.caller: Caller | None = None
-        self.lock = threading.Lock()
+        self.lock = Lock()
         self.lock.acquire()
 
     def serve(self, item: tuple[K, V]) -> None:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+from launchpad.courier.interruptions import Lock
 from launchpad.errors import Stopped
 
 _MAX_WAIT_S, _BLOCKED_S = 1.0, 0.2
@@ -30,7 +31,7 @@ class Interruption:
 
     def __init__(self, raise_in_thread: Callable[[], None] = lambda: None) -> None:
         self.raise_in_thread = raise_in_thread
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._allowed = False
         self._requested = False
         self._done = False

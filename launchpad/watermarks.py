@@ -18,9 +18,10 @@ them in one file, however many it has missed.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+
+from launchpad.courier.interruptions import Condition
 
 ENDED, SUCCEEDED, OVER, RESTARTED = "ended/", "succeeded/", "over/", "restarted/"
 BARRIER, LEFT, ABSENT, BROKEN = "barrier/", "left/", "absent/", "broken/"
@@ -48,7 +49,7 @@ class Watermarks:
 
     def __init__(self) -> None:
         self._values: dict[str, int] = {}
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._callbacks: list[tuple[str, Callable[[str, int], None]]] = []
 
     def get(self, name: str) -> int:

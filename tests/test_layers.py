@@ -12,7 +12,7 @@ from tests import structure
 PACKAGE = Path(launchpad.__file__).parent
 
 COURIER = [
-    "light_dataclass",
+    "light_dataclass interruptions",
     "errors extras fork buffers promise call_stack caller",
     "protocol security periodic_checks",
     "codec",

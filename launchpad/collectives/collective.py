@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -12,6 +11,7 @@ from launchpad.collectives.freeing import cause_of
 from launchpad.collectives.operations import OPS, Operations
 from launchpad.collectives.trees import leaves_of, rebuilt
 from launchpad.courier.codec import by_value
+from launchpad.courier.interruptions import Lock
 from launchpad.courier.telemetry import tracing
 from launchpad.errors import DoNotRestart
 
@@ -64,7 +64,7 @@ class Collective:
     ) -> None:
         self._generation, self._operations, self._ranks = generation, operations, ranks
         self._timeout_s, self._store, self._name = timeout_s, store, name
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._n_splits = 0
         self._runtimes: list[DefaultGroup | JaxRuntime] = []
         self.rank, self.size = operations.rank, operations.size

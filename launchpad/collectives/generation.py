@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import traceback
 from collections.abc import Callable
 
 from launchpad import context
 from launchpad.collectives.membership import Broken, Event, Lost, Member
+from launchpad.courier import interruptions
+from launchpad.courier.interruptions import Lock
 from launchpad.errors import CollectiveMismatch, MembersChanged, PeerFailed
 
 _LOOK_S = 0.1
@@ -42,8 +43,8 @@ class Generation:
         self.number, self.members, self.rank, self.label = number, members, rank, label
         self._report = report
         self._error: Exception | None = None
-        self._has_ended = threading.Event()
-        self._lock = threading.Lock()
+        self._has_ended = interruptions.Event()
+        self._lock = Lock()
         self._callbacks: list[Callable[[Exception], object]] = []
         self.returned: set[int] = set()
         self._on_return: list[Callable[[int], None]] = []

@@ -7,13 +7,13 @@ it waits for has returned), what arrives is compared with what this rank does, a
 from __future__ import annotations
 
 import functools
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from launchpad import context
+from launchpad.courier.interruptions import Lock
 from launchpad.errors import Stopped
 
 Key = tuple[str, int, int, int]
@@ -38,7 +38,7 @@ class Mailbox:
     """The messages of one generation. Safe from any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._messages: dict[Key, tuple[str, Any]] = {}
         self._waits: dict[Key, _Wait] = {}
         self._operations: dict[str, tuple[int, str]] = {}
@@ -230,7 +230,7 @@ class _Wait:
         self.data: Any = None
         self.error: BaseException | None = None
         self.is_over = False
-        self.lock = threading.Lock()
+        self.lock = Lock()
         self.lock.acquire()
 
     def succeed(self, data: Any) -> None:

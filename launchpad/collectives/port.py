@@ -25,6 +25,7 @@ from launchpad.collectives.host_memory import HostMemory, open_together
 from launchpad.collectives.mailbox import Different, Gone, Key, Mailbox
 from launchpad.courier import Client, CourierError, close
 from launchpad.courier.client.client import count_call
+from launchpad.courier.interruptions import Lock
 from launchpad.errors import LaunchpadError, PeerFailed, Stopped
 from launchpad.nodes.courier import CourierHandle
 
@@ -41,7 +42,7 @@ class Port:
     """The served object of one worker; it stays over generations."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._mailboxes: dict[int, Mailbox] = {}
         self._generation: Generation | None = None
 
@@ -291,7 +292,7 @@ class RankEdges:
         key = self._communicator, self._number, _REPLIES + step, -1 - self.ranks[rank]
         if hasattr(data, "__array__"):
             # The server's thread has the only reference to this view, and drops it when it has sent it.
-            data, is_sent = data[...], threading.Lock()
+            data, is_sent = data[...], Lock()
             is_sent.acquire()
             weakref.finalize(data, is_sent.release).atexit = False
             self._unsent.append(is_sent)

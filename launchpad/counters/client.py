@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import threading
 from typing import Any
 
+from launchpad.courier.interruptions import Lock
 from launchpad.long_poll import Poll
 
 
@@ -100,7 +100,7 @@ class _OwnSums:
     def __init__(self, client: Any) -> None:
         self._poll = Poll(client)
         self._name = os.urandom(8).hex()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._sums: dict[str, float] = {}
         self._seen: dict[str, float] = {}
 

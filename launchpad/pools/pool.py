@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sized
@@ -12,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from launchpad.courier import Client
 from launchpad.courier.client.future import CourierFuture
+from launchpad.courier.interruptions import Lock
 from launchpad.pools import map_results
 from launchpad.pools.function import PoolFunction, PoolFunctions
 from launchpad.pools.map_results import MapFeed
@@ -83,7 +83,7 @@ class Pool(Executor):
 
     def __init__(self, clients: Iterable[Client[Any]], idempotent: bool) -> None:
         self._functions = PoolFunctions(idempotent)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._thread = PoolThread(clients)
         weakref.finalize(self, self._thread.shut, cancels=False).atexit = False
 

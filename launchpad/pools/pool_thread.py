@@ -35,6 +35,7 @@ from launchpad.courier import (
     stats,
 )
 from launchpad.courier.codec import pickling
+from launchpad.courier.interruptions import RLock
 from launchpad.errors import Stopped
 from launchpad.pools.schedule import (
     CallChunk,
@@ -70,7 +71,7 @@ class PoolThread:
             members.append(PoolMember(known.server or known.address, sends))
         self.schedule = Schedule(members, f"{os.urandom(8).hex()}-")
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._lock = threading.RLock()  # `shut` may be called by the collector of garbage
+        self._lock = RLock()  # `shut` may be called by the collector of garbage
         self._is_shut = False
         self._end: BaseException | None = None
         for member in members:

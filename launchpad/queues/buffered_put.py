@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
+from launchpad.courier.interruptions import Condition, Lock
 from launchpad.errors import Stopped
 from launchpad.queues.packing import Item
 
@@ -33,7 +34,7 @@ class BufferedPut:
     def __init__(self, put: Callable[[list[Item]], bool], is_stopping: Callable[[], bool]) -> None:
         self.accepted = 0
         self._put, self._is_stopping = put, is_stopping
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = Condition(Lock())
         self._buffer: list[Item] = []
         self._size = 0
         self._is_last = self._is_over = False

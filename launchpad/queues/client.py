@@ -21,6 +21,7 @@ from launchpad import context
 from launchpad.courier.client.client import Client
 from launchpad.courier.client.typed import with_options
 from launchpad.courier.errors import CourierError, DeadlineExceeded
+from launchpad.courier.interruptions import Lock
 from launchpad.errors import QueueClosed, QueueEmpty, QueueFull, QueueLost, Stopped
 from launchpad.queues.buffered_put import BufferedPut
 from launchpad.queues.contents import (
@@ -71,7 +72,7 @@ class Queue(Generic[T]):
     def __init__(self, client: Client[Any]) -> None:
         self._client = client
         self._calls: Any = with_options(client, idempotent=True)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._local = threading.local()
         self._idle: deque[ClientSession] = deque()
         self._queue_id = ""

@@ -7,6 +7,8 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Self
 
+from launchpad.courier.interruptions import Event
+
 if TYPE_CHECKING:
     from launchpad.replay.client import ReplayClient, ReplaySample
 
@@ -42,7 +44,7 @@ class Batches:
         if prefetch < 1 or batch_size < 1:
             raise ValueError(f"expected batch_size and prefetch >= 1, got {batch_size}, {prefetch}")
         self._queue: queue.Queue[ReplaySample | BaseException] = queue.Queue(prefetch)
-        self._has_ended = threading.Event()
+        self._has_ended = Event()
         self._error: BaseException | None = None
         weakref.finalize(self, self._has_ended.set).atexit = False
         arguments = client, table, batch_size, timeout_s, self._queue, self._has_ended

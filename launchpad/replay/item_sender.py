@@ -17,13 +17,13 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import threading
 import time
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from launchpad import context
 from launchpad.courier.errors import OutcomeUnknown
+from launchpad.courier.interruptions import Lock
 from launchpad.courier.periodic_checks import PeriodicChecks
 from launchpad.replay.errors import ServerStopping, UnknownSteps
 from launchpad.replay.step_chunks import StepChunks
@@ -74,7 +74,7 @@ class ItemSender:
         self._under_way: Future[None] | None = None
         self._n_under_way = 0
         self._sent_to, self._is_known = 0, False  # known to the server, which may have steps
-        self.lock = threading.Lock()  # with it the watcher does nothing
+        self.lock = Lock()  # with it the watcher does nothing
 
     @property
     def first_step(self) -> float:

@@ -11,8 +11,7 @@ closed before the next attempt begins.
 
 from __future__ import annotations
 
-import threading
-
+from launchpad.courier.interruptions import Lock
 from launchpad.errors import Stopped
 
 
@@ -30,7 +29,7 @@ class Fence:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = Lock()
         self._is_closed = False
 
     def check(self) -> None:

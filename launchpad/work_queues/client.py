@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
-import threading
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import Any
 
+from launchpad.courier.interruptions import Lock, is_interruption
 from launchpad.long_poll import Poll
 from launchpad.work_queues.job_table import FinishedJob, JobCounts
 from launchpad.work_queues.server import OVER
@@ -41,7 +43,7 @@ class WorkQueue:
         self._name = os.urandom(8).hex()
         self._numbers = itertools.count(1)
         self._unanswered: deque[str] = deque()  # requests of a `take` that has ended without one
-        self._adding = threading.Lock()
+        self._adding = Lock()
 
     def add(self, job: Any, key: Hashable | None = None) -> Hashable:
         """Adds a job, which may be anything that can be pickled; returns its key.
@@ -72,22 +74,24 @@ class WorkQueue:
         Raises:
             TimeoutError: the time was up before.
         """
+        requests: list[str] = []
         try:
-            request = self._unanswered.pop()
-        except IndexError:
-            request = f"{self._name}-{next(self._numbers)}"
-        try:
-            answer = self._poll.ask("take", request, timeout_s=timeout_s)
+            with contextlib.suppress(IndexError):
+                # In one step, so that none is lost where this thread is interrupted.
+                requests.extend(starmap(self._unanswered.pop, ((),)))
+            if not requests:
+                requests.append(f"{self._name}-{next(self._numbers)}")
+            answer = self._poll.ask("take", requests[0], timeout_s=timeout_s)
+            if answer == OVER:
+                return None
+            key, job, attempt, lease_id = answer
+            return Lease(key, job, attempt, lease_id, self._poll)
         except BaseException as error:
             # The next take gets the job that this one may have got.
-            self._unanswered.append(request)
-            if isinstance(error, TimeoutError):
+            self._unanswered.extend(requests)
+            if isinstance(error, TimeoutError) and not is_interruption(error):
                 raise TimeoutError(f"no job within {timeout_s} s: {self.counts()}") from None
             raise
-        if answer == OVER:
-            return None
-        key, job, attempt, lease = answer
-        return Lease(key, job, attempt, lease, self._poll)
 
     def __iter__(self) -> Iterator[Lease]:
         """Leases, until the queue is closed and all jobs are done or failed."""

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from launchpad.courier.client import callbacks
 from launchpad.courier.client.remote_server import Options
 from launchpad.courier.client.retry import NotRun
+from launchpad.courier.interruptions import Condition, Lock
 from launchpad.courier.protocol.framing import Chunk
 from launchpad.courier.telemetry.counters import MethodCounts
 
@@ -44,7 +45,7 @@ next_call_id = itertools.count(1).__next__
 _UNPUBLISHED = "_is_unpublished"
 
 _monotonic = time.monotonic
-_watching = threading.Lock()  # of any call, by a thread that begins to wait for one
+_watching = Lock()  # of any call, by a thread that begins to wait for one
 
 
 class _OnDemand:
@@ -56,7 +57,9 @@ class _OnDemand:
         with _watching:
             if "_condition" not in own:
                 call.is_watched = True
-                own.update({**vars(Future()), _UNPUBLISHED: True})  # all at once
+                own.update(
+                    {**vars(Future()), "_condition": Condition(), _UNPUBLISHED: True}
+                )  # all at once
         call.watch()
         if call.is_completed:
             call.notify()
@@ -210,7 +213,7 @@ class PipelinedFuture(CourierFuture):
                 )
 
     def _wait(self, timeout: float | None) -> None:
-        waiter = threading.Lock()
+        waiter = Lock()
         waiter.acquire()
         with _watching:
             self._wait_locks = self._wait_locks or []
@@ -230,6 +233,10 @@ class CallFuture(CourierFuture):
 
     #: Called once, in the thread that cancels it.
     on_cancel: Callable[[], None] | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._condition = Condition()
 
     def cancel(self) -> bool:
         if not super().cancel():

@@ -12,9 +12,9 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import threading
 from typing import TYPE_CHECKING, NoReturn
 
+from launchpad.courier.interruptions import Lock
 from launchpad.courier.server.handshake import Handshake
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 is_stale = None
 
-_lock = threading.Lock()
+_lock = Lock()
 _cores: dict[str, ServerCore] = {}
 
 find = _cores.get  # the server that has an address, if one does

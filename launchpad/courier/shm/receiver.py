@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,6 +25,7 @@ from typing import Any
 from launchpad.courier import fork
 from launchpad.courier.buffers import allocate
 from launchpad.courier.errors import ProtocolError
+from launchpad.courier.interruptions import RLock
 from launchpad.courier.protocol.framing import Chunk
 from launchpad.courier.shm import segments
 from launchpad.courier.shm.region import Region, copy
@@ -129,7 +129,7 @@ _mapped: weakref.WeakValueDictionary[tuple[int, int], MappedSegment] = weakref.W
 
 # Held while a segment is mapped, or a lease begins: not between a fork's look at what is alive and its copy
 # of that.
-_lock = threading.RLock()
+_lock = RLock()
 
 
 def _before_fork() -> None:
@@ -140,7 +140,7 @@ def _before_fork() -> None:
 
 def _after_fork_in_child() -> None:
     global _lock, _mapped
-    _lock, _mapped = threading.RLock(), weakref.WeakValueDictionary()
+    _lock, _mapped = RLock(), weakref.WeakValueDictionary()
     for lease in _active.copy():  # begun since by other threads, which are not in the child
         lease.abandon()
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
-import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from launchpad.courier.interruptions import Lock
 from launchpad.courier.protocol.framing import Chunk
 from launchpad.courier.transport.stream_socket import Socket, SocketWrapper
 
@@ -58,7 +58,7 @@ class Faults:
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is how often, from 0 to 1, not {getattr(self, name)!r}")
         self._random = random.Random(self.seed)
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def __enter__(self) -> Faults:
         global _active
