@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 from launchpad import context
+from launchpad.courier.deadlines import check_timeout
 from launchpad.courier.telemetry import tracing
 from launchpad.errors import BarrierBroken, Stopped
 from launchpad.events import BarrierLeft, BarrierReached
@@ -42,6 +43,7 @@ def barrier(name: str = "", timeout_s: float | None = None) -> None:
         Stopped: the program stops.
         NotRunningError: outside of workers, and in `lp.testing.worker` as one of several.
     """
+    check_timeout(timeout_s)
     me = context.current()
     me = me.parent or me
     marks = me.watermarks

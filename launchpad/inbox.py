@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 
 from launchpad import context
 from launchpad.callers import Caller, caller
+from launchpad.courier.deadlines import deadline_after
 from launchpad.courier.interruptions import Lock
 from launchpad.errors import NotRunningError, Stopped
 
@@ -161,8 +162,8 @@ class Inbox(Generic[K, V]):
     ) -> bool:
         """Until it is served; False, and it is out of the queue, if that is not to be."""
         self._watch_stop()
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
+            deadline = deadline_after(timeout_s)
             while not waiter.is_served and self._error is None:
                 left_s = None if deadline is None else deadline - time.monotonic()
                 if left_s is not None and left_s <= 0:

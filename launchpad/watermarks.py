@@ -21,6 +21,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 
+from launchpad.courier.deadlines import deadline_after
 from launchpad.courier.interruptions import Condition
 
 ENDED, SUCCEEDED, OVER, RESTARTED = "ended/", "succeeded/", "over/", "restarted/"
@@ -86,7 +87,7 @@ class Watermarks:
 
     def wait_for(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Until the condition holds, looked at after each growth and `wake`; False when the time is up."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = deadline_after(timeout_s)
         with self._changed:
             while not condition():
                 left_s = None if deadline is None else deadline - time.monotonic()

@@ -13,7 +13,7 @@ PACKAGE = Path(launchpad.__file__).parent
 
 COURIER = [
     "light_dataclass interruptions",
-    "errors extras fork buffers promise call_stack caller",
+    "errors extras fork deadlines buffers promise call_stack caller",
     "protocol security periodic_checks",
     "codec",
     "transport",

@@ -11,6 +11,7 @@ from launchpad.collectives.freeing import cause_of
 from launchpad.collectives.operations import OPS, Operations
 from launchpad.collectives.trees import leaves_of, rebuilt
 from launchpad.courier.codec import by_value
+from launchpad.courier.deadlines import check_timeout
 from launchpad.courier.interruptions import Lock
 from launchpad.courier.telemetry import tracing
 from launchpad.errors import DoNotRestart
@@ -188,6 +189,7 @@ class Collective:
         Raises:
             TimeoutError: some did not come in time; it says which.
         """
+        check_timeout(timeout_s)
         with self._lock, tracing.quick_wait(f"barrier {name!r}"):
             self._operations.barrier(name, self._timeout_s if timeout_s is None else timeout_s)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sized
 from concurrent.futures import Executor, Future
@@ -11,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from launchpad.courier import Client
 from launchpad.courier.client.future import CourierFuture
+from launchpad.courier.deadlines import deadline_after
 from launchpad.courier.interruptions import Lock
 from launchpad.pools import map_results
 from launchpad.pools.function import PoolFunction, PoolFunctions
@@ -126,7 +126,7 @@ class Pool(Executor):
         for name, number in (("chunksize", chunksize), ("buffersize", buffersize)):
             if number is not None and operator.index(number) < 1:
                 raise ValueError(f"{name} is 1 or more, not {number!r}")
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         function = self._find(fn)
         work = MapCalls(function, chunksize)
         calls: Iterable[Call] = ((args, {}) for args in zip(*iterables, strict=False))

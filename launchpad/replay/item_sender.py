@@ -22,6 +22,7 @@ from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from launchpad import context
+from launchpad.courier.deadlines import deadline_after
 from launchpad.courier.errors import OutcomeUnknown
 from launchpad.courier.interruptions import Lock
 from launchpad.courier.periodic_checks import PeriodicChecks
@@ -104,7 +105,7 @@ class ItemSender:
 
     def flush(self, timeout_s: float | None) -> None:
         """Sends what waits, and returns when all is acknowledged; TimeoutError: some is not, and stays."""
-        ends = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        ends = deadline_after(timeout_s)
         with self.lock:
             if self._under_way is not None and not _wait_for(self._under_way, timeout_s):
                 raise TimeoutError(
@@ -114,7 +115,7 @@ class ItemSender:
                 )
             self._take_answer()
             if self._items:
-                self._send_and_wait(None if timeout_s is None else max(0, ends - time.monotonic()))
+                self._send_and_wait(None if ends is None else max(0, ends - time.monotonic()))
 
     def close(self) -> None:
         """Lets the server forget the steps: all items are acknowledged."""

@@ -5,16 +5,20 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import pickle
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import starmap
 from typing import Any
 
+from launchpad.courier.deadlines import check_timeout
 from launchpad.courier.interruptions import Lock, is_interruption
 from launchpad.long_poll import Poll
 from launchpad.work_queues.job_table import FinishedJob, JobCounts
 from launchpad.work_queues.server import OVER
+
+_PLAIN_KEYS = frozenset({str, int, bytes, bool})
 
 
 class WorkQueue:
@@ -54,7 +58,7 @@ class WorkQueue:
                 default a number.
 
         Raises:
-            ValueError: the queue is closed.
+            ValueError: the queue is closed; or a copy of the key is not equal to it.
         """
         return self._add([(key, job)])[0]
 
@@ -74,6 +78,7 @@ class WorkQueue:
         Raises:
             TimeoutError: the time was up before.
         """
+        check_timeout(timeout_s)
         requests: list[str] = []
         try:
             with contextlib.suppress(IndexError):
@@ -142,6 +147,8 @@ class WorkQueue:
         return f"WorkQueue({self._client!r})"
 
     def _add(self, jobs: list[tuple[Hashable | None, Any]]) -> list[Hashable]:
+        for key, _ in jobs:
+            _check_key(key)
         with self._adding:  # the queue knows the last call of each client again, if it is repeated
             keys: list[Hashable] = self._poll.call("add", self._name, next(self._numbers), jobs)
         return keys
@@ -188,3 +195,23 @@ class Lease:
     def extend(self) -> bool:
         """Lets it hold for the queue's `lease_s` from now on; False: it has ended."""
         return bool(self._poll.call("extend", self.key, self._id))
+
+
+def _check_key(key: Hashable | None) -> None:
+    """Refuse a key that no call names again: each pickles it, and a copy has to equal it."""
+    if key is None or type(key) in _PLAIN_KEYS:
+        return
+    try:
+        copy = pickle.loads(pickle.dumps(key))
+    except Exception:  # the call says what is wrong, or sends its class along
+        return
+    try:
+        is_found = copy in {key}
+    except TypeError as error:
+        raise TypeError(f"the key of a job is hashable, and {key!r} is not: {error}") from None
+    # A NaN is in a set of itself, and not equal to itself.
+    if not is_found or copy != key:
+        raise ValueError(
+            f"{key!r} cannot be the key of a job: a copy of it is not equal to it, and what is sent to the"
+            " queue is a copy. Use a str or a number, or a class with __eq__ and __hash__"
+        )
