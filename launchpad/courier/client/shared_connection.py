@@ -134,7 +134,7 @@ class SharedConnection:
     def _read(self, limit_s: float) -> None:
         """Reads once, for up to so long, without the lock; then hands out what has come.
 
-        If it is interrupted, what has come may be lost: whoever waits with it has to close the stream.
+        If it is interrupted, what has come may be lost, and the thread that waits has to close the stream.
         """
         self._is_reading = True
         frames: Sequence[framing.Fields] = ()
