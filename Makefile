@@ -136,7 +136,8 @@ ordeal: $(VENV)/.ordeal-is-installed
 	undergo history.py; undergo strangers.py --garbage=100000; undergo fuzz.py; undergo nested_values.py --examples=100000; \
 	undergo orphans.py --trials=300; undergo ctrl_c.py; undergo ctrl_c.py --presses=2; \
 	undergo saves.py; undergo edges.py; undergo heartbeats.py; \
-	undergo queues.py; undergo pool.py --chaos; undergo scale.py; undergo cycles.py; undergo mixed.py --minutes=60; exit $$failed
+	undergo queues.py; undergo pool.py --chaos; undergo scale.py; undergo cycles.py; undergo interrupts.py; \
+	undergo mixed.py --minutes=60; exit $$failed
 
 clean:
 	rm -rf build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from launchpad import context
 from launchpad.context import LaunchedAddress, RunContext
 from launchpad.courier.client.retry import next_pause
+from launchpad.courier.deadlines import check_timeout
 from launchpad.courier.errors import WorkerFailed
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import NotRunningError
@@ -90,6 +91,7 @@ class Address:
         """
         if self.kind == COURIER:
             raise TypeError(f"{self!r} is that of a courier server: its clients wait for it")
+        check_timeout(timeout_s)
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         place, pause_s = self.place(), next_pause()
         while True:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 from launchpad import context
+from launchpad.courier.deadlines import check_timeout
 from launchpad.courier.telemetry import tracing
 from launchpad.errors import BarrierBroken, Stopped
 from launchpad.events import BarrierLeft, BarrierReached
@@ -43,6 +44,7 @@ def barrier(name: str = "", timeout_s: float | None = None) -> None:
         NotRunningError: outside of workers, in a forked child of one, and in `lp.testing.worker` as one of
             several.
     """
+    check_timeout(timeout_s)
     me = context.current()
     me = me.parent or me
     me.refuse_in_child("lp.barrier()", "Call it there, and let the child wait for the worker.")

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from launchpad.courier import caller, fork
 from launchpad.courier.caller import Peer
+from launchpad.courier.interruptions import Lock
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.security import private_directory
 from launchpad.errors import NotRunningError
@@ -48,8 +49,8 @@ _RESOLVE_S, _POLL_S = 60.0, 0.01
 _BEATS = 5  # within the time in which one has to come: some may be late
 
 
-def _new_lock() -> threading.Lock:
-    return fork.free_in_child(threading.Lock())
+def _new_lock() -> Lock:
+    return fork.free_in_child(Lock())
 
 
 @dataclass(eq=False)
@@ -116,8 +117,8 @@ class RunContext:
     _stop_handlers: list[Callable[[], None]] = field(default_factory=list, repr=False)
     is_inherited: bool = field(default=False, repr=False)
     """Whether this is a forked child of the worker: the supervisor neither hears it nor tells it anything."""
-    _stop_lock: threading.Lock = field(default_factory=_new_lock, repr=False)
-    _state_lock: threading.Lock = field(default_factory=_new_lock, repr=False)
+    _stop_lock: Lock = field(default_factory=_new_lock, repr=False)
+    _state_lock: Lock = field(default_factory=_new_lock, repr=False)
     _handlers_called: threading.Event = field(default_factory=threading.Event, repr=False)
     _gone: dict[str, str] = field(default_factory=dict, repr=False)
     _waiting_since: dict[str, float] = field(default_factory=dict, repr=False)

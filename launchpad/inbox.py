@@ -12,7 +12,6 @@ Source: selective receive, of Erlang's mailboxes.
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
 from collections import OrderedDict, deque
@@ -21,6 +20,8 @@ from typing import Generic, TypeVar
 from launchpad import context
 from launchpad.callers import Caller, caller
 from launchpad.courier import fork
+from launchpad.courier.deadlines import deadline_after
+from launchpad.courier.interruptions import Lock
 from launchpad.errors import NotRunningError, Stopped
 
 K = TypeVar("K")
@@ -57,7 +58,7 @@ class Inbox(Generic[K, V]):
         if maxsize < 0:
             raise ValueError(f"an inbox holds 0 (any number of) values or more, got {maxsize}")
         self._maxsize = maxsize
-        self._lock = fork.free_in_child(threading.Lock())
+        self._lock = fork.free_in_child(Lock())
         self._values: OrderedDict[int, tuple[K, V]] = OrderedDict()  # by number, the oldest first
         self._numbers: dict[K, deque[int]] = {}
         self._last = 0
@@ -162,8 +163,8 @@ class Inbox(Generic[K, V]):
     ) -> bool:
         """Until it is served; False, and it is out of the queue, if that is not to be."""
         self._watch_stop()
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
+            deadline = deadline_after(timeout_s)
             while not waiter.is_served and self._error is None:
                 left_s = None if deadline is None else deadline - time.monotonic()
                 if left_s is not None and left_s <= 0:
@@ -227,7 +228,7 @@ class _Waiter(Generic[K, V]):
     def __init__(self, item: tuple[K, V] | None = None) -> None:
         self.item, self.is_served = item, False
         self.caller: Caller | None = None
-        self.lock = threading.Lock()
+        self.lock = Lock()
         self.lock.acquire()
 
     def serve(self, item: tuple[K, V]) -> None:

@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any
 
 from launchpad.courier import fork
+from launchpad.courier.interruptions import Lock
 from launchpad.errors import Stopped
 
 _MAX_WAIT_S, _BLOCKED_S = 1.0, 0.2
@@ -31,7 +32,7 @@ class Interruption:
 
     def __init__(self, raise_in_thread: Callable[[], None] = lambda: None) -> None:
         self.raise_in_thread = raise_in_thread
-        self._lock = fork.free_in_child(threading.Lock())
+        self._lock = fork.free_in_child(Lock())
         self._allowed = False
         self._requested = False
         self._done = False

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from launchpad import context
 from launchpad.courier import CourierError, DeadlineExceeded
+from launchpad.courier.deadlines import deadline_after
 from launchpad.errors import Stopped
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Poll:
             TimeoutError: the time was up before; without a text.
             Stopped: the program stops.
         """
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = deadline_after(timeout_s)
         limit_s = SLICE_S + _MARGIN_S
         while True:
             _raise_if_stopping(0)

@@ -18,11 +18,12 @@ them in one file, however many it has missed.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 
 from launchpad.courier import fork
+from launchpad.courier.deadlines import deadline_after
+from launchpad.courier.interruptions import Condition
 
 ENDED, SUCCEEDED, OVER, RESTARTED = "ended/", "succeeded/", "over/", "restarted/"
 BARRIER, LEFT, ABSENT, BROKEN = "barrier/", "left/", "absent/", "broken/"
@@ -50,7 +51,7 @@ class Watermarks:
 
     def __init__(self) -> None:
         self._values: dict[str, int] = {}
-        self._changed = fork.free_in_child(threading.Condition())
+        self._changed = fork.free_in_child(Condition())
         self._callbacks: list[tuple[str, Callable[[str, int], None]]] = []
 
     def get(self, name: str) -> int:
@@ -87,7 +88,7 @@ class Watermarks:
 
     def wait_for(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Until the condition holds, looked at after each growth and `wake`; False when the time is up."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = deadline_after(timeout_s)
         with self._changed:
             while not condition():
                 left_s = None if deadline is None else deadline - time.monotonic()

@@ -12,8 +12,8 @@ from tests import structure
 PACKAGE = Path(launchpad.__file__).parent
 
 COURIER = [
-    "light_dataclass",
-    "errors extras fork buffers promise call_stack caller",
+    "light_dataclass interruptions",
+    "errors extras fork deadlines buffers promise call_stack caller",
     "protocol security periodic_checks",
     "codec",
     "transport",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -14,6 +13,8 @@ from launchpad.collectives.operations import OPS, Operations
 from launchpad.collectives.trees import described, leaves_of, rebuilt
 from launchpad.courier import fork
 from launchpad.courier.codec import by_value
+from launchpad.courier.deadlines import check_timeout
+from launchpad.courier.interruptions import Lock
 from launchpad.courier.telemetry import tracing
 from launchpad.errors import DoNotRestart
 
@@ -70,7 +71,7 @@ class Collective:
     ) -> None:
         self._generation, self._operations, self._ranks = generation, operations, ranks
         self._timeout_s, self._store, self._name = timeout_s, store, name
-        self._lock = fork.free_in_child(threading.Lock())
+        self._lock = fork.free_in_child(Lock())
         self._n_splits = 0
         self._runtimes: list[DefaultGroup | JaxRuntime] = []
         self.rank, self.size = operations.rank, operations.size
@@ -217,6 +218,7 @@ class Collective:
         Raises:
             TimeoutError: some did not come in time; it says which.
         """
+        check_timeout(timeout_s)
         with self._lock, tracing.quick_wait(f"barrier {name!r}"):
             self._operations.begin()
             self._operations.barrier(name, self._timeout_s if timeout_s is None else timeout_s)

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from launchpad import context
 from launchpad.collectives.generation import NOTICE_S, Generation
+from launchpad.courier.interruptions import Event
 from launchpad.errors import Stopped
 
 T = TypeVar("T")
@@ -31,7 +32,7 @@ def in_thread(generation: Generation, make: Callable[[], T]) -> T:
         Stopped: the program stops.
     """
     outcomes: list[tuple[T | None, BaseException | None]] = []
-    is_over = threading.Event()
+    is_over = Event()
 
     def run() -> None:
         try:

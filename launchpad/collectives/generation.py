@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import traceback
 from collections.abc import Callable
 
 from launchpad import context
 from launchpad.collectives.membership import Broken, Event, Lost, Member
-from launchpad.courier import fork
+from launchpad.courier import fork, interruptions
+from launchpad.courier.interruptions import Lock
 from launchpad.errors import CollectiveMismatch, MembersChanged, NotRunningError, PeerFailed
 
 _LOOK_S = 0.1
@@ -43,8 +43,8 @@ class Generation:
         self.number, self.members, self.rank, self.label = number, members, rank, label
         self._report = report
         self._error: Exception | None = None
-        self._has_ended = threading.Event()
-        self._lock = threading.Lock()
+        self._has_ended = interruptions.Event()
+        self._lock = Lock()
         self._callbacks: list[Callable[[Exception], object]] = []
         self.returned: set[int] = set()
         self._on_return: list[Callable[[int], None]] = []
@@ -54,7 +54,7 @@ class Generation:
 
     def drop_inherited(self) -> None:
         """For a forked child: its parent is the rank, and hears nothing of the child."""
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._callbacks.clear()
         self._on_return.clear()
         self._on_stop.clear()
@@ -63,7 +63,7 @@ class Generation:
             f"{self.name_of(self.rank)} takes part in {self.label!r}, and {fork.describe_child()}, which that"
             " is: a forked child is no rank. Call collective operations in the worker itself."
         )
-        self._has_ended = threading.Event()
+        self._has_ended = interruptions.Event()
         self._has_ended.set()
 
     @property

@@ -7,7 +7,6 @@ it waits for has returned), what arrives is compared with what this rank does, a
 from __future__ import annotations
 
 import functools
-import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from typing import Any, Protocol
 
 from launchpad import context
 from launchpad.courier import fork
+from launchpad.courier.interruptions import Lock
 from launchpad.errors import Stopped
 
 Key = tuple[str, int, int, int]
@@ -52,7 +52,7 @@ class Mailbox:
     """The messages of one generation. Safe from any thread."""
 
     def __init__(self) -> None:
-        self._lock = fork.free_in_child(threading.Lock())
+        self._lock = fork.free_in_child(Lock())
         self._messages: dict[Key, tuple[str, Any]] = {}
         self._waits: dict[Key, _Wait] = {}
         self._operations: dict[str, tuple[int, str]] = {}
@@ -272,7 +272,7 @@ class _Wait:
         self.data: Any = None
         self.error: BaseException | None = None
         self.is_over = False
-        self.lock = threading.Lock()
+        self.lock = Lock()
         self.lock.acquire()
 
     @property

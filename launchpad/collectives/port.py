@@ -26,6 +26,7 @@ from launchpad.collectives.host_memory import HostMemory, open_together
 from launchpad.collectives.mailbox import COMPARE_S, Different, Gone, Key, Mailbox
 from launchpad.courier import Client, CourierError, close, fork
 from launchpad.courier.client.client import count_call
+from launchpad.courier.interruptions import Lock
 from launchpad.errors import LaunchpadError, PeerFailed, Stopped
 from launchpad.nodes.courier import CourierHandle
 
@@ -42,7 +43,7 @@ class Port:
     """The served object of one worker; it stays over generations."""
 
     def __init__(self) -> None:
-        self._lock = fork.free_in_child(threading.Lock())
+        self._lock = fork.free_in_child(Lock())
         self._mailboxes: dict[int, Mailbox] = {}
         self._generation: Generation | None = None
 
@@ -292,7 +293,7 @@ class RankEdges:
         key = self._communicator, self._number, _REPLIES + step, -1 - self.ranks[rank]
         if hasattr(data, "__array__"):
             # The server's thread has the only reference to this view, and drops it when it has sent it.
-            data, is_sent = data[...], threading.Lock()
+            data, is_sent = data[...], Lock()
             is_sent.acquire()
             weakref.finalize(data, is_sent.release).atexit = False
             self._unsent.append(is_sent)

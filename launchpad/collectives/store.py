@@ -13,11 +13,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from launchpad.courier.interruptions import Lock
 from launchpad.courier.server.decorators import idempotent
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class StoreServer:
     """
 
     def __init__(self) -> None:
-        self._store_lock = threading.Lock()
+        self._store_lock = Lock()
         self._generations: dict[int, _Keys] = {}
         self._last_ended = 0
 

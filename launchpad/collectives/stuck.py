@@ -16,6 +16,7 @@ from typing import Any
 
 from launchpad import context
 from launchpad.collectives.generation import Generation
+from launchpad.courier.interruptions import Event
 
 _LOOK_S = 1.0
 _N_ALIKE = 2
@@ -41,7 +42,7 @@ class StuckWatch:
         me = context.current()
         self._generation, self._name = generation, me.name
         self._thread = threading.current_thread()
-        self._is_closed, self._has_begun = threading.Event(), False
+        self._is_closed, self._has_begun = Event(), False
         if context.is_a_process(me) and hasattr(time, "pthread_getcpuclockid"):
             generation.on_end(lambda error: self._begin())
             generation.on_stop(self._begin)

@@ -6,10 +6,10 @@ import math
 import numbers
 import operator
 import os
-import threading
 from typing import Any
 
 from launchpad.courier import fork
+from launchpad.courier.interruptions import Lock
 from launchpad.long_poll import Poll
 
 
@@ -119,7 +119,7 @@ class _OwnSums:
     def drop_inherited(self) -> None:
         """Begins with sums of 0, for a forked child too: the parent reports what it has added itself."""
         self._name = os.urandom(8).hex()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._sums: dict[str, float] = {}
 
     def add(self, by: dict[str, float]) -> dict[str, float]:

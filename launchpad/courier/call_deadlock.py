@@ -7,16 +7,16 @@ back. (Chandy, Misra and Haas 1983, with the edges fetched in place of probes se
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 
 from launchpad.courier import fork
 from launchpad.courier.call_stack import Awaited, Edge, Place, Wait
+from launchpad.courier.interruptions import Lock
 from launchpad.courier.telemetry.counters import warn
 
 _MAX_SERVERS = 64
 
-_is_detecting = fork.free_in_child(threading.Lock())
+_is_detecting = fork.free_in_child(Lock())
 _reported: set[frozenset[str]] = set()
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 from launchpad.courier import fork
+from launchpad.courier.interruptions import Lock, in_another_thread
 
 
 class PeriodicChecks:
@@ -31,6 +32,9 @@ class PeriodicChecks:
         """From now on; cheap if it is there already. RuntimeError: there can be no new thread."""
         if self._thread is not None and check in self._checks:
             return
+        in_another_thread(self._add, check)
+
+    def _add(self, check: Callable[[float], bool]) -> None:
         with self._lock:
             self._checks.add(check)
             if self._thread is None:
@@ -45,7 +49,7 @@ class PeriodicChecks:
 
     def drop_inherited(self) -> None:
         """For a forked child: the thread is the parent's, and so is what it looked after."""
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._wakeup: SimpleQueue[None] = SimpleQueue()
         self._checks: set[Callable[[float], bool]] = set()
         self._thread = None

@@ -15,6 +15,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from launchpad.courier.interruptions import Lock
+
 _WAITING, _BEGUN, _DONE = range(3)
 
 
@@ -32,7 +34,7 @@ class Promise:
     __slots__ = ("_callbacks", "_error", "_lock", "_state", "_value")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._state = _WAITING
         self._value: Any = None
         self._error: BaseException | None = None
@@ -85,7 +87,7 @@ class Promise:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Blocks until it is done; False when that takes longer."""
-        waiter = threading.Lock()
+        waiter = Lock()
         waiter.acquire()
         self.then(lambda _: waiter.release())
         return waiter.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s))

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from launchpad.courier import caller
+from launchpad.courier.interruptions import Condition
 from launchpad.courier.security import private_directory
 from launchpad.errors import DefinitionError, ReplayError
 
@@ -97,7 +98,7 @@ class CallOrder(ABC):
     """Lets one call run at a time."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._running: tuple[str, str] | None = None
 
     @abstractmethod

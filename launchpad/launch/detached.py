@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from launchpad.courier.deadlines import check_timeout
 from launchpad.errors import LaunchError
 from launchpad.launch.rundir.history import RunHistory
 from launchpad.launch.rundir.record import RunRecord, WorkerStatus
@@ -59,6 +60,7 @@ class Detached:
             ProgramFailed: a worker failed; its text is the whole report.
             TimeoutError: the time was up before.
         """
+        check_timeout(timeout_s)
         deadline = time.monotonic() + (float("inf") if timeout_s is None else timeout_s)
         while not self._ask("wait", max(0.0, min(_POLL_S, deadline - time.monotonic()))):
             if time.monotonic() >= deadline:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import operator
-import threading
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sized
 from concurrent.futures import Executor, Future
@@ -12,6 +10,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from launchpad.courier import Client, fork
 from launchpad.courier.client.future import CourierFuture
+from launchpad.courier.deadlines import deadline_after
+from launchpad.courier.interruptions import Lock
 from launchpad.pools import map_results
 from launchpad.pools.function import PoolFunction, PoolFunctions
 from launchpad.pools.map_results import MapFeed
@@ -84,7 +84,7 @@ class Pool(Executor):
 
     def __init__(self, clients: Iterable[Client[Any]], idempotent: bool) -> None:
         self._functions = PoolFunctions(idempotent)
-        self._lock = fork.free_in_child(threading.Lock())
+        self._lock = fork.free_in_child(Lock())
         self._thread = PoolThread(clients)
         weakref.finalize(self, self._thread.shut, cancels=False).atexit = False
 
@@ -135,7 +135,7 @@ class Pool(Executor):
         for name, number in (("chunksize", chunksize), ("buffersize", buffersize)):
             if number is not None and operator.index(number) < 1:
                 raise ValueError(f"{name} is 1 or more, not {number!r}")
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         function = self._find(fn)
         work = MapCalls(function, chunksize)
         calls: Iterable[Call] = (pack_call(args, {}) for args in zip(*iterables, strict=False))

@@ -37,6 +37,7 @@ from launchpad.courier import (
     stats,
 )
 from launchpad.courier.codec import pickling
+from launchpad.courier.interruptions import RLock
 from launchpad.errors import NotRunningError, Stopped
 from launchpad.pools.packing import Call, unpack_result
 from launchpad.pools.schedule import (
@@ -73,7 +74,7 @@ class PoolThread:
             members.append(PoolMember(known.server or known.address, sends))
         self.schedule = Schedule(members, f"{os.urandom(8).hex()}-")
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._lock = threading.RLock()  # `shut` may be called by the collector of garbage
+        self._lock = RLock()  # `shut` may be called by the collector of garbage
         self._is_shut = False
         self._end: BaseException | None = None
         self._maps: weakref.WeakSet[MapCalls] = weakref.WeakSet()
@@ -85,7 +86,7 @@ class PoolThread:
 
     def drop_inherited(self) -> None:
         """For a forked child, in which the thread does not run: its parent has the pool, and what it does."""
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._inbox = queue.SimpleQueue()
         self._is_shut = True
         self._end = NotRunningError(

@@ -24,6 +24,7 @@ from typing import Any
 
 from launchpad import context
 from launchpad.courier.codec import pickling
+from launchpad.courier.interruptions import Condition
 from launchpad.courier.promise import Promise
 from launchpad.courier.server.decorators import serves
 from launchpad.errors import Stopped
@@ -58,7 +59,7 @@ class PoolWorker:
             initializer(*initargs)
         self._slots = slots
         self._functions = DefinedFunctions()
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._waiting: OrderedDict[str, _WaitingFrame] = OrderedDict()
         self._running: dict[threading.Thread, Promise] = {}
         self._is_stopping = False

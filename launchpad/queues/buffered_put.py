@@ -10,6 +10,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from launchpad.courier import fork
+from launchpad.courier.interruptions import Condition, Lock
 from launchpad.errors import NotRunningError, Stopped
 from launchpad.queues.packing import Item
 
@@ -34,7 +35,7 @@ class BufferedPut:
     def __init__(self, put: Callable[[list[Item]], bool], is_stopping: Callable[[], bool]) -> None:
         self.accepted = 0
         self._put, self._is_stopping = put, is_stopping
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = Condition(Lock())
         self._buffer: list[Item] = []
         self._size = 0
         self._is_last = self._is_over = False
@@ -81,7 +82,7 @@ class BufferedPut:
 
     def drop_inherited(self) -> None:
         """For a forked child, in which the thread does not run: its parent puts what was added."""
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = Condition(Lock())
         self._buffer = []
         self._is_over = True
         self._error = NotRunningError(

@@ -20,7 +20,9 @@ from launchpad import context
 from launchpad.courier import fork
 from launchpad.courier.client.client import Client
 from launchpad.courier.client.typed import with_options
+from launchpad.courier.deadlines import deadline_after
 from launchpad.courier.errors import CourierError, DeadlineExceeded
+from launchpad.courier.interruptions import Lock
 from launchpad.errors import QueueClosed, QueueEmpty, QueueFull, QueueLost, Stopped
 from launchpad.queues.buffered_put import BufferedPut
 from launchpad.queues.contents import (
@@ -71,7 +73,7 @@ class Queue(Generic[T]):
     def __init__(self, client: Client[Any]) -> None:
         self._client = client
         self._calls: Any = with_options(client, idempotent=True)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._local = threading.local()
         self._idle: deque[ClientSession] = deque()
         self._queue_id = ""
@@ -96,7 +98,7 @@ class Queue(Generic[T]):
             DeadlineExceeded: the queue's worker did not answer within the time; it may have the item.
             QueueClosed: this worker has closed.
         """
-        return self._put([pack(item)], _deadline(timeout_s), timeout_s)
+        return self._put([pack(item)], deadline_after(timeout_s), timeout_s)
 
     def put_many(self, items: Iterable[T], timeout_s: float | None = None) -> bool:
         """Puts several, in their order: about 1,000 go in one call. As `put` otherwise.
@@ -106,7 +108,7 @@ class Queue(Generic[T]):
         Raises:
             QueueFull: the time was up; `error.accepted` of them were taken.
         """
-        deadline = _deadline(timeout_s)
+        deadline = deadline_after(timeout_s)
         accepted = size = 0
         packed: list[Item] = []
         pending = iter(items)
@@ -215,7 +217,7 @@ class Queue(Generic[T]):
             raise ValueError(
                 f"get_many takes at least one item, and n at most, got n={n!r}, at_least={at_least!r}"
             )
-        deadline = _deadline(timeout_s)
+        deadline = deadline_after(timeout_s)
         try:
             session = self._session(timeout_s)
             is_there = bool(session.chunk) or self._fetch(session, n, deadline, timeout_s)
@@ -450,7 +452,7 @@ class Queue(Generic[T]):
         So are the blocks of `producer()` that this thread is in: leaving them here closes nothing.
         """
         session: ConsumerSession | None = getattr(self._local, "session", None)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._local = threading.local()
         self._idle = deque()
         self._n_producing = 0
@@ -463,10 +465,6 @@ class Queue(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<Queue {self._client._name or self._client.address}>"
-
-
-def _deadline(timeout_s: float | None) -> float | None:
-    return None if timeout_s is None else time.monotonic() + timeout_s
 
 
 def _stopping() -> bool:

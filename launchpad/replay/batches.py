@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from launchpad.courier import fork
 from launchpad.courier.codec.iterators import StreamedIterator
+from launchpad.courier.interruptions import Event
 from launchpad.errors import NotRunningError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Batches(StreamedIterator):
         if prefetch < 1 or batch_size < 1:
             raise ValueError(f"expected batch_size and prefetch >= 1, got {batch_size}, {prefetch}")
         self._queue: queue.Queue[ReplaySample | BaseException] = queue.Queue(prefetch)
-        self._has_ended = fork.free_in_child(threading.Event())
+        self._has_ended = fork.free_in_child(Event())
         self._error: BaseException | None = None
         weakref.finalize(self, self._has_ended.set).atexit = False
         arguments = client, table, batch_size, timeout_s, self._queue, self._has_ended

@@ -12,6 +12,7 @@ from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from launchpad import context
+from launchpad.courier.deadlines import deadline_after
 from launchpad.errors import Stopped
 from launchpad.replay import columns, structure
 from launchpad.replay.columns import Signature
@@ -284,7 +285,7 @@ class ReplayClient:
         sample = self._server.sample
         if has_ended is not None:
             sample = functools.partial(self._sample_until, has_ended)
-        has_some, ends = False, None if timeout_s is None else time.monotonic() + timeout_s
+        has_some, ends = False, deadline_after(timeout_s)
         while n > 0:
             left_s = None if ends is None else max(0.0, ends - time.monotonic())
             try:
@@ -327,7 +328,7 @@ def _until_done(call: Callable[[float | None], Any], timeout_s: float | None) ->
 
     Stopped if this worker stops, too.
     """
-    ends = None if timeout_s is None else time.monotonic() + timeout_s
+    ends = deadline_after(timeout_s)
     while True:
         left_s = None if ends is None else max(0.0, ends - time.monotonic())
         try:

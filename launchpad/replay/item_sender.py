@@ -20,14 +20,15 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import threading
 import time
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from launchpad import context
 from launchpad.courier import fork
+from launchpad.courier.deadlines import deadline_after
 from launchpad.courier.errors import OutcomeUnknown
+from launchpad.courier.interruptions import Lock
 from launchpad.courier.periodic_checks import PeriodicChecks
 from launchpad.replay.errors import ItemsRefused, ServerStopping, UnknownSteps
 from launchpad.replay.step_chunks import StepChunks
@@ -92,7 +93,7 @@ class ItemSender:
         # Known to the server, which may have steps.
         self._sent_to = 0
         self._is_known = False
-        self.lock = threading.Lock()  # with it the watcher does nothing
+        self.lock = Lock()  # with it the watcher does nothing
 
     @property
     def first_step(self) -> float:
@@ -123,7 +124,7 @@ class ItemSender:
 
     def flush(self, timeout_s: float | None) -> None:
         """Sends what waits, and returns when all is acknowledged; TimeoutError: some is not, and stays."""
-        ends = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        ends = deadline_after(timeout_s)
         with self.lock:
             if self._under_way is not None and not _wait_for(self._under_way, timeout_s):
                 raise TimeoutError(
@@ -133,7 +134,7 @@ class ItemSender:
                 )
             self._take_answer()
             if self._items:
-                self._send_and_wait(None if timeout_s is None else max(0, ends - time.monotonic()))
+                self._send_and_wait(None if ends is None else max(0, ends - time.monotonic()))
 
     def raise_refusal(self) -> None:
         """Raises the error of an item that a table has refused; once, and apart from what sends."""

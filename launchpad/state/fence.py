@@ -11,9 +11,8 @@ closed before the next attempt begins.
 
 from __future__ import annotations
 
-import threading
-
 from launchpad.courier import fork
+from launchpad.courier.interruptions import Lock
 from launchpad.errors import Stopped
 
 
@@ -31,7 +30,7 @@ class Fence:
     """
 
     def __init__(self) -> None:
-        self.lock = fork.free_in_child(threading.Lock())
+        self.lock = fork.free_in_child(Lock())
         self._is_closed = False
 
     def check(self) -> None:

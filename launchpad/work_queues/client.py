@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
-import threading
+import pickle
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import Any
 
 from launchpad.courier import fork
+from launchpad.courier.deadlines import check_timeout
+from launchpad.courier.interruptions import Lock, is_interruption
 from launchpad.long_poll import Poll
 from launchpad.work_queues.job_table import FinishedJob, JobCounts
 from launchpad.work_queues.server import OVER
+
+_PLAIN_KEYS = frozenset({str, int, bytes, bool})
 
 
 class WorkQueue:
@@ -52,7 +58,7 @@ class WorkQueue:
                 default a number.
 
         Raises:
-            ValueError: the queue is closed.
+            ValueError: the queue is closed; or a copy of the key is not equal to it.
         """
         return self._add([(key, job)])[0]
 
@@ -72,22 +78,25 @@ class WorkQueue:
         Raises:
             TimeoutError: the time was up before.
         """
+        check_timeout(timeout_s)
+        requests: list[str] = []
         try:
-            request = self._unanswered.pop()
-        except IndexError:
-            request = f"{self._name}-{next(self._numbers)}"
-        try:
-            answer = self._poll.ask("take", request, timeout_s=timeout_s)
+            with contextlib.suppress(IndexError):
+                # In one step, so that none is lost where this thread is interrupted.
+                requests.extend(starmap(self._unanswered.pop, ((),)))
+            if not requests:
+                requests.append(f"{self._name}-{next(self._numbers)}")
+            answer = self._poll.ask("take", requests[0], timeout_s=timeout_s)
+            if answer == OVER:
+                return None
+            key, job, attempt, lease_id = answer
+            return Lease(key, job, attempt, lease_id, self._poll)
         except BaseException as error:
             # The next take gets the job that this one may have got.
-            self._unanswered.append(request)
-            if isinstance(error, TimeoutError):
+            self._unanswered.extend(requests)
+            if isinstance(error, TimeoutError) and not is_interruption(error):
                 raise TimeoutError(f"no job within {timeout_s} s: {self.counts()}") from None
             raise
-        if answer == OVER:
-            return None
-        key, job, attempt, lease = answer
-        return Lease(key, job, attempt, lease, self._poll)
 
     def __iter__(self) -> Iterator[Lease]:
         """Leases, until the queue is closed and all jobs are done or failed."""
@@ -136,7 +145,7 @@ class WorkQueue:
         self._name = os.urandom(8).hex()
         self._numbers = itertools.count(1)
         self._unanswered: deque[str] = deque()  # requests of a `take` that has ended without one
-        self._adding = threading.Lock()
+        self._adding = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WorkQueue, (self._client,)
@@ -145,6 +154,8 @@ class WorkQueue:
         return f"WorkQueue({self._client!r})"
 
     def _add(self, jobs: list[tuple[Hashable | None, Any]]) -> list[Hashable]:
+        for key, _ in jobs:
+            _check_key(key)
         with self._adding:  # the queue knows the last call of each client again, if it is repeated
             keys: list[Hashable] = self._poll.call("add", self._name, next(self._numbers), jobs)
         return keys
@@ -191,3 +202,23 @@ class Lease:
     def extend(self) -> bool:
         """Lets it hold for the queue's `lease_s` from now on; False: it has ended."""
         return bool(self._poll.call("extend", self.key, self._id))
+
+
+def _check_key(key: Hashable | None) -> None:
+    """Refuse a key that no call names again: each pickles it, and a copy has to equal it."""
+    if key is None or type(key) in _PLAIN_KEYS:
+        return
+    try:
+        copy = pickle.loads(pickle.dumps(key))
+    except Exception:  # the call says what is wrong, or sends its class along
+        return
+    try:
+        is_found = copy in {key}
+    except TypeError as error:
+        raise TypeError(f"the key of a job is hashable, and {key!r} is not: {error}") from None
+    # A NaN is in a set of itself, and not equal to itself.
+    if not is_found or copy != key:
+        raise ValueError(
+            f"{key!r} cannot be the key of a job: a copy of it is not equal to it, and what is sent to the"
+            " queue is a copy. Use a str or a number, or a class with __eq__ and __hash__"
+        )

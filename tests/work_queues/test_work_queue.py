@@ -174,3 +174,40 @@ def test_all_waits_end_with_the_program() -> None:
     raised = [*((name, "Stopped") for name in expected), ("shutdown", "returned")]
     assert f"raised {sorted(raised)}" in log
     assert running.exit_status() == 0
+
+
+class Unequal:
+    """An object with the __eq__ of all objects: no copy of it is equal to it."""
+
+
+class Named:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Named) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+def test_sound_21_keys_that_are_not_equal_to_their_copies_are_refused() -> None:
+    program = lp.Program("jobs")
+    program.add_node(lp.WorkQueueNode(), label="jobs")
+
+    with lp.launch(program, "test_mt") as running:
+        queue = running.client("jobs")
+        for key in (float("nan"), Unequal(), (1, float("nan"))):
+            with pytest.raises(ValueError, match="a copy of it is not equal"):
+                queue.add("job", key=key)
+            with pytest.raises(ValueError, match="a copy of it is not equal"):
+                queue.add_many({key: "job"})
+        with pytest.raises(TypeError, match="hashable"):
+            queue.add("job", key=[1])
+        queue.add("job", key=(1, Named("a")))
+        queue.close()
+        lease = queue.take(10)
+        assert lease.done(1)
+        finished = list(queue.results(10))
+
+    assert [(job.key, job.result) for job in finished] == [((1, Named("a")), 1)]

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any
 
 from launchpad.courier import fork
+from launchpad.courier.interruptions import Condition
 
 _STALL_S = 0.02
 _IDLE_S = 0.1  # a thread without work ends so soon: it is started quickly, and none is left behind
@@ -45,7 +46,7 @@ class CallbackThreads:
 
     def drop_inherited(self) -> None:
         """For a forked child, in which none of the threads runs."""
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._jobs: deque[Callable[[], None]] = deque()
         self._runner: threading.Thread | None = None  # the one that takes jobs
         self._is_idle = False  # the runner waits for some, or is about to

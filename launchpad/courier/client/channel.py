@@ -25,6 +25,7 @@ from launchpad.courier.client.remote_server import Options, RemoteServer, SlowCa
 from launchpad.courier.client.retry import MAX_TRIES, NotRun
 from launchpad.courier.codec import compression, pickling
 from launchpad.courier.errors import MessageTooLarge
+from launchpad.courier.interruptions import is_interruption
 from launchpad.courier.protocol import framing, handshake, joined
 from launchpad.courier.shm import segments
 from launchpad.courier.telemetry import tracing
@@ -200,8 +201,10 @@ class SocketChannel(Channel):
                         if views:
                             return _loads_arrays(answer, views)
                         return _loads(answer) if len(answer) < _SHORTEST else _loads_arrays(answer)
-                    except Exception:  # decode_reply gives the full error
-                        pass
+                    except Exception as error:
+                        if is_interruption(error):
+                            raise
+                        # Else decode_reply gives the full error.
                 try:
                     return self.peer.decode_reply(method, self.options, reply)
                 except NotRun:
@@ -322,6 +325,8 @@ class SocketChannel(Channel):
                         method, body, buffers, timeout_us, headers_out
                     )
                 except OSError as error:
+                    if is_interruption(error):
+                        raise
                     # The traceback would keep this frame, and the arguments.
                     failed = error.with_traceback(None)
                 if not isinstance(failed, BlockingIOError):
@@ -351,6 +356,8 @@ class SocketChannel(Channel):
             try:
                 return connection.resume()
             except OSError as error:
+                if is_interruption(error):
+                    raise
                 failed = error.with_traceback(None)
             if not isinstance(failed, BlockingIOError):
                 self._check_retry(failed, connection, method)

@@ -15,6 +15,7 @@ from launchpad.courier import caller, transport
 from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.client.retry import is_final
 from launchpad.courier.errors import ProtocolError
+from launchpad.courier.interruptions import is_interruption
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.transport import fault_injection, stream_socket
 from launchpad.courier.transport.spin_wait import SpinWaiter
@@ -181,7 +182,7 @@ def open_socket(
     except BaseException as error:
         if sock is not None:
             sock.close()
-        if is_final(error) or not isinstance(error, OSError):
+        if is_final(error) or not isinstance(error, OSError) or is_interruption(error):
             raise
         return None
     if peer.has_moved_from(address):  # meanwhile

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING, cast
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 from launchpad.courier import fork
 from launchpad.courier.client.connection import ClientConnection
 from launchpad.courier.client.remote_server import RemoteServer
+from launchpad.courier.interruptions import Lock
 from launchpad.courier.protocol import framing
 from launchpad.courier.transport.stream_socket import Socket
 
@@ -34,7 +34,7 @@ class ConnectionPool:
             deque() if peer.shares_memory or peer.can_move else self.idle_connections
         )
         self.shm_methods: set[bytes] = set()  # have returned something large
-        self.lock = threading.Lock()
+        self.lock = Lock()
         # Calls with streams, to be closed with all else that is open; added with the lock held.
         self.streams: weakref.WeakSet[StreamCall] = weakref.WeakSet()
         self._pipeline: Pipeline | None = None
@@ -123,7 +123,7 @@ class ConnectionPool:
         _close_all(self.idle_connections, self.shm_connections)
 
     def drop_inherited(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = Lock()
         for sock in tuple(self._sockets):  # also of calls that other threads of the parent wait for
             sock.close()
         self._sockets = weakref.WeakSet()

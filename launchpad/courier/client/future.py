@@ -35,6 +35,7 @@ from launchpad.courier.client import callbacks
 from launchpad.courier.client.remote_server import Options
 from launchpad.courier.client.retry import NotRun
 from launchpad.courier.errors import OutcomeUnknown
+from launchpad.courier.interruptions import Condition, Lock
 from launchpad.courier.protocol.framing import Chunk
 from launchpad.courier.telemetry.counters import MethodCounts
 
@@ -47,9 +48,7 @@ next_call_id = itertools.count(1).__next__
 _UNPUBLISHED = "_is_unpublished"
 
 _monotonic = time.monotonic
-_watching = fork.free_in_child(
-    threading.Lock()
-)  # of any call, by a thread that begins to wait for one
+_watching = fork.free_in_child(Lock())  # of any call, by a thread that begins to wait for one
 
 
 class _OnDemand:
@@ -61,7 +60,9 @@ class _OnDemand:
         with _watching:
             if "_condition" not in own:
                 call.is_watched = True
-                own.update({**vars(Future()), _UNPUBLISHED: True})  # all at once
+                own.update(
+                    {**vars(Future()), "_condition": Condition(), _UNPUBLISHED: True}
+                )  # all at once
         call.watch()
         if call.is_completed:
             call.notify()
@@ -241,7 +242,7 @@ class PipelinedFuture(CourierFuture):
                 )
 
     def _wait(self, timeout: float | None) -> None:
-        waiter = threading.Lock()
+        waiter = Lock()
         waiter.acquire()
         with _watching:
             self._wait_locks = self._wait_locks or []
@@ -263,6 +264,10 @@ class CallFuture(CourierFuture):
 
     #: Called once, in the thread that cancels it.
     on_cancel: Callable[[], None] | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._condition = Condition()
 
     def cancel(self) -> bool:
         if not super().cancel():
@@ -293,7 +298,7 @@ class CallFuture(CourierFuture):
 
 def _renew_in_child(future: Future[Any]) -> None:
     """Leaves the parent its callbacks, and the threads that wait for it there."""
-    vars(future).update(_condition=threading.Condition(), _done_callbacks=[], _waiters=[])
+    vars(future).update(_condition=Condition(), _done_callbacks=[], _waiters=[])
 
 
 def _of_parent(what: str) -> OutcomeUnknown:

@@ -30,6 +30,7 @@ from launchpad.courier.client.channel import Channel
 from launchpad.courier.client.remote_server import Options
 from launchpad.courier.client.stream import Stream
 from launchpad.courier.codec import pickling
+from launchpad.courier.interruptions import Condition, Lock
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.protocol import framing
 
@@ -89,7 +90,7 @@ class Link:
         self._delay_s = sum(rule.seconds for rule in rules if isinstance(rule, Delay))
         rates = [rule.bytes_per_s for rule in rules if isinstance(rule, Bandwidth)]
         self._bytes_per_s = min(rates, default=math.inf)
-        self._lock = fork.free_in_child(threading.Lock())
+        self._lock = fork.free_in_child(Lock())
         self._free_at = [0.0, 0.0]  # from when on it takes the next message: there, and back
 
     def arrival(self, n_bytes: int, *, is_result: bool = False) -> float:
@@ -221,7 +222,7 @@ class _Timer:
     def drop_inherited(self) -> None:
         """For a forked child: the thread is the parent's, and so is what is under way."""
         self._due: list[tuple[float, int, Callable[[], object]]] = []
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._thread: threading.Thread | None = None
 
     def call_at(self, at: float, function: Callable[[], object]) -> None:

@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import os
 import select
-import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,6 +22,7 @@ from launchpad.courier.client.pipeline import BATCH, Pipeline
 from launchpad.courier.client.reader import Reader, Receive
 from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.errors import ProtocolError
+from launchpad.courier.interruptions import Lock, in_another_thread, is_interruption
 from launchpad.courier.protocol import framing
 from launchpad.courier.transport.stream_socket import Socket, has_pending
 
@@ -85,7 +85,7 @@ class LoopPipeline(Pipeline):
         queue, reader = self.queue, self.reader
         queue.put(call)
         if reader is None:
-            self._start(call)
+            in_another_thread(self._start, call)
         elif len(self._pending.calls) == 1 or len(queue) >= BATCH:
             self._flush()
         elif not self._will_flush:
@@ -105,16 +105,13 @@ class LoopReader(Reader):
     def __init__(self, loop: AbstractEventLoop, *args: Any) -> None:
         super().__init__(*args)
         self._loop = loop
-        self._reading = threading.Lock()
+        self._reading = Lock()
         # A descriptor of the loop's own, so that each side may close at any time.
         self._watched = -1
         self._decoder: framing.FrameDecoder | None = None  # of the connection that there is
 
     def flush(self) -> bool:
-        try:
-            return self._queue.flush(wait=False)
-        except OSError:
-            return True
+        return self._flush(wait=False)
 
     def unwatch(self) -> None:
         """In the thread of the loop, or when it is closed."""
@@ -170,8 +167,11 @@ class LoopReader(Reader):
                     super()._read(receive, decoder)
                     if not has_pending(sock):  # of this the loop would not be told
                         break
-            except (OSError, ProtocolError):
+            except BaseException as error:
                 self._has_ended = True
+                if is_interruption(error) or not isinstance(error, OSError | ProtocolError):
+                    self.wake()  # what had arrived may be lost
+                    raise
             is_over = self._has_ended or bool(self._waits_for)
         if is_over:
             self.unwatch()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import pickle
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
@@ -14,6 +13,7 @@ from launchpad.courier.client.future import PipelinedFuture
 from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.client.retry import NotRun
 from launchpad.courier.codec import pickling
+from launchpad.courier.interruptions import Lock, is_interruption
 from launchpad.courier.protocol import framing, joined
 from launchpad.courier.shm import segments
 
@@ -129,7 +129,10 @@ class PendingCalls:
                 continue
             try:
                 call.value = _loads(body) if len(body) < _SHORTEST else _loads_arrays(body)
-            except BaseException:
+            except BaseException as error:
+                if is_interruption(error):  # of the thread of an event loop
+                    call.fail(self._peer.lost(call.method))
+                    raise
                 self._complete_other(call, frame, again)
                 continue
             # What `call.succeed` does, for the many.
@@ -204,7 +207,7 @@ class DeadlineHeap:
 
     def __init__(self, open_calls: Collection[int]) -> None:
         self._open = open_calls  # ids; entries of others are removed now and then
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._heap: list[tuple[float, int]] = []
 
     def add(self, deadline: float, call_id: int) -> bool:

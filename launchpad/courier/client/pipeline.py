@@ -14,9 +14,7 @@ that begins to wait for a result, or by the reader, which is woken to do it.
 from __future__ import annotations
 
 import pickle
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +25,7 @@ from launchpad.courier.client.pending_calls import PendingCalls
 from launchpad.courier.client.reader import Reader
 from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.codec import compression
+from launchpad.courier.interruptions import Lock, in_another_thread
 from launchpad.courier.protocol import framing, joined
 from launchpad.courier.transport.write_queue import WriteQueue
 
@@ -48,7 +47,7 @@ class Pipeline:
 
     def __init__(self, peer: RemoteServer) -> None:
         self._peer = peer
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._pending = PendingCalls(peer, self._send_cancel)
         self.queue = WriteQueue(join=join)
         self._last_began = 0.0
@@ -80,13 +79,17 @@ class Pipeline:
             )
         else:
             call.frame = _encode_small(framing.CALL, call.call_id, method, body, timeout_us)
-        is_first_due = self._pending.add(call)
-        if call.size > self._peer.takes_bytes:
-            self._pending.fail_too_large()
-            return call
-        self._put(call)
-        if is_first_due:
-            self._wake()
+        try:
+            is_first_due = self._pending.add(call)
+            if call.size > self._peer.takes_bytes:
+                self._pending.fail_too_large()
+                return call
+            self._put(call)
+            if is_first_due:
+                self._wake()
+        except BaseException:
+            self.withdraw(call)  # interrupted: its future never reached the caller
+            raise
         return call
 
     def submit_small(
@@ -98,11 +101,15 @@ class Pipeline:
         call = self.new_call(self, next_call_id(), method, channel.options, counts, 0, channel)
         call.frame = args
         pending = self._pending
-        pending.calls[call.call_id] = call
-        # Asked when it is there, as the reader looks for it.
-        if self._peer.takes_bytes < joined.LIMIT:
-            pending.fail_too_large()
-        self._put(call)
+        try:
+            pending.calls[call.call_id] = call
+            # Asked when it is there, as the reader looks for it.
+            if self._peer.takes_bytes < joined.LIMIT:
+                pending.fail_too_large()
+            self._put(call)
+        except BaseException:
+            self.withdraw(call)  # interrupted: its future never reached the caller
+            raise
         return call
 
     def _put(self, call: PipelinedFuture) -> None:
@@ -111,7 +118,7 @@ class Pipeline:
         queue.put(call)
         gap_s, self._last_began = call.began - self._last_began, call.began
         if reader is None:
-            self._start(call)
+            in_another_thread(self._start, call)
         elif len(queue) >= BATCH or gap_s > _CLOSE_S or len(pending.calls) == 1:
             reader.flush()
         elif reader.must_be_woken:
@@ -133,7 +140,7 @@ class Pipeline:
             return
         self.queue.put(call)
         if self.reader is None:
-            self._start(call)
+            in_another_thread(self._start, call)
         self._wake()
 
     def flush(self) -> None:
@@ -206,34 +213,33 @@ class Pipeline:
         return True
 
 
-def join(first: PipelinedFuture, queue: deque[Any]) -> tuple[bytes, list[PipelinedFuture]]:
+def join(waiting: Sequence[Any], at: int) -> tuple[bytes, list[PipelinedFuture], int]:
     """As `write_queue.Join`: small calls of one method."""
     calls: list[PipelinedFuture] = []
     values: list[object] = []
-    method, call = first.method, first
-    while True:
+    first: PipelinedFuture = waiting[at]
+    method = first.method
+    kind = type(first)
+    for call in waiting[at : at + joined.MOST]:
+        if type(call) is not kind or call.method != method or type(call.frame) is not tuple:
+            break
+        at += 1
         # First: a thread that cancels it takes the frame, and then looks at this.
         call.is_sent = True
         args = call.frame
         if type(args) is tuple:
             calls.append(call)
             values.append(args)
-        if not queue or len(calls) == joined.MOST:
-            break
-        call = queue[0]
-        if type(call) is not type(first) or call.method != method or type(call.frame) is not tuple:
-            break
-        queue.popleft()
     if not calls:
-        return b"", calls
+        return b"", calls, at
     if len(calls) == 1:
         (call,) = calls
         body = pickle.dumps((values[0], {}), 5)
         call.size = len(body)
-        return _encode_small(framing.CALL, call.call_id, method, body), calls
+        return _encode_small(framing.CALL, call.call_id, method, body), calls, at
     frame = joined.encode(framing.CALLS, method, [call.call_id for call in calls], values)
     size, rest = divmod(len(frame) - framing.HEADER.size - len(method), len(calls))
     for call in calls:
         call.size = size
     calls[0].size += rest
-    return frame, calls
+    return frame, calls, at

@@ -24,6 +24,7 @@ from launchpad.courier.client.pending_calls import PendingCalls
 from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.client.retry import MAX_TRIES, next_pause
 from launchpad.courier.errors import ProtocolError
+from launchpad.courier.interruptions import is_interruption
 from launchpad.courier.protocol import framing
 from launchpad.courier.protocol.handshake import OVERLAP
 from launchpad.courier.transport.quick_io import QuickIO
@@ -73,14 +74,26 @@ class Reader:
 
         Other threads wait then. The reader must not: the server may be waiting until it reads.
         """
+        return self._flush(wait=_get_ident() != self.thread.ident)
+
+    def _flush(self, *, wait: bool) -> bool:
         try:
-            return self._queue.flush(wait=_get_ident() != self.thread.ident)
-        except OSError:  # a server that stops reads no more, but may still answer: go on reading
-            return True
+            return self._queue.flush(wait=wait)
+        except BaseException as error:
+            if is_interruption(error):
+                self.wake()  # it writes what other threads have left to this one
+                raise
+            if not isinstance(error, OSError):
+                raise
+            return True  # a server that stops reads no more, but may still answer: go on reading
 
     def wake(self) -> None:
         self.must_be_woken = False
-        self.wakeup.wake()
+        try:
+            self.wakeup.wake()
+        except BaseException:  # interrupted
+            self.must_be_woken = True
+            raise
 
     def close(self) -> None:
         """Ends the connection and the thread; calls in flight end with an error."""

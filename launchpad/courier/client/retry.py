@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 
 from launchpad.courier.errors import CourierError
+from launchpad.courier.interruptions import Event
 
 MAX_TRIES = 3  # of a request that a fresh connection did not take
 
@@ -45,7 +46,7 @@ def next_pause(pause_s: float = 0.0) -> float:
 
 def pause(address: str, pause_s: float) -> None:
     """Waits before the next attempt to connect; less long if `wake` is called for that server meanwhile."""
-    woken = threading.Event()
+    woken = Event()
     _paused[woken] = address
     try:
         woken.wait(pause_s)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from launchpad.courier.client.connection import CHECK_EVERY_S, ClientConnection
 from launchpad.courier.errors import ProtocolError
+from launchpad.courier.interruptions import Condition, is_interruption
 from launchpad.courier.protocol import framing
 from launchpad.courier.transport.stream_socket import Socket, has_pending
 from launchpad.courier.transport.write_queue import WriteQueue
@@ -39,7 +39,7 @@ class SharedConnection:
         self._call = call
         self._release_connection = release_connection  # when the call has ended well
         self.queue = WriteQueue(connection.sock)
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._is_reading = False
         self._is_ours = True
         self.may_spin = True  # no thread of ours needs the interpreter meanwhile
@@ -60,8 +60,11 @@ class SharedConnection:
     def send(self, chunks: Sequence[framing.Chunk]) -> None:
         """Adds a frame, and writes what the socket takes; never waits, never raises."""
         self.queue.put_chunks(chunks)
-        with contextlib.suppress(OSError):  # the thread that reads finds the end
+        try:
             self.queue.flush_all()
+        except OSError as error:  # the thread that reads finds the end
+            if is_interruption(error):
+                raise
 
     def wait(
         self,
@@ -122,34 +125,39 @@ class SharedConnection:
 
     def drop_inherited(self) -> None:
         """For a forked child: the connection is the parent's. Locks may be held for ever."""
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self.is_over = True
         self._connection.close()
 
     # The rest is called with the lock held.
 
     def _read(self, limit_s: float) -> None:
-        """Reads once, for up to so long, without the lock; then hands out what has come."""
+        """Reads once, for up to so long, without the lock; then hands out what has come.
+
+        If it is interrupted, what has come may be lost, and the thread that waits has to close the stream.
+        """
         self._is_reading = True
-        self._changed.release()
         frames: Sequence[framing.Fields] = ()
         error: OSError | None = None
         try:
-            if limit_s:
-                self._connection.limit(limit_s)
-                frames = self._connection.receive_all(may_spin=self.may_spin)
-            else:
-                frames = self._connection.receive_all(socket.MSG_DONTWAIT)
+            frames = self._changed.without(self._receive, limit_s)
         except BlockingIOError:
             pass
         except OSError as failed:
+            if is_interruption(failed):
+                raise
             error = failed
         finally:
-            self._changed.acquire()
             self._is_reading = False
             self._changed.notify_all()
         if not self.is_over:
             self._on_frames(frames, error)
+
+    def _receive(self, limit_s: float) -> Sequence[framing.Fields]:
+        if not limit_s:
+            return self._connection.receive_all(socket.MSG_DONTWAIT)
+        self._connection.limit(limit_s)
+        return self._connection.receive_all(may_spin=self.may_spin)
 
     def _on_frames(self, frames: Sequence[framing.Fields], error: OSError | None) -> None:
         is_done = False

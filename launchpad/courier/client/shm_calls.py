@@ -35,6 +35,7 @@ from launchpad.courier.client.pending_calls import PendingCalls
 from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.client.retry import NotRun
 from launchpad.courier.client.shm_future import ShmFuture, ShmRequest
+from launchpad.courier.interruptions import Lock, in_another_thread, is_interruption
 from launchpad.courier.protocol import framing
 from launchpad.courier.shm import segments
 from launchpad.courier.shm.sender import SharedBuffers, pool
@@ -50,6 +51,8 @@ _MAX_BYTES, _MAX_SMALL = 64 << 10, 1000
 _COLD = 2 << 20  # bytes that cost much more to copy into memory which is not in the caches
 _LOOKS_AT = 2  # calls under way, when one begins
 
+_TRY = (False,)  # the argument of `acquire`
+
 _monotonic = time.monotonic
 
 
@@ -59,9 +62,9 @@ class ShmCalls:
     def __init__(self, peer: RemoteServer) -> None:
         self._peer = peer
         self._pending = PendingCalls(peer, lambda call_id: None)
-        self._lock = fork.free_in_child(threading.Lock())
+        self._lock = fork.free_in_child(Lock())
         # Held to close a connection, or to end one that another thread reads from.
-        self._closing = fork.free_in_child(threading.Lock())
+        self._closing = fork.free_in_child(Lock())
         self._poller: AnswerPoller | None = None  # while there are calls, and a little longer
         self.is_inherited = False
         self._is_closed = False
@@ -102,24 +105,31 @@ class ShmCalls:
         call = ShmFuture(self, channel, method, size, request)
         call.claim.acquire()  # until there is something to read
         is_first_due = self._pending.add(call)
-        if not self._ensure_poller(is_first_due):
-            self._pending.calls.pop(call.call_id, None)
-            return None
-        if shared is not None:
-            shared.lease.look = call.done
-        call.counts.started += 1
+        try:
+            if not self._ensure_poller(is_first_due):
+                self._pending.calls.pop(call.call_id, None)
+                return None
+            if shared is not None:
+                shared.lease.look = call.done
+            call.counts.started += 1
+            self._send(call, channel)
+        except BaseException as error:
+            if is_interruption(error):
+                self.withdraw(call)  # its future never reached the caller
+            raise
+        return call
+
+    def _send(self, call: ShmFuture, channel: SocketChannel) -> None:
         connection = channel.connections.take_shm()
         if connection is not None:
             self._begin(call, channel, connection)
-            return call
-        name = f"courier-connect-{peer.label}"
+            return
+        name = f"courier-connect-{self._peer.label}"
+        thread = threading.Thread(target=self._open, args=(call, channel), name=name, daemon=True)
         try:
-            threading.Thread(
-                target=self._open, args=(call, channel), name=name, daemon=True
-            ).start()
+            in_another_thread(thread.start)
         except RuntimeError:  # out of threads
             self._resubmit(call)
-        return call
 
     def withdraw(self, call: ShmFuture) -> bool:
         """Cancels it; False if it has an outcome already."""
@@ -134,56 +144,34 @@ class ShmCalls:
         Returns when the call is completed, or has gone to the pipeline, or the time has passed.
         """
         connection = self._claim(call)
-        if connection is None:
-            return
-        call.is_read = True
-        self._unwatch(connection)
-        until = None if timeout is None else _monotonic() + timeout
-        frame = None
-        try:
-            while frame is None:
-                left = CHECK_EVERY_S if until is None else until - _monotonic()
-                if left <= 0:
-                    break
-                connection.limit(min(left, CHECK_EVERY_S))
-                with contextlib.suppress(BlockingIOError):
-                    frame = connection.receive()
-            connection.limit(CHECK_EVERY_S)
-        except BaseException as error:  # if interrupted, part of the answer may have been read
-            self._lose(call, connection)
-            if not isinstance(error, OSError):
+        if connection is not None:
+            try:
+                self._read_for(call, connection, timeout)
+            except BaseException as error:
+                self._end_if_interrupted(call, connection, error)
                 raise
-            return
-        if frame is not None:
-            self._settle(call, connection, frame)
-        else:
-            self._watch(call, connection)
-            call.is_read = False
-            self._unclaim(call, connection)
 
     def read_now(self, call: ShmFuture, _: object = None) -> None:
         """Reads what has come, unless another thread reads."""
         connection = self._claim(call)
-        if connection is None:
-            return
-        try:
-            frame = connection.try_receive()
-        except BaseException as error:
-            self._lose(call, connection)
-            if not isinstance(error, Exception):  # interrupted
+        if connection is not None:
+            try:
+                self._read_now(call, connection)
+            except BaseException as error:
+                self._end_if_interrupted(call, connection, error)
                 raise
-            return
-        if frame is None:
-            self._unclaim(call, connection)
-        else:
-            self._settle(call, connection, frame)
 
     def watch(self, call: ShmFuture) -> bool:
         """Has the poller read the answer; False if another thread has the claim."""
-        if (connection := self._claim(call)) is None:
+        connection = self._claim(call)
+        if connection is None:
             return False
-        self._watch(call, connection)
-        self._unclaim(call, connection)
+        try:
+            self._watch(call, connection)
+            self._unclaim(call, connection)
+        except BaseException as error:
+            self._end_if_interrupted(call, connection, error)
+            raise
         return True
 
     def drop_connection(self, call: ShmFuture) -> None:
@@ -222,6 +210,61 @@ class ShmCalls:
 
     # From here on the thread has the claim.
 
+    def _end_if_interrupted(
+        self, call: ShmFuture, connection: ShmClientConnection, error: BaseException
+    ) -> None:
+        """Ends a call when the thread that reads is interrupted: part of its answer may have been read."""
+        if not is_interruption(error):
+            return
+        if call.connection is connection:  # it was not given away
+            call.connection = None
+            self._close(connection)
+        self._pending.calls.pop(call.call_id, None)
+        if call.owner is self and not call.is_completed:
+            # The exception is for the thread that was interrupted, and not the outcome of this call.
+            call.fail(self._peer.lost(call.method, connection.address))
+
+    def _read_for(
+        self, call: ShmFuture, connection: ShmClientConnection, timeout: float | None
+    ) -> None:
+        call.is_read = True
+        self._unwatch(connection)
+        until = None if timeout is None else _monotonic() + timeout
+        frame = None
+        try:
+            while frame is None:
+                left = CHECK_EVERY_S if until is None else until - _monotonic()
+                if left <= 0:
+                    break
+                connection.limit(min(left, CHECK_EVERY_S))
+                with contextlib.suppress(BlockingIOError):
+                    frame = connection.receive()
+            connection.limit(CHECK_EVERY_S)
+        except OSError as error:
+            if is_interruption(error):
+                raise
+            self._lose(call, connection)
+            return
+        if frame is not None:
+            self._settle(call, connection, frame)
+        else:
+            self._watch(call, connection)
+            call.is_read = False
+            self._unclaim(call, connection)
+
+    def _read_now(self, call: ShmFuture, connection: ShmClientConnection) -> None:
+        try:
+            frame = connection.try_receive()
+        except Exception as error:
+            if is_interruption(error):
+                raise
+            self._lose(call, connection)
+            return
+        if frame is None:
+            self._unclaim(call, connection)
+        else:
+            self._settle(call, connection, frame)
+
     def _open(self, call: ShmFuture, channel: SocketChannel) -> None:
         """In a thread of its own: opens a connection, and makes the call on it."""
         try:
@@ -258,15 +301,15 @@ class ShmCalls:
             return
         try:
             connection.begin(call.call_id, call.method, request, timeout_us)
-        except OSError:
-            connection.close()
-            self._resubmit(call)
-            return
         except BaseException as error:
             connection.close()
-            self._pending.fail(call, error if isinstance(error, Exception) else CANCELLED)
-            if not isinstance(error, Exception):  # interrupted
+            if is_interruption(error):
+                self._pending.fail(call, CANCELLED)  # its future never reached the caller
                 raise
+            if isinstance(error, OSError):
+                self._resubmit(call)
+            else:
+                self._pending.fail(call, error)
             return
         with self._closing:
             if not call.is_completed:
@@ -287,14 +330,14 @@ class ShmCalls:
             return
         try:
             self._answer(call, connection, frame)
-        except BaseException as error:  # interrupted: there is no other thread to complete it
+        except BaseException as error:  # there is no other thread to complete it
+            if is_interruption(error):
+                raise
             if call.connection is connection:
                 call.connection = None
                 self._close(connection)
             if call.owner is self and not call.is_completed:
-                call.fail(error if isinstance(error, Exception) else CANCELLED)
-            if not isinstance(error, Exception):
-                raise
+                call.fail(error)
 
     def _answer(
         self, call: ShmFuture, connection: ShmClientConnection, frame: framing.Fields
@@ -324,6 +367,8 @@ class ShmCalls:
         except NotRun:
             self._hand_over(call)
         except BaseException as error:
+            if is_interruption(error):
+                raise
             call.fail(error)
         else:
             call.succeed(value, framing.size(body, buffers))
@@ -362,7 +407,7 @@ class ShmCalls:
                 pipeline = channel.connections.get_pipeline()
             pipeline.resubmit(call, request.body, buffers, request.headers)
         except BaseException as error:
-            is_interrupted = not isinstance(error, Exception)
+            is_interrupted = is_interruption(error)
             if not (call.is_completed or (is_interrupted and call.cancel())):
                 call.fail(CANCELLED if is_interrupted else error)
             if is_interrupted:
@@ -370,12 +415,22 @@ class ShmCalls:
 
     def _claim(self, call: ShmFuture) -> ShmClientConnection | None:
         """The connection, for this thread until `_unclaim`; None if another one has it, or there is none."""
-        with self._closing:  # one that drops it either has the claim, or leaves the closing to us
-            if not call.claim.acquire(blocking=False):
-                return None
-            if (connection := call.connection) is None:
+        held: list[bool] = []
+        connection = None
+        try:
+            with (
+                self._closing
+            ):  # one that drops it either has the claim, or leaves the closing to us
+                held.extend(map(call.claim.acquire, _TRY))
+                if held[0]:
+                    connection = call.connection
+        except BaseException:
+            if held and held[0]:
                 call.claim.release()
-            return connection
+            raise
+        if held[0] and connection is None:
+            call.claim.release()
+        return connection
 
     def _unclaim(self, call: ShmFuture, connection: ShmClientConnection) -> None:
         """Leaves the reading to others."""
@@ -402,6 +457,11 @@ class ShmCalls:
 
     def _ensure_poller(self, is_first_due: bool) -> bool:
         """Starts it, if it does not run; False if it can't."""
+        if self._poller is None:
+            return in_another_thread(self._start_poller, is_first_due)
+        return self._start_poller(is_first_due)
+
+    def _start_poller(self, is_first_due: bool) -> bool:
         with self._lock:
             if self._is_closed:
                 return False

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from launchpad.courier.client.future import PipelinedFuture, next_call_id
+from launchpad.courier.interruptions import Lock
 from launchpad.courier.shm.sender import SharedBuffers
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class ShmFuture(PipelinedFuture):
         self.calls = calls
         self.request: ShmRequest | None = request
         self.connection: ShmClientConnection | None = None  # from when it is sent until it is read
-        self.claim = threading.Lock()
+        self.claim = Lock()
         self.is_read = False  # by a thread that waits for the answer
         self.deadline = channel.options.find_deadline(self.began)
 

@@ -24,6 +24,7 @@ from launchpad.courier.client.shared_connection import SharedConnection
 from launchpad.courier.codec import pickling
 from launchpad.courier.codec.iterators import StreamedIterator
 from launchpad.courier.errors import ProtocolError, StreamBroken
+from launchpad.courier.interruptions import in_another_thread, is_interruption
 from launchpad.courier.periodic_checks import PeriodicChecks
 from launchpad.courier.protocol import framing
 from launchpad.courier.streams.items import decode_item
@@ -78,8 +79,13 @@ class Stream(StreamedIterator, Iterator[Any]):
         self._abandon = weakref.finalize(self, call.abandon)
 
     def __next__(self) -> Any:
-        item = self._take()
-        return item if type(item) in _SCALARS else self._call.wait_for_item(item)
+        try:
+            item = self._take()
+            return item if type(item) in _SCALARS else self._call.wait_for_item(item)
+        except BaseException as error:
+            if type(error) is not StopIteration and is_interruption(error):
+                self._call.interrupt()
+            raise
 
     def close(self) -> None:
         """Closes the server's iterator; iterating goes no further. Nothing happens the second time."""
@@ -175,6 +181,17 @@ class StreamCall:
         self.close(
             StreamBroken(
                 f"the client of {self._peer} was closed in the middle of the stream {method!r}",
+                **self._peer.where(self._method),
+            )
+        )
+
+    def interrupt(self) -> None:
+        """A signal handler has raised something in a thread that took an item, which may be lost."""
+        method = self._method.decode()
+        self.close(
+            StreamBroken(
+                f"the stream {method!r} of {self._peer} is closed: an exception of a signal handler, such as"
+                " Ctrl-C, ended the wait for an item of it. Make the call again.",
                 **self._peer.where(self._method),
             )
         )
@@ -313,7 +330,7 @@ class ArgumentSender:
         """Nothing happens the second time."""
         if not self._has_started:
             self._has_started = self.is_sending = True
-            self._thread.start()
+            in_another_thread(self._thread.start)
 
     def _main(self) -> None:
         try:

@@ -25,6 +25,7 @@ from launchpad.courier.client.retry import NotRun, next_pause, pause
 from launchpad.courier.client.stream import Stream, StreamCall
 from launchpad.courier.codec import pickling
 from launchpad.courier.errors import NotSent
+from launchpad.courier.interruptions import in_another_thread
 from launchpad.courier.protocol import framing
 from launchpad.courier.streams import arguments
 from launchpad.courier.streams.sender import StreamSender
@@ -88,7 +89,8 @@ def run_in_thread(
 ) -> None:
     """`fn(channel, *args)` on a thread of its own, which a future needs; `complete` sets its outcome."""
     run = partial(copy_context().run, complete, partial(fn, channel, *args))
-    Thread(target=run, name=f"courier-future-{channel.peer.label}", daemon=True).start()
+    thread = Thread(target=run, name=f"courier-future-{channel.peer.label}", daemon=True)
+    in_another_thread(thread.start)
 
 
 def call_with_streams(

@@ -36,7 +36,6 @@ import io
 import operator
 import pickle
 import sys
-import threading
 import types
 import uuid
 import weakref
@@ -49,6 +48,7 @@ from cloudpickle import cloudpickle as _private
 
 from launchpad.courier import fork
 from launchpad.courier.codec import tensors
+from launchpad.courier.interruptions import RLock
 
 FILLED = "__filled_by_launchpad__"
 """The name in a module `__main__` that says that it is filled with what arrives."""
@@ -63,7 +63,7 @@ _unfinished: weakref.WeakSet[type | types.FunctionType] = weakref.WeakSet()
 _functions: weakref.WeakValueDictionary[str, types.FunctionType] = weakref.WeakValueDictionary()
 _ids: weakref.WeakKeyDictionary[types.FunctionType, str] = weakref.WeakKeyDictionary()
 _here = uuid.uuid4().hex  # the same after a fork: there the script's globals are, too
-_lock = fork.free_in_child(threading.RLock())  # a metaclass may unpickle while it makes a class
+_lock = fork.free_in_child(RLock())  # a metaclass may unpickle while it makes a class
 
 
 def _reduce_code(code: types.CodeType) -> tuple[Any, ...]:

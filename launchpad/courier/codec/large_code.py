@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
 from launchpad.courier import fork
+from launchpad.courier.interruptions import Lock
 
 Encode = Callable[[Any], tuple[bytes, list[memoryview]]]
 
 LARGE = 1 << 20
 _MAX_PARTS = 1000  # of a message that are looked at
 _warned_of: set[str] = set()  # names of classes and functions of the launching script
-_lock = fork.free_in_child(threading.Lock())
+_lock = fork.free_in_child(Lock())
 
 
 def warn(message: object, encode: Encode) -> None:

@@ -19,6 +19,7 @@ from launchpad.courier.call_stack import CallContext
 from launchpad.courier.caller import Peer
 from launchpad.courier.client.remote_server import SlowCallWatchdog
 from launchpad.courier.codec import pickling
+from launchpad.courier.interruptions import Lock
 from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing
 from launchpad.courier.server.core import LocalCall, ServerCore
@@ -68,10 +69,10 @@ class InprocessCall(LocalCall):
         self._on_reply = on_reply
         self._reply: Reply = (framing.NOT_RUN, b"", [])
         self._promise: Promise | None = None
-        self._state_lock = threading.Lock()
+        self._state_lock = Lock()
         self._is_completed = False
         self.peer = _UNKNOWN  # from when it is queued
-        self._has_reply = threading.Lock()  # released when the reply is there
+        self._has_reply = Lock()  # released when the reply is there
         self._has_reply.acquire()
 
     def enqueue(self, core: ServerCore, peer: Peer, counts: MethodCounts) -> bool:

@@ -19,6 +19,7 @@ from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.client.retry import NotRun, next_pause
 from launchpad.courier.codec import pickling
 from launchpad.courier.inprocess.call import InprocessCall
+from launchpad.courier.interruptions import Condition, in_another_thread, is_interruption
 from launchpad.courier.protocol import framing
 from launchpad.courier.server.dispatcher import Reply
 
@@ -42,7 +43,7 @@ class InprocessFutures:
 
     def drop_inherited(self) -> None:
         """Has no calls, for a forked child too: they, and the thread, are the parent's."""
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._thread: threading.Thread | None = None  # until it ends, or the client is closed
         self._kept: list[_Entry] = []  # for the thread
         self.entries: set[_Entry] = set()  # whose futures are not done
@@ -59,15 +60,23 @@ class InprocessFutures:
         if views is None:
             return channel.by_socket().submit(method, *args, **kwargs)
         entry = _Entry(self, channel, method, body, views)
-        with self._changed:
-            self.entries.add(entry)
-        entry.send()
-        if (not entry.is_sent or entry.deadline is not None) and not entry.future.done():
-            self.keep(entry)
+        try:
+            with self._changed:
+                self.entries.add(entry)
+            entry.send()
+            if (not entry.is_sent or entry.deadline is not None) and not entry.future.done():
+                self.keep(entry)
+        except BaseException as error:
+            if is_interruption(error):
+                entry.future.cancel()  # its future never reached the caller
+            raise
         return entry.future
 
     def keep(self, entry: _Entry) -> None:
         """Retries a call that waits for its server, and ends one at its deadline."""
+        in_another_thread(self._keep, entry)
+
+    def _keep(self, entry: _Entry) -> None:
         with self._changed:
             self._kept.append(entry)
             self._changed.notify()
@@ -157,6 +166,8 @@ class _Entry:
             if not self.future.done() and not self._channel.enqueue(call):
                 self.is_sent = False
         except Exception as error:
+            if is_interruption(error):
+                raise
             self.future.fail(error)
 
     def check(self, now: float) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from launchpad.courier import call_deadlock, call_stack
+from launchpad.courier.interruptions import Lock
 from launchpad.courier.promise import Promise
 from launchpad.courier.protocol.framing import BUILTIN_PREFIX
 from launchpad.courier.server.connection import ServerConnection
@@ -74,7 +75,7 @@ class ServerCore:
         self.is_inherited = False  # from the process that forked this one, where it serves
         self.began = time.monotonic()
         self.connections: set[ServerConnection] = set()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._stallable: set[Stallable] = set()
         self._local_calls: set[LocalCall] = set()
         self._pending_promises: set[Promise] = set()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from launchpad.courier import caller
+from launchpad.courier.interruptions import Lock
 from launchpad.courier.promise import Promise
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class EventLoop:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._promises: set[_TaskPromise] = set()  # of tasks that run, or are about to

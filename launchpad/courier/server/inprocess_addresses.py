@@ -12,10 +12,10 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import threading
 from typing import TYPE_CHECKING, NoReturn
 
 from launchpad.courier import fork
+from launchpad.courier.interruptions import Lock
 from launchpad.courier.server.handshake import Handshake
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 is_stale = None
 
-_lock = fork.free_in_child(threading.Lock())
+_lock = fork.free_in_child(Lock())
 _cores: dict[str, ServerCore] = {}
 
 find = _cores.get  # the server that has an address, if one does

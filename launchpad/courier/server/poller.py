@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import selectors
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from launchpad.courier.interruptions import Lock
 from launchpad.courier.server.strangers import strangers
 from launchpad.courier.server.thread_pool import Job
 from launchpad.courier.telemetry.counters import warn
@@ -45,7 +45,7 @@ class Poller:
     def __init__(self, make_connection: Callable[[Socket], ServerConnection]) -> None:
         self._selector = selectors.DefaultSelector()
         self._make_connection = make_connection
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._expiring: set[ServerConnection] = set()
         self._ready: deque[ServerConnection] = deque()
         self._paused: dict[Listener, float] = {}  # until when

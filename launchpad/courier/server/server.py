@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from launchpad.courier import fork, transport
+from launchpad.courier.interruptions import Lock
 from launchpad.courier.protocol import framing
 from launchpad.courier.protocol.framing import HEALTH, STATS
 from launchpad.courier.security import keyring
@@ -112,7 +113,7 @@ class Server:
         self._max_bytes = max_bytes
         self._known_as = tuple(known_as)
         self._methods = Dispatcher(self.name, self._address)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._listeners: list[Listener] = []
         self._core: ServerCore | None = None
         self._grpc_servers: list[Any] = []  # each a `grpc.server.GrpcServer`

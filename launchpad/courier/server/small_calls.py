@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from launchpad.courier.protocol import framing, joined
 
 if TYPE_CHECKING:
-    from launchpad.courier.telemetry.counters import MethodCounts
     from launchpad.courier.transport.write_queue import TrackedFrame
 
 
@@ -36,25 +35,23 @@ class SmallCalls:
         return found
 
 
-def join(
-    first: tuple[int, Any, MethodCounts], queue: deque[Any]
-) -> tuple[bytes, Sequence[TrackedFrame]]:
+def join(waiting: Sequence[Any], at: int) -> tuple[bytes, Sequence[TrackedFrame], int]:
     """As `write_queue.Join`: results of one method."""
-    call_id, value, counts = first
-    ids, values = [call_id], [value]
-    while queue and len(ids) < joined.MOST:
-        result = queue[0]
+    call_id, value, counts = waiting[at]
+    ids: list[int] = []
+    values: list[Any] = []
+    for result in waiting[at : at + joined.MOST]:
         if type(result) is not tuple or result[2] is not counts:
             break
-        queue.popleft()
         ids.append(result[0])
         values.append(result[1])
+    at += len(ids)
     if len(ids) == 1:
         body = pickle.dumps(value, 5)
         n = len(body)
         counts.bytes_out += n
-        return framing.encode_small(framing.RESULT, call_id, b"", body), ()
+        return framing.encode_small(framing.RESULT, call_id, b"", body), (), at
     frame = joined.encode(framing.RESULTS, b"", ids, values)
     n = len(frame) - framing.HEADER.size
     counts.bytes_out += n
-    return frame, ()
+    return frame, (), at

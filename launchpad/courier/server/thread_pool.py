@@ -23,6 +23,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from launchpad.courier.interruptions import Lock
+
 MANY_THREADS = 128
 MANY_FOR_S = 1.0  # a deep recursion needs as many, too, but comes to its end
 IDLE_S = 3.0  # a thread without work this long retires
@@ -70,7 +72,7 @@ class ThreadPool:
         self._poll = poll
         self._wake = wake
         self._on_many_threads = on_many_threads
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._jobs: deque[Job] = deque()
         self._running: dict[Job, int] = {}  # and the thread that runs it
         self._blocked: set[Job] = set()  # of these

@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,6 +27,7 @@ from typing import Any
 from launchpad.courier import fork
 from launchpad.courier.buffers import allocate
 from launchpad.courier.errors import ProtocolError
+from launchpad.courier.interruptions import RLock
 from launchpad.courier.protocol.framing import Chunk
 from launchpad.courier.shm import segments
 from launchpad.courier.shm.region import Region, Snapshot, copy
@@ -126,7 +126,7 @@ _active: set[ReceivedLease] = set()
 _mapped: weakref.WeakValueDictionary[tuple[int, int], MappedSegment] = weakref.WeakValueDictionary()
 
 # Held while a segment is mapped, or a lease begins; and from a fork's look at what is alive until it is over.
-_lock = threading.RLock()
+_lock = RLock()
 
 
 def _before_fork() -> None:
@@ -156,7 +156,7 @@ def _after_fork_in_child() -> None:
         if lease.snapshot is not None:
             lease.region.show(lease.snapshot)
         lease.abandon()  # it is the parent's to give back
-    _lock = threading.RLock()
+    _lock = RLock()
     _mapped = weakref.WeakValueDictionary()
 
 

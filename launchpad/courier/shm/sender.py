@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from typing import NamedTuple
 
 from launchpad.courier import fork
 from launchpad.courier.buffers import copies
+from launchpad.courier.interruptions import Lock
 from launchpad.courier.shm import segments
 from launchpad.courier.shm.region import Region, copy
 from launchpad.courier.shm.segments import FREED, HEADER_SIZE, LARGE, NUMBER, RETIRED, trimmer
@@ -237,7 +237,7 @@ class SegmentPool:
         """For a forked child: these are the parent's."""
         for segment in self._segments:
             os.close(segment.fd)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._segments = []
         self.open_peers: set[PeerSegments] = set()  # whose connections are open
 

@@ -12,13 +12,13 @@ what a consumer takes within some milliseconds. No I/O here: `send` puts frames 
 from __future__ import annotations
 
 import struct
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from launchpad.courier.errors import ProtocolError
+from launchpad.courier.interruptions import Lock
 from launchpad.courier.protocol import framing
 from launchpad.courier.streams.items import EncodedItem, decode_shared
 from launchpad.courier.telemetry.counters import MethodCounts
@@ -54,7 +54,7 @@ class StreamReceiver:
         self._number = number
         self._send = send
         self._counts = counts
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._arrived: deque[Any] = deque()
         self._frames: deque[tuple[int, int]] = deque()  # `n_items` at its end, and bytes of each
         self._window = WINDOW_ITEMS
@@ -145,7 +145,7 @@ class StreamReceiver:
 
     def drop_inherited(self, error: Exception) -> None:
         """For a forked child, in which the lock may be held for ever: there will be no more."""
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._arrived.clear()
         self._callbacks.clear()
         self.error = error

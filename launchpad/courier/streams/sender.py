@@ -25,6 +25,7 @@ from typing import Any
 from launchpad.courier.call_stack import CallContext, current_call
 from launchpad.courier.codec import pickling
 from launchpad.courier.errors import MessageTooLarge
+from launchpad.courier.interruptions import Lock
 from launchpad.courier.protocol import framing
 from launchpad.courier.streams.items import (
     FRAME_BYTES,
@@ -74,7 +75,7 @@ class StreamSender:
         self.on_close: Callable[[bytes], object] | None = None  # told of the error it ended with
         self.put: Callable[[Sequence[framing.Chunk]], object] = id  # takes a frame's chunks
         self.is_cancelled = False  # no further item is wanted
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._waiting: list[Any] = []  # items without a frame, as they stand in one
         # The other side takes more at once than any frame of several items has.
         self._may_share = False

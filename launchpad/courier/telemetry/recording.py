@@ -31,6 +31,7 @@ from functools import partial
 from typing import Any
 
 from launchpad.courier.caller import Peer, own_peer
+from launchpad.courier.interruptions import Event, RLock
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing, handshake
@@ -170,7 +171,7 @@ class ProcessRecorder:
 
     def __init__(self) -> None:
         self.sessions: list[RecordingSession] = []
-        self.wake = threading.Event()
+        self.wake = Event()
         self._tracks: dict[int, _Track] = {}
         # Random, so that no two processes have the same; below 2**62, for readers of JSON.
         self._next_number = itertools.count(int.from_bytes(os.urandom(8)) >> 2).__next__
@@ -361,7 +362,7 @@ def _clipped(spans: Sequence[Span], began_ns: int) -> Iterator[Span]:
         yield kind, server, method, max(began, began_ns), ended, number, why
 
 
-_lock = threading.RLock()  # a collection of garbage, in here, may end a call
+_lock = RLock()  # a collection of garbage, in here, may end a call
 
 
 def _recorder() -> ProcessRecorder | None:
@@ -371,7 +372,7 @@ def _recorder() -> ProcessRecorder | None:
 
 def _renew() -> None:
     global _lock
-    _lock = threading.RLock()
+    _lock = RLock()
 
 
 os.register_at_fork(after_in_child=_renew)

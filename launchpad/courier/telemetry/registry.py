@@ -9,12 +9,12 @@ at the end, however many clients there were. Nothing in here keeps a client or a
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from launchpad.courier.caller import Peer, own_peer
+from launchpad.courier.interruptions import RLock
 from launchpad.courier.protocol.framing import BUILTIN_PREFIX
 from launchpad.courier.telemetry import call_stats
 from launchpad.courier.telemetry.call_stats import MethodStats
@@ -45,7 +45,7 @@ class OwnCounts:
         self.gone: tuple[dict[Place, MethodCounts], dict[Place, MethodCounts]] = ({}, {})
 
 
-_lock = threading.RLock()  # a collection of garbage, in here, may end a client
+_lock = RLock()  # a collection of garbage, in here, may end a client
 _all: dict[Peer, OwnCounts] = {}
 
 
@@ -155,7 +155,7 @@ def _copy(counts: MethodCounts) -> MethodCounts:
 def _renew() -> None:
     """A forked process has made no calls yet, and serves nothing."""
     global _lock
-    _lock = threading.RLock()
+    _lock = RLock()
     _all.clear()
 
 

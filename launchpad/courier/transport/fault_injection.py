@@ -11,13 +11,13 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
-import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from launchpad.courier import fork
+from launchpad.courier.interruptions import Lock
 from launchpad.courier.protocol.framing import Chunk
 from launchpad.courier.transport.stream_socket import Socket, SocketWrapper
 
@@ -59,7 +59,7 @@ class Faults:
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is how often, from 0 to 1, not {getattr(self, name)!r}")
         self._random = random.Random(self.seed)
-        self._lock = fork.free_in_child(threading.Lock())
+        self._lock = fork.free_in_child(Lock())
 
     def __enter__(self) -> Faults:
         global _active

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
+from launchpad.courier.protocol.framing import Chunk
 from launchpad.courier.transport.spin_wait import find_library
 from launchpad.courier.transport.stream_socket import DONTWAIT, SEND_NOW, Socket
 
@@ -20,7 +21,7 @@ class QuickIO:
 
     Example:
         io = QuickIO(sock)
-        n = io.try_send(data)           # the rest is for sock.send, which may wait, or says what is wrong
+        io.try_send(data, sent)         # the rest is for sock.send, which may wait, or says what is wrong
         n = io.receive(buffer)          # BlockingIOError if nothing is there
     """
 
@@ -32,12 +33,11 @@ class QuickIO:
         self._buffer: memoryview | None = None
         self._place: Any = None  # the same, as the system takes it
 
-    def try_send(self, data: bytes) -> int:
-        """How many bytes the system has taken; 0 for whatever reason it takes none."""
-        if self._system_send is None or len(data) > _MOST:
-            return 0
-        n: int = self._system_send(self._sock.fileno(), data, len(data), SEND_NOW)
-        return max(n, 0)
+    def try_send(self, data: Chunk, sent: list[int]) -> None:
+        """Sends, and adds to `sent` how many bytes the system has taken, in one step; -1 for an error."""
+        if self._system_send is not None and type(data) is bytes and len(data) <= _MOST:
+            arguments = (self._sock.fileno(),), (data,), (len(data),), (SEND_NOW,)
+            sent.extend(map(self._system_send, *arguments))
 
     def receive(self, buffer: memoryview) -> int:
         """As `sock.recv_into` that does not wait."""

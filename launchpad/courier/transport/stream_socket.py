@@ -6,11 +6,11 @@ import contextlib
 import errno
 import socket
 import struct
-import threading
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from launchpad.courier.interruptions import Lock, is_interruption
 from launchpad.courier.protocol.framing import Chunk
 
 MAX_GATHER = 1024  # IOV_MAX
@@ -156,13 +156,19 @@ def send_rest(sock: Socket, rest: list[memoryview]) -> None:
 
 def skip_sent(rest: list[memoryview], n: int) -> None:
     """Drops the first `n` bytes of `rest`."""
+    rest[:] = left_after(rest, n)
+
+
+def left_after(chunks: Sequence[Chunk], n: int) -> list[memoryview]:
+    """The chunks without their first `n` bytes."""
     whole = 0
-    while whole < len(rest) and n >= len(rest[whole]):
-        n -= len(rest[whole])
+    while whole < len(chunks) and n >= len(chunks[whole]):
+        n -= len(chunks[whole])
         whole += 1
-    del rest[:whole]
+    left = [memoryview(chunk) for chunk in chunks[whole:]]
     if n:
-        rest[0] = rest[0][n:]
+        left[0] = left[0][n:]
+    return left
 
 
 class WakeupSocketpair:
@@ -180,7 +186,7 @@ class WakeupSocketpair:
         self._writer.setblocking(False)
         self._is_awake = False
         # A descriptor is not closed while another thread writes to it.
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def fileno(self) -> int:
         return self._reader.fileno()
@@ -193,9 +199,9 @@ class WakeupSocketpair:
         try:
             with self._lock:
                 self._writer.send(b"!")
-        except OSError:
-            pass  # full, or closed
-        except BaseException:  # an interrupted thread
+        except BaseException as error:
+            if isinstance(error, OSError) and not is_interruption(error):
+                return  # full, or closed
             self._is_awake = False
             raise
 

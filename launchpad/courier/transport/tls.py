@@ -25,11 +25,11 @@ import errno
 import os
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
+from launchpad.courier.interruptions import Lock
 from launchpad.courier.protocol.framing import Chunk
 from launchpad.courier.protocol.handshake import NOT_TLS  # OpenSSL does not say that to plain bytes
 from launchpad.courier.security.keyring import Credentials
@@ -87,7 +87,7 @@ class TlsSocket:
         self.raw = raw
         self._address = address
         self._pid = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=address is None)
         #: The handshake is done: data can be sent.
@@ -97,7 +97,7 @@ class TlsSocket:
         self._may_decrypt = False
         self._has_ended = False
         # Whose the write lock is:
-        self._write_lock = threading.Lock()
+        self._write_lock = Lock()
         self._unsent: PendingCiphertext | None = None  # not taken whole by the socket yet
 
         self.fileno = raw.fileno

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from launchpad.courier import WorkerFailed, fork
 from launchpad.courier.client import retry
+from launchpad.courier.deadlines import check_timeout
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import NotRunningError
 from launchpad.events import Debugged, EdgesCounted, Ended, Event, Ready, SpansRecorded, WorkerNote
@@ -271,6 +272,7 @@ class Runner:
 
     def _wait_until(self, is_over: Callable[[], bool], timeout_s: float | None) -> bool:
         """Waits, and can be interrupted by signals; False when the time is up."""
+        check_timeout(timeout_s)
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left_s = deadline - time.monotonic()

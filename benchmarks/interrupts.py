@@ -1,0 +1,258 @@
+"""Exceptions of a signal handler at random moments, while clients call, wait, stream and queue.
+
+What must hold after each: the exception came to whoever was interrupted, every future ends, and no client is
+left unusable. Prints one line a kind of work, and exits with 1 where something did not hold.
+
+Run: python benchmarks/interrupts.py [--exceptions=10000] [--seed=0]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import faulthandler
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+import launchpad as lp
+from launchpad import courier
+
+LIMIT_S = 20.0  # for what must end by itself
+LARGE = np.arange(1 << 16, dtype=np.float32)  # shares memory on one host
+
+Work = Callable[[Any, list["Future[Any]"]], object]
+
+
+class Interrupt(BaseException):
+    """As KeyboardInterrupt, which launchpad raises again later where the interpreter would drop it."""
+
+
+class Alarm(Exception):
+    """What the handler raises, as one that limits the time of a test does."""
+
+
+class AlarmTimeoutError(TimeoutError):
+    """An OSError, as sockets raise; but it is the handler's."""
+
+
+class Interrupter:
+    """Raises an exception at a random moment of a block, at most one."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._is_armed = False
+        signal.signal(signal.SIGALRM, self._on_alarm)
+
+    def _on_alarm(self, number: int, frame: FrameType | None) -> None:
+        if self._is_armed:
+            self._is_armed = False
+            raise self._random.choice((Interrupt, Alarm, AlarmTimeoutError))("interrupted")
+
+    def run(self, work: Callable[[], object], longest_s: float) -> bool:
+        """Do the work; True if it was interrupted."""
+        try:
+            self._is_armed = True
+            signal.setitimer(signal.ITIMER_REAL, self._random.uniform(1e-5, longest_s))
+            try:
+                work()
+            finally:
+                self._is_armed = False
+        except (Interrupt, Alarm, AlarmTimeoutError):
+            return True
+        except courier.CourierError:
+            return False  # of what had been interrupted before
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        return False
+
+
+def calls(client: Any, _: list[Future[Any]]) -> None:
+    for i in range(100):
+        assert client.echo(i) == i
+
+
+def futures(client: Any, made: list[Future[Any]]) -> None:
+    for i in range(400):
+        made.append(client.futures.echo(i))
+
+
+def results(client: Any, made: list[Future[Any]]) -> None:
+    for i in range(100):
+        future = client.futures.echo(i)
+        made.append(future)
+        assert future.result() == i
+
+
+def callbacks(client: Any, made: list[Future[Any]]) -> None:
+    for i in range(100):
+        future = client.futures.echo([i])
+        made.append(future)
+        future.add_done_callback(lambda future: None)
+    for future in made:
+        assert future.exception() is None
+
+
+def late_futures(client: Any, made: list[Future[Any]]) -> None:
+    client = client.with_options(timeout_s=60)
+    for i in range(100):
+        made.append(client.futures.echo(i))
+    for future in made:
+        future.result()
+
+
+def streams(client: Any, made: list[Future[Any]]) -> None:
+    for _ in range(5):
+        assert list(client.count(300)) == list(range(300))
+
+
+def argument_streams(client: Any, made: list[Future[Any]]) -> None:
+    for _ in range(5):
+        made.append(client.futures.total(iter(range(50))))
+        assert client.total(iter(range(100))) == 4950
+
+
+def large_arrays(client: Any, made: list[Future[Any]]) -> None:
+    for _ in range(5):
+        assert client.echo(LARGE)[-1] == LARGE[-1]
+        made.append(client.futures.echo(LARGE))
+        made.append(client.futures.echo(LARGE))
+        made[-1].result()
+
+
+WORK: dict[str, tuple[Work, float]] = {
+    "calls": (calls, 0.01),
+    "futures": (futures, 0.005),
+    "results": (results, 0.01),
+    "callbacks": (callbacks, 0.01),
+    "late futures": (late_futures, 0.01),
+    "streams": (streams, 0.02),
+    "argument streams": (argument_streams, 0.02),
+    "large arrays": (large_arrays, 0.02),
+}
+
+
+def check(client: Any, made: list[Future[Any]]) -> Counter[str]:
+    """Wait for all futures, and use the client in each way."""
+    ends: Counter[str] = Counter()
+    for future in made:
+        try:
+            future.result(LIMIT_S)
+            ends["ended well"] += 1
+        except CancelledError:
+            ends["cancelled"] += 1
+        except courier.CourierError as error:
+            ends[type(error).__name__] += 1
+        except (Interrupt, Alarm, AlarmTimeoutError) as error:
+            raise AssertionError(
+                "the exception of a signal handler became that of a future"
+            ) from error
+    assert client.echo(1) == 1
+    assert client.futures.echo(2).result(LIMIT_S) == 2
+    assert sum(client.count(100)) == 4950
+    assert client.total(iter(range(10))) == 45
+    assert client.futures.echo(LARGE).result(LIMIT_S)[1] == LARGE[1]
+    return ends
+
+
+@contextlib.contextmanager
+def echo_server(address: str) -> Iterator[Any]:
+    server = courier.Server("echo", address=address)
+    server.bind("echo", lambda value: value)
+    server.bind("count", lambda n: iter(range(n)))
+    server.bind("total", lambda items: sum(items))
+    server.start()
+    client = courier.Client(address, call_timeout=None)
+    try:
+        yield client
+    finally:
+        courier.close(client)
+        server.stop()
+
+
+def interrupt_calls(address: str, n: int, interrupter: Interrupter, kinds: list[str]) -> None:
+    with echo_server(address) as client:
+        for name in kinds:
+            work, longest_s = WORK[name]
+            n_interrupted = 0
+            ends: Counter[str] = Counter()
+            while n_interrupted < n:
+                made: list[Future[Any]] = []
+                faulthandler.dump_traceback_later(3 * LIMIT_S, exit=True)
+                n_interrupted += interrupter.run(partial(work, client, made), longest_s)
+                ends += check(client, made)
+            print(
+                f"{address.partition(':')[0]}: {name}: {n_interrupted} exceptions; futures: {dict(ends)}",
+                flush=True,
+            )
+
+
+def interrupt_queues(n: int, interrupter: Interrupter, launch_type: str) -> None:
+    program = lp.Program("interrupts")
+    program.add_node(lp.QueueNode(maxsize=1000), label="queue")
+    program.add_node(lp.CounterNode(), label="counter")
+    program.add_node(lp.WorkQueueNode(), label="work")
+    with lp.launch(program, launch_type) as running:
+        queue: Any = running.client("queue")
+        counter: Any = running.client("counter")
+        work: Any = running.client("work")
+
+        def use_all() -> None:
+            for i in range(5):
+                queue.put(i)
+                counter.increment(steps=1)
+                work.add(i, key=next(keys))
+                queue.get(timeout_s=LIMIT_S)
+                work.take(LIMIT_S).done(i)
+
+        keys = iter(range(1 << 60))
+        n_interrupted = 0
+        while n_interrupted < n:
+            faulthandler.dump_traceback_later(3 * LIMIT_S, exit=True)
+            n_interrupted += interrupter.run(use_all, 0.01)
+            with contextlib.suppress(TimeoutError):
+                while True:
+                    work.take(0.0001).done(None)
+            use_all()
+        print(f"{launch_type}: queues: {n_interrupted} exceptions", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--exceptions", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kinds", default=",".join(WORK))
+    parser.add_argument("--transports", default="unix,tcp,inproc")
+    parser.add_argument("--queues", type=int, default=1)
+    args = parser.parse_args()
+    interrupter = Interrupter(args.seed)
+    kinds = args.kinds.split(",")
+    transports = args.transports.split(",")
+    each = max(1, args.exceptions // (len(kinds) * len(transports) + 1))
+    began = time.monotonic()
+    addresses = {
+        "unix": f"unix:{tempfile.mkdtemp()}/s",
+        "tcp": "tcp:127.0.0.1:47391",
+        "inproc": "inproc:interrupts",
+    }
+    for transport in transports:
+        interrupt_calls(addresses[transport], each, interrupter, kinds)
+    if args.queues:
+        interrupt_queues(each, interrupter, "local_mp")
+    faulthandler.cancel_dump_traceback_later()
+    print(f"{args.exceptions} exceptions in {time.monotonic() - began:.0f} s; all held")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
