@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from launchpad.courier.buffers import copies
 from launchpad.courier.codec import pickling
-from launchpad.courier.codec.packing import Item, pack, unpack
+from launchpad.courier.codec.packing import Item, PackedItem, pack, unpack
 
 Arguments = tuple[tuple[Any, ...], Mapping[str, Any]]
 Call = Arguments | Item
@@ -27,7 +28,10 @@ def pack_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
     """A call with these arguments. Raises what pickling raises."""
     if _SCALARS.issuperset(map(type, args)) and _SCALARS.issuperset(map(type, kwargs.values())):
         return args, kwargs
-    return pack((args, kwargs), copy=True)
+    body, views = pickling.encode_call(args, dict(kwargs))
+    if views is None:  # with an iterator, which is pickled if it can be: a pool has no streams
+        return pack((args, kwargs), copy=True)
+    return PackedItem(body, *copies(views)) if views else body
 
 
 def unpack_call(call: Call) -> Arguments:

@@ -12,7 +12,7 @@ from typing import Any
 from launchpad.courier.buffers import copies
 from launchpad.courier.codec import pickling
 
-_loads = pickle.loads
+_loads = pickling.loads
 _encode = pickling.encode
 
 
@@ -52,4 +52,4 @@ def unpack(item: Item) -> Any:
     if type(item) is bytes:
         return _loads(item)
     assert isinstance(item, PackedItem)
-    return _loads(item.body, buffers=item.buffers)
+    return _loads(item.body, item.buffers)
