@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
@@ -208,6 +209,30 @@ def test_too_large_a_message_fails_alone(serve, connect, unix_address, limited) 
     outcomes += [_outcome(future) for future in after]
 
     assert outcomes == [values[0], "MessageTooLarge", "MessageTooLarge", values[3]] * 2
+
+
+@pytest.mark.every_transport
+@pytest.mark.parametrize("limited", ["server", "client"])
+def test_a_limit_of_a_few_bytes_holds_for_every_kind_of_call(
+    serve, connect, address, limited
+) -> None:
+    limits = {limited: {"max_bytes": 1000}}
+    serve(address, echo=lambda value: value, **limits.get("server", {}))
+    client = connect(address, **limits.get("client", {}))
+    value = b"x" * 5000
+
+    async def awaited() -> object:
+        return await client.aio.echo(value)
+
+    kinds = [
+        lambda: client.echo(value),
+        lambda: client.futures.echo(value).result(10),
+        lambda: asyncio.run(awaited()),
+    ]
+    for call in kinds:
+        assert client.echo(1) == 1  # the handshake is done: what the server takes is known
+        with pytest.raises(courier.MessageTooLarge, match="1000 at once"):
+            call()
 
 
 def _outcome(future: Future) -> object:

@@ -175,6 +175,8 @@ class SocketChannel(Channel):
                     n_out = framing.size(body, buffers)
                 if n_out >= _WORTHWHILE and segments.is_worthwhile(buffers):
                     connections = self._shm_connections
+            elif n_out > self.peer.takes_bytes:
+                self.peer.check_size(method, n_out)
             deadline = None
             if _current_call() is not None:
                 deadline = self.options.find_deadline(began)
@@ -391,7 +393,10 @@ class SocketChannel(Channel):
         return self._share(sock, address) or self._open(self._idle_connections, method, deadline)
 
     def try_to_open_shm(self, limit_s: float | None) -> ShmClientConnection | None:
-        """A new connection that shares memory, if the server is up and has it; tries once. Raises Refused."""
+        """A new connection that shares memory, if the server is up and has it; tries once.
+
+        Raises Refused; NotSent without a descriptor.
+        """
         self.peer.locate()
         found = (
             open_socket(self.peer, limit_s, handshake.SHARE) if self.peer.shares_memory else None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from launchpad.courier import caller, transport
 from launchpad.courier.client.remote_server import RemoteServer
-from launchpad.courier.client.retry import is_final
+from launchpad.courier.client.retry import is_final, is_out_of_descriptors
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.interruptions import is_interruption
 from launchpad.courier.protocol import framing, handshake
@@ -184,6 +184,9 @@ def open_socket(
             sock.close()
         if is_final(error) or not isinstance(error, OSError) or is_interruption(error):
             raise
+        if is_out_of_descriptors(error):
+            # The server may be up: to wait for it would be to wait for something else, and in silence.
+            raise peer.out_of_descriptors() from error
         return None
     if peer.has_moved_from(address):  # meanwhile
         sock.close()

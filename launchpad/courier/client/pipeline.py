@@ -24,6 +24,7 @@ from launchpad.courier.client.future import CANCELLED, PipelinedFuture, next_cal
 from launchpad.courier.client.pending_calls import PendingCalls
 from launchpad.courier.client.reader import Reader
 from launchpad.courier.client.remote_server import RemoteServer
+from launchpad.courier.client.retry import is_out_of_descriptors
 from launchpad.courier.codec import compression
 from launchpad.courier.interruptions import Lock, in_another_thread
 from launchpad.courier.protocol import framing, joined
@@ -189,7 +190,7 @@ class Pipeline:
                 if self._is_closed:
                     raise self._peer.closed(call.method)
                 if self.reader is None:
-                    reader = self.new_reader(self._peer, self._pending, self.queue, self._may_end)
+                    reader = self._new_reader(call.method)
                     try:
                         reader.thread.start()  # it begins with `_may_end`, so it waits for the lock
                     except RuntimeError:
@@ -198,6 +199,14 @@ class Pipeline:
                     self.reader = reader
         except Exception as error:
             self._pending.fail(call, error)
+            raise
+
+    def _new_reader(self, method: bytes) -> Reader:
+        try:
+            return self.new_reader(self._peer, self._pending, self.queue, self._may_end)
+        except OSError as error:
+            if is_out_of_descriptors(error):
+                raise self._peer.out_of_descriptors(method) from error
             raise
 
     def _may_end(self, reader: Reader) -> bool:

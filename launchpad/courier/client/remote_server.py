@@ -335,6 +335,13 @@ class RemoteServer:
             **self.where(method),
         )
 
+    def out_of_descriptors(self, method: bytes = b"") -> NotSent:
+        return NotSent(
+            f"this process has no file descriptor left for a connection to {self}: the call was not sent."
+            " Close streams, clients and files that are not needed, or raise the limit (`ulimit -n`)",
+            **self.where(method),
+        )
+
     def closed(self, method: bytes) -> NotSent:
         return NotSent(
             f"the client of {self} was closed before {method.decode()!r} was sent",

@@ -5,10 +5,12 @@ a fresh connection did not take it                                  again, `MAX_
 sent and not answered, and it may run twice (idempotent)            again
 sent and not answered, any other                                    never: OutcomeUnknown
 the server refuses us, or speaks another protocol (`is_final`)      never: its error
+this process has no descriptor for a connection                     never: NotSent
 """
 
 from __future__ import annotations
 
+import errno
 import threading
 
 from launchpad.courier.errors import CourierError
@@ -32,6 +34,11 @@ class NotRun(Exception):
 def is_final(error: BaseException) -> bool:
     """An error that no further attempt to connect will mend."""
     return isinstance(error, CourierError | PermissionError)
+
+
+def is_out_of_descriptors(error: BaseException | None) -> bool:
+    """True if this process, or its host, may open no more files: nothing is wrong with the server."""
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def next_pause(pause_s: float = 0.0) -> float:

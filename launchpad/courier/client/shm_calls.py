@@ -35,6 +35,7 @@ from launchpad.courier.client.pending_calls import PendingCalls
 from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.client.retry import NotRun
 from launchpad.courier.client.shm_future import ShmFuture, ShmRequest
+from launchpad.courier.errors import NotSent
 from launchpad.courier.interruptions import Lock, in_another_thread, is_interruption
 from launchpad.courier.protocol import framing
 from launchpad.courier.shm import segments
@@ -270,6 +271,8 @@ class ShmCalls:
         try:
             left = None if call.deadline is None else max(1e-3, call.deadline - _monotonic())
             connection = channel.try_to_open_shm(left)
+        except NotSent:  # out of descriptors: the pipeline may have its connection already
+            connection = None
         except Exception as error:
             self._pending.fail(call, error)
             return

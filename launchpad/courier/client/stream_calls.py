@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from launchpad.courier import call_stack
 from launchpad.courier.client.connection import ClientConnection
 from launchpad.courier.client.future import CallFuture
-from launchpad.courier.client.retry import NotRun, next_pause, pause
+from launchpad.courier.client.retry import NotRun, is_out_of_descriptors, next_pause, pause
 from launchpad.courier.client.stream import Stream, StreamCall
 from launchpad.courier.codec import pickling
 from launchpad.courier.errors import NotSent
@@ -70,7 +70,9 @@ def _fetch_stream(channel: SocketChannel, method: bytes, ticket: bytes) -> Clien
     while True:
         try:
             connection, reply = impatient.exchange(framing.ATTACH, body, (), b"", deadline, began)
-        except NotSent:
+        except NotSent as error:
+            if is_out_of_descriptors(error.__cause__):
+                raise
             if time.monotonic() > began + _REACHABLE_S:
                 return None
         else:

@@ -169,7 +169,7 @@ class InprocessCall(LocalCall):
         kind, body, buffers = reply
         if kind == framing.STREAM:  # fetched over a connection (inprocess_addresses.connect)
             body = core.methods.unclaimed_streams.put(body, self, self._counts)
-        if buffers or len(body) > framing.SMALL:
+        if buffers or len(body) > min(framing.SMALL, self._max_bytes):
             try:
                 kind, body, views = fit((kind, body, buffers), self._max_bytes)
                 buffers = copies(views)

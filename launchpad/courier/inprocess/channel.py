@@ -57,8 +57,7 @@ class InprocessChannel(Channel):
         if views is None:
             return self.by_socket().call(method, *args, **kwargs)
         n_in, n_out = 0, framing.size(body, views)
-        if n_out > framing.SMALL:
-            peer.check_size(method, n_out)
+        peer.check_size(method, n_out)
         buffers: Sequence[framing.Chunk] = copies(views) if views else ()
         call_context = self.new_context(began)
         deadline = None if call_context is None else call_context.deadline
@@ -99,8 +98,7 @@ class InprocessChannel(Channel):
         core = self._run_handshake()
         if core is None:
             return False
-        if call.size > framing.SMALL:
-            self.peer.check_size(call.method, call.size)
+        self.peer.check_size(call.method, call.size)
         peer = self._known_as.get(core.incarnation) or caller.own_peer()
         counts = core.counts.get(peer.name) or core.counts.of(peer.name)
         return call.enqueue(core, peer, counts[call.method])
