@@ -3,7 +3,11 @@
     allowed     the user's constructor or run() is on the stack
     forbidden   launchpad is in the middle of something: starting a server, closing
 
-A request while it is forbidden takes effect when it is allowed again.
+A request while it is forbidden takes effect when it is allowed again. User code that catches `Stopped` by
+mistake, as a bare `except:` does, and goes on, is interrupted again.
+
+A thread that runs an event loop is not interrupted but asked: its tasks are cancelled. Many loops lose what
+is raised from outside, or take it for the outcome of whichever task is running.
 
 Without raising anything, `call_in` has a thread call a function, for the debugger.
 """
@@ -12,30 +16,46 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import inspect
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import FrameType
-from typing import Any
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
 
 from launchpad.courier import fork
 from launchpad.courier.interruptions import Lock
 from launchpad.errors import Stopped
 
-_MAX_WAIT_S, _BLOCKED_S = 1.0, 0.2
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+_MAX_WAIT_S = 1.0
+_BLOCKED_S = 0.2
+_AGAIN_S = 0.5  # between two interruptions
 
 
 class Interruption:
-    """Raises `Stopped` in a worker's thread, by the backend, at most once, and only where user code runs."""
+    """Raises `Stopped` in a worker's thread, by the backend, and only where user code runs.
 
-    def __init__(self, raise_in_thread: Callable[[], None] = lambda: None) -> None:
+    Args:
+        raise_in_thread: Raises an error of this class in that thread.
+    """
+
+    def __init__(
+        self, raise_in_thread: Callable[[type[Stopped]], None] = lambda error: None
+    ) -> None:
         self.raise_in_thread = raise_in_thread
+        #: Called once, with the place where user code has caught `Stopped` and gone on.
+        self.on_caught: Callable[[str], object] = lambda place: None
         self._lock = fork.free_in_child(Lock())
+        self._thread = 0  # that is in `allowed`
         self._allowed = False
         self._requested = False
         self._done = False
+        self._has_ended = threading.Event()
         self._replacement: Callable[[], object] | None = None
 
     def request(self) -> None:
@@ -44,17 +64,28 @@ class Interruption:
             self._requested = True
             if self._allowed and not self._done:
                 self._done = True
-                (self._replacement or self.raise_in_thread)()
+                if self._replacement is not None:
+                    self._replacement()
+                else:
+                    self.raise_in_thread(RaisedFromOutside)
+                    self._begin_to_insist()
+
+    def give_up(self) -> None:
+        """Does not interrupt again."""
+        self._has_ended.set()
 
     @contextlib.contextmanager
     def allowed(self) -> Iterator[None]:
         """User code runs in this block, in the thread that `raise_in_thread` interrupts."""
+        self._thread = threading.get_ident()
         self._allow()
         try:
             yield
         finally:
             with self._lock:
                 self._allowed = False
+                self._has_ended.set()
+                _raised.pop(self._thread, None)
 
     @contextlib.contextmanager
     def forbidden(self) -> Iterator[None]:
@@ -85,20 +116,149 @@ class Interruption:
             if self._requested and not self._done:
                 self._done = True
                 if self._replacement is None:
-                    raise Stopped
+                    self._begin_to_insist()
+                    raise RaisedFromOutside
                 self._replacement()
+
+    def _begin_to_insist(self) -> None:
+        with contextlib.suppress(RuntimeError):  # there can be no more threads
+            threading.Thread(target=self._insist, name="launchpad-interrupt", daemon=True).start()
+
+    def _insist(self) -> None:
+        """Interrupts again, as often as user code catches `Stopped` and goes on."""
+        n_caught = 0
+        while not self._has_ended.wait(_AGAIN_S):
+            with self._lock:
+                raised = _raised.get(self._thread)
+                # Not yet raised, if the thread is in C; or its `except` or `finally` block runs.
+                if raised is None or not self._allowed or _is_handled_in(self._thread):
+                    continue
+                catcher = raised.__traceback__
+                if catcher is None or "Stopped" in catcher.tb_frame.f_code.co_names:
+                    return  # it knows what it has caught: it ends by itself
+                n_caught += 1
+                if n_caught == 1:
+                    self.on_caught(_place_of(catcher))
+                del _raised[self._thread], raised, catcher
+                self.raise_in_thread(_raised_again(self._thread, n_caught))
+
+
+_raised: dict[int, Stopped] = {}
+"""The last error that was raised in a thread from outside, with the traceback to where it was caught."""
+
+
+class RaisedFromOutside(Stopped):
+    """`Stopped` that can be found again after it has been caught."""
+
+    def __init__(self) -> None:
+        _raised[threading.get_ident()] = self
+
+    def __reduce__(self) -> tuple[type[Stopped], tuple[()]]:
+        return Stopped, ()
+
+
+def _raised_again(thread: int, n_times: int) -> type[Stopped]:
+    """`Stopped` that is raised again in the block that catches it, at its first call, and so leaves that.
+
+    A loop that does hardly anything but sleep, and catches everything, is never ended by another one.
+
+    Args:
+        n_times: How many such loops, one in the other, it leaves.
+    """
+    error: type[Stopped] = RaisedFromOutside
+    for _ in range(n_times):
+        # The interpreter calls this when it makes the error, and looks then for who catches it. It is in C,
+        # as in a function of Python the next error would be raised at once.
+        raise_next = functools.partial(
+            _set_async_exc, ctypes.c_ulong(thread), ctypes.py_object(error)
+        )
+        error = type(Stopped.__name__, (Stopped,), {"__init__": staticmethod(raise_next)})
+    return error
+
+
+# In reports and logs of users they have the name that users know.
+RaisedFromOutside.__name__ = RaisedFromOutside.__qualname__ = Stopped.__name__
+RaisedFromOutside.__module__ = Stopped.__module__
+
+_set_async_exc = ctypes.PYFUNCTYPE(None, ctypes.c_ulong, ctypes.py_object)(
+    ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
+)
+
+
+def _is_handled_in(thread: int) -> bool:
+    """True while an `except` or `finally` block runs there that `Stopped` has led to."""
+    shown: Any = sys._current_exceptions().get(thread)
+    error: BaseException | None = shown[1] if isinstance(shown, tuple) else shown  # Python 3.11
+    while error is not None:
+        if isinstance(error, Stopped):
+            return True
+        error = error.__context__
+    return False
+
+
+def _place_of(step: TracebackType) -> str:
+    code = step.tb_frame.f_code
+    return f"{code.co_qualname} ({code.co_filename}, line {step.tb_lineno})"
 
 
 def is_interruption(error: BaseException) -> bool:
     """True for `Stopped`, and for what hides it if it is raised while a condition takes its lock again.
 
-    `threading` then releases a lock that it does not hold, and that fails.
+    `threading` then releases a lock that it does not hold, and that fails. True for the end of a
+    cancelled task, too.
     """
+    asyncio: Any = sys.modules.get("asyncio")
+    if asyncio is not None and isinstance(error, asyncio.CancelledError):
+        return True
     return isinstance(error, Stopped) or (
         isinstance(error, RuntimeError)
         and isinstance(error.__context__, Stopped)
         and str(error) in ("release unlocked lock", "cannot release un-acquired lock")
     )
+
+
+def running_loop(thread: threading.Thread) -> AbstractEventLoop | None:
+    """The event loop of asyncio, or of its kind, that runs in a thread, if any; as far as can be seen."""
+    asyncio: Any = sys.modules.get("asyncio")
+    if asyncio is None:
+        return None
+    if threading.current_thread() is thread:
+        running: AbstractEventLoop | None = asyncio._get_running_loop()
+        return running
+    frame = sys._current_frames().get(thread.ident or 0)
+    loop: AbstractEventLoop | None = None
+    while frame is not None and loop is None:
+        if frame.f_code is asyncio.BaseEventLoop.run_forever.__code__:
+            loop = frame.f_locals["self"]
+        elif frame.f_code is asyncio.Runner.run.__code__:  # the loop may be in C
+            loop = frame.f_locals["self"]._loop
+        frame = frame.f_back
+    return loop if loop is not None and loop.is_running() else None
+
+
+def cancel_tasks(loop: AbstractEventLoop) -> None:
+    """Cancels all tasks of a running loop, from any thread, or from a signal handler.
+
+    Raises:
+        RuntimeError: it has been closed.
+    """
+    import asyncio
+
+    def cancel() -> None:
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+
+    loop.call_soon_threadsafe(cancel)
+
+
+def interrupt_thread(thread: threading.Thread, error: type[BaseException] = Stopped) -> None:
+    """Raises an error in the thread, or cancels the tasks of the event loop that runs there."""
+    loop = running_loop(thread)
+    if loop is not None:
+        with contextlib.suppress(RuntimeError):
+            cancel_tasks(loop)
+            return
+    raise_in(thread, error)
 
 
 def raise_in(thread: threading.Thread, error: type[BaseException] = Stopped) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from launchpad import courier
 from launchpad.errors import Stopped
-from launchpad.interrupt import Interruption, raise_in
+from launchpad.interrupt import Interruption, interrupt_thread
 
 DEADLINE_S = 20.0
 
@@ -17,7 +17,7 @@ class Worker:
     """A thread that may be interrupted while it is in `run`."""
 
     def __init__(self, run: Callable[[Interruption], Any]) -> None:
-        self.interruption = Interruption(lambda: raise_in(self.thread))
+        self.interruption = Interruption(lambda error: interrupt_thread(self.thread, error))
         self.error: BaseException | None = None
         self._run = run
         self.thread = threading.Thread(target=self._main)

@@ -21,7 +21,7 @@ from launchpad import context, results
 from launchpad.context import RunContext
 from launchpad.events import Done
 from launchpad.executable import Executable, Run
-from launchpad.interrupt import Interruption, is_interruption, raise_in
+from launchpad.interrupt import Interruption, interrupt_thread, is_interruption
 
 _STOP_TIMEOUT_S = 1.0
 """How long a thread that was interrupted may take to unwind; it may be blocked in a call."""
@@ -157,7 +157,9 @@ class NodeThread:
         index: int,
         on_end: Callable[[BaseException | None], None],
     ) -> None:
-        self.context = worker.child(index, Interruption(lambda: raise_in(self._thread)))
+        self.context = worker.child(
+            index, Interruption(lambda error: interrupt_thread(self._thread, error))
+        )
         self.is_busy = False
         self.has_run = False
         self.result: Any = None

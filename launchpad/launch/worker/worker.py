@@ -4,7 +4,7 @@
     unpickle     construct, serve     run() or wait     close
 
 `main` runs in the worker's own thread, which in a process is the main one. `ask_to_stop` comes from another
-thread. A run() that never asked about stopping is interrupted: `Stopped` is raised in it, once.
+thread. A run() that never asked about stopping is interrupted: `Stopped` is raised in it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,15 @@ from launchpad import courier, outcome, results
 from launchpad.context import RunContext
 from launchpad.courier.telemetry import recording, registry
 from launchpad.errors import Stopped
-from launchpad.events import Done, EdgesCounted, Event, Heartbeat, Ready, SpansRecorded
+from launchpad.events import (
+    Done,
+    EdgesCounted,
+    Event,
+    Heartbeat,
+    Ready,
+    SpansRecorded,
+    WorkerNote,
+)
 from launchpad.executable import Executable
 from launchpad.interrupt import is_interruption
 from launchpad.launch.plan import WorkerPlan
@@ -47,7 +55,7 @@ class Worker:
     Args:
         context: Its run context, already current in the thread that calls `main`.
         report: Where Ready, Returned, Done, EdgesCounted and SpansRecorded go.
-        interrupt: Makes `Stopped` be raised in the thread that is in `main`.
+        interrupt: Raises an error of this class in the thread that is in `main`.
         on_phase: Called when it enters `init`, or `import` again; Ready reports the rest.
         limited: What the user's code runs in; the outcome is made outside, where there is memory for it.
         executable: What to run, where it was never pickled.
@@ -59,7 +67,7 @@ class Worker:
         plan: WorkerPlan,
         context: RunContext,
         report: Callable[[Event], None],
-        interrupt: Callable[[], None],
+        interrupt: Callable[[type[Stopped]], None],
         on_phase: Callable[[str], None] = lambda phase: None,
         limited: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
         executable: Executable | None = None,
@@ -72,6 +80,7 @@ class Worker:
         self._executable = executable
         self.debugger = Debugger(context, interrupt, call_in_main)
         context.interruption.raise_in_thread = self.debugger.interrupt
+        context.interruption.on_caught = self._report_caught
         context.crash = self.crash
         self._is_counted = False
         self._free_answers = threading.Semaphore(_ANSWERS)
@@ -120,6 +129,7 @@ class Worker:
         self.debugger.close("is given up")
         self._context.give_up()
         self._context.interruption.request()
+        self._context.interruption.give_up()
         with contextlib.suppress(Exception):
             if self._executable is not None:
                 self._executable.abandon()
@@ -198,6 +208,16 @@ class Worker:
             return error_report.explained(failed, error, memory_bytes)
         except Exception as strange:  # the user's exception does something when it is looked at
             return replace(failed, hint=f"it could not be shown in full: {strange!r}")
+
+    def _report_caught(self, place: str) -> None:
+        name = self._plan.name
+        self._report(
+            WorkerNote(
+                name,
+                f"{name} is to stop, has caught lp.Stopped in {place}, and goes on: it is raised again."
+                " `except Exception:` would let it pass.",
+            )
+        )
 
     def _answer(self, number: int) -> None:
         """Reports what it has counted and uses; with GPUs in a thread, as their driver may hang."""

@@ -16,7 +16,7 @@ from launchpad import context, outcome
 from launchpad.context import RunContext
 from launchpad.events import Ended, Event
 from launchpad.executable import Code, Executable
-from launchpad.interrupt import raise_in
+from launchpad.interrupt import interrupt_thread
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.plan import LaunchPlan, WorkerPlan, seed_of
 from launchpad.launch.rundir.directory import RunDirectory
@@ -118,7 +118,7 @@ class WorkerThreads(Workers):
             self._can_move,
         )
         thread = threading.Thread(target=lambda: run(new), name=worker, daemon=True)
-        interrupt = partial(raise_in, thread)
+        interrupt = partial(interrupt_thread, thread)
         new = WorkerThread(
             Worker(plan, me, self._report, interrupt, executable=executable), thread, me
         )

@@ -42,6 +42,7 @@ from launchpad.courier import fork, keyring
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import Stopped
 from launchpad.events import Ended, Returned, WorkerNote
+from launchpad.interrupt import cancel_tasks, running_loop
 from launchpad.launch.backends.processes import (
     exit_status,
     messages,
@@ -203,7 +204,7 @@ def _run_worker(spawn_args: SpawnArgs, spec: LaunchSpec, is_fork: bool) -> int:
         plan,
         me,
         forkserver.send,
-        main_thread.raise_stopped,
+        main_thread.interrupt,
         lambda phase: forkserver.send(Phase(phase)),
         lambda: _limited_memory(plan),
         call_in_main=main_thread.call,
@@ -338,11 +339,21 @@ class _MainThread:
         self._due.append(function)
         signal.pthread_kill(cast(int, threading.main_thread().ident), _INTERRUPT)
 
-    def raise_stopped(self) -> None:
-        def throw(frame: FrameType) -> NoReturn:
-            raise Stopped
+    def interrupt(self, error: type[Stopped]) -> None:
+        """Raises the error there. An event loop is asked to end, as it would be from outside of Python."""
 
-        self.call(throw)
+        def strike(frame: FrameType) -> None:
+            loop = running_loop(threading.main_thread())
+            if loop is None:
+                raise error
+            if callable(signal.getsignal(signal.SIGTERM)):  # a server that ends in good order
+                signal.raise_signal(signal.SIGTERM)
+                # Afterwards it may raise the signal again, as if nobody had handled it.
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+            else:
+                cancel_tasks(loop)
+
+        self.call(strike)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         while self._due and frame is not None:

@@ -1,0 +1,117 @@
+"""Nodes that are interrupted where that is easily lost: in a file without pytest, as each worker imports it.
+
+Each creates the file `up` when it is about to be interrupted, and writes into `said` what becomes of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import launchpad as lp
+
+
+def say(folder: Path, text: str) -> None:
+    with (folder / "said").open("a") as file:
+        file.write(f"{text}\n")
+
+
+def catches_all(folder: Path) -> None:
+    (folder / "up").touch()
+    n_caught = 0
+    while True:
+        try:
+            time.sleep(0.01)
+        except:  # noqa: E722
+            n_caught += 1
+
+
+def catches_all_in_two_loops(folder: Path) -> None:
+    while True:
+        try:
+            catches_all(folder)
+        except BaseException as error:
+            say(folder, repr(error))
+
+
+def suppresses_all(folder: Path) -> None:
+    (folder / "up").touch()
+    while True:
+        with contextlib.suppress(BaseException):
+            time.sleep(0.01)
+
+
+def cleans_up_slowly(folder: Path) -> None:
+    with closing_slowly(folder):
+        try:
+            (folder / "up").touch()
+            while True:
+                time.sleep(0.01)
+        finally:
+            for _ in range(15):
+                time.sleep(0.1)
+            say(folder, "cleaned up")
+
+
+@contextmanager
+def closing_slowly(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for _ in range(10):
+            time.sleep(0.1)
+        say(folder, "closed")
+
+
+def saves_after_the_stop(folder: Path) -> None:
+    try:
+        (folder / "up").touch()
+        while True:
+            time.sleep(0.01)
+    except lp.Stopped:
+        pass
+    for _ in range(15):
+        time.sleep(0.1)
+    say(folder, "saved")
+
+
+def runs_a_loop(folder: Path) -> None:
+    asyncio.run(wait_in_loop(folder))
+
+
+def runs_a_loop_in_c(folder: Path) -> None:
+    import uvloop
+
+    uvloop.run(wait_in_loop(folder))
+
+
+async def wait_in_loop(folder: Path) -> None:
+    try:
+        (folder / "up").touch()
+        await asyncio.sleep(60)
+    finally:
+        await asyncio.sleep(1)
+        say(folder, "cleaned up")
+
+
+def runs_a_loop_that_handles_sigterm(folder: Path) -> None:
+    """As web servers do, which raise the signal again when they have ended."""
+    before = signal.getsignal(signal.SIGTERM)
+    asyncio.run(wait_for_sigterm(folder))
+    say(folder, "ended in good order")
+    signal.signal(signal.SIGTERM, before)
+    signal.raise_signal(signal.SIGTERM)
+    say(folder, "and was not killed")
+
+
+async def wait_for_sigterm(folder: Path) -> None:
+    is_asked = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, is_asked.set)
+    (folder / "up").touch()
+    await is_asked.wait()
+    await asyncio.sleep(1)

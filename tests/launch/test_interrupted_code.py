@@ -1,0 +1,92 @@
+"""What becomes of user code that is interrupted by a stop, and of the stop if that code catches all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import launchpad as lp
+from tests.helpers import stopping_nodes
+from tests.waiting import until
+
+Node = Callable[[Path], None]
+SOON_S = 8.0  # the grace is 10 s
+
+
+@pytest.fixture
+def said_by(tmp_path: Path) -> Callable[..., list[str]]:
+    """Stops a program of these nodes, in groups that have their names; returns what each has said."""
+
+    def said_by(launch_type: str, *nodes: Node) -> list[str]:
+        program = lp.Program("interrupted")
+        folders = []
+        for node in nodes:
+            folder = tmp_path / node.__name__
+            folder.mkdir()
+            folders.append(folder)
+            program.add_node(lp.PyNode(node, folder), label=node.__name__)
+        running = lp.launch(program, launch_type)
+        for folder in folders:
+            until((folder / "up").exists, within_s=30)
+        began = time.monotonic()
+        running.stop()
+        took_s = time.monotonic() - began
+
+        assert {status.state for status in running.status()} == {"stopped"}
+        assert running.exit_status() == 0  # nothing was ended by force
+        assert took_s < SOON_S
+        files = [folder / "said" for folder in folders]
+        return [file.read_text() if file.exists() else "" for file in files]
+
+    return said_by
+
+
+@pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
+def test_code_that_catches_all_is_interrupted_again_until_it_ends_and_its_place_is_named(
+    launch_type: str, said_by, capfd: pytest.CaptureFixture[str]
+) -> None:
+    nodes = [
+        stopping_nodes.catches_all,
+        stopping_nodes.catches_all_in_two_loops,
+        stopping_nodes.suppresses_all,
+    ]
+
+    said_by(launch_type, *nodes)
+
+    printed = capfd.readouterr().out
+    for node, catcher in zip(nodes, ["catches_all", "catches_all", "suppresses_all"], strict=True):
+        place = f"{catcher} ({stopping_nodes.__file__}, line "
+        note = f"{node.__name__}-0 is to stop, has caught lp.Stopped in {place}"
+        assert printed.count(note) == 1
+
+
+@pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
+def test_what_cleans_up_or_has_caught_the_stop_by_its_name_is_not_interrupted_again(
+    launch_type: str, said_by, capfd: pytest.CaptureFixture[str]
+) -> None:
+    heard = said_by(
+        launch_type,
+        stopping_nodes.cleans_up_slowly,
+        stopping_nodes.saves_after_the_stop,
+        stopping_nodes.runs_a_loop,
+    )
+
+    assert heard == ["cleaned up\nclosed\n", "saved\n", "cleaned up\n"]
+    assert "caught" not in capfd.readouterr().out
+
+
+@pytest.mark.leaks_by_nature  # libuv keeps a pipe
+@pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
+def test_a_loop_in_c_is_ended_by_the_cancellation_of_its_tasks(launch_type: str, said_by) -> None:
+    pytest.importorskip("uvloop")
+
+    assert said_by(launch_type, stopping_nodes.runs_a_loop_in_c) == ["cleaned up\n"]
+
+
+def test_a_server_in_a_loop_that_handles_sigterm_ends_as_it_does_at_one(said_by) -> None:
+    heard = said_by("local_mp", stopping_nodes.runs_a_loop_that_handles_sigterm)
+
+    assert heard == ["ended in good order\nand was not killed\n"]
