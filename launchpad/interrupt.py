@@ -68,7 +68,7 @@ class Interruption:
                     self._replacement()
                 else:
                     self.raise_in_thread(RaisedFromOutside)
-                    self._begin_to_insist()
+                    self._start_repeating()
 
     def give_up(self) -> None:
         """Does not interrupt again."""
@@ -116,15 +116,15 @@ class Interruption:
             if self._requested and not self._done:
                 self._done = True
                 if self._replacement is None:
-                    self._begin_to_insist()
+                    self._start_repeating()
                     raise RaisedFromOutside
                 self._replacement()
 
-    def _begin_to_insist(self) -> None:
+    def _start_repeating(self) -> None:
         with contextlib.suppress(RuntimeError):  # there can be no more threads
-            threading.Thread(target=self._insist, name="launchpad-interrupt", daemon=True).start()
+            threading.Thread(target=self._repeat, name="launchpad-interrupt", daemon=True).start()
 
-    def _insist(self) -> None:
+    def _repeat(self) -> None:
         """Interrupts again, as often as user code catches `Stopped` and goes on."""
         n_caught = 0
         while not self._has_ended.wait(_AGAIN_S):

@@ -285,9 +285,11 @@ class ReplayClient:
         sample = self._server.sample
         if has_ended is not None:
             sample = functools.partial(self._sample_until, has_ended)
-        has_some, ends = False, deadline_after(timeout_s)
+        has_some = False
+        ends = deadline_after(timeout_s)
+        # At first as it was given: the server's error says how long it was.
+        left_s = None if timeout_s is None else max(0.0, timeout_s)
         while n > 0:
-            left_s = None if ends is None else max(0.0, ends - time.monotonic())
             try:
                 *infos, groups = _until_done(functools.partial(sample, table, n), left_s)
             except TimeoutError:
@@ -297,6 +299,7 @@ class ReplayClient:
             has_some = True
             n -= len(infos[0])
             yield infos, groups
+            left_s = None if ends is None else max(0.0, ends - time.monotonic())
 
     def _sample_until(self, has_ended: threading.Event, *arguments: Any) -> Any:
         """Samples, and takes the call back where it still waits when `has_ended` is set."""
@@ -329,8 +332,8 @@ def _until_done(call: Callable[[float | None], Any], timeout_s: float | None) ->
     Stopped if this worker stops, too.
     """
     ends = deadline_after(timeout_s)
+    left_s = None if timeout_s is None else max(0.0, timeout_s)
     while True:
-        left_s = None if ends is None else max(0.0, ends - time.monotonic())
         try:
             return call(left_s)
         except ServerStopping as error:
@@ -342,6 +345,7 @@ def _until_done(call: Callable[[float | None], Any], timeout_s: float | None) ->
                 time.sleep(pause_s)
             elif me.stop_event.wait(pause_s):
                 raise Stopped from None
+            left_s = None if ends is None else max(0.0, ends - time.monotonic())
 
 
 def _batch_of(table: str, sampled: Iterable[tuple[Any, Any]]) -> ReplaySample:

@@ -342,18 +342,18 @@ class _MainThread:
     def interrupt(self, error: type[Stopped]) -> None:
         """Raises the error there. An event loop is asked to end, as it would be from outside of Python."""
 
-        def strike(frame: FrameType) -> None:
+        def interrupt_there(frame: FrameType) -> None:
             loop = running_loop(threading.main_thread())
             if loop is None:
                 raise error
             if callable(signal.getsignal(signal.SIGTERM)):  # a server that ends in good order
                 signal.raise_signal(signal.SIGTERM)
-                # Afterwards it may raise the signal again, as if nobody had handled it.
+                # Afterwards it may raise the signal again, as if it had not been handled.
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
             else:
                 cancel_tasks(loop)
 
-        self.call(strike)
+        self.call(interrupt_there)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         while self._due and frame is not None:
