@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from launchpad.courier import fork
 from launchpad.courier.interruptions import Lock
+from launchpad.courier.own_threads import OwnThread
 from launchpad.errors import Stopped
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class Interruption:
 
     def _start_repeating(self) -> None:
         with contextlib.suppress(RuntimeError):  # there can be no more threads
-            threading.Thread(target=self._repeat, name="launchpad-interrupt", daemon=True).start()
+            OwnThread(target=self._repeat, name="launchpad-interrupt").start()
 
     def _repeat(self) -> None:
         """Interrupts again, as often as user code catches `Stopped` and goes on."""

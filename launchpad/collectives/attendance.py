@@ -21,6 +21,7 @@ from launchpad.collectives.membership import (
 )
 from launchpad.courier import CourierError, fork
 from launchpad.courier.client.stream import Stream
+from launchpad.courier.own_threads import OwnThread
 from launchpad.errors import CollectiveMismatch, PeerFailed
 from launchpad.inbox import Inbox
 
@@ -50,9 +51,7 @@ class Attendance:
                 self._key, replica, me.name, me.attempt, here, me.restart.min_replicas
             )
             context.inherit()
-            self._thread = threading.Thread(
-                target=self._listen, name=f"collective-{me.name}", daemon=True
-            )
+            self._thread = OwnThread(target=self._listen, name=f"collective-{me.name}")
             self._thread.start()
         fork.drop_in_child(self)
 

@@ -7,13 +7,13 @@ the function ends    ──▶ the groups are dropped: no thread of torch's is l
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TypeVar
 
 from launchpad import context
 from launchpad.collectives.generation import NOTICE_S, Generation
 from launchpad.courier.interruptions import Event
+from launchpad.courier.own_threads import OwnThread
 from launchpad.errors import Stopped
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ def in_thread(generation: Generation, make: Callable[[], T]) -> T:
     generation.on_end(wake)
     me.call_at_stop(wake)
     try:
-        threading.Thread(target=run, name=f"{me.name}-connect", daemon=True).start()
+        OwnThread(target=run, name=f"{me.name}-connect").start()
         is_over.wait()
     finally:
         me.remove_stop_handler(wake)

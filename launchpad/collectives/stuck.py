@@ -17,6 +17,7 @@ from typing import Any
 from launchpad import context
 from launchpad.collectives.generation import Generation
 from launchpad.courier.interruptions import Event
+from launchpad.courier.own_threads import OwnThread
 
 _LOOK_S = 1.0
 _N_ALIKE = 2
@@ -54,7 +55,7 @@ class StuckWatch:
     def _begin(self) -> None:
         if not self._has_begun:
             self._has_begun = True
-            threading.Thread(target=self._watch, name="collective-stuck", daemon=True).start()
+            OwnThread(target=self._watch, name="collective-stuck").start()
 
     def _watch(self) -> None:
         n_alike, before = 0, None

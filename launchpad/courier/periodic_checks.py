@@ -10,6 +10,7 @@ from queue import Empty, SimpleQueue
 
 from launchpad.courier import fork
 from launchpad.courier.interruptions import Lock, in_another_thread
+from launchpad.courier.own_threads import OwnThread
 
 
 class PeriodicChecks:
@@ -38,7 +39,7 @@ class PeriodicChecks:
         with self._lock:
             self._checks.add(check)
             if self._thread is None:
-                thread = threading.Thread(target=self._main, name=self._name, daemon=True)
+                thread = OwnThread(target=self._main, name=self._name)
                 thread.start()
                 self._thread = thread
 

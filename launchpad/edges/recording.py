@@ -24,7 +24,6 @@ import functools
 import inspect
 import json
 import os
-import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
@@ -34,6 +33,7 @@ from typing import IO, Any
 
 from launchpad.courier import caller
 from launchpad.courier.interruptions import Condition
+from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.security import private_directory
 from launchpad.errors import DefinitionError, ReplayError
 
@@ -198,7 +198,7 @@ class CallOrder(ABC):
             elif not begun.done():
                 begun.set_exception(error)
 
-        threading.Thread(target=begin, name="launchpad-turn", daemon=True).start()
+        OwnThread(target=begin, name="launchpad-turn").start()
         try:
             await begun
         except asyncio.CancelledError:

@@ -152,7 +152,7 @@ def launch(
     Raises:
         DefinitionError: a mistake in the program, or a mistyped `--lp_…` flag; nothing was started.
         LaunchError: the backend could not start, and nothing is left running; or a process that
-            multiprocessing has started imports this script.
+            multiprocessing has started imports this script, or gevent or eventlet has replaced threads.
     """
     from launchpad import command_line, compat
     from launchpad.errors import LaunchError
@@ -162,6 +162,12 @@ def launch(
         raise LaunchError(
             f"{importer} imports this module, and would launch its program once more. Launch it under"
             " `if __name__ == '__main__':`, or in a function that is called and not imported"
+        )
+    if library := _replaces_threads():
+        raise LaunchError(
+            f"{library} has replaced Python's threads in this process (monkey patching), and launchpad needs"
+            " real ones: the program would hang. Launch from a script that is not patched; a worker that is a"
+            " process may patch what it needs in its own run()"
         )
     options = compat.without_meaningless(options, xm_resources)
     command_line.check_command_line(chooses=launch_type is None)
@@ -184,6 +190,17 @@ def launch(
         if detach:
             return backend.detach(planned, grace_s)
         return _started(planned, backend, shown, terminal, test_case, grace_s)
+
+
+def _replaces_threads() -> str:
+    """The library whose threads are not the system's; empty: there is none."""
+    gevent = sys.modules.get("gevent.monkey")
+    if gevent is not None and gevent.is_module_patched("threading"):
+        return "gevent"
+    eventlet = sys.modules.get("eventlet.patcher")
+    if eventlet is not None and eventlet.is_monkey_patched("thread"):
+        return "eventlet"
+    return ""
 
 
 def _importer() -> str:

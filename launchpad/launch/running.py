@@ -35,7 +35,13 @@ from launchpad.launch.signals import KeyboardInterruptHandler
 from launchpad.launch.supervision import look
 from launchpad.launch.supervision.progress import Progress
 from launchpad.launch.supervision.recordings import rate_of
-from launchpad.launch.supervision.runner import EndAwaited, Inbox, Runner, StopRequest
+from launchpad.launch.supervision.runner import (
+    BrokenLauncher,
+    EndAwaited,
+    Inbox,
+    Runner,
+    StopRequest,
+)
 from launchpad.launch.supervision.worker_state import State
 from launchpad.metrics.program_metrics import Metrics
 from launchpad.trace import Trace
@@ -404,7 +410,10 @@ class Running:
             others = tuple(o for o in failures if o is not first)
             return ProgramFailed(self.plan.program, first, others)
         if (crash := self._runner.crash) is not None:
-            return LaunchError(f"the supervisor of {self.plan.program!r} crashed: {crash!r}")
+            why = str(crash) if isinstance(crash, BrokenLauncher) else f"it crashed: {crash!r}"
+            return LaunchError(
+                f"the launcher of {self.plan.program!r} could not go on, and its workers were ended: {why}"
+            )
         return None
 
     def exit_status(self) -> int:

@@ -18,6 +18,7 @@ import threading
 from typing import Any
 
 from launchpad import context, user_code
+from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.server.event_loop import EventLoop
 from launchpad.errors import Stopped
 
@@ -56,7 +57,7 @@ class PeriodicSave:
         self._built, self._loop, self._every_s = built, loop, every_s
         self._has_ended = threading.Event()
         context.inherit()
-        self._thread = threading.Thread(target=self._run, name="launchpad-save", daemon=True)
+        self._thread = OwnThread(target=self._run, name="launchpad-save")
         self._thread.start()
 
     def end(self) -> None:

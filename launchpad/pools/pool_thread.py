@@ -38,6 +38,7 @@ from launchpad.courier import (
 )
 from launchpad.courier.codec import pickling
 from launchpad.courier.interruptions import RLock
+from launchpad.courier.own_threads import OwnThread
 from launchpad.errors import NotRunningError, Stopped
 from launchpad.pools.packing import Call, unpack_result
 from launchpad.pools.schedule import (
@@ -80,7 +81,7 @@ class PoolThread:
         self._maps: weakref.WeakSet[MapCalls] = weakref.WeakSet()
         for member in members:
             self._probe(member)
-        self._thread = threading.Thread(target=self._run, name="launchpad-pool", daemon=True)
+        self._thread = OwnThread(target=self._run, name="launchpad-pool")
         self._thread.start()
         fork.drop_in_child(self)
 

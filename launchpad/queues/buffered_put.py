@@ -5,12 +5,12 @@ the user's thread ──add──▶ buffer ──a thread of its own──▶ t
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from types import TracebackType
 
 from launchpad.courier import fork
 from launchpad.courier.interruptions import Condition, Lock
+from launchpad.courier.own_threads import OwnThread
 from launchpad.errors import NotRunningError, Stopped
 from launchpad.queues.packing import Item
 
@@ -40,7 +40,7 @@ class BufferedPut:
         self._size = 0
         self._is_last = self._is_over = False
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._send, name="launchpad-put", daemon=True)
+        self._thread = OwnThread(target=self._send, name="launchpad-put")
         fork.drop_in_child(self)
 
     def add(self, item: Item) -> bool:

@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from launchpad.courier import caller
+from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.promise import Promise
 from launchpad.queues.contents import (
     CANCELLED,
@@ -88,7 +89,7 @@ class QueueServer:
         self._next_due = 0.0  # when the timer looks again, if nothing comes before
         self._is_closed = self._has_hinted = self._has_named_absent = False
         self._last_put = time.monotonic()
-        self._timer = threading.Thread(target=self._watch_time, name=f"{name}-timer", daemon=True)
+        self._timer = OwnThread(target=self._watch_time, name=f"{name}-timer")
         self._timer.start()
 
     # --- what clients call -----------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from launchpad.courier import fork
 from launchpad.courier.codec.iterators import StreamedIterator
 from launchpad.courier.interruptions import Event
+from launchpad.courier.own_threads import OwnThread
 from launchpad.errors import NotRunningError
 
 if TYPE_CHECKING:
@@ -51,9 +52,7 @@ class Batches(StreamedIterator):
         self._error: BaseException | None = None
         weakref.finalize(self, self._has_ended.set).atexit = False
         arguments = client, table, batch_size, timeout_s, self._queue, self._has_ended
-        threading.Thread(
-            target=_sample_ahead, args=arguments, name=f"replay-{table}", daemon=True
-        ).start()
+        OwnThread(target=_sample_ahead, args=arguments, name=f"replay-{table}").start()
         fork.call_in_child(self, type(self)._drop_inherited)
 
     def _drop_inherited(self) -> None:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from launchpad.courier import fork
 from launchpad.courier.batching.batch import BatchedCall
+from launchpad.courier.own_threads import OwnThread
 
 IDLE_S = 1.0  # a thread without requests this long ends
 
@@ -61,9 +62,7 @@ class BatchQueue:
             self._changed.notify()
         elif len(self.threads) < self._limits.parallelism:
             context = contextvars.Context()  # an empty one
-            thread = threading.Thread(
-                target=context.run, args=(self._main,), name=f"batch-{self._name}", daemon=True
-            )
+            thread = OwnThread(target=context.run, args=(self._main,), name=f"batch-{self._name}")
             self.threads.add(thread)
             try:
                 thread.start()

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from launchpad.courier.client.pending_calls import PendingCalls
+from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.transport.stream_socket import WakeupSocketpair
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class AnswerPoller:
             raise
         self._epoll.register(self._wakeup, select.EPOLLIN)
         name = f"courier-answers-{label}"
-        self.thread = threading.Thread(target=self._main, name=name, daemon=True)
+        self.thread = OwnThread(target=self._main, name=name)
 
     # Both by a thread that has the call's claim.
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from launchpad.courier import fork
 from launchpad.courier.interruptions import Condition
+from launchpad.courier.own_threads import OwnThread
 
 _STALL_S = 0.02
 _IDLE_S = 0.1  # a thread without work ends so soon: it is started quickly, and none is left behind
@@ -99,7 +100,7 @@ class CallbackThreads:
 
     def _start_runner(self) -> bool:
         """False if there can be no more threads."""
-        runner = threading.Thread(target=self._run, name="courier-callbacks", daemon=True)
+        runner = OwnThread(target=self._run, name="courier-callbacks")
         with contextlib.suppress(RuntimeError):
             runner.start()  # it begins with the lock
             self._runner, self._is_idle = runner, True
@@ -110,7 +111,7 @@ class CallbackThreads:
         if not self._has_watcher:
             name = "courier-callbacks-watcher"
             with contextlib.suppress(RuntimeError):
-                threading.Thread(target=self._watch, name=name, daemon=True).start()
+                OwnThread(target=self._watch, name=name).start()
                 self._has_watcher = True
 
 

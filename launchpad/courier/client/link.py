@@ -32,6 +32,7 @@ from launchpad.courier.client.stream import Stream
 from launchpad.courier.codec import pickling
 from launchpad.courier.interruptions import Condition, Lock
 from launchpad.courier.light_dataclass import dataclass
+from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.protocol import framing
 
 _LATE_S = 1e-4  # a thread that sleeps wakes up to so much later: the last moment it stays awake
@@ -233,7 +234,7 @@ class _Timer:
                 self._changed.notify()
                 if self._thread is None:
                     name = "courier-link"
-                    self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+                    self._thread = OwnThread(target=self._run, name=name)
                     self._thread.start()
                 return
         function()

@@ -25,6 +25,7 @@ from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.client.retry import MAX_TRIES, next_pause
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.interruptions import is_interruption
+from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.protocol import framing
 from launchpad.courier.protocol.handshake import OVERLAP
 from launchpad.courier.transport.quick_io import QuickIO
@@ -67,7 +68,7 @@ class Reader:
         #: It waits, or is about to: a thread that puts something into the queue must wake it.
         self.must_be_woken = False
         name = f"courier-futures-{peer.label}"
-        self.thread = threading.Thread(target=self._main, name=name, daemon=True)
+        self.thread = OwnThread(target=self._main, name=name)
 
     def flush(self) -> bool:
         """Writes what is in the queue. False when the socket takes no more now.

@@ -21,7 +21,6 @@ small ones do. So do those beyond `MAX_CALLS` at once, and those for which a seg
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -37,6 +36,7 @@ from launchpad.courier.client.retry import NotRun
 from launchpad.courier.client.shm_future import ShmFuture, ShmRequest
 from launchpad.courier.errors import NotSent
 from launchpad.courier.interruptions import Lock, in_another_thread, is_interruption
+from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.protocol import framing
 from launchpad.courier.shm import segments
 from launchpad.courier.shm.sender import SharedBuffers, pool
@@ -126,7 +126,7 @@ class ShmCalls:
             self._begin(call, channel, connection)
             return
         name = f"courier-connect-{self._peer.label}"
-        thread = threading.Thread(target=self._open, args=(call, channel), name=name, daemon=True)
+        thread = OwnThread(target=self._open, args=(call, channel), name=name)
         try:
             in_another_thread(thread.start)
         except RuntimeError:  # out of threads

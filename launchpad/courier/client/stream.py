@@ -8,7 +8,6 @@ Stream ──▶ StreamCall ◀──▶ SharedConnection       its consumer tak
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 import weakref
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,7 @@ from launchpad.courier.codec import pickling
 from launchpad.courier.codec.iterators import StreamedIterator
 from launchpad.courier.errors import ProtocolError, StreamBroken
 from launchpad.courier.interruptions import in_another_thread, is_interruption
+from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.periodic_checks import PeriodicChecks
 from launchpad.courier.protocol import framing
 from launchpad.courier.streams.items import decode_item
@@ -305,7 +305,7 @@ class ArgumentSender:
         outgoing.put = call.connection.queue.put_chunks
         self._n_pulls = 0
         self._seen = (0, 0.0)  # pulls when a new number was seen last, and when that was
-        self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+        self._thread = OwnThread(target=self._main, name=name)
         self._has_started = False
         self.is_sending = False  # the thread may use the connection
 

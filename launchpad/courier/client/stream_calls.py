@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from launchpad.courier import call_stack
@@ -26,6 +25,7 @@ from launchpad.courier.client.stream import Stream, StreamCall
 from launchpad.courier.codec import pickling
 from launchpad.courier.errors import NotSent
 from launchpad.courier.interruptions import in_another_thread
+from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.protocol import framing
 from launchpad.courier.streams import arguments
 from launchpad.courier.streams.sender import StreamSender
@@ -91,7 +91,7 @@ def run_in_thread(
 ) -> None:
     """`fn(channel, *args)` on a thread of its own, which a future needs; `complete` sets its outcome."""
     run = partial(copy_context().run, complete, partial(fn, channel, *args))
-    thread = Thread(target=run, name=f"courier-future-{channel.peer.label}", daemon=True)
+    thread = OwnThread(target=run, name=f"courier-future-{channel.peer.label}")
     in_another_thread(thread.start)
 
 

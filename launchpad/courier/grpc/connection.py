@@ -28,6 +28,7 @@ from launchpad.courier.client.retry import NotRun, is_final, next_pause
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.grpc import common
 from launchpad.courier.grpc.call import GrpcCall
+from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.protocol import handshake
 from launchpad.courier.security import keyring
 from launchpad.courier.transport import network_address as endpoints
@@ -99,7 +100,7 @@ class GrpcConnection:
     def _start_thread(self) -> None:
         if self._thread is None:
             name = f"courier-grpc-{self._peer.label}"
-            self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+            self._thread = OwnThread(target=self._main, name=name)
             self._thread.start()
 
     def _try_send(self, call: GrpcCall) -> bool:

@@ -20,6 +20,7 @@ from launchpad.courier.client.retry import NotRun, next_pause
 from launchpad.courier.codec import pickling
 from launchpad.courier.inprocess.call import InprocessCall
 from launchpad.courier.interruptions import Condition, in_another_thread, is_interruption
+from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.protocol import framing
 from launchpad.courier.server.dispatcher import Reply
 
@@ -82,7 +83,7 @@ class InprocessFutures:
             self._changed.notify()
             if self._thread is None:
                 name = f"courier-futures-{self._peer.label}"
-                thread = threading.Thread(target=self._main, name=name, daemon=True)
+                thread = OwnThread(target=self._main, name=name)
                 thread.start()
                 self._thread = thread
 

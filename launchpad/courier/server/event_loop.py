@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from launchpad.courier import caller
 from launchpad.courier.interruptions import Lock
+from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.promise import Promise
 
 if TYPE_CHECKING:
@@ -52,9 +53,7 @@ class EventLoop:
             if (loop := self._loop) is None:
                 # Its own callbacks would keep the context of this call, and with it the connection.
                 loop = self._loop = contextvars.Context().run(asyncio.new_event_loop)
-                self._thread = threading.Thread(
-                    target=self._main, args=(loop,), name=f"{self._name}-loop", daemon=True
-                )
+                self._thread = OwnThread(target=self._main, args=(loop,), name=f"{self._name}-loop")
                 self._thread.start()
             promise = _TaskPromise(loop, coroutine, on_return)
             self._promises.add(promise)

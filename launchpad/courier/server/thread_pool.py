@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from launchpad.courier.interruptions import Lock
+from launchpad.courier.own_threads import OwnThread
 
 MANY_THREADS = 128
 MANY_FOR_S = 1.0  # a deep recursion needs as many, too, but comes to its end
@@ -138,18 +139,14 @@ class ThreadPool:
         """Starts one thread, which leads or follows. Threads start further ones when they are needed."""
         with self._lock:
             self._started += 1
-            thread = threading.Thread(
-                target=self._main, name=f"{self._name}-{self._started}", daemon=True
-            )
+            thread = OwnThread(target=self._main, name=f"{self._name}-{self._started}")
             self._threads.add(thread)
             self._waking.add(thread)
             has_many_threads = len(self._threads) == MANY_THREADS
         try:
             thread.start()
             if has_many_threads:
-                threading.Thread(
-                    target=self._report_if_still_many, name=f"{self._name}-deadlock", daemon=True
-                ).start()
+                OwnThread(target=self._report_if_still_many, name=f"{self._name}-deadlock").start()
         except RuntimeError:  # out of threads: those that there are lead when they can
             with self._lock:
                 self._threads.discard(thread)

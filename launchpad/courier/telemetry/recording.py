@@ -33,6 +33,7 @@ from typing import Any
 from launchpad.courier.caller import Peer, own_peer
 from launchpad.courier.interruptions import Event, RLock
 from launchpad.courier.light_dataclass import dataclass
+from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.telemetry import registry, tracing
@@ -134,7 +135,7 @@ def record(
         recorder = _recorder()
         if recorder is None:
             recorder = ProcessRecorder()
-            threading.Thread(target=recorder.run, name="courier-recorder", daemon=True).start()
+            OwnThread(target=recorder.run, name="courier-recorder").start()
         recorder.sessions.append(session)
         recorder.wake.set()
         tracing.recorder = recorder

@@ -7,11 +7,12 @@ threads; called in one, none of it needs a lock.
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+
+from launchpad.courier.own_threads import OwnThread
 
 
 class Actions:
@@ -26,7 +27,7 @@ class Actions:
         self._inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._due: list[tuple[float, Callable[[], object]]] = []
         self._last: Callable[[], object] | None = None
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread = OwnThread(target=self._work, name=name)
 
     def begin(self) -> None:
         self._thread.start()

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from launchpad import printable
+from launchpad.courier.own_threads import OwnThread
 from launchpad.launch.logs.tail import Tail
 
 if TYPE_CHECKING:
@@ -88,8 +89,8 @@ class Output:
     def open(self) -> None:
         """Starts to print, in a thread of its own."""
         if self._stream is not None:
-            self._thread = threading.Thread(
-                target=self._print_all, args=(self._stream,), name="launchpad-output", daemon=True
+            self._thread = OwnThread(
+                target=self._print_all, args=(self._stream,), name="launchpad-output"
             )
             self._thread.start()
 

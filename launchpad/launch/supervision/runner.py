@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from launchpad.courier import WorkerFailed, fork
+from launchpad.courier import WorkerFailed, fork, own_threads
 from launchpad.courier.client import retry
 from launchpad.courier.deadlines import check_timeout
 from launchpad.courier.light_dataclass import dataclass
@@ -93,7 +93,27 @@ class CountsRequest:
     number: int
 
 
-Message = Event | StopRequest | RestartRequest | EndAwaited | CountsRequest | Recording | WorkerPlan
+@dataclass(frozen=True)
+class OwnThreadDied:
+    """A thread of launchpad's in this process has died: what it did for the program is no longer done."""
+
+    text: str
+
+
+class BrokenLauncher(Exception):
+    """The launcher cannot go on, and says why."""
+
+
+Message = (
+    Event
+    | StopRequest
+    | RestartRequest
+    | EndAwaited
+    | CountsRequest
+    | Recording
+    | WorkerPlan
+    | OwnThreadDied
+)
 """What is reported or requested; a plan is that of a worker which the script adds."""
 
 Inbox = queue.SimpleQueue[Message]
@@ -332,7 +352,11 @@ class Runner:
         return recording
 
     def _run(self) -> None:
+        until_it_has_ended = contextlib.ExitStack()
         try:
+            until_it_has_ended.enter_context(
+                own_threads.watched(lambda text: self.inbox.put(OwnThreadDied(text)))
+            )
             self._execute(self.supervisor.start_all(time.monotonic()))
             while not self.supervisor.is_over:
                 wake_at = self.supervisor.wake_at() if self.inbox.empty() else None
@@ -358,8 +382,10 @@ class Runner:
                     self._execute(self.supervisor.overdue(time.monotonic()))
         except BaseException as error:
             self.crash = error
-            traceback.print_exc()
+            if not isinstance(error, BrokenLauncher):  # else it has been printed
+                traceback.print_exc()
         finally:
+            until_it_has_ended.close()
             self.is_published.wait()
             with contextlib.suppress(Exception):
                 history.write(self._directory.logs, self.history())
@@ -387,6 +413,8 @@ class Runner:
     def _decide(self, message: Message) -> list[Command]:
         """What to do about a message, with the lock held."""
         now = time.monotonic()
+        if isinstance(message, OwnThreadDied):
+            raise BrokenLauncher(message.text)
         if isinstance(message, EndAwaited):
             return self.supervisor.await_end()
         if isinstance(message, Recording):

@@ -22,6 +22,7 @@ import launchpad.stopping  # noqa: F401  so that user code which is to stop find
 from launchpad import context as run_context
 from launchpad import courier, outcome, results
 from launchpad.context import RunContext
+from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.telemetry import recording, registry
 from launchpad.errors import Stopped
 from launchpad.events import (
@@ -232,7 +233,7 @@ class Worker:
                     self._free_answers.release()
 
             try:
-                threading.Thread(target=answer, name="launchpad-metrics", daemon=True).start()
+                OwnThread(target=answer, name="launchpad-metrics").start()
             except RuntimeError:  # there can be no thread, and no answer
                 self._free_answers.release()
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from launchpad import outcome
 from launchpad.address import COURIER
+from launchpad.courier.own_threads import OwnThread
 from launchpad.events import Event, WorkerNote
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.backends.local_host import LocalBackend, unused_gpus
@@ -84,7 +85,7 @@ class ProcessWorkers(ForkedWorkers):
         self._preload = preload
         self._has_forked = self._is_given_up = False
         self._writing = threading.Lock()
-        self._reader = threading.Thread(target=self._read, name="launchpad-processes", daemon=True)
+        self._reader = OwnThread(target=self._read, name="launchpad-processes")
         self._reader.start()
 
     def kill(self, worker: str) -> None:

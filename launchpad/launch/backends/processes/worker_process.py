@@ -38,8 +38,9 @@ from types import FrameType
 from typing import Any, NoReturn, cast
 
 from launchpad import context
-from launchpad.courier import fork, keyring
+from launchpad.courier import fork, keyring, own_threads
 from launchpad.courier.light_dataclass import dataclass
+from launchpad.courier.own_threads import OwnThread
 from launchpad.errors import Stopped
 from launchpad.events import Ended, Returned, WorkerNote
 from launchpad.interrupt import cancel_tasks, running_loop
@@ -210,10 +211,9 @@ def _run_worker(spawn_args: SpawnArgs, spec: LaunchSpec, is_fork: bool) -> int:
         call_in_main=main_thread.call,
     )
     context.enter_process(me)
-    threading.Thread(
-        target=forkserver.listen, args=(worker, me, places), name="launchpad-control", daemon=True
-    ).start()
-    ended = worker.main()
+    OwnThread(target=forkserver.listen, args=(worker, me, places), name="launchpad-control").start()
+    with own_threads.watched(worker.crash):
+        ended = worker.main()
     log.report_trouble()
     forkserver.send(Ended(ended))
     if ended.traceback:
@@ -309,11 +309,8 @@ class _ForkServerClient:
         """Handles messages until the forkserver ends; then kills this process and all that it has started."""
         for message in messages.receive(self._control):
             if isinstance(message, StopWorker):
-                threading.Thread(
-                    target=worker.ask_to_stop,
-                    args=(message.restarts,),
-                    name="launchpad-stop",
-                    daemon=True,
+                OwnThread(
+                    target=worker.ask_to_stop, args=(message.restarts,), name="launchpad-stop"
                 ).start()
             elif isinstance(message, AnnounceGone):
                 me.mark_gone(message.worker, message.why)

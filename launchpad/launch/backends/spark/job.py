@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from launchpad.courier.own_threads import OwnThread
 from launchpad.launch.backends.launch_origin import folder_of_script
 from launchpad.launch.backends.spark import code, session
 from launchpad.launch.backends.spark.task_connection import TaskConnection
@@ -84,7 +85,7 @@ class HostJob:
         self.is_lost = self.has_ended = False
         self.lost_task: int | None = None
         self.why = ""
-        self.thread = threading.Thread(target=self._run, name="launchpad-spark-job", daemon=True)
+        self.thread = OwnThread(target=self._run, name="launchpad-spark-job")
         self.thread.start()
 
     @property

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from launchpad.courier.own_threads import OwnThread
 from launchpad.events import Ended
 from launchpad.launch.backends.kubernetes import pod_messages
 from launchpad.launch.backends.kubernetes.api.client import Cluster
@@ -42,9 +43,7 @@ class LogFollower:
         self._cluster, self._pod, self._log = cluster, pod, log
         self._on_report, self._on_end = on_report, on_end
         self.is_over = threading.Event()
-        self.thread = threading.Thread(
-            target=self._follow, name=f"launchpad-log-{pod}", daemon=True
-        )
+        self.thread = OwnThread(target=self._follow, name=f"launchpad-log-{pod}")
         self.thread.start()
 
     def _follow(self) -> None:

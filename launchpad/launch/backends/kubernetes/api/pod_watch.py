@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from launchpad.courier.own_threads import OwnThread
 from launchpad.launch.backends.kubernetes.api.client import ApiError, Cluster
 
 _LEAST_S = 0.01
@@ -42,7 +43,7 @@ class PodInformer:
         self.is_over = threading.Event()
         self._version = ""
         self._pause_s = 0.0
-        self.thread = threading.Thread(target=self._watch, name="launchpad-pods", daemon=True)
+        self.thread = OwnThread(target=self._watch, name="launchpad-pods")
         self.thread.start()
 
     def _watch(self) -> None:
