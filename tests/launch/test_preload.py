@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -98,6 +100,38 @@ def test_threads_also_those_that_python_does_not_know_open_devices_and_errors_ar
     )
 
     assert re.search(why, scripts.run(command).stdout)
+
+
+USES_SIGNALS_CHILDREN_AND_THREADS = """
+import asyncio, os, signal, subprocess
+from concurrent.futures import ThreadPoolExecutor
+
+async def watch():
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, id)
+
+def handle(*_):
+    pass
+
+subprocess.run(["true"])
+asyncio.run(watch())
+with ThreadPoolExecutor(4) as threads:
+    list(threads.map(abs, range(8)))
+signal.signal(signal.SIGCHLD, handle)
+signal.set_wakeup_fd(os.open(os.devnull, os.O_WRONLY | os.O_NONBLOCK))
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+"""
+
+
+def handled_in(name: str) -> tuple[bool, int]:
+    """Whether the module's handler is kept; and a child's exit code, of which a worker must hear."""
+    is_kept = signal.getsignal(signal.SIGCHLD) is sys.modules[name].handle
+    return is_kept, subprocess.run(["true"]).returncode
+
+
+def test_a_module_may_use_signals_children_and_threads_while_it_is_imported(module: Any) -> None:
+    name = module(USES_SIGNALS_CHILDREN_AND_THREADS)
+
+    assert run(handled_in, name, preload=[name]) == [(True, 0)]
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,22 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 _GPU_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/render")
 _STARTS_THREADS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _OPENMP = "OMP_NUM_THREADS"
+
+_THREADS_END_S = 0.5  # how long threads that were joined, or are about to end, may still be there
+_LOOK_S = 0.002
+
+sigchld_handler: Any = signal.SIG_DFL
+"""Of the modules, which their workers have; the forkserver has its own."""
 
 is_importing = False
 """True while this process imports users' modules for its workers, and must not launch what these launch."""
@@ -32,13 +41,13 @@ def import_all(modules: Sequence[str], threads: int) -> str:
         threads: How many OpenMP is to use in threads that a worker starts.
     """
     variables = dict.fromkeys(_STARTS_THREADS, "1") | {_OPENMP: str(threads)}
-    with _environment(variables), _importing():
+    with _environment(variables), _importing(), _signals_as_in_any_process():
         for module in modules:
             try:
                 importlib.import_module(module)
             except BaseException as error:
                 return f"preload={module!r} cannot be imported: {type(error).__name__}: {error}"
-            if names := _other_threads():
+            if names := _lasting_threads():
                 return (
                     f"preload={module!r} starts threads when it is imported ({', '.join(names)}), which no"
                     " forked process would have. Leave it out: each worker then imports it for itself"
@@ -78,6 +87,22 @@ def _importing() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _signals_as_in_any_process() -> Iterator[None]:
+    """Puts aside how the forkserver learns that a worker has ended: modules may use the same themselves."""
+    global sigchld_handler
+    own_mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    own_handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    own_wakeup_fd = signal.set_wakeup_fd(-1)
+    try:
+        yield
+    finally:
+        handler = signal.signal(signal.SIGCHLD, own_handler)
+        sigchld_handler = signal.SIG_DFL if handler is None else handler  # None: it is not Python's
+        signal.set_wakeup_fd(own_wakeup_fd, warn_on_full_buffer=False)
+        signal.pthread_sigmask(signal.SIG_SETMASK, own_mask)
+
+
+@contextlib.contextmanager
 def _environment(variables: dict[str, str]) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
@@ -89,6 +114,17 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def _lasting_threads() -> list[str]:
+    """What threads there are, if they do not end within a moment.
+
+    To have joined one is not enough: the system still counts it for some microseconds.
+    """
+    until = time.monotonic() + _THREADS_END_S
+    while (names := _other_threads()) and time.monotonic() < until:
+        time.sleep(_LOOK_S)
+    return names
 
 
 def _other_threads() -> list[str]:
