@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _Section = tuple[str, str]
 
 _SECTIONS = pytest.StashKey[list[Callable[[], list[_Section]]]]()
-_HAS_FAILED = pytest.StashKey[bool]()
+_HAS_PASSED = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -63,8 +63,9 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """The programs of a test that has failed become sections of its report."""
     report = yield
+    if report.when == "call":
+        item.stash[_HAS_PASSED] = not report.failed
     if report.failed:
-        item.stash[_HAS_FAILED] = True
         for sections in item.stash.get(_SECTIONS, []):
             report.sections += sections()
     return report
@@ -95,8 +96,10 @@ def lp_launch(request: pytest.FixtureRequest, lp_launch_type: str) -> Iterator[t
             leak_check.enter_context(testing.nothing_left_over())
         yield launcher
         launcher.close()
-        if request.node.stash.get(_HAS_FAILED, False):
-            leak_check.pop_all()  # the traceback holds clients, and they their sockets
+        # Of a test that has failed the traceback holds clients, and they their sockets. One that Ctrl-C has
+        # ended has no report, and pytest has put back the standard streams.
+        if not request.node.stash.get(_HAS_PASSED, False):
+            leak_check.pop_all()
 
 
 @pytest.fixture

@@ -126,3 +126,21 @@ def test_that_kills(lp_launch, lp_kill_workers):
             "*- 1 kills (seed 7): counter-0 × 1 -*",
         ]
     )
+
+
+def test_ctrl_c_in_a_test_is_all_that_pytest_reports(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+def test_it(lp_launch):
+    lp_launch(programs.run(programs.hang))
+    import _thread
+    _thread.interrupt_main()
+    threading.Event().wait(60)
+""",
+        "--lp-launch-types=test_mp",
+    )
+
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.no_fnmatch_line("*left over*")
+    result.stdout.fnmatch_lines("*KeyboardInterrupt*")
