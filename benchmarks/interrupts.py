@@ -1,4 +1,4 @@
-"""Exceptions of a signal handler at random moments, while clients call, wait, stream and queue.
+"""Exceptions of a signal handler at random moments, while clients call, wait, stream, queue and collect.
 
 What must hold after each: the exception came to whoever was interrupted, every future ends, and no client is
 left unusable. Prints one line a kind of work, and exits with 1 where something did not hold.
@@ -227,6 +227,58 @@ def interrupt_queues(n: int, interrupter: Interrupter, launch_type: str) -> None
         print(f"{launch_type}: queues: {n_interrupted} exceptions", flush=True)
 
 
+class Interrupted(Exception):
+    """Ends an attempt of a rank that was interrupted: the others do not know what it has missed."""
+
+
+def interrupted_rank(
+    group: lp.Collective, counter: lp.Counter, n: int, seed: int
+) -> dict[str, float]:
+    """Compute with the others until so many exceptions have been raised in all attempts of all ranks.
+
+    Return how often which errors have ended an attempt.
+    """
+    interrupter = Interrupter(seed + 1000 * group.generation + group.rank)
+    while group.broadcast_object(counter.get_counts().get("exceptions", 0)) < n:
+        faulthandler.dump_traceback_later(3 * LIMIT_S, exit=True)
+        try:
+            is_interrupted = interrupter.run(partial(collect, group), 0.02)
+        except Exception as error:
+            counter.increment(**{type(error).__name__: 1})
+            raise
+        if is_interrupted:
+            counter.increment(exceptions=1)
+            raise Interrupted
+    return counter.get_counts()
+
+
+def collect(group: lp.Collective) -> None:
+    ones = np.ones(1 << 17, np.float32)
+    for i in range(20):
+        assert group.all_reduce(i) == 2 * i
+        assert group.all_reduce(ones)[-1] == 2
+        assert group.all_gather(i) == [i, i]
+        assert group.broadcast(np.full(9, i))[0] == i
+        group.barrier()
+
+
+EXPECTED = {"exceptions", "PeerFailed", "CollectiveMismatch"}
+"""What is counted: the exceptions, and how the attempts of the other ranks fail."""
+
+
+def interrupt_collectives(n: int, seed: int, launch_type: str) -> None:
+    program = lp.Program("interrupts")
+    counter = program.add_node(lp.CounterNode(), label="counter")
+    again = lp.RestartPolicy(max_restarts=10 * n, within_s=1e6, backoff=0, scope="group")
+    with program.group("rank", restart=again):
+        for _ in range(2):
+            node = lp.CollectiveNode(interrupted_rank, counter, n, seed, timeout_s=2 * LIMIT_S)
+            program.add_node(node)
+    errors = lp.run(program, launch_type, terminal="output_to_files")["rank"][0]
+    assert errors.keys() <= EXPECTED, errors
+    print(f"{launch_type}: collectives: {n} exceptions; others: {errors}", flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--exceptions", type=int, default=10_000)
@@ -234,11 +286,13 @@ def main() -> int:
     parser.add_argument("--kinds", default=",".join(WORK))
     parser.add_argument("--transports", default="unix,tcp,inproc")
     parser.add_argument("--queues", type=int, default=1)
+    parser.add_argument("--collectives", type=int, default=1)
     args = parser.parse_args()
     interrupter = Interrupter(args.seed)
     kinds = args.kinds.split(",")
     transports = args.transports.split(",")
-    each = max(1, args.exceptions // (len(kinds) * len(transports) + 1))
+    n_parts = len(kinds) * len(transports) + args.queues + args.collectives
+    each = max(1, args.exceptions // n_parts)
     began = time.monotonic()
     addresses = {
         "unix": f"unix:{tempfile.mkdtemp()}/s",
@@ -249,6 +303,8 @@ def main() -> int:
         interrupt_calls(addresses[transport], each, interrupter, kinds)
     if args.queues:
         interrupt_queues(each, interrupter, "local_mp")
+    if args.collectives:
+        interrupt_collectives(each, args.seed, "local_mp")
     faulthandler.cancel_dump_traceback_later()
     print(f"{args.exceptions} exceptions in {time.monotonic() - began:.0f} s; all held")
     return 0

@@ -21,6 +21,7 @@ from launchpad.collectives.membership import (
 )
 from launchpad.courier import CourierError, fork
 from launchpad.courier.client.stream import Stream
+from launchpad.courier.interruptions import is_interruption
 from launchpad.courier.own_threads import OwnThread
 from launchpad.errors import CollectiveMismatch, PeerFailed
 from launchpad.inbox import Inbox
@@ -69,7 +70,9 @@ class Attendance:
         """
         try:
             return self._formed.take("formed", timeout_s)
-        except TimeoutError:
+        except TimeoutError as error:
+            if is_interruption(error):
+                raise
             absent = ", ".join(f"{self._label}-{replica}" for replica in self._client.absent())
             raise TimeoutError(
                 f"{self._me.name} waited for the others of collective {self._label!r} for {timeout_s:g} s;"

@@ -15,11 +15,15 @@ from typing import Any, Protocol
 
 from launchpad import context
 from launchpad.courier import fork
-from launchpad.courier.interruptions import Lock
+from launchpad.courier.interruptions import Lock, is_interruption
 from launchpad.errors import Stopped
 
 Key = tuple[str, int, int, int]
 """(communicator, number of the operation in it, step of its algorithm, rank of the sender)."""
+
+
+class Late(Exception):
+    """What was waited for did not come in time. Not a TimeoutError, which a signal handler may raise."""
 
 
 class Gone(Exception):
@@ -95,7 +99,7 @@ class Mailbox:
         Raises:
             Different: its sender does something else.
             Gone: its sender has returned.
-            TimeoutError: it did not come in time.
+            Late: it did not come in time.
         """
         with self._lock:
             if (message := self._messages.pop(key, None)) is not None:
@@ -128,7 +132,7 @@ class Mailbox:
         Raises:
             Different: one does something else.
             Gone: one that has not come has returned.
-            TimeoutError: one did not come in time.
+            Late: one did not come in time.
         """
         with self._lock:
             self._check(key, operation)
@@ -152,10 +156,12 @@ class Mailbox:
         try:
             result = meeting.answer([meeting.parts[rank] for rank in meeting.ranks])
         except BaseException as error:
+            # What a signal handler raises is for this rank alone: the others wait for one that is lost.
+            others_error = Gone(key[3]) if is_interruption(error) else error
             with self._lock:
                 for waiting, other in meeting.waits.items():
                     if self._waits.pop(waiting, None) is other:
-                        other.fail(error)
+                        other.fail(others_error)
             raise
         with self._lock:
             for waiting, other in meeting.waits.items():
@@ -202,7 +208,7 @@ class Mailbox:
         if wait.error is not None:
             raise wait.error
         if not wait.is_over:
-            raise TimeoutError
+            raise Late
         return wait.data
 
     def end(self, error: BaseException) -> None:

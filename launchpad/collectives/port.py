@@ -23,9 +23,10 @@ from launchpad import context
 from launchpad.address import Address
 from launchpad.collectives.generation import Generation
 from launchpad.collectives.host_memory import HostMemory, open_together
-from launchpad.collectives.mailbox import COMPARE_S, Different, Gone, Key, Mailbox
+from launchpad.collectives.mailbox import COMPARE_S, Different, Gone, Key, Late, Mailbox
 from launchpad.courier import Client, CourierError, close, fork
 from launchpad.courier.client.client import count_call
+from launchpad.courier.errors import DeadlineExceeded
 from launchpad.courier.interruptions import Lock
 from launchpad.errors import LaunchpadError, PeerFailed, Stopped
 from launchpad.nodes.courier import CourierHandle
@@ -215,7 +216,7 @@ class RankEdges:
         client, limit_s = self._client(rank), self._timeout_s
         try:
             return client.swap(generation.number, key, self._operation, data, limit_s)
-        except (CourierError, LaunchpadError, TimeoutError) as error:
+        except (CourierError, LaunchpadError, Late) as error:
             failed = error
         raise self._failed(rank, failed)
 
@@ -234,7 +235,7 @@ class RankEdges:
             return self._mailbox.meet(
                 key, self._operation, data, limit_s, self.ranks, answer, self._different
             )
-        except (Different, Gone, CourierError, LaunchpadError, TimeoutError) as error:
+        except (Different, Gone, CourierError, LaunchpadError, Late) as error:
             failed = error
         raise self._failed(0, failed)
 
@@ -258,12 +259,12 @@ class RankEdges:
             memory.announce(number, operation)
             while absent := memory.wait(number, operation, min(self._timeout_s, COMPARE_S)):
                 if time.monotonic() > began + self._timeout_s:
-                    raise TimeoutError
+                    raise Late
                 different = self._different(absent)
                 # What a rank announced before it went on to something else is here by now.
                 if different is not None and different.rank in memory.wait(number, operation, 0):
                     raise different
-        except (Different, Gone, CourierError, LaunchpadError, TimeoutError) as error:
+        except (Different, Gone, CourierError, LaunchpadError, Late) as error:
             failed = error
         else:
             took_s = time.monotonic() - began
@@ -284,7 +285,7 @@ class RankEdges:
         key = self._communicator, self._number, step, self.ranks[rank]
         try:
             return self._mailbox.take(key, self._timeout_s, self._different)
-        except (Different, Gone, TimeoutError, LaunchpadError) as error:
+        except (Different, Gone, Late, LaunchpadError) as error:
             failed = error
         raise self._failed(rank, failed)
 
@@ -354,7 +355,7 @@ class RankEdges:
 
     def _progress(self, rank: int, timeout_s: float) -> tuple[int, str]:
         """Return number and text of what a rank has begun last; (0, "") if it does not answer in time."""
-        with contextlib.suppress(CourierError, LaunchpadError, TimeoutError):
+        with contextlib.suppress(CourierError, LaunchpadError):
             client = self._client(rank).with_options(timeout_s=timeout_s)
             number, operation = client.progress(self.generation.number, self._communicator)
             return number, operation
@@ -367,7 +368,7 @@ class RankEdges:
             return generation.error
         if isinstance(error, Different):
             return generation.mismatch(*error.args)
-        if isinstance(error, TimeoutError):
+        if isinstance(error, Late | DeadlineExceeded):
             return self._late()
         if isinstance(error, Gone):
             me = generation.name_of(generation.rank)

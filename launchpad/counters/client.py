@@ -9,7 +9,7 @@ import os
 from typing import Any
 
 from launchpad.courier import fork
-from launchpad.courier.interruptions import Lock
+from launchpad.courier.interruptions import Lock, is_interruption
 from launchpad.long_poll import Poll
 
 
@@ -93,7 +93,9 @@ class Counter:
             targets[f"{self._prefix}{name}"] = target
         try:
             return self._own.wait_for(targets, timeout_s)
-        except TimeoutError:
+        except TimeoutError as error:
+            if is_interruption(error):
+                raise
             totals = self.get_counts()
             short = {n: totals.get(n, 0) for n in targets if totals.get(n, 0) < targets[n]}
             raise TimeoutError(

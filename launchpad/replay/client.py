@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import threading
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from launchpad import context
 from launchpad.courier.deadlines import deadline_after
+from launchpad.courier.interruptions import is_interruption
 from launchpad.errors import Stopped
 from launchpad.replay import columns, structure
 from launchpad.replay.columns import Signature
@@ -292,8 +292,8 @@ class ReplayClient:
         while n > 0:
             try:
                 *infos, groups = _until_done(functools.partial(sample, table, n), left_s)
-            except TimeoutError:
-                if not has_some:
+            except TimeoutError as error:
+                if not has_some or is_interruption(error):
                     raise
                 return
             has_some = True
@@ -307,8 +307,11 @@ class ReplayClient:
             raise CancelledError
         future = self._server.futures.sample(*arguments)
         while not future.done():
-            with contextlib.suppress(TimeoutError):
+            try:
                 future.exception(_LOOK_S)
+            except TimeoutError as error:
+                if is_interruption(error):
+                    raise
             if has_ended.is_set():
                 future.cancel()
         return future.result()

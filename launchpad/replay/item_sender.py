@@ -28,7 +28,7 @@ from launchpad import context
 from launchpad.courier import fork
 from launchpad.courier.deadlines import deadline_after
 from launchpad.courier.errors import OutcomeUnknown
-from launchpad.courier.interruptions import Lock
+from launchpad.courier.interruptions import Lock, is_interruption
 from launchpad.courier.periodic_checks import PeriodicChecks
 from launchpad.replay.errors import ItemsRefused, ServerStopping, UnknownSteps
 from launchpad.replay.step_chunks import StepChunks
@@ -242,6 +242,8 @@ def _wait_for(future: Future[None], timeout_s: float | None) -> bool:
     with contextlib.suppress(CancelledError):
         try:
             future.exception(timeout_s)
-        except TimeoutError:
+        except TimeoutError as error:
+            if is_interruption(error):
+                raise
             return False
     return True

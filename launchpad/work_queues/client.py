@@ -132,7 +132,9 @@ class WorkQueue:
         while not is_over and len(seen) != n:
             try:
                 found, cursor, is_over = self._poll.ask("finished", cursor, timeout_s=timeout_s)
-            except TimeoutError:
+            except TimeoutError as error:
+                if is_interruption(error):
+                    raise
                 text = f"no job was finished within {timeout_s} s: {self.counts()}"
                 raise TimeoutError(text) from None
             for job in found:

@@ -63,7 +63,7 @@ def interrupt(n: int, *args: str) -> str:
 def test_sound_19_exceptions_of_signal_handlers_leave_no_future_that_never_ends(
     transport: str,
 ) -> None:
-    text = interrupt(100, f"--transports={transport}", "--queues=0")
+    text = interrupt(100, f"--transports={transport}", "--queues=0", "--collectives=0")
 
     assert "100 exceptions" in text
     assert "all held" in text
@@ -71,12 +71,20 @@ def test_sound_19_exceptions_of_signal_handlers_leave_no_future_that_never_ends(
 
 @pytest.mark.slow
 def test_sound_19_exceptions_of_signal_handlers_leave_queues_of_use() -> None:
-    text = interrupt(60, "--transports=unix", "--kinds=results")
+    text = interrupt(60, "--transports=unix", "--kinds=results", "--collectives=0")
 
     assert "queues: 30 exceptions" in text
 
 
+@pytest.mark.slow
+def test_sound_19_exceptions_of_signal_handlers_leave_no_rank_waiting() -> None:
+    text = interrupt(30, "--transports=unix", "--kinds=results", "--queues=0")
+
+    assert "collectives: 15 exceptions" in text
+
+
 @pytest.mark.endurance
+@pytest.mark.timeout(3600)
 def test_sound_19_ten_thousand_exceptions_of_signal_handlers_break_nothing() -> None:
     assert "all held" in interrupt(10_000)
 
