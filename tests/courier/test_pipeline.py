@@ -342,12 +342,16 @@ def test_compressed_calls_are_answered_compressed(unix_client_of) -> None:
     assert client._channel.counts[b"double"].bytes_in < array.nbytes
 
 
-def test_the_thread_ends_when_all_calls_were_cancelled_in_time(connect, unix_address) -> None:
+def test_the_thread_ends_when_all_calls_to_a_server_that_is_not_up_were_cancelled(
+    connect, unix_address
+) -> None:
     client = connect(unix_address)
-
-    client.futures.m().cancel()
-
+    future = client.futures.m()
     pipeline = client._channel.connections.get_pipeline()
+    until(lambda: pipeline.reader is not None and pipeline.reader._pause_s > 0)  # it tries to connect
+
+    future.cancel()
+
     until(lambda: pipeline.reader is None)
 
 

@@ -123,6 +123,10 @@ class Reader:
                         break
                     self._pending.fail_not_ready()
                     self._pending.fail_late()
+                    if not self._pending.calls:  # all have ended: there is nothing to connect for
+                        break
+                if found is None:
+                    continue
                 sock, address = found
                 self.address = address
                 with contextlib.closing(sock):
