@@ -42,7 +42,7 @@ def fail(counter: nodes.Counter) -> None:
 def launched(launch_type: str, function: Callable[..., None], **options: object) -> lp.Running:
     program = lp.Program("debugged")
     counter = program.add_node(lp.CourierNode(nodes.Counter), label="counter")
-    with program.group("player", restart=lp.RestartPolicy(mode="never", heartbeat_s=0.5)):
+    with program.group("player", restart=lp.RestartPolicy(mode="never", heartbeat_s=2)):
         program.add_node(lp.PyNode(function, counter))
     return lp.launch(program, launch_type, **options)  # type: ignore[arg-type]
 
@@ -129,7 +129,7 @@ def test_a_process_stands_in_pdb_is_stepped_and_goes_on_when_left(attach: Attach
         assert "counter.add(1)" in says(terminal, "c")
         assert "while not" in says(terminal, "n")
         assert "hello" in says(terminal, "print('hel' + 'lo')")
-        says(terminal, "__import__('time').sleep(1)")  # as long as two heartbeats
+        says(terminal, "__import__('time').sleep(2.5)")  # longer than a heartbeat may take
         assert debugged(running) == "in pdb"
         assert "another terminal" in rest_of(attach("player-0"), 1)
 
