@@ -303,9 +303,9 @@ def main() -> int:
         interrupt_calls(addresses[transport], each, interrupter, kinds)
     if args.queues:
         interrupt_queues(each, interrupter, "local_mp")
+    faulthandler.cancel_dump_traceback_later()
     if args.collectives:
         interrupt_collectives(each, args.seed, "local_mp")
-    faulthandler.cancel_dump_traceback_later()
     print(f"{args.exceptions} exceptions in {time.monotonic() - began:.0f} s; all held")
     return 0
 

@@ -39,10 +39,15 @@ def fail(counter: nodes.Counter) -> None:
     raise ValueError(f"boom {broken}")
 
 
-def launched(launch_type: str, function: Callable[..., None], **options: object) -> lp.Running:
+def launched(
+    launch_type: str,
+    function: Callable[..., None],
+    heartbeat_s: float | None = None,
+    **options: object,
+) -> lp.Running:
     program = lp.Program("debugged")
     counter = program.add_node(lp.CourierNode(nodes.Counter), label="counter")
-    with program.group("player", restart=lp.RestartPolicy(mode="never", heartbeat_s=2)):
+    with program.group("player", restart=lp.RestartPolicy(mode="never", heartbeat_s=heartbeat_s)):
         program.add_node(lp.PyNode(function, counter))
     return lp.launch(program, launch_type, **options)  # type: ignore[arg-type]
 
@@ -117,7 +122,7 @@ def test_pdb_does_not_run_a_pdbrc_of_the_directory_that_the_worker_is_in(
 @pytest.mark.slow
 def test_a_process_stands_in_pdb_is_stepped_and_goes_on_when_left(attach: Attach) -> None:
     line_that_calls = f"{__file__}:{play.__code__.co_firstlineno + 6}"
-    with launched("test_mp", play) as running:
+    with launched("test_mp", play, heartbeat_s=2) as running:
         until(lambda: running.client("counter").add(0))
         error = rest_of(attach("player-0", "--thread", "nobody"), 1)
         assert "has no thread 'nobody'; it has MainThread" in error
@@ -156,7 +161,7 @@ def test_a_process_stands_in_pdb_is_stepped_and_goes_on_when_left(attach: Attach
 @both
 @pytest.mark.slow
 def test_one_that_has_failed_waits_and_then_fails(launch_type: str, attach: Attach) -> None:
-    running = launched(launch_type, fail, pdb=True)
+    running = launched(launch_type, fail, heartbeat_s=3, pdb=True)
     until(lambda: debugged(running) == "failed: ValueError: boom 41; waits for `attach`")
     assert running.client("counter").add(0) == 41  # the others go on
     lost = attach("player-0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import queue
 import threading
 from collections.abc import AsyncIterator
@@ -250,3 +251,24 @@ def test_sound_04_a_loop_that_is_closed_cancels_all_tasks_and_settles_what_takes
     assert lingering.wait(DEADLINE_S)
     with pytest.raises(CancelledError):
         lingering.result()
+
+
+def test_a_call_that_is_cancelled_before_its_coroutine_has_begun_leaves_no_warning() -> None:
+    may_go_on = threading.Event()
+
+    async def holds_the_loop() -> None:
+        may_go_on.wait(DEADLINE_S)
+
+    async def never_begins() -> None:
+        raise AssertionError
+
+    loop = EventLoop("cancelled")
+    loop.spawn(holds_the_loop())
+    call = loop.spawn(never_begins(), on_return=lambda value: value)
+    call.cancel()
+    may_go_on.set()
+
+    assert call.wait(DEADLINE_S)
+    loop.close()
+    del call
+    gc.collect()  # Python would warn of a coroutine that was never awaited, and that fails a test

@@ -348,7 +348,9 @@ def test_the_thread_ends_when_all_calls_to_a_server_that_is_not_up_were_cancelle
     client = connect(unix_address)
     future = client.futures.m()
     pipeline = client._channel.connections.get_pipeline()
-    until(lambda: pipeline.reader is not None and pipeline.reader._pause_s > 0)  # it tries to connect
+    until(
+        lambda: pipeline.reader is not None and pipeline.reader._pause_s > 0
+    )  # it tries to connect
 
     future.cancel()
 

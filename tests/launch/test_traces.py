@@ -64,7 +64,9 @@ def test_perfetto_reads_a_trace_of_mapreduce_and_joins_each_call_to_its_answer(
     events = trace_events.read(tmp_path / "trace.json")
     names = trace_events.process_names(events)
     arrows = [(names[a["pid"]], names[b["pid"]]) for a, b in trace_events.flows(events)]
-    assert ("coordinator-0", "reducer-0") in arrows
+    # The first calls may have been made before the recording began.
+    callers = {caller for caller, server in arrows if server.startswith("reducer-")}
+    assert "coordinator-0" in callers
     assert {(caller, server): n for caller, server, n in joined} == Counter(arrows)
 
 

@@ -159,6 +159,7 @@ class _TaskPromise(Promise):
     def _finish(self, task: asyncio.Task[Any]) -> None:
         from concurrent.futures import CancelledError
 
+        self._coroutine.close()  # one that was cancelled at once has not begun, and would complain
         if task.cancelled():
             self.set_exception(CancelledError("the call was cancelled while it ran"))
         elif (error := task.exception()) is not None:
