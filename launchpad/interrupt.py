@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,7 @@ class Interruption:
         self._allowed = False
         self._requested = False
         self._done = False
+        self._is_repeated = False
         self._has_ended = threading.Event()
         self._replacement: Callable[[], object] | None = None
 
@@ -85,8 +87,14 @@ class Interruption:
         finally:
             with self._lock:
                 self._allowed = False
+                self._is_repeated = False
                 self._has_ended.set()
                 _raised.pop(self._thread, None)
+
+    def repeated(self) -> AbstractContextManager[None]:
+        """Inside an `allowed` block: here user code that goes on is interrupted again, and only here."""
+        self._is_repeated = True
+        return _leaves_nothing(threading.get_ident())
 
     @contextlib.contextmanager
     def forbidden(self) -> Iterator[None]:
@@ -131,17 +139,30 @@ class Interruption:
         while not self._has_ended.wait(_AGAIN_S):
             with self._lock:
                 raised = _raised.get(self._thread)
-                # Not yet raised, if the thread is in C; or its `except` or `finally` block runs.
-                if raised is None or not self._allowed or _is_handled_in(self._thread):
+                # The first has not been raised yet, if the thread is in C. Later ones may be lost there.
+                is_pending = raised is None and n_caught == 0
+                # Or an `except` or `finally` block runs that the last one has led to.
+                is_here = self._allowed and self._is_repeated
+                if is_pending or not is_here or _is_handled_in(self._thread):
                     continue
-                catcher = raised.__traceback__
-                if catcher is None or "Stopped" in catcher.tb_frame.f_code.co_names:
+                catcher = None if raised is None else raised.__traceback__
+                if catcher is not None and "Stopped" in catcher.tb_frame.f_code.co_names:
                     return  # it knows what it has caught: it ends by itself
                 n_caught += 1
-                if n_caught == 1:
+                if catcher is not None and n_caught == 1:
                     self.on_caught(_place_of(catcher))
-                del _raised[self._thread], raised, catcher
+                _raised.pop(self._thread, None)
+                del raised, catcher  # and with them the frames that it has passed
                 self.raise_in_thread(_raised_again(self._thread, n_caught))
+
+
+def _leaves_nothing(thread: int) -> AbstractContextManager[None]:
+    """A block after which no error is raised in the thread that was to be raised in the block."""
+    # In C, and so before Python looks whether there is something to raise.
+    drop = functools.partial(_drop_async_exc, ctypes.c_ulong(thread), None)
+    methods = {"__enter__": lambda self: None, "__exit__": staticmethod(drop)}
+    block: AbstractContextManager[None] = type("LeavesNothing", (), methods)()
+    return block
 
 
 _raised: dict[int, Stopped] = {}
@@ -184,6 +205,10 @@ RaisedFromOutside.__module__ = Stopped.__module__
 _set_async_exc = ctypes.PYFUNCTYPE(None, ctypes.c_ulong, ctypes.py_object)(
     ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
 )
+# The three last arguments are those of `__exit__`, for which the function in C does not look.
+_drop_async_exc = ctypes.PYFUNCTYPE(None, ctypes.c_ulong, ctypes.c_void_p, *[ctypes.py_object] * 3)(
+    ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
+)
 
 
 def _is_handled_in(thread: int) -> bool:
@@ -218,6 +243,18 @@ def is_interruption(error: BaseException) -> bool:
     )
 
 
+def is_consequence(error: BaseException) -> bool:
+    """True for an interruption, for what is raised `from` one, and for an exit in the block that caught one.
+
+    An error that is only raised while an interruption is handled is another: of what cleans up.
+    """
+    if isinstance(error, SystemExit) and error.__context__ is not None:
+        error = error.__context__
+    while not is_interruption(error) and error.__cause__ is not None:
+        error = error.__cause__
+    return is_interruption(error)
+
+
 def running_loop(thread: threading.Thread) -> AbstractEventLoop | None:
     """The event loop of asyncio, or of its kind, that runs in a thread, if any; as far as can be seen."""
     asyncio: Any = sys.modules.get("asyncio")
@@ -237,27 +274,30 @@ def running_loop(thread: threading.Thread) -> AbstractEventLoop | None:
     return loop if loop is not None and loop.is_running() else None
 
 
-def cancel_tasks(loop: AbstractEventLoop) -> None:
-    """Cancels all tasks of a running loop, from any thread, or from a signal handler.
+def end_loop(loop: AbstractEventLoop) -> None:
+    """Cancels all tasks of a running loop, or stops it if it has none; from any thread, or a signal handler.
 
     Raises:
         RuntimeError: it has been closed.
     """
     import asyncio
 
-    def cancel() -> None:
-        for task in asyncio.all_tasks(loop):
+    def end() -> None:
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
             task.cancel()
+        if not tasks:
+            loop.stop()
 
-    loop.call_soon_threadsafe(cancel)
+    loop.call_soon_threadsafe(end)
 
 
 def interrupt_thread(thread: threading.Thread, error: type[BaseException] = Stopped) -> None:
-    """Raises an error in the thread, or cancels the tasks of the event loop that runs there."""
+    """Raises an error in the thread, or ends the event loop that runs there."""
     loop = running_loop(thread)
     if loop is not None:
         with contextlib.suppress(RuntimeError):
-            cancel_tasks(loop)
+            end_loop(loop)
             return
     raise_in(thread, error)
 

@@ -25,7 +25,7 @@ class Worker:
 
     def _main(self) -> None:
         try:
-            with self.interruption.allowed():
+            with self.interruption.allowed(), self.interruption.repeated():
                 self._run(self.interruption)
         except BaseException as error:
             self.error = error

@@ -209,7 +209,8 @@ class NodeThread:
     def _run_call(self, call: Callable[[NodeThread], None]) -> None:
         error: BaseException | None = None
         try:
-            with context.entered(self.context), self.context.interruption.allowed():
+            interruption = self.context.interruption
+            with context.entered(self.context), interruption.allowed(), interruption.repeated():
                 call(self)
         except BaseException as raised:
             error = raised

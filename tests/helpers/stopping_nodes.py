@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,6 +45,32 @@ def suppresses_all(folder: Path) -> None:
     while True:
         with contextlib.suppress(BaseException):
             time.sleep(0.01)
+
+
+def exits_when_it_is_interrupted(folder: Path) -> None:
+    try:
+        (folder / "up").touch()
+        while True:
+            time.sleep(0.01)
+    except BaseException:
+        sys.exit(3)
+
+
+def raises_an_error_of_its_own(folder: Path) -> None:
+    try:
+        (folder / "up").touch()
+        while True:
+            time.sleep(0.01)
+    except BaseException as error:
+        raise RuntimeError("the work was ended") from error
+
+
+def runs_a_loop_without_tasks(folder: Path) -> None:
+    loop = asyncio.new_event_loop()
+    loop.call_soon((folder / "up").touch)
+    loop.run_forever()
+    loop.close()
+    say(folder, "closed")
 
 
 def cleans_up_slowly(folder: Path) -> None:

@@ -72,9 +72,12 @@ def test_what_cleans_up_or_has_caught_the_stop_by_its_name_is_not_interrupted_ag
         stopping_nodes.cleans_up_slowly,
         stopping_nodes.saves_after_the_stop,
         stopping_nodes.runs_a_loop,
+        stopping_nodes.runs_a_loop_without_tasks,
+        stopping_nodes.exits_when_it_is_interrupted,
+        stopping_nodes.raises_an_error_of_its_own,
     )
 
-    assert heard == ["cleaned up\nclosed\n", "saved\n", "cleaned up\n"]
+    assert heard == ["cleaned up\nclosed\n", "saved\n", "cleaned up\n", "closed\n", "", ""]
     assert "caught" not in capfd.readouterr().out
 
 

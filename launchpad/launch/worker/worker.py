@@ -35,7 +35,7 @@ from launchpad.events import (
     WorkerNote,
 )
 from launchpad.executable import Executable
-from launchpad.interrupt import is_interruption
+from launchpad.interrupt import is_consequence
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.planning import absl_flags, payload
 from launchpad.launch.worker import error_report
@@ -170,7 +170,7 @@ class Worker:
     def _open_and_run(self, executable: Executable) -> Outcome:
         """Constructs, serves and runs; interrupted only in here."""
         try:
-            with self._context.interruption.allowed():
+            with self._context.interruption.allowed(), self._context.interruption.repeated():
                 self._context.phase = "init"
                 self._on_phase("init")
                 absl_flags.refresh()
@@ -199,7 +199,7 @@ class Worker:
         """What an exception of the user's code makes of the attempt."""
         if isinstance(error, SystemExit) and error.code in (None, 0):
             return self._ended(outcome.SUCCEEDED, "sys.exit(0)")
-        is_of_the_stop = isinstance(error, courier.CourierError) or is_interruption(error)
+        is_of_the_stop = isinstance(error, courier.CourierError) or is_consequence(error)
         if self._context.stop_event.is_set() and is_of_the_stop:
             return self._ended(outcome.STOPPED, f"{type(error).__name__} while stopping")
         failed = self._ended(outcome.FAILED, error_report.describe(error))

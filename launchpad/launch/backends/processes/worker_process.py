@@ -43,7 +43,7 @@ from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.own_threads import OwnThread
 from launchpad.errors import Stopped
 from launchpad.events import Ended, Returned, WorkerNote
-from launchpad.interrupt import cancel_tasks, running_loop
+from launchpad.interrupt import end_loop, running_loop
 from launchpad.launch.backends.processes import (
     exit_status,
     messages,
@@ -348,7 +348,7 @@ class _MainThread:
                 # Afterwards it may raise the signal again, as if it had not been handled.
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
             else:
-                cancel_tasks(loop)
+                end_loop(loop)
 
         self.call(interrupt_there)
 
