@@ -81,6 +81,7 @@ class Interruption:
     def allowed(self) -> Iterator[None]:
         """User code runs in this block, in the thread that `raise_in_thread` interrupts."""
         self._thread = threading.get_ident()
+        self._has_ended.clear()
         self._allow()
         try:
             yield
