@@ -272,3 +272,28 @@ def test_a_call_that_is_cancelled_before_its_coroutine_has_begun_leaves_no_warni
     loop.close()
     del call
     gc.collect()  # Python would warn of a coroutine that was never awaited, and that fails a test
+
+
+@pytest.mark.leaks_by_nature  # the coroutine, which is what this is about
+def test_a_coroutine_that_catches_all_keeps_no_thread_busy_when_its_loop_has_ended() -> None:
+    n_caught = 0
+    has_begun = threading.Event()
+
+    async def catches_all() -> None:
+        nonlocal n_caught
+        has_begun.set()
+        while n_caught < 1000:  # else a failure would never end
+            try:
+                await asyncio.sleep(0.01)
+            except BaseException:
+                n_caught += 1
+
+    loop = EventLoop("catching")
+    call = loop.spawn(catches_all())
+    assert has_begun.wait(DEADLINE_S)
+    loop.close()
+    assert call.wait(DEADLINE_S)
+    del call, loop
+    gc.collect()
+
+    assert n_caught < 10

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import ctypes
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
@@ -102,6 +103,9 @@ class EventLoop:
                 task.cancel()
             if tasks:
                 run(lambda: loop.run_until_complete(asyncio.wait(tasks, timeout=_CANCEL_S)))
+            for task in tasks:
+                if not task.done():
+                    _keep_for_ever(task)
             run(lambda: loop.run_until_complete(loop.shutdown_asyncgens()))
         finally:
             loop.close()
@@ -166,6 +170,15 @@ class _TaskPromise(Promise):
             self.set_exception(error)
         else:
             self.set_result(task.result())
+
+
+def _keep_for_ever(task: asyncio.Task[Any]) -> None:
+    """Keeps a task that has ignored its cancellation.
+
+    Python would close its coroutine in the thread that happens to collect it. One that catches everything, in
+    a loop, would catch that as well, fail at each `await`, and keep that thread busy without end.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
 
 
 async def _returned(coroutine: Coroutine[Any, Any, Any], on_return: Callable[[Any], Any]) -> Any:
