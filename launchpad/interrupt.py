@@ -82,8 +82,8 @@ class Interruption:
         """User code runs in this block, in the thread that `raise_in_thread` interrupts."""
         self._thread = threading.get_ident()
         self._has_ended.clear()
-        self._allow()
         try:
+            self._allow()
             yield
         finally:
             with self._lock:

@@ -6,9 +6,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from launchpad import courier
 from launchpad.errors import Stopped
 from launchpad.interrupt import Interruption, interrupt_thread
+from tests.waiting import until
 
 DEADLINE_S = 20.0
 
@@ -95,3 +98,16 @@ def contend_for(lock: threading.Lock) -> None:
     while True:
         with lock:
             sum(range(50))
+
+
+def test_no_thread_is_left_of_an_interruption_when_the_code_that_it_was_for_has_been_left() -> None:
+    early = Interruption()
+    early.request()
+    late = Interruption()
+
+    with pytest.raises(Stopped), early.allowed():
+        raise AssertionError
+    with late.allowed(), late.repeated():
+        late.request()
+
+    until(lambda: "launchpad-interrupt" not in [each.name for each in threading.enumerate()])
