@@ -88,9 +88,11 @@ class Interruption:
         finally:
             with self._lock:
                 self._allowed = False
-                self._is_repeated = False
+                was_repeated, self._is_repeated = self._is_repeated, False
                 self._has_ended.set()
                 _raised.pop(self._thread, None)
+            if was_repeated:
+                _settle(self._thread)
 
     def repeated(self) -> AbstractContextManager[None]:
         """Inside an `allowed` block: here user code that goes on is interrupted again, and only here."""
@@ -164,6 +166,24 @@ def _leaves_nothing(thread: int) -> AbstractContextManager[None]:
     methods = {"__enter__": lambda self: None, "__exit__": staticmethod(drop)}
     block: AbstractContextManager[None] = type("LeavesNothing", (), methods)()
     return block
+
+
+class _Settled(BaseException):
+    pass
+
+
+def _settle(thread: int) -> None:
+    """Raises one more error in this thread, and catches it.
+
+    An interpreter that was told to raise something looks for that at each call until it raises it. After one
+    that was dropped, or none, it would look for ever; Python 3.11 does nothing else where it traces.
+    """
+    try:
+        _set_async_exc(ctypes.c_ulong(thread), _Settled)
+        for _ in range(2):  # it is raised here, at the latest
+            pass
+    except _Settled:
+        pass
 
 
 _raised: dict[int, Stopped] = {}
