@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import inspect
+import random
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +35,8 @@ if TYPE_CHECKING:
 
 _MAX_WAIT_S = 1.0
 _BLOCKED_S = 0.2
-_AGAIN_S = 0.5  # between two interruptions
+# Between two interruptions. They keep out of step with a loop, or all of them come at the same of its lines.
+_AGAIN_S = (0.25, 0.75)
 
 
 class Interruption:
@@ -57,7 +57,6 @@ class Interruption:
         self._allowed = False
         self._requested = False
         self._done = False
-        self._is_repeated = False
         self._has_ended = threading.Event()
         self._replacement: Callable[[], object] | None = None
 
@@ -86,18 +85,13 @@ class Interruption:
             self._allow()
             yield
         finally:
-            with self._lock:
-                self._allowed = False
-                was_repeated, self._is_repeated = self._is_repeated, False
+            try:
+                with self._lock:  # nothing is raised from here on
+                    self._allowed = False
+            finally:
+                self._allowed = False  # where the last one was raised at the lock
                 self._has_ended.set()
                 _raised.pop(self._thread, None)
-            if was_repeated:
-                _settle(self._thread)
-
-    def repeated(self) -> AbstractContextManager[None]:
-        """Inside an `allowed` block: here user code that goes on is interrupted again, and only here."""
-        self._is_repeated = True
-        return _leaves_nothing(threading.get_ident())
 
     @contextlib.contextmanager
     def forbidden(self) -> Iterator[None]:
@@ -138,52 +132,22 @@ class Interruption:
 
     def _repeat(self) -> None:
         """Interrupts again, as often as user code catches `Stopped` and goes on."""
-        n_caught = 0
-        while not self._has_ended.wait(_AGAIN_S):
+        is_known = False
+        while not self._has_ended.wait(random.uniform(*_AGAIN_S)):
             with self._lock:
                 raised = _raised.get(self._thread)
-                # The first has not been raised yet, if the thread is in C. Later ones may be lost there.
-                is_pending = raised is None and n_caught == 0
-                # Or an `except` or `finally` block runs that the last one has led to.
-                is_here = self._allowed and self._is_repeated
-                if is_pending or not is_here or _is_handled_in(self._thread):
+                # It has not been raised yet, if the thread is in C; or a block runs that it has led to.
+                if raised is None or not self._allowed or _is_handled_in(self._thread):
                     continue
-                catcher = None if raised is None else raised.__traceback__
-                if catcher is not None and "Stopped" in catcher.tb_frame.f_code.co_names:
+                step = raised.__traceback__
+                if step is None or "Stopped" in step.tb_frame.f_code.co_names:
                     return  # it knows what it has caught: it ends by itself
-                n_caught += 1
-                if catcher is not None and n_caught == 1:
-                    self.on_caught(_place_of(catcher))
-                _raised.pop(self._thread, None)
-                del raised, catcher  # and with them the frames that it has passed
-                self.raise_in_thread(_raised_again(self._thread, n_caught))
-
-
-def _leaves_nothing(thread: int) -> AbstractContextManager[None]:
-    """A block after which no error is raised in the thread that was to be raised in the block."""
-    # In C, and so before Python looks whether there is something to raise.
-    drop = functools.partial(_drop_async_exc, ctypes.c_ulong(thread), None)
-    methods = {"__enter__": lambda self: None, "__exit__": staticmethod(drop)}
-    block: AbstractContextManager[None] = type("LeavesNothing", (), methods)()
-    return block
-
-
-class _Settled(BaseException):
-    pass
-
-
-def _settle(thread: int) -> None:
-    """Raises one more error in this thread, and catches it.
-
-    An interpreter that was told to raise something looks for that at each call until it raises it. After one
-    that was dropped, or none, it would look for ever; Python 3.11 does nothing else where it traces.
-    """
-    try:
-        _set_async_exc(ctypes.c_ulong(thread), _Settled)
-        for _ in range(2):  # it is raised here, at the latest
-            pass
-    except _Settled:
-        pass
+                if not is_known:
+                    self.on_caught(_place_of(step))
+                    is_known = True
+                del _raised[self._thread]
+                del raised, step  # and with them the frames that it has passed
+                self.raise_in_thread(RaisedFromOutside)
 
 
 _raised: dict[int, Stopped] = {}
@@ -200,36 +164,9 @@ class RaisedFromOutside(Stopped):
         return Stopped, ()
 
 
-def _raised_again(thread: int, n_times: int) -> type[Stopped]:
-    """`Stopped` that is raised again in the block that catches it, at its first call, and so leaves that.
-
-    A loop that does hardly anything but sleep, and catches everything, is never ended by another one.
-
-    Args:
-        n_times: How many such loops, one in the other, it leaves.
-    """
-    error: type[Stopped] = RaisedFromOutside
-    for _ in range(n_times):
-        # The interpreter calls this when it makes the error, and looks then for who catches it. It is in C,
-        # as in a function of Python the next error would be raised at once.
-        raise_next = functools.partial(
-            _set_async_exc, ctypes.c_ulong(thread), ctypes.py_object(error)
-        )
-        error = type(Stopped.__name__, (Stopped,), {"__init__": staticmethod(raise_next)})
-    return error
-
-
 # In reports and logs of users they have the name that users know.
 RaisedFromOutside.__name__ = RaisedFromOutside.__qualname__ = Stopped.__name__
 RaisedFromOutside.__module__ = Stopped.__module__
-
-_set_async_exc = ctypes.PYFUNCTYPE(None, ctypes.c_ulong, ctypes.py_object)(
-    ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
-)
-# The three last arguments are those of `__exit__`, for which the function in C does not look.
-_drop_async_exc = ctypes.PYFUNCTYPE(None, ctypes.c_ulong, ctypes.c_void_p, *[ctypes.py_object] * 3)(
-    ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
-)
 
 
 def _is_handled_in(thread: int) -> bool:

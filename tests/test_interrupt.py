@@ -28,7 +28,7 @@ class Worker:
 
     def _main(self) -> None:
         try:
-            with self.interruption.allowed(), self.interruption.repeated():
+            with self.interruption.allowed():
                 self._run(self.interruption)
         except BaseException as error:
             self.error = error
@@ -107,7 +107,7 @@ def test_no_thread_is_left_of_an_interruption_when_the_code_that_it_was_for_has_
 
     with pytest.raises(Stopped), early.allowed():
         raise AssertionError
-    with late.allowed(), late.repeated():
+    with late.allowed():
         late.request()
 
     until(lambda: "launchpad-interrupt" not in [each.name for each in threading.enumerate()])

@@ -209,8 +209,7 @@ class NodeThread:
     def _run_call(self, call: Callable[[NodeThread], None]) -> None:
         error: BaseException | None = None
         try:
-            interruption = self.context.interruption
-            with context.entered(self.context), interruption.allowed(), interruption.repeated():
+            with context.entered(self.context), self.context.interruption.allowed():
                 call(self)
         except BaseException as raised:
             error = raised

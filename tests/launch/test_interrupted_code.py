@@ -48,19 +48,11 @@ def said_by(tmp_path: Path) -> Callable[..., list[str]]:
 def test_code_that_catches_all_is_interrupted_again_until_it_ends_and_its_place_is_named(
     launch_type: str, said_by, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    nodes = [
-        stopping_nodes.catches_all,
-        stopping_nodes.catches_all_in_two_loops,
-        stopping_nodes.suppresses_all,
-    ]
+    said_by(launch_type, stopping_nodes.catches_all)
 
-    said_by(launch_type, *nodes)
-
-    printed = capfd.readouterr().out
-    for node, catcher in zip(nodes, ["catches_all", "catches_all", "suppresses_all"], strict=True):
-        place = f"{catcher} ({stopping_nodes.__file__}, line "
-        note = f"{node.__name__}-0 is to stop, has caught lp.Stopped in {place}"
-        assert printed.count(note) == 1
+    place = f"catches_all ({stopping_nodes.__file__}, line "
+    note = f"catches_all-0 is to stop, has caught lp.Stopped in {place}"
+    assert capfd.readouterr().out.count(note) == 1
 
 
 @pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])

@@ -170,7 +170,7 @@ class Worker:
     def _open_and_run(self, executable: Executable) -> Outcome:
         """Constructs, serves and runs; interrupted only in here."""
         try:
-            with self._context.interruption.allowed(), self._context.interruption.repeated():
+            with self._context.interruption.allowed():
                 self._context.phase = "init"
                 self._on_phase("init")
                 absl_flags.refresh()
