@@ -43,12 +43,10 @@ class Interruption:
     """Raises `Stopped` in a worker's thread, by the backend, and only where user code runs.
 
     Args:
-        raise_in_thread: Raises an error of this class in that thread.
+        raise_in_thread: Raises it there; as `RaisedFromOutside`, if it is to come again where it was caught.
     """
 
-    def __init__(
-        self, raise_in_thread: Callable[[type[Stopped]], None] = lambda error: None
-    ) -> None:
+    def __init__(self, raise_in_thread: Callable[[], None] = lambda: None) -> None:
         self.raise_in_thread = raise_in_thread
         #: Called once, with the place where user code has caught `Stopped` and gone on.
         self.on_caught: Callable[[str], object] = lambda place: None
@@ -69,7 +67,7 @@ class Interruption:
                 if self._replacement is not None:
                     self._replacement()
                 else:
-                    self.raise_in_thread(RaisedFromOutside)
+                    self.raise_in_thread()
                     self._start_repeating()
 
     def give_up(self) -> None:
@@ -147,7 +145,7 @@ class Interruption:
                     is_known = True
                 del _raised[self._thread]
                 del raised, step  # and with them the frames that it has passed
-                self.raise_in_thread(RaisedFromOutside)
+                self.raise_in_thread()
 
 
 _raised: dict[int, Stopped] = {}
@@ -250,14 +248,14 @@ def end_loop(loop: AbstractEventLoop) -> None:
     loop.call_soon_threadsafe(end)
 
 
-def interrupt_thread(thread: threading.Thread, error: type[BaseException] = Stopped) -> None:
-    """Raises an error in the thread, or ends the event loop that runs there."""
+def interrupt_thread(thread: threading.Thread) -> None:
+    """Raises `Stopped` in the thread, or ends the event loop that runs there."""
     loop = running_loop(thread)
     if loop is not None:
         with contextlib.suppress(RuntimeError):
             end_loop(loop)
             return
-    raise_in(thread, error)
+    raise_in(thread, RaisedFromOutside)
 
 
 def raise_in(thread: threading.Thread, error: type[BaseException] = Stopped) -> None:

@@ -20,7 +20,7 @@ class Worker:
     """A thread that may be interrupted while it is in `run`."""
 
     def __init__(self, run: Callable[[Interruption], Any]) -> None:
-        self.interruption = Interruption(lambda error: interrupt_thread(self.thread, error))
+        self.interruption = Interruption(lambda: interrupt_thread(self.thread))
         self.error: BaseException | None = None
         self._run = run
         self.thread = threading.Thread(target=self._main)

@@ -157,9 +157,7 @@ class NodeThread:
         index: int,
         on_end: Callable[[BaseException | None], None],
     ) -> None:
-        self.context = worker.child(
-            index, Interruption(lambda error: interrupt_thread(self._thread, error))
-        )
+        self.context = worker.child(index, Interruption(lambda: interrupt_thread(self._thread)))
         self.is_busy = False
         self.has_run = False
         self.result: Any = None

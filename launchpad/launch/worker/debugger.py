@@ -25,7 +25,6 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from launchpad.context import RunContext
-from launchpad.errors import Stopped
 from launchpad.events import Debugged
 from launchpad.interrupt import RaisedFromOutside, call_in, raise_in
 from launchpad.launch.worker.debug_terminal import ACCEPTED, REFUSED, DebugTerminal
@@ -52,7 +51,7 @@ class Debugger:
     def __init__(
         self,
         context: RunContext,
-        raise_stopped: Callable[[type[Stopped]], None],
+        raise_stopped: Callable[[], None],
         call_in_main: CallInMain | None,
     ) -> None:
         self._context, self._raise_stopped = context, raise_stopped
@@ -76,12 +75,12 @@ class Debugger:
             target=self._serve, args=(path, token, thread), name="launchpad-debugger", daemon=True
         ).start()
 
-    def interrupt(self, error: type[Stopped]) -> None:
-        """Raises the error in the worker's thread; where that stands in pdb, as soon as it goes on."""
+    def interrupt(self) -> None:
+        """Raises `Stopped` in the worker's thread; where that stands in pdb, as soon as it goes on."""
         with self._lock:
             self._is_stopped = self._stands_in is self.thread
             if not self._is_stopped:
-                self._raise_stopped(error)
+                self._raise_stopped()
 
     def close(self, why: str) -> None:
         """Ends the session that there is, and refuses others: the worker stops, or has ended."""

@@ -56,7 +56,8 @@ class Worker:
     Args:
         context: Its run context, already current in the thread that calls `main`.
         report: Where Ready, Returned, Done, EdgesCounted and SpansRecorded go.
-        interrupt: Raises an error of this class in the thread that is in `main`.
+        interrupt: Makes `Stopped` be raised in the thread that is in `main`; as `RaisedFromOutside`, if it is
+            to be raised again where user code has caught it.
         on_phase: Called when it enters `init`, or `import` again; Ready reports the rest.
         limited: What the user's code runs in; the outcome is made outside, where there is memory for it.
         executable: What to run, where it was never pickled.
@@ -68,7 +69,7 @@ class Worker:
         plan: WorkerPlan,
         context: RunContext,
         report: Callable[[Event], None],
-        interrupt: Callable[[type[Stopped]], None],
+        interrupt: Callable[[], None],
         on_phase: Callable[[str], None] = lambda phase: None,
         limited: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
         executable: Executable | None = None,

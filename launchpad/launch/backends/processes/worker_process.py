@@ -41,9 +41,8 @@ from launchpad import context
 from launchpad.courier import fork, keyring, own_threads
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.own_threads import OwnThread
-from launchpad.errors import Stopped
 from launchpad.events import Ended, Returned, WorkerNote
-from launchpad.interrupt import end_loop, running_loop
+from launchpad.interrupt import RaisedFromOutside, end_loop, running_loop
 from launchpad.launch.backends.processes import (
     exit_status,
     messages,
@@ -336,13 +335,13 @@ class _MainThread:
         self._due.append(function)
         signal.pthread_kill(cast(int, threading.main_thread().ident), _INTERRUPT)
 
-    def interrupt(self, error: type[Stopped]) -> None:
-        """Raises the error there. An event loop is asked to end, as it would be from outside of Python."""
+    def interrupt(self) -> None:
+        """Raises `Stopped` there. An event loop is asked to end, as it would be from outside of Python."""
 
         def interrupt_there(frame: FrameType) -> None:
             loop = running_loop(threading.main_thread())
             if loop is None:
-                raise error
+                raise RaisedFromOutside
             if callable(signal.getsignal(signal.SIGTERM)):  # a server that ends in good order
                 signal.raise_signal(signal.SIGTERM)
                 # Afterwards it may raise the signal again, as if it had not been handled.
