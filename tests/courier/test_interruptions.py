@@ -84,9 +84,9 @@ def test_sound_19_exceptions_of_signal_handlers_leave_no_rank_waiting() -> None:
 
 
 @pytest.mark.endurance
-@pytest.mark.timeout(3600)
-def test_sound_19_ten_thousand_exceptions_of_signal_handlers_break_nothing() -> None:
-    assert "all held" in interrupt(10_000)
+@pytest.mark.timeout(600)
+def test_sound_19_thousands_of_exceptions_of_signal_handlers_break_nothing() -> None:
+    assert "all held" in interrupt(2_000)  # `make ordeal`: 10,000
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, Alarm, AlarmTimeoutError])
