@@ -39,7 +39,7 @@ class Interrupt(BaseException):
 
 
 class Alarm(Exception):
-    """What the handler raises, as one that limits the time of a test does."""
+    """The handler raises it, as one does that limits the time of a test."""
 
 
 class AlarmTimeoutError(TimeoutError):

@@ -137,10 +137,12 @@ class Interruption:
                 # It has not been raised yet, if the thread is in C; or a block runs that it has led to.
                 if raised is None or not self._allowed or _is_handled_in(self._thread):
                     continue
-                step = raised.__traceback__
-                if step is None or "Stopped" in step.tb_frame.f_code.co_names:
+                step = (
+                    raised.__traceback__
+                )  # None, where a finalizer was interrupted, and Python has dropped it
+                if step is not None and "Stopped" in step.tb_frame.f_code.co_names:
                     return  # it knows what it has caught: it ends by itself
-                if not is_known:
+                if step is not None and not is_known:
                     self.on_caught(_place_of(step))
                     is_known = True
                 del _raised[self._thread]

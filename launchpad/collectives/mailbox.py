@@ -23,7 +23,7 @@ Key = tuple[str, int, int, int]
 
 
 class Late(Exception):
-    """What was waited for did not come in time. Not a TimeoutError, which a signal handler may raise."""
+    """A message did not come in time. No TimeoutError, which a signal handler may raise."""
 
 
 class Gone(Exception):

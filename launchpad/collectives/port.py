@@ -294,7 +294,8 @@ class RankEdges:
         key = self._communicator, self._number, _REPLIES + step, -1 - self.ranks[rank]
         if hasattr(data, "__array__"):
             # The server's thread has the only reference to this view, and drops it when it has sent it.
-            data, is_sent = data[...], Lock()
+            data = data[...]
+            is_sent = Lock()
             is_sent.acquire()
             weakref.finalize(data, is_sent.release).atexit = False
             self._unsent.append(is_sent)

@@ -43,7 +43,8 @@ class StuckWatch:
         me = context.current()
         self._generation, self._name = generation, me.name
         self._thread = threading.current_thread()
-        self._is_closed, self._has_begun = Event(), False
+        self._is_closed = Event()
+        self._has_begun = False
         if context.is_a_process(me) and hasattr(time, "pthread_getcpuclockid"):
             generation.on_end(lambda error: self._begin())
             generation.on_stop(self._begin)

@@ -1,4 +1,4 @@
-"""How long a wait may take, as its caller gives it, and when it is over."""
+"""Deadlines: they are made of the timeouts that callers give."""
 
 from __future__ import annotations
 

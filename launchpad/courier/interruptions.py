@@ -136,7 +136,7 @@ else:
             return True
 
     class RLock(Lock):
-        """The same, of `threading.RLock`."""
+        """As `threading.RLock`; its `with` is like that of `Lock`."""
 
         __slots__ = ()
         _new_lock = staticmethod(threading.RLock)

@@ -157,7 +157,9 @@ class NodeThread:
         index: int,
         on_end: Callable[[BaseException | None], None],
     ) -> None:
-        self.context = worker.child(index, Interruption(lambda: interrupt_thread(self._thread)))
+        interruption = Interruption(lambda: interrupt_thread(self._thread))
+        interruption.on_caught = worker.interruption.on_caught
+        self.context = worker.child(index, interruption)
         self.is_busy = False
         self.has_run = False
         self.result: Any = None

@@ -55,6 +55,20 @@ def test_code_that_catches_all_is_interrupted_again_until_it_ends_and_its_place_
     assert capfd.readouterr().out.count(note) == 1
 
 
+def test_a_member_of_a_colocation_that_catches_all_is_named_as_well(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    member = lp.PyNode(stopping_nodes.catches_all, tmp_path)
+    program = lp.Program("interrupted")
+    program.add_node(lp.MultiThreadingColocation([member]), label="colocation")
+    running = lp.launch(program, "local_mp")
+    until((tmp_path / "up").exists, within_s=30)
+
+    running.stop()
+
+    assert "colocation-0 is to stop, has caught lp.Stopped in catches_all" in capfd.readouterr().out
+
+
 @pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
 def test_what_cleans_up_or_has_caught_the_stop_by_its_name_is_not_interrupted_again(
     launch_type: str, said_by, capfd: pytest.CaptureFixture[str]

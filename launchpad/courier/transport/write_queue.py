@@ -44,7 +44,8 @@ _CHUNK_TYPES = frozenset([bytes, bytearray, memoryview])
 _COUNTED_TYPES = _CHUNK_TYPES | {tuple}
 _TUPLE_BYTES = 256  # with what it refers to
 _TAKEN = 256  # entries of the queue at once
-_TRY, _WAIT = (False,), (True,)  # arguments of `acquire`
+_TRY = (False,)  # arguments of `acquire`
+_WAIT = (True,)
 
 
 class TrackedFrame(Protocol):
@@ -132,7 +133,9 @@ class WriteQueue:
                 if type(frame) not in _COUNTED_TYPES:
                     frame.is_sent = False
             self._queue.extendleft(reversed(unsent))
-            self._rest, self._tracked, self._taken = (), [], []
+            self._rest = ()
+            self._tracked = []
+            self._taken = []
 
     def close(self, *, is_last_write: bool = False) -> bool:
         """Writes no more, whatever is put; True when nothing was left.
@@ -147,7 +150,8 @@ class WriteQueue:
             is_clean = self._sock is None or self.is_empty
             self._sock = None
             self._queue.clear()
-            self._rest, self._taken = (), []
+            self._rest = ()
+            self._taken = []
             return is_clean
 
     def drop_inherited(self) -> None:

@@ -117,7 +117,7 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 
 
 def _lasting_threads() -> list[str]:
-    """What threads there are, if they do not end within a moment.
+    """Return what threads there are, if they do not end within a moment.
 
     To have joined one is not enough: the system still counts it for some microseconds.
     """
