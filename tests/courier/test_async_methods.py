@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import queue
+import socket
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import CancelledError
@@ -114,6 +115,50 @@ def test_sound_15_a_coroutine_whose_caller_is_gone_takes_no_item(
     client.put("the first")
 
     assert client.get() == "the first"
+
+
+@pytest.mark.parametrize("kind", ["a future", "with a stream as argument", "cancelled"])
+def test_a_coroutine_ends_whose_caller_leaves_just_as_it_begins(
+    serve, connect, unix_address, kind: str
+) -> None:
+    """The thread that has started the coroutine hangs, and another one reads that the caller has left."""
+    ended, caller_has_left = threading.Event(), threading.Event()
+
+    async def wait(_: object = None) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    server = serve(unix_address, wait=wait)
+    loop = server._core.methods.loop
+    spawn = loop.spawn
+
+    def spawn_and_hang(*args: Any, **kwargs: Any) -> Any:
+        promise = spawn(*args, **kwargs)
+        assert caller_has_left.wait(10)
+        return promise
+
+    loop.spawn = spawn_and_hang
+    client = connect(unix_address)
+    if kind == "with a stream as argument":
+        in_background(client.wait, iter("abc"))
+    else:
+        future = client.futures.wait()
+    until(lambda: loop._promises)
+    (connection,) = server._core.connections
+
+    if kind == "cancelled":
+        until(lambda: connection._beside)
+        future.cancel()
+        until(lambda: any(beside.cancelled_id for beside in tuple(connection._beside)))
+    else:
+        connection.sock.shutdown(socket.SHUT_RDWR)
+        until(lambda: connection._has_ended)
+    caller_has_left.set()
+
+    assert ended.wait(10)
+    assert connection._has_ended == (kind != "cancelled")
 
 
 def test_a_coroutine_that_has_hardly_begun_has_its_grace(serve, connect, address) -> None:

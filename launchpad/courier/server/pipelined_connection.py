@@ -318,12 +318,14 @@ class PipelinedConnection(ServerConnection):
             self._beside.add(beside)
             token = caller.current.set(beside)
             try:
-                reply = self._run(frame, read_at)
+                try:
+                    reply = self._run(frame, read_at)
+                finally:
+                    caller.current.reset(token)
+                self._update_average(counts, _monotonic() - began)
+                self._answer(frame, reply, counts, began)
             finally:
-                caller.current.reset(token)
                 self._beside.discard(beside)
-            self._update_average(counts, _monotonic() - began)
-            self._answer(frame, reply, counts, began)
         self._deliver()
 
     def _run(self, frame: framing.Fields, read_at: float) -> Reply:
@@ -360,6 +362,10 @@ class PipelinedConnection(ServerConnection):
                 self._deliver()
 
             self._core.send_when_done(promise, answer)
+            # The thread that reads may have seen the end of the connection, or the cancellation of this call,
+            # after the method had returned and before the promise was noted above.
+            if self._no_one_waits_for(call_id):
+                promise.cancel()
             return
         if reply[0] == framing.STREAM:  # which needs a connection of its own
             ticket = self._core.methods.unclaimed_streams.put(reply[1], self, counts, call_id)
@@ -378,6 +384,12 @@ class PipelinedConnection(ServerConnection):
             counts.errors += 1
         n_in, n_out = framing.size(body_in, buffers_in), framing.size(body, views)
         counts.finish(_monotonic() - began, n_in, n_out)
+
+    def _no_one_waits_for(self, call_id: int) -> bool:
+        if self._has_ended:
+            # A server that stops has hung up itself, and its clients still wait for what runs.
+            return not self._core.is_stopping
+        return any(beside.cancelled_id == call_id for beside in tuple(self._beside))
 
     def _deliver(self) -> None:
         """Sends the answer to a call that was not the turn's. The last of them may have to close."""

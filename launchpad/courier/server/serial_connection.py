@@ -252,6 +252,9 @@ class SerialConnection(ServerConnection):
 
             # Frees this thread. The answer is sent from one of the pool: it may have to wait.
             self._core.send_when_done(promise, send)
+            # With streams, another thread reads: it may have seen the end before the promise was noted above.
+            if self._has_ended and not self._core.is_stopping:
+                promise.cancel()
             return
         if kind == framing.STREAM:
             self._compresses = False  # a stream's items never are
