@@ -34,6 +34,7 @@ from launchpad.courier.client.typed import CourierClient as CourierClient
 from launchpad.courier.client.typed import submit as submit
 from launchpad.courier.client.typed import with_options as with_options
 from launchpad.courier.server.decorators import idempotent as idempotent
+from launchpad.courier.server.decorators import one_at_a_time as one_at_a_time
 from launchpad.courier.server.decorators import priority as priority
 from launchpad.courier.server.decorators import serves as serves
 from launchpad.courier.streams.declared import stream as stream

@@ -3,7 +3,7 @@
 in the launcher     node.to_executable()            data: constructor, arguments, options
 in the worker       unpickled: handles are clients, Deferreds are built           phase `import`, `init`
                     run = executable.open()         constructs, serves            phase `init`
-                    run()                           or waits for stop             phase `run`
+                    run()                           or serve(stop)                phase `run`
                     executable.save()               before a restart only         phase `stop`
                     executable.close()              stops serving                 phase `stop`
 """
@@ -11,6 +11,7 @@ in the worker       unpickled: handles are clients, Deferreds are built         
 from __future__ import annotations
 
 import abc
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +40,10 @@ class Executable(abc.ABC):
     @abc.abstractmethod
     def open(self) -> Run | None:
         """Builds what the node describes, and returns what to run; None means: serve until the stop."""
+
+    def serve(self, stop: threading.Event) -> None:
+        """Called where there is nothing to run, in the thread of `open`; returns when `stop` is set."""
+        stop.wait()
 
     def save(self) -> None:
         """Called before `close` when the worker was stopped in order to be started again."""

@@ -68,7 +68,7 @@ from launchpad.courier.security.certificates import make_credentials
 from launchpad.courier.security.keyring import Credentials
 
 # What a class says of its methods
-from launchpad.courier.server.decorators import idempotent, priority, serves
+from launchpad.courier.server.decorators import idempotent, one_at_a_time, priority, serves
 from launchpad.courier.server.server import Server
 
 # Which arguments and results are streams
@@ -103,6 +103,7 @@ __all__ = [
     "list_methods",
     "make_credentials",
     "on_restart",
+    "one_at_a_time",
     "priority",
     "round_robin",
     "server_stats",

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -105,9 +106,21 @@ def waiting_for(peer: Awaited, method: bytes) -> Iterator[None]:
         record.innermost = outer
 
 
+class CallQueue(Protocol):
+    """Calls that wait for their turn."""
+
+    def waits(self) -> list[Edge]: ...
+
+
+queues: weakref.WeakSet[CallQueue] = weakref.WeakSet()
+
+
 def edges() -> list[Edge]:
     """What a server answers when it is asked for it."""
-    return [edge for edge, _ in find_waits()]
+    found = [edge for edge, _ in find_waits()]
+    for queue in list(queues):
+        found += queue.waits()
+    return found
 
 
 def find_waits(record: CallRecord | None = None) -> list[Wait]:

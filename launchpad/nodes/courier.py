@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -14,12 +16,16 @@ from launchpad.courier.client.client import T
 from launchpad.courier.client.link import Bandwidth, Delay, Link
 from launchpad.courier.client.remote_server import Options
 from launchpad.courier.client.typed import CourierClient
+from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.server.decorators import (
+    ONE_AT_A_TIME,
     idempotent_methods,
     public_methods,
+    served_methods,
     warn_of_shadowed_methods,
 )
 from launchpad.courier.server.event_loop import EventLoop
+from launchpad.courier.server.one_thread import OneThread
 from launchpad.edges.recording import CallOrder, Ordering, Record, Replay, order_of
 from launchpad.errors import DefinitionError
 from launchpad.events import Bound
@@ -31,6 +37,7 @@ from launchpad.nodes.python import BuildObject, RunnableNode
 
 _SERVER_OPTIONS = frozenset({"thread_pool_size", "max_bytes", "also_at"})
 _CLIENT_OPTIONS = frozenset({"call_timeout", "wait_for_ready", "max_bytes", "compress"})
+_GRACE_S = 1.0  # for the call that runs as its server stops
 
 
 class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
@@ -144,6 +151,14 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
         courier_kwargs: Options of the server: `thread_pool_size`, `max_bytes`, `also_at`.
         courier_client_kwargs: Options of the clients that its handles turn into: `call_timeout` in seconds,
             `wait_for_ready`, `compress`, `max_bytes`.
+        one_at_a_time: Calls run one at a time, in the thread that has built the object, which in a process is
+            the main one: for what belongs to a thread, such as a connection of sqlite, a context of GL or
+            CUDA, `signal.alarm`. So does `thread_pool_size=1`, but an object that has a `run()` keeps that
+            thread for it, and its calls have another one.
+
+    Raises:
+        DefinitionError: where it is added to a program: it is to run one call at a time, and has a `run()`,
+            or methods that have threads of their own (`async def`, batched ones).
     """
 
     _may_be_configured = True
@@ -155,14 +170,25 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
         *args: Any,
         courier_kwargs: Mapping[str, Any] | None = None,
         courier_client_kwargs: Mapping[str, Any] | None = None,
+        one_at_a_time: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(constructor, *args, **kwargs)
+        self._one_at_a_time = one_at_a_time or bool(getattr(constructor, ONE_AT_A_TIME, False))
         if isinstance(constructor, type):
             warn_of_shadowed_methods(constructor)
         self._server_kwargs = checked_server(courier_kwargs)
         self._client_kwargs = _checked_client(courier_client_kwargs, "courier_client_kwargs")
         self._address = self.allocate_address(Address("courier", kind=COURIER))
+
+    def check_definition(self, *, is_final: bool = True) -> None:
+        """Besides, one that is to run one call at a time can."""
+        super().check_definition(is_final=is_final)
+        kind = self._code.function
+        if self._one_at_a_time and isinstance(kind, type):
+            why_not = why_not_one_at_a_time(kind, runs=self._runs)
+            if why_not:
+                raise DefinitionError(f"{self!r} cannot run one call at a time: {why_not}")
 
     def configure(self, *args: Any, **kwargs: Any) -> None:
         """Sets the constructor's arguments anew: for nodes that hold handles of each other."""
@@ -175,7 +201,13 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
 
     def to_executable(self) -> Executable:
         return ServeObject(
-            self._code, self._args, self._kwargs, self._runs, self._address, self._server_kwargs
+            self._code,
+            self._args,
+            self._kwargs,
+            self._runs,
+            self._address,
+            self._server_kwargs,
+            self._one_at_a_time,
         )
 
 
@@ -199,19 +231,33 @@ class ServeObject(BuildObject, Serving):
 
     address: Address
     server_kwargs: Mapping[str, Any]
+    one_at_a_time: bool = False
     _order: CallOrder | None = field(default=None, init=False)
+    _one_thread: OneThread | None = field(default=None, init=False)
 
     def close(self) -> None:
+        if self._one_thread is not None:
+            self._one_thread.end()
         super().close()
         if self._order is not None:
             self._order.close()
 
     def open(self) -> Run | None:
         """Builds the object, then serves it: no call reaches one that is half built."""
-        with context.current().interruption.forbidden():
-            server = new_server(self.address, self.server_kwargs)
+        me = context.current()
+        with me.interruption.forbidden():
+            if self.one_at_a_time or self.server_kwargs.get("thread_pool_size") == 1:
+                self._one_thread = OneThread()
+            server = new_server(self.address, self.server_kwargs, self._one_thread)
             self._loop = server.event_loop
-        built = self.build(self._loop)
+        # The thread of one of several nodes in a worker ends when all are open.
+        if self._one_thread is not None and me.part:
+            self._start_thread(self._one_thread)
+            built = self._one_thread.call(self.build, self._loop)
+        else:
+            built = self.build(self._loop)
+        if self.one_at_a_time and (why_not := why_not_one_at_a_time(type(built), runs=self.runs)):
+            raise TypeError(f"{me.name} cannot run one call at a time: {why_not}")
         with context.current().interruption.forbidden():
             server.bind_object(built)
             me = context.current()
@@ -226,7 +272,47 @@ class ServeObject(BuildObject, Serving):
                 hook(server)
             start(server, self.address)
             self._server = server
-        return self.run_on(self._loop)
+        run = self.run_on(self._loop)
+        if self._one_thread is not None and run is not None and not me.part:
+            self._start_thread(self._one_thread)
+        return run
+
+    def serve(self, stop: threading.Event) -> None:
+        """Runs the calls, if that is to be done one at a time, in the thread that has built the object."""
+        if self._one_thread is None or context.current().part:
+            super().serve(stop)
+            return
+        context.current().add_stop_handler(self._end_turns)
+        self._one_thread.run()
+
+    def save_while_it_runs(self, built: object, loop: EventLoop) -> None:
+        """In its turn, where one call runs at a time."""
+        if self._one_thread is None:
+            super().save_while_it_runs(built, loop)
+        else:
+            self._one_thread.call(super().save_while_it_runs, built, loop)
+
+    def _start_thread(self, one_thread: OneThread) -> None:
+        """A thread for the calls, where this one has other things to do."""
+        me = context.current()
+
+        def run() -> None:
+            with context.entered(me):
+                one_thread.run()
+
+        OwnThread(target=run, name=f"{me.name}-calls").start()
+
+    def _end_turns(self) -> None:
+        """At the stop: the call that runs has a moment to end, and is interrupted then."""
+        one_thread, me = self._one_thread, context.current()
+        assert one_thread is not None
+        one_thread.end()
+
+        def interrupt_if_busy() -> None:
+            if not one_thread.wait_until_it_has_returned(_GRACE_S):
+                me.interruption.request()
+
+        OwnThread(target=interrupt_if_busy, name="launchpad-interrupt").start()
 
     def save(self) -> None:
         """Lets the object save itself, when no call changes it any more."""
@@ -240,13 +326,39 @@ class ServeObject(BuildObject, Serving):
             loop.close()
 
 
-def new_server(address: Address, server_kwargs: Mapping[str, Any] = MappingProxyType({})) -> Server:
+def why_not_one_at_a_time(kind: type, *, runs: bool) -> str:
+    """What keeps objects of a class from running one call at a time, in one thread; empty if nothing."""
+    if runs and callable(getattr(kind, "run", None)):
+        return (
+            f"{kind.__qualname__}.run() would keep the thread that has built the object, in which they are to"
+            " run. Leave it out, call disable_run() of the node, or give the class a lock in place of"
+            " one_at_a_time=True."
+        )
+    for name, method in served_methods(kind).items():
+        if inspect.iscoroutinefunction(method):
+            return (
+                f"{kind.__qualname__}.{name} is an async def, which runs on an event loop, in another thread."
+                " Make it a plain method, or leave out one_at_a_time=True."
+            )
+        if hasattr(type(method), "courier_promise"):
+            return (
+                f"{kind.__qualname__}.{name} is batched, and batches run in threads of their own. Leave out"
+                " one_at_a_time=True: with its max_parallelism of 1, one batch runs at a time."
+            )
+    return ""
+
+
+def new_server(
+    address: Address,
+    server_kwargs: Mapping[str, Any] = MappingProxyType({}),
+    one_thread: OneThread | None = None,
+) -> Server:
     """A server at the address, and at another one for workers on other hosts if there can be any."""
     me = context.current()
     also_at = (*server_kwargs.get("also_at", ()), *([me.listens_at] if me.listens_at else []))
     known_as = [me.known_as[address.name]] if address.name in me.known_as else []
     options = {**server_kwargs, "also_at": also_at, "known_as": known_as}
-    return Server(me.name, address=address.resolve(), **options)
+    return Server(me.name, address=address.resolve(), one_thread=one_thread, **options)
 
 
 def start(server: Server, address: Address) -> None:

@@ -15,6 +15,7 @@ import functools
 import inspect
 import logging
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from launchpad import context, user_code
@@ -53,8 +54,9 @@ def restore(built: object, loop: EventLoop) -> None:
 class PeriodicSave:
     """A thread that lets an object save itself every so often. What it raises is logged; it goes on."""
 
-    def __init__(self, built: object, loop: EventLoop, every_s: float) -> None:
-        self._built, self._loop, self._every_s = built, loop, every_s
+    def __init__(self, save: Callable[[], None], every_s: float) -> None:
+        self._save = save
+        self._every_s = every_s
         self._has_ended = threading.Event()
         context.inherit()
         self._thread = OwnThread(target=self._run, name="launchpad-save")
@@ -69,7 +71,7 @@ class PeriodicSave:
     def _run(self) -> None:
         while not self._has_ended.wait(self._every_s):
             try:
-                save(self._built, self._loop)
+                self._save()
             except Stopped:
                 return
             except Exception:

@@ -221,8 +221,14 @@ class BuildObject(Calling):
         self._built = built
         if me.restart.save_every_s is not None:
             with me.interruption.forbidden():  # no thread that `close` would not know of
-                self._saves = PeriodicSave(built, loop, me.restart.save_every_s)
+                self._saves = PeriodicSave(
+                    functools.partial(self.save_while_it_runs, built, loop), me.restart.save_every_s
+                )
         return built
+
+    def save_while_it_runs(self, built: object, loop: EventLoop) -> None:
+        """Lets the object save itself, from another thread."""
+        hooks.save(built, loop)
 
     def run_on(self, loop: EventLoop) -> Run | None:
         """What runs the object, if it has a `run` that is not switched off."""

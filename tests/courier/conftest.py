@@ -21,6 +21,7 @@ from launchpad import courier
 from launchpad.courier import keyring
 from launchpad.courier.protocol import framing
 from launchpad.courier.security import certificates
+from launchpad.courier.server.one_thread import OneThread
 from tests.helpers.large_arrays import Methods
 from tests.waiting import until
 
@@ -150,6 +151,7 @@ def serve(short_directory: Path) -> Iterator[Serve]:
             size: int = 16,
             also_at: Sequence[str] = (),
             max_bytes: int = framing.MAX_BYTES,
+            one_thread: OneThread | None = None,
             **methods: Callable[..., Any],
         ) -> courier.Server:
             server = courier.Server(
@@ -159,6 +161,7 @@ def serve(short_directory: Path) -> Iterator[Serve]:
                 thread_pool_size=size,
                 also_at=also_at,
                 max_bytes=max_bytes,
+                one_thread=one_thread,
             )
             for method, fn in methods.items():
                 server.bind(method, fn)

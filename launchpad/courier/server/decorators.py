@@ -28,6 +28,7 @@ K = TypeVar("K", bound=type)
 _SERVES = "courier_serves"
 IDEMPOTENT = "courier_idempotent"
 PRIORITY = "courier_priority"
+ONE_AT_A_TIME = "courier_one_at_a_time"
 CLIENT_NAMES = frozenset({"address", "aio", "futures", "stats", "with_options"})
 """What a client has of its own."""
 
@@ -97,6 +98,21 @@ def priority(method: F) -> F:
     """
     setattr(method, PRIORITY, True)
     return method
+
+
+def one_at_a_time(kind: K) -> K:
+    """Has the calls of a class run one at a time, in the thread that has built the object.
+
+    Example:
+        @lp.one_at_a_time
+        class Table:
+            def __init__(self, path: str):
+                self.rows = sqlite3.connect(path)   # which only the thread that has made it may use
+
+    The same as `lp.CourierNode(Table, path, one_at_a_time=True)`, for all nodes of the class.
+    """
+    setattr(kind, ONE_AT_A_TIME, True)
+    return kind
 
 
 def has_priority(kind: type, name: str) -> bool:
@@ -174,6 +190,11 @@ def warn_of_shadowed_methods(
 def idempotent_methods(kind: type) -> tuple[str, ...]:
     """The names of the methods of a class that may run twice."""
     return tuple(name for name in dir(kind) if getattr(_look_up(kind, name), IDEMPOTENT, False))
+
+
+def served_methods(kind: type) -> dict[str, Any]:
+    """The methods that instances of a class serve, as the class has them; without those of one instance."""
+    return {name: _look_up(kind, name) for name in sorted(_served_names(kind))}
 
 
 def _served_names(kind: type) -> set[str]:

@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import CoroutineType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from launchpad.courier import call_stack
 from launchpad.courier.buffers import copies
@@ -23,6 +23,9 @@ from launchpad.courier.server.event_loop import EventLoop
 from launchpad.courier.streams.sender import StreamSender
 from launchpad.courier.telemetry import tracing
 from launchpad.courier.telemetry.counters import MethodCounts
+
+if TYPE_CHECKING:
+    from launchpad.courier.server.one_thread import OneThread
 
 Fallback = Callable[[str, tuple[Any, ...], dict[str, Any]], Any]
 Reply = tuple[int, Any, list[memoryview]]  # kind, body, buffers
@@ -59,6 +62,7 @@ class Dispatcher:
         self.fallback_names: Callable[[], list[str]] | None = None
         self.urgent: set[bytes] = set()
         self.loop = EventLoop(server)
+        self.one_thread: OneThread | None = None  # runs all that is bound from then on
 
     @property
     def address(self) -> str:
@@ -68,7 +72,7 @@ class Dispatcher:
     def bind(self, name: str, fn: Callable[..., Any], is_priority: bool = False) -> None:
         if not callable(fn):
             raise TypeError(f"bind({name!r}, …) takes a callable, not {type(fn).__name__}")
-        self._table[name.encode()] = getattr(fn, "courier_promise", fn)
+        self._table[name.encode()] = self._runnable(fn) if "/" not in name else fn
         if is_priority or getattr(fn, PRIORITY, False):
             self.urgent.add(name.encode())
         else:
@@ -112,7 +116,7 @@ class Dispatcher:
             if type(result) in _SCALARS:  # as `encode` does, without the way there
                 return framing.RESULT, _dumps(result, 5), []
             if isinstance(result, CoroutineType):
-                result = self.loop.spawn(result, on_return=_encode_on_loop)
+                result = self.loop.spawn(result, on_return=encode_at_once)
         except BaseException as error:  # SystemExit too: a caller must not end the server
             return framing.ERROR, pickling.encode_error(error), []
         finally:
@@ -132,7 +136,7 @@ class Dispatcher:
             if _is_small(result):
                 return SMALL, result, []
             if isinstance(result, CoroutineType):
-                result = self.loop.spawn(result, on_return=_encode_on_loop)
+                result = self.loop.spawn(result, on_return=encode_at_once)
         except BaseException as error:  # SystemExit too: a caller must not end the server
             return framing.ERROR, pickling.encode_error(error), []
         finally:
@@ -159,10 +163,17 @@ class Dispatcher:
         finally:
             current_call.reset(token)
 
+    def _runnable(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """What a thread of the pool calls for a function that is served."""
+        promising: Callable[..., Any] | None = getattr(fn, "courier_promise", None)
+        if promising is not None:
+            return promising
+        return fn if self.one_thread is None else self.one_thread.wrapped(fn)
+
     def _find_fallback(self, method: bytes) -> Callable[..., Any]:
         name, fallback = method.decode(errors="replace"), self.fallback
         if fallback is not None and b"/" not in method:
-            return lambda *args, **kwargs: fallback(name, args, kwargs)
+            return self._runnable(lambda *args, **kwargs: fallback(name, args, kwargs))
         import difflib
 
         names = self.list_names()
@@ -192,15 +203,15 @@ class Dispatcher:
 
 
 class EncodedResult(NamedTuple):
-    """The result of a coroutine, encoded as a reply."""
+    """The outcome of a coroutine, or of a call of `OneThread`, encoded as a reply."""
 
     reply: Reply
 
 
-def _encode_on_loop(result: Any) -> Any:
-    """Encode what a coroutine has returned before any other one runs, which may change it.
+def encode_at_once(result: Any) -> Any:
+    """Encode what a call has returned before the next one of the same thread runs, which may change it.
 
-    Those of one loop need no locks: one may return a list or an array that the next one goes on with.
+    Calls of one thread need no locks: one may return a list or an array that the next one goes on with.
     """
     if type(result) in _SCALARS or is_stream(result):
         return result

@@ -27,6 +27,7 @@ from launchpad.courier.transport import network_address, unix
 from launchpad.courier.transport.stream_socket import Listener
 
 if TYPE_CHECKING:
+    from launchpad.courier.server.one_thread import OneThread
     from launchpad.courier.telemetry.call_stats import ServerStats
 
 
@@ -67,6 +68,7 @@ class Server:
             `grpc:` without credentials, a server without a token makes one: clients of the same user
             on this host find it by themselves, others need `Client(address, token=server.token)`.
         thread_pool_size: methods that run side by side as a rule. Those that block do not count.
+        one_thread: runs all calls, one at a time; without it they run on the server's threads.
         max_bytes: the largest arguments of a call that it takes. Clients are sent it, and raise
             MessageTooLarge before they send more.
 
@@ -85,6 +87,7 @@ class Server:
         max_bytes: int = framing.MAX_BYTES,
         also_at: Sequence[str] = (),
         known_as: Sequence[str] = (),
+        one_thread: OneThread | None = None,
     ) -> None:
         self.name = name or "courier"
         if port is not None:
@@ -113,6 +116,7 @@ class Server:
         self._max_bytes = max_bytes
         self._known_as = tuple(known_as)
         self._methods = Dispatcher(self.name, self._address)
+        self._methods.one_thread = one_thread
         self._lock = Lock()
         self._listeners: list[Listener] = []
         self._core: ServerCore | None = None

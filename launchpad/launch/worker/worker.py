@@ -183,7 +183,7 @@ class Worker:
                     result = run()
                 else:
                     self._context.handles_stop = True
-                    self._context.stop_event.wait()
+                    executable.serve(self._context.stop_event)
         except Stopped:
             return self._ended(outcome.STOPPED, "interrupted by the program's stop")
         if (returned := results.returned(name, attempt, result)) is not None:
