@@ -21,7 +21,7 @@ excepthook.install()  # first of all, so that it covers the rest of the import
 
 import importlib
 
-from launchpad import flags_hook
+from launchpad import import_hook
 from launchpad.launch import exit_hooks
 from launchpad.launch.launch import launch, plan
 
@@ -29,7 +29,7 @@ TYPE_CHECKING = False  # as checkers read it; `typing` takes milliseconds
 if TYPE_CHECKING:
     from typing import Any
 
-flags_hook.install()
+import_hook.when_imported("absl.flags", lambda _: __import__("launchpad.flags"))
 exit_hooks.install()
 
 __version__ = "0.1.0"

@@ -70,7 +70,7 @@ LAYERS = [
     "errors watermarks",
     "command_line state edges trace",
     "flags metrics",
-    "flags_hook",
+    "import_hook",
     "resources restart_policy events",
     "interrupt results",
     "context",

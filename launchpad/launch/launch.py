@@ -255,6 +255,8 @@ def _started(
         )
     workers = [worker.name for worker in planned.workers]
     output = Output(run, workers, None if is_quiet else stdout, lines)
+    for note in planned.notes:
+        output.note(note)
     # A Ctrl-C meanwhile is handled below, when there is a program to stop.
     with signals.KeyboardInterruptHandler(lambda at_once: None) as ctrl_c:
         running = Running.start(planned, backend, run, output, grace_s)

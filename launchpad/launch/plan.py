@@ -113,6 +113,7 @@ class LaunchPlan:
         client_options: Address name → the options of its clients, as its node has them.
         modules: Modules of ours that workers need: a forkserver imports them once.
         state: The path or URL of the folder in which its workers save; empty: with the run's logs.
+        notes: What the user should know of it, a line each.
     """
 
     program: str
@@ -122,6 +123,7 @@ class LaunchPlan:
     client_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     modules: tuple[str, ...] = field(default=(), repr=False)
     state: str = ""
+    notes: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def preload(self) -> tuple[str, ...]:

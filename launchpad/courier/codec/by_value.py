@@ -47,7 +47,7 @@ import cloudpickle
 from cloudpickle import cloudpickle as _private
 
 from launchpad.courier import fork
-from launchpad.courier.codec import tensors
+from launchpad.courier.codec import module_generators, tensors
 from launchpad.courier.interruptions import RLock
 
 FILLED = "__filled_by_launchpad__"
@@ -98,6 +98,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
     def reducer_override(self, obj: Any) -> Any:
         """What cloudpickle does, with our functions around its own."""
         tensors.check(obj)
+        if module_generators.is_kept(obj):
+            return module_generators.by_name(obj)
         keeps = self.keeps_definitions and isinstance(obj, type)
         if keeps and (kept := vars(obj).get(_KEPT)) is not None and kept.is_of(obj):
             return load, kept.arguments

@@ -45,7 +45,7 @@ class OneThread:
     """
 
     def __init__(self) -> None:
-        self.running: Turn | None = None
+        self.running: QueuedCall | None = None
         self._has_ended = False
         self._has_returned = fork.free_in_child(threading.Event())
         self.drop_inherited()
@@ -55,8 +55,8 @@ class OneThread:
     def drop_inherited(self) -> None:
         """As new: a forked child has no calls of its parent's."""
         # For each call in one of these two there is an item in the third, which `run` waits for.
-        self._urgent: deque[Turn] = deque()
-        self._waiting: deque[Turn] = deque()
+        self._urgent: deque[QueuedCall] = deque()
+        self._waiting: deque[QueuedCall] = deque()
         self._items: SimpleQueue[None] = SimpleQueue()
         self.thread = 0
 
@@ -95,7 +95,7 @@ class OneThread:
 
         @functools.wraps(fn)
         def put(*args: Any, **kwargs: Any) -> Promise:
-            return self._put(Turn(self, fn, args, kwargs, self._encoded), is_urgent)
+            return self._put(QueuedCall(self, fn, args, kwargs, self._encoded), is_urgent)
 
         return put
 
@@ -103,7 +103,7 @@ class OneThread:
         """Runs a function in its turn, waits for it, and returns or raises what it does."""
         if threading.get_ident() == self.thread:
             return fn(*args)
-        turn = self._put(Turn(self, fn, args, {}, lambda value: value))
+        turn = self._put(QueuedCall(self, fn, args, {}, lambda value: value))
         try:
             turn.wait()
             result = turn.result()
@@ -129,7 +129,7 @@ class OneThread:
                     found.append((here, there, name, name))
         return found
 
-    def _put(self, turn: Turn, is_urgent: bool = False) -> Turn:
+    def _put(self, turn: QueuedCall, is_urgent: bool = False) -> QueuedCall:
         if is_urgent:
             self._urgent.append(turn)
         else:
@@ -139,7 +139,7 @@ class OneThread:
             self.end()
         return turn
 
-    def _take(self) -> Turn | None:
+    def _take(self) -> QueuedCall | None:
         for calls in (self._urgent, self._waiting):
             try:
                 return calls.popleft()
@@ -159,7 +159,7 @@ class OneThread:
         return encode_at_once(value)
 
 
-class Turn(Promise):
+class QueuedCall(Promise):
     """A call that runs when its turn has come. It is its own outcome."""
 
     __slots__ = (

@@ -141,6 +141,9 @@ class Backend(abc.ABC):
     can_attach = False
     """Whether `launchpad attach` reaches its workers."""
 
+    shares_process = False
+    """Whether its workers run in the process of the script, and share what that has set."""
+
     is_test = False
     """Whether its programs belong to a test: they do not keep the interpreter alive, and print nothing."""
 

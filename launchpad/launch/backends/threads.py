@@ -37,6 +37,8 @@ _UNWIND_S = 0.2
 class Threads(LocalBackend):
     """`local_mt`: for debugging, and for programs that wait more than they compute."""
 
+    shares_process = True
+
     def endpoint(self, address: str, kind: str) -> str:
         return f"inproc:{{run}}/{address}" if kind == COURIER else "localhost:{port}"
 

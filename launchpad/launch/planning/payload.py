@@ -21,11 +21,13 @@ from dataclasses import field
 from typing import Any
 
 from launchpad.address import Address
+from launchpad.courier.codec import by_value
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import DefinitionError, PayloadError
 from launchpad.executable import Code, Executable
 from launchpad.handle import ClientPickler, Handle, building
-from launchpad.launch.planning import absl_flags
+from launchpad.launch.planning import absl_flags, random_numbers
+from launchpad.launch.planning.random_numbers import ScriptGenerator
 from launchpad.nodes.base import Node
 from launchpad.program import Program
 from launchpad.traverse import Found, Step, children, walk
@@ -45,11 +47,13 @@ class Packer:
         address_names: Address uid → its name in this plan.
         edges: The ids of the handles that are edges of the graph.
         code: Id of a constructor → the constructor as bytes, pickled when it is first met.
+        generators: Id of a generator of random numbers → what stands for it; those of the script so far.
     """
 
     address_names: dict[str, str]
     edges: frozenset[int]
     code: dict[int, bytes] = field(default_factory=dict)
+    generators: dict[int, ScriptGenerator] = field(default_factory=dict)
 
     def pack(self, node: Node[Any], name: str, label: str) -> bytes:
         """The executable of a node as bytes; PayloadError, with the part of it that cannot be pickled."""
@@ -198,7 +202,25 @@ class _Pickler(ClientPickler):
                 " or node.create_handle()"
             )
         of_absl = absl_flags.reduced(obj)
-        return super().reducer_override(obj) if of_absl is NotImplemented else of_absl
+        if of_absl is not NotImplemented:
+            return of_absl
+        reduced = super().reducer_override(obj)
+        if isinstance(obj, types.FunctionType) and obj.__module__ == "__main__":
+            return self._without_generators(reduced)
+        return reduced
+
+    def _without_generators(self, reduced: Any) -> Any:
+        """The same of a function of the script, with what stands for generators among its globals."""
+        if not isinstance(reduced, tuple) or reduced[0] is not by_value.make_function:
+            return reduced
+        make, arguments, (setter, (attributes, slots), is_named), *rest = reduced
+        known, variables = self.packer.generators, dict(slots["__globals__"])
+        for name, value in variables.items():
+            found = known.get(id(value)) or random_numbers.of_script(name, value)
+            if found is not None:
+                variables[name] = known[id(value)] = found
+        state = setter, (attributes, {**slots, "__globals__": variables}), is_named
+        return make, arguments, state, *rest
 
 
 def _loaded_code(code: bytes) -> Code:

@@ -26,6 +26,7 @@ from launchpad.handle import handles_in
 from launchpad.launch.backends.backend import Backend
 from launchpad.launch.devices.device import VISIBLE
 from launchpad.launch.plan import LaunchPlan, WorkerPlan, seed_of
+from launchpad.launch.planning import random_numbers
 from launchpad.launch.planning.payload import Packer, qualified
 from launchpad.nodes.base import Node
 from launchpad.nodes.colocation import MultiProcessingColocation
@@ -163,6 +164,8 @@ def plan(
     client_options = {uids[uid]: of_client for uid, of_client in options.items() if uid in uids}
     modules = (type(node).__module__ for worker in workers for _, node in worker.nodes)
     ours = tuple(dict.fromkeys(m for m in modules if m.startswith(_OURS)))
+    of_script = () if backend.shares_process else packer.generators.values()
+    note = random_numbers.note(generator.name for generator in of_script)
     planned = LaunchPlan(
         program.name,
         launch_type,
@@ -171,6 +174,7 @@ def plan(
         client_options,
         ours,
         "" if state is None else backend.state_folder(_checked_folder(state)),
+        (note,) if note else (),
     )
     return backend.assign(planned)
 

@@ -62,7 +62,7 @@ from launchpad.launch.devices.device import VISIBLE
 from launchpad.launch.logs.log_files import first_part
 from launchpad.launch.logs.log_writer import ProcessLog
 from launchpad.launch.plan import WorkerPlan
-from launchpad.launch.planning import absl_flags
+from launchpad.launch.planning import absl_flags, random_numbers
 from launchpad.launch.supervision.worker_state import AnnounceGone, AnnounceWatermarks, StopWorker
 from launchpad.launch.worker import interpreter_exit
 from launchpad.launch.worker.worker import Worker, context_of
@@ -210,6 +210,7 @@ def _run_worker(spawn_args: SpawnArgs, spec: LaunchSpec, is_fork: bool) -> int:
         call_in_main=main_thread.call,
     )
     context.enter_process(me)
+    random_numbers.seed_modules()
     OwnThread(target=forkserver.listen, args=(worker, me, places), name="launchpad-control").start()
     with own_threads.watched(worker.crash):
         ended = worker.main()

@@ -1,8 +1,8 @@
-"""Defines launchpad's flags when a script imports absl's, also where that is after `import launchpad`.
+"""Calls a function when a module has been imported, also where that is later than now.
 
-absl parses the command line in `app.run`, before any function of ours is called, so the flags must be there
-by then; and absl takes longer to import than all of `import launchpad`, so it is not imported for the sake of
-scripts that do without it.
+For what has to be set in a module before the user's code uses it, and takes too long to be imported for those
+who do without it: absl's flags, which it parses before any function of ours is called; the seeds of numpy's
+and torch's random numbers.
 """
 
 from __future__ import annotations
@@ -11,29 +11,32 @@ import sys
 
 TYPE_CHECKING = False  # as checkers read it; `typing` takes milliseconds
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any
 
-_ABSL, _OURS = "absl.flags", "launchpad.flags"
 
-
-def install() -> None:
-    """Defines them now if absl's flags have been imported, else when they are."""
-    if _ABSL in sys.modules:
-        __import__(_OURS)
+def when_imported(name: str, then: Callable[[ModuleType], object]) -> None:
+    """Calls `then(module)` when it has been imported: now, if that has been done."""
+    module = sys.modules.get(name)
+    if module is not None:
+        then(module)
     else:
-        sys.meta_path.insert(0, _Finder())
+        sys.meta_path.insert(0, _Finder(name, then))
 
 
 class _Finder:
-    """Finds absl's flags as the finders behind it do, and takes itself out when these have been imported."""
+    """Finds one module as the finders behind it do, and takes itself out when it has been imported."""
+
+    def __init__(self, name: str, then: Callable[[ModuleType], object]) -> None:
+        self._name = name
+        self._then = then
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != _ABSL:
+        if name != self._name:
             return None
         for finder in sys.meta_path:
             spec = None if finder is self else finder.find_spec(name, path, target)
@@ -44,12 +47,18 @@ class _Finder:
                 return spec
         return None
 
+    def has_imported(self, module: ModuleType) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+            self._then(module)
+
 
 class _Loader:
     """Loads the module as the loader does that was found for it, which then is the module's loader."""
 
     def __init__(self, finder: _Finder, loader: Any) -> None:
-        self._finder, self._loader = finder, loader
+        self._finder = finder
+        self._loader = loader
 
     def create_module(self, spec: ModuleSpec) -> Any:
         return self._loader.create_module(spec)
@@ -58,6 +67,4 @@ class _Loader:
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
-        if self._finder in sys.meta_path:
-            sys.meta_path.remove(self._finder)
-            __import__(_OURS)
+        self._finder.has_imported(module)

@@ -1,0 +1,32 @@
+"""Generators of random numbers that modules keep for all, and whose methods are functions of theirs.
+
+`from random import random` is a method of such a one. Pickled with it, its state would travel, and who
+receives it would draw the same numbers; so it travels as the name of what the other process has itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+#: Module, and the name under which it has it.
+_NAMES = (("random", "_inst"), ("numpy.random.mtrand", "_rand"), ("torch", "default_generator"))
+
+
+def is_kept(value: object) -> bool:
+    """True for such a generator."""
+    return any(value is _find(module, name) for module, name in _NAMES)
+
+
+def by_name(value: object) -> tuple[Any, ...]:
+    """How it is pickled."""
+    where = next((module, name) for module, name in _NAMES if value is _find(module, name))
+    return getattr, (sys.modules[where[0]], where[1])
+
+
+def _find(module: str, name: str) -> object:
+    loaded = sys.modules.get(module)
+    return _NO_GENERATOR if loaded is None else vars(loaded).get(name, _NO_GENERATOR)
+
+
+_NO_GENERATOR = object()

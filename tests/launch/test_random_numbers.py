@@ -1,0 +1,108 @@
+"""Each worker draws random numbers of its own, however the script has come by what draws them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from launchpad.courier.codec import by_value
+from tests.helpers import scripts
+
+SCRIPT = '''
+import json, random, sys
+import numpy as np
+import numpy
+from random import Random, randint, random as draw
+from numpy.random import rand
+
+import launchpad as lp
+
+of_python = Random()
+of_numpy = np.random.default_rng()
+legacy = np.random.RandomState()
+same_one = of_numpy
+
+
+def by_module(): return random.random()
+def by_name(): return draw()
+def by_integer(): return randint(0, 10**9) / 10**9
+def by_numpy_module(): return float(np.random.rand())
+def by_numpy_name(): return float(rand())
+def by_random(): return of_python.random()
+def by_generator(): return float(of_numpy.random() + same_one.random()) / 2
+def by_state(): return float(legacy.rand())
+
+
+WAYS = [by_module, by_name, by_integer, by_numpy_module, by_numpy_name, by_random, by_generator, by_state]
+
+
+class Estimate:
+    """Pi, by the share of random points that lie in a circle, for each way to draw."""
+
+    def run(self):
+        return {way.__name__: pi(way) for way in WAYS} | {"attempt": lp.current().attempt}
+
+
+def pi(draw_number):
+    inside = sum(draw_number() ** 2 + draw_number() ** 2 < 1 for _ in range(500))
+    return 4 * inside / 500
+
+
+class Failing(Estimate):
+    def run(self):
+        estimates = super().run()
+        if lp.current().attempt == 1:
+            print("first", json.dumps(estimates), flush=True)
+            raise ValueError("once")
+        return estimates
+
+
+program = lp.Program("pi")
+with program.group("estimate"):
+    for _ in range(4):
+        program.add_node(lp.PyClassNode(Estimate))
+with program.group("failing", restart=lp.RestartPolicy(max_restarts=1, backoff=0)):
+    program.add_node(lp.PyClassNode(Failing))
+
+if __name__ == "__main__":
+    print("results", json.dumps(lp.run(program)))
+'''
+
+
+def test_replicas_draw_other_numbers_each_the_same_at_every_launch(tmp_path: Path) -> None:
+    command = scripts.write(tmp_path, SCRIPT)
+
+    first, second = (scripts.run(command, "--lp_launch_type=local_mp") for _ in range(2))
+
+    assert first.returncode == 0, first.stderr
+    results, again = (json.loads(run.stdout.partition("results ")[2]) for run in (first, second))
+    assert again == results
+    by_way = list(zip(*(list(each.values()) for each in results["estimate"]), strict=True))[:-1]
+    assert [len(set(estimates)) > 1 for estimates in by_way] == [True] * 8
+    (restarted,) = results["failing"]
+    before = json.loads(first.stdout.partition("first ")[2].splitlines()[0])
+    assert [restarted[way] != before[way] for way in before] == [True] * 9
+    assert first.stdout.count("in place of of_python, of_numpy, legacy of the script") == 1
+
+
+def test_what_modules_keep_travels_by_name_in_calls_too() -> None:
+    functions = (random.random, np.random.rand)
+
+    sent = by_value.dumps(functions, 5)
+
+    assert len(sent) < 300
+    random_here, rand_here = pickle.loads(sent)
+    assert random_here.__self__ is random.random.__self__  # type: ignore[attr-defined]
+    assert rand_here.__self__ is np.random.rand.__self__  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("generator", [random.Random(3), np.random.default_rng(3)])
+def test_a_generator_that_is_an_argument_keeps_its_state(generator: object) -> None:
+    copy = pickle.loads(by_value.dumps(generator, 5))
+
+    assert copy.random() == generator.random()  # type: ignore[attr-defined]
