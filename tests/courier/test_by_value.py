@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import enum
+import functools
 import gc
 import pickle
 import threading
@@ -40,6 +41,33 @@ def printed_elsewhere(reader: str, *values: object) -> str:
     bodies = [by_value.dumps(value, 5, lambda _: True) for value in values]
     source = f"{begin_source()}import pickle\nbodies = {bodies!r}\n{reader}"
     return printed_by(source)
+
+
+def test_what_singledispatch_makes_travels_by_value_with_all_that_it_chooses_from() -> None:
+    @functools.singledispatch
+    def size(value: object) -> int:
+        """How many leaves a value has."""
+        return 1
+
+    @size.register(list)
+    def _(values: list[object]) -> int:
+        return sum(size(each) for each in values)
+
+    class Shape:
+        @functools.singledispatchmethod
+        def describe(self, value: object) -> str:
+            return "object"
+
+        @describe.register
+        def _(self, value: int) -> str:
+            return "int"
+
+    copy, copied_class = pickle.loads(by_value.dumps((size, Shape), 5))
+
+    assert copy is not size
+    assert copy([1, [2, 3], "four"]) == 4
+    assert (copy.__name__, copy.__doc__) == ("size", size.__doc__)
+    assert (copied_class().describe(1), copied_class().describe("1")) == ("int", "object")
 
 
 def test_a_class_that_comes_home_is_itself_and_keeps_what_was_changed() -> None:

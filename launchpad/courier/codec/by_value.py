@@ -6,7 +6,8 @@ them functions whose globals are copies; and it does not know functions again at
 
     make(recipe)            the class that is known already, or an empty one, noted as unfinished
     fill(…)                 gives an unfinished one its attributes; passes over any other
-    make_function, fill_function    the same for functions
+    make_function, fill_function    the same for functions; make_dispatcher, fill_dispatcher for those of
+                            `functools.singledispatch`
 
 In messages a class is its id and its definition, as bytes that are made once and kept:
 
@@ -25,7 +26,7 @@ whatever has a name in the script's `__main__` gets it there, unless it is taken
 multiprocessing find it. The functions of a `Pickler` with `into_main` have that module's globals for their
 own, and where they came from, the script's.
 
-Streams name these five functions, so that nothing but `pickle.loads` is needed to read them.
+Streams name these functions, so that nothing but `pickle.loads` is needed to read them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ import uuid
 import weakref
 from collections import ChainMap
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import cloudpickle
 from cloudpickle import cloudpickle as _private
@@ -58,6 +59,8 @@ _LARGE = 1 << 20
 _not_kept: weakref.WeakSet[type] = weakref.WeakSet()
 
 _CachedFunction: Any = type(functools.lru_cache(abs))  # what `functools.lru_cache` makes
+_dispatcher: Any = functools.singledispatch(abs)
+_DISPATCHER_CODE = _dispatcher.__code__  # of each function that `functools.singledispatch` makes
 
 _unfinished: weakref.WeakSet[type | types.FunctionType] = weakref.WeakSet()
 _functions: weakref.WeakValueDictionary[str, types.FunctionType] = weakref.WeakValueDictionary()
@@ -107,6 +110,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
             module = obj.__module__
             if module == "__main__" or not is_named_in(module, obj):
                 return _with_cache, (obj.__wrapped__, obj.cache_parameters())
+        if isinstance(obj, types.FunctionType) and _is_dispatcher(obj) and _is_by_value(obj):
+            return _reduce_dispatcher(obj)
         reduced = super().reducer_override(obj)
         if not isinstance(reduced, tuple) or len(reduced) != 6:
             return reduced
@@ -317,6 +322,49 @@ def fill_function(
         missing = {n: value for n, value in slots["__globals__"].items() if n not in main}
         slots = {**slots, "__globals__": missing}
     setter(made, (attributes, slots))
+    if is_named:
+        _put_into_main(made.__name__, made)
+    _unfinished.discard(made)
+
+
+def _is_dispatcher(function: Any) -> bool:
+    """True for what `functools.singledispatch` makes: a function whose closure cannot be pickled."""
+    return function.__code__ is _DISPATCHER_CODE and hasattr(function, "registry")
+
+
+def _reduce_dispatcher(dispatcher: Any) -> tuple[Any, ...]:
+    known_as = _id_of(dispatcher) if dispatcher.__module__ == "__main__" else ""
+    is_named = is_named_in("__main__", dispatcher)
+    state = dict(dispatcher.registry), dispatcher.__wrapped__, is_named
+    return make_dispatcher, (known_as, dispatcher.__name__), state, None, None, fill_dispatcher
+
+
+def make_dispatcher(known_as: str, name: str) -> types.FunctionType:
+    """The dispatcher that is known by this id, or one that has no functions yet."""
+
+    def not_filled(*args: Any) -> None:
+        raise NotImplementedError
+
+    with _lock:
+        known = _functions.get(known_as)
+        if known is not None:
+            return known
+        not_filled.__name__ = name
+        made: Any = functools.singledispatch(not_filled)
+        if known_as:
+            _functions[known_as], _ids[made] = made, known_as
+        _unfinished.add(made)
+    return cast(types.FunctionType, made)
+
+
+def fill_dispatcher(made: Any, what: tuple[dict[type, Any], Any, bool]) -> None:
+    """Gives it the functions that it chooses from, if it is not finished."""
+    registry, wrapped, is_named = what
+    if made not in _unfinished:
+        return
+    for kind, function in registry.items():
+        made.register(kind, function)
+    functools.update_wrapper(made, wrapped)
     if is_named:
         _put_into_main(made.__name__, made)
     _unfinished.discard(made)

@@ -1,7 +1,7 @@
 """Generators of random numbers that modules keep for all, and whose methods are functions of theirs.
 
-`from random import random` gives a method of such a generator. Pickled with it, its state would travel, and the
-receiver would draw the same numbers. So it travels by name: it becomes the one that the receiver has itself.
+`from random import random` gives a method of such a generator. Pickled with it, its state would travel, and
+the receiver would draw the same numbers. So it travels by name, as the one that the receiver has itself.
 """
 
 from __future__ import annotations

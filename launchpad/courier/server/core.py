@@ -20,6 +20,7 @@ from launchpad.courier.protocol.framing import BUILTIN_PREFIX
 from launchpad.courier.server.connection import ServerConnection
 from launchpad.courier.server.dispatcher import Dispatcher
 from launchpad.courier.server.handshake import Handshake
+from launchpad.courier.server.one_thread import QueuedCall
 from launchpad.courier.server.pipelined_connection import STALL_S, PipelinedConnection
 from launchpad.courier.server.poller import Poller
 from launchpad.courier.server.thread_pool import FunctionJob, Job, ThreadPool
@@ -140,8 +141,15 @@ class ServerCore:
     def send_when_done(self, promise: Promise, answer: Callable[[], None]) -> None:
         """Calls `answer()` on a thread of the pool when the outcome is there."""
         self.track(promise)
-        # Urgent, as the work is done: only a few bytes are to be written.
-        promise.then(lambda _: self.pool.submit(FunctionJob(answer, is_urgent=True)))
+
+        def answer_soon(_: Promise) -> None:
+            if isinstance(promise, QueuedCall) and promise.has_small_answer:
+                answer()  # it fits into the socket: to wake another thread would take longer
+            else:
+                # Urgent, as the work is done: only a few bytes are to be written.
+                self.pool.submit(FunctionJob(answer, is_urgent=True))
+
+        promise.then(answer_soon)
 
     def track(self, promise: Promise) -> None:
         """Makes a stop wait for an outcome."""

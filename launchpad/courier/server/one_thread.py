@@ -20,6 +20,7 @@ from typing import Any
 
 from launchpad.courier import call_stack, caller, fork
 from launchpad.courier.codec.iterators import StreamedIterator, is_stream
+from launchpad.courier.codec.pickling import SCALARS
 from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing
 from launchpad.courier.server.decorators import PRIORITY
@@ -195,6 +196,20 @@ class QueuedCall(Promise):
         entry = call_stack.here.record.innermost
         self.answering = None if entry is None else entry[1]
         self.method = b"" if entry is None else entry[3]
+
+    @property
+    def has_small_answer(self) -> bool:
+        """Whether its result, which is there, can be written without waiting for the caller to read."""
+        try:
+            result = self.result()
+        except BaseException:  # of any size
+            return False
+        if isinstance(result, EncodedResult):
+            _, body, views = result.reply
+            return not views and len(body) < framing.SMALL
+        if isinstance(result, str | bytes):
+            return len(result) < framing.SMALL // 4  # of a text each letter may take four bytes
+        return type(result) in SCALARS
 
     def run(self) -> None:
         """In the one thread, when its turn has come."""

@@ -118,7 +118,8 @@ class SerialConnection(ServerConnection):
         while True:
             self.is_waiting = True
             try:
-                n = spin(decoder.buffer) if pool.is_calm else receive(decoder.buffer)
+                stays_awake = pool.is_calm and not self._pending_promises
+                n = spin(decoder.buffer) if stays_awake else receive(decoder.buffer)
             except BlockingIOError:
                 break
             finally:
