@@ -8,6 +8,8 @@ import enum
 import functools
 import gc
 import pickle
+import subprocess
+import sys
 import threading
 import typing
 import weakref
@@ -68,6 +70,41 @@ def test_what_singledispatch_makes_travels_by_value_with_all_that_it_chooses_fro
     assert copy([1, [2, 3], "four"]) == 4
     assert (copy.__name__, copy.__doc__) == ("size", size.__doc__)
     assert (copied_class().describe(1), copied_class().describe("1")) == ("int", "object")
+
+
+def test_a_dataclass_that_has_travelled_by_value_can_be_a_base() -> None:
+    source = """
+import dataclasses, pickle, sys
+from launchpad.courier.codec import by_value
+
+def make():
+    @dataclasses.dataclass
+    class Base:
+        x: int
+        y: list = dataclasses.field(default_factory=list)
+    return Base
+
+if sys.argv[1] == "write":
+    sys.stdout.buffer.write(by_value.dumps(make(), 5))
+else:
+    @dataclasses.dataclass
+    class Derived(pickle.load(sys.stdin.buffer)):
+        z: int = 3
+    print(Derived(1))
+    try:
+        Derived()
+    except TypeError as error:
+        print(error)
+"""
+    command = [sys.executable, "-c", source]
+    written = subprocess.run([*command, "write"], stdout=subprocess.PIPE, check=True)
+    read = subprocess.run(
+        [*command, "read"], input=written.stdout, stdout=subprocess.PIPE, check=True
+    )
+
+    first, second = read.stdout.decode().splitlines()
+    assert first == "Derived(x=1, y=[], z=3)"
+    assert "missing 1 required positional argument: 'x'" in second
 
 
 def test_a_class_that_comes_home_is_itself_and_keeps_what_was_changed() -> None:

@@ -193,3 +193,109 @@ def test_sound_06_an_attribute_of_a_class_set_in_a_worker_stays_there_when_a_cal
 
     assert in_worker == ["(True, 7, 7)"] * 2
     assert in_script == "True 5 8"
+
+
+PYDANTIC = """
+from __future__ import annotations
+from typing import Optional
+import pydantic
+from pydantic import BaseModel, Field, computed_field, field_validator, validate_call
+import launchpad as lp
+
+
+class Part(BaseModel, frozen=True):
+    size: int = Field(gt=0)
+
+
+class Whole(BaseModel):
+    first: Part
+    others: list[Whole] = []
+    owner: Optional[Owner] = None
+
+    @field_validator("others")
+    @classmethod
+    def few(cls, others):
+        assert len(others) < 3
+        return others
+
+    @computed_field
+    @property
+    def total(self) -> int:
+        return self.first.size + sum(other.total for other in self.others)
+
+
+class Owner(BaseModel):
+    owns: list[Whole] = []
+
+
+@pydantic.dataclasses.dataclass
+class Pair:
+    left: int
+    right: Part
+
+
+@validate_call
+def factorial(n: int) -> int:
+    return 1 if n < 2 else n * factorial(n - 1)
+
+
+def use(whole: Whole):
+    larger = Whole(first={"size": "2"}, others=[whole], owner={"owns": [whole]})
+    try:
+        Whole(first={"size": 0}, others=[whole] * 3)
+    except pydantic.ValidationError as error:
+        n_errors = error.error_count()
+    assert isinstance(whole, Whole)
+    pair = Pair("3", {"size": 4})
+    return larger.model_dump_json(exclude={"owner"}), n_errors, pair.left + pair.right.size, factorial("5")
+
+
+program = lp.Program("models")
+program.add_node(lp.PyNode(use, Whole(first=Part(size=1))), label="worker")
+
+if __name__ == "__main__":
+    print("in the script:", lp.run(program)["worker"])
+"""
+
+
+@both
+def test_models_and_functions_of_pydantic_that_the_script_defines_work_in_its_workers(
+    tmp_path: Path, launch_type: str
+) -> None:
+    done = scripts.run(scripts.write(tmp_path, PYDANTIC), f"--lp_launch_type={launch_type}")
+
+    other = '{"first":{"size":1},"others":[],"owner":null,"total":1}'
+    whole = f'{{"first":{{"size":2}},"others":[{other}],"total":3}}'
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.strip().endswith(f"in the script: [('{whole}', 2, 7, 120)]")
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_process_of_multiprocessing_launches_what_the_script_defines(
+    tmp_path: Path, method: str
+) -> None:
+    script = """
+import multiprocessing, sys
+import launchpad as lp
+
+class Doubler:
+    def double(self, x):
+        return 2 * x
+
+def main(doubler, x):
+    return doubler.double(x)
+
+def trial(x):
+    program = lp.Program("trial")
+    doubler = program.add_node(lp.CourierNode(Doubler), label="doubler")
+    program.add_node(lp.PyNode(main, doubler, x), label="main")
+    return lp.run(program, "local_mp", terminal="output_to_files")["main"][0]
+
+if __name__ == "__main__":
+    with multiprocessing.get_context(sys.argv[1]).Pool(1) as pool:
+        print(pool.map(trial, [1, 2]))
+"""
+
+    done = scripts.run(scripts.write(tmp_path, script), method)
+
+    assert done.stdout == "[2, 4]\n", done.stderr

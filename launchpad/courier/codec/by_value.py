@@ -32,6 +32,7 @@ Streams name these functions, so that nothing but `pickle.loads` is needed to re
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import io
 import operator
@@ -48,11 +49,14 @@ import cloudpickle
 from cloudpickle import cloudpickle as _private
 
 from launchpad.courier import fork
-from launchpad.courier.codec import module_generators, tensors
+from launchpad.courier.codec import module_generators, pydantic_models, tensors
 from launchpad.courier.interruptions import RLock
 
 FILLED = "__filled_by_launchpad__"
 """The name in a module `__main__` that says that it is filled with what arrives."""
+
+_SPAWNED_MAIN = "__mp_main__"
+"""What a process that multiprocessing has spawned imports the script as; no other process has it."""
 
 _KEPT = "__courier_definition__"
 _LARGE = 1 << 20
@@ -93,6 +97,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
         buffer_callback: Callable[[Any], bool] | None = None,
         reducers: dict[type, tensors.Reducer] | None = None,
     ) -> None:
+        spawned = sys.modules.get(_SPAWNED_MAIN)
+        if spawned is not None:
+            cloudpickle.register_pickle_by_value(spawned)
         reducers = tensors.native_reducers() if reducers is None else reducers
         # First: a Pickler looks at it only here.
         self.dispatch_table = ChainMap(reducers, _REDUCERS)
@@ -101,6 +108,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
     def reducer_override(self, obj: Any) -> Any:
         """What cloudpickle does, with our functions around its own."""
         tensors.check(obj)
+        if obj is dataclasses.MISSING:
+            return "MISSING"  # by this name its module has it, and compares with it
         if module_generators.is_kept(obj):
             return module_generators.by_name(obj)
         keeps = self.keeps_definitions and isinstance(obj, type)
@@ -112,6 +121,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
                 return _with_cache, (obj.__wrapped__, obj.cache_parameters())
         if isinstance(obj, types.FunctionType) and _is_dispatcher(obj) and _is_by_value(obj):
             return _reduce_dispatcher(obj)
+        of_pydantic = pydantic_models.reduced(obj)
+        if of_pydantic is not NotImplemented:
+            return of_pydantic
         reduced = super().reducer_override(obj)
         if not isinstance(reduced, tuple) or len(reduced) != 6:
             return reduced
@@ -121,6 +133,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
             if keeps and (kept := _keep(obj)) is not None:
                 return load, kept.arguments
             state[0].pop(_KEPT, None)
+            pydantic_models.leave_built(state[0])
             if recipe.__name__ == "_make_skeleton_class" and vars(obj).get("__slots__"):
                 # cloudpickle sets them when the class is made, too late to have an effect
                 kind, its_name, bases, namespace, *rest = arguments
@@ -281,6 +294,7 @@ def fill(made: type, what: tuple[Callable[[type, Any], Any], Any, bool]) -> None
     setter, state, is_named = what
     if made in _unfinished:
         setter(made, state)
+        pydantic_models.build(made)
         if is_named and "." not in made.__qualname__:
             _put_into_main(made.__name__, made)
         _unfinished.discard(made)

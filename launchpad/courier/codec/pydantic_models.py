@@ -1,0 +1,48 @@
+"""pydantic's models and validated functions of a script, which travel by value.
+
+Of its fields a model builds a validator and a serializer, in Rust, which refer to the model itself. They
+cannot be made again while the class that they refer to is not finished. So they stay behind, and are built
+anew where the model arrives; those of `validate_call` with the first call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_BUILT = ("__pydantic_core_schema__", "__pydantic_validator__", "__pydantic_serializer__")
+_VALIDATED_CALL = "pydantic._internal._validate_call", "ValidateCallWrapper"
+
+
+def leave_built(attributes: dict[str, Any]) -> None:
+    """Takes what is built out of the attributes of a class, if it is a model."""
+    for name in _BUILT:
+        attributes.pop(name, None)
+
+
+def build(made: type) -> None:
+    """Builds it for a class that has all its attributes, if it is a model."""
+    if "__pydantic_fields__" not in vars(made):
+        return
+    model: Any = made
+    # Where another class that it refers to is unfinished, pydantic tries again when the model is used.
+    if hasattr(made, "model_rebuild"):
+        model.model_rebuild(force=True, raise_errors=False)
+    else:
+        from pydantic.dataclasses import rebuild_dataclass
+
+        rebuild_dataclass(model, force=True, raise_errors=False)
+
+
+def reduced(obj: Any) -> Any:
+    """How what `validate_call` makes of a function is pickled; NotImplemented for anything else."""
+    kind = type(obj)
+    if (kind.__module__, kind.__name__) != _VALIDATED_CALL:
+        return NotImplemented
+    state = obj.function, obj.config_wrapper.config_dict, obj.validate_return
+    return object.__new__, (kind,), state, None, None, fill_validated_call
+
+
+def fill_validated_call(made: Any, state: tuple[Any, dict[str, Any], bool]) -> None:
+    """Makes it what `validate_call` has made of the function."""
+    function, config, validates_result = state
+    made.__init__(function, {**config, "defer_build": True}, validates_result, None)
