@@ -182,7 +182,11 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
         self._address = self.allocate_address(Address("courier", kind=COURIER))
 
     def check_definition(self, *, is_final: bool = True) -> None:
-        """Besides, one that is to run one call at a time can."""
+        """Besides, one that is to run one call at a time can do so.
+
+        Raises:
+            DefinitionError: it cannot.
+        """
         super().check_definition(is_final=is_final)
         kind = self._code.function
         if self._one_at_a_time and isinstance(kind, type):
