@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -153,13 +154,19 @@ def test_errors_and_exits_of_a_call_are_its_callers(
     def leave() -> None:
         raise SystemExit(3)
 
-    serve(unix_address, one_thread=one_thread, leave=leave, divide=lambda a, b: a / b)
+    def cancel() -> None:
+        raise asyncio.CancelledError
+
+    methods = {"leave": leave, "cancel": cancel, "divide": lambda a, b: a / b}
+    serve(unix_address, one_thread=one_thread, **methods)
     client = connect(unix_address)
 
     with pytest.raises(ZeroDivisionError):
         client.divide(1, 0)
     with pytest.raises(Exception, match="SystemExit"):
         client.leave()
+    with pytest.raises(BaseException, match="CancelledError"):
+        client.cancel()
     assert client.divide(4, 2) == 2
 
 

@@ -47,7 +47,7 @@ class OneThread:
 
     def __init__(self) -> None:
         self.running: QueuedCall | None = None
-        self._has_ended = False
+        self.has_ended = False
         self._has_returned = fork.free_in_child(threading.Event())
         self.drop_inherited()
         fork.drop_in_child(self)
@@ -67,7 +67,7 @@ class OneThread:
         try:
             while True:
                 self._items.get()
-                if self._has_ended:
+                if self.has_ended:
                     return
                 turn = self._take()
                 if turn is not None:
@@ -85,7 +85,7 @@ class OneThread:
 
     def end(self) -> None:
         """Begins no other call: callers of those that wait learn that they have not run. From any thread."""
-        self._has_ended = True
+        self.has_ended = True
         self._items.put(None)
         while (turn := self._take()) is not None:
             turn.set_result(_STOPPING)
@@ -136,7 +136,7 @@ class OneThread:
         else:
             self._waiting.append(turn)
         self._items.put(None)
-        if self._has_ended:  # `end` may have looked before
+        if self.has_ended:  # `end` may have looked before
             self.end()
         return turn
 
@@ -220,9 +220,10 @@ class QueuedCall(Promise):
         try:
             record.innermost = outer, self.answering, None, self.method
             self.set_result(self._run())
-        except (Exception, SystemExit, GeneratorExit) as error:  # a caller must not end the server
-            self.set_exception(error)
-        except BaseException:  # this thread is interrupted, as the server stops
+        except BaseException as error:
+            if not self._is_interruption(error):
+                self.set_exception(error)  # SystemExit too: a caller must not end the server
+                return
             from concurrent.futures import CancelledError
 
             self.set_exception(CancelledError("the call was cancelled while it ran"))
@@ -230,6 +231,12 @@ class QueuedCall(Promise):
         finally:
             record.innermost = outer
             del self._fn, self._args, self._kwargs, self._context
+
+    def _is_interruption(self, error: BaseException) -> bool:
+        """True if the function has not raised it by itself: this thread is to end."""
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        return self._one_thread.has_ended and not isinstance(error, Exception | SystemExit)
 
     def _run(self) -> Any:
         tokens = [(variable, variable.set(value)) for variable, value in self._context]
