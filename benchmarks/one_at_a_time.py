@@ -1,7 +1,7 @@
 """Calls of a server that runs them one at a time, in one thread, beside those of an ordinary one.
 
-Every caller is a thread of one other process, with a client of its own. Prints the median of what a call takes,
-and how many calls a second all of them make; exits with 1 if two calls ever ran at once.
+Every caller is a thread of one other process, with a client of its own. Prints the median of what a call
+takes, and how many calls a second all of them make; exits with 1 if two calls ever ran at once.
 
 Run: python benchmarks/one_at_a_time.py [--callers 1 100 1000] [--calls=20000]
 """
