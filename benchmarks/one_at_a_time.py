@@ -79,7 +79,7 @@ def measure(n_callers: int, n_calls: int, one_thread: OneThread | None) -> tuple
 
 
 def measure_one_thread(n_callers: int, n_calls: int) -> tuple[float, float, int]:
-    """The same, of calls that run in one thread."""
+    """Measures the same with calls that run in one thread."""
     one_thread = OneThread()
     runner = threading.Thread(target=one_thread.run)
     runner.start()

@@ -38,8 +38,10 @@ class _Finder:
     ) -> ModuleSpec | None:
         if name != self._name:
             return None
-        for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(name, path, target)
+        # Only those behind: another hook for the same module would ask this one again, without end.
+        behind = sys.meta_path[sys.meta_path.index(self) + 1 :] if self in sys.meta_path else []
+        for finder in behind:
+            spec = finder.find_spec(name, path, target)
             if spec is not None:
                 if spec.loader is not None:
                     loader: Any = _Loader(self, spec.loader)

@@ -137,9 +137,8 @@ class Interruption:
                 # It has not been raised yet, if the thread is in C; or a block runs that it has led to.
                 if raised is None or not self._allowed or _is_handled_in(self._thread):
                     continue
-                step = (
-                    raised.__traceback__
-                )  # None, where a finalizer was interrupted, and Python has dropped it
+                # None where a finalizer was interrupted, and Python has dropped the error.
+                step = raised.__traceback__
                 if step is not None and "Stopped" in step.tb_frame.f_code.co_names:
                     return  # it knows what it has caught: it ends by itself
                 if step is not None and not is_known:

@@ -182,7 +182,7 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
         self._address = self.allocate_address(Address("courier", kind=COURIER))
 
     def check_definition(self, *, is_final: bool = True) -> None:
-        """Besides, one that is to run one call at a time can do so.
+        """Checks besides that one which is to run one call at a time can do so.
 
         Raises:
             DefinitionError: it cannot.
@@ -308,7 +308,8 @@ class ServeObject(BuildObject, Serving):
 
     def _end_turns(self) -> None:
         """At the stop: the call that runs has a moment to end, and is interrupted then."""
-        one_thread, me = self._one_thread, context.current()
+        one_thread = self._one_thread
+        me = context.current()
         assert one_thread is not None
         one_thread.end()
 
@@ -331,7 +332,7 @@ class ServeObject(BuildObject, Serving):
 
 
 def why_not_one_at_a_time(kind: type, *, runs: bool) -> str:
-    """What keeps objects of a class from running one call at a time, in one thread; empty if nothing."""
+    """Returns what keeps objects of a class from running one call at a time; empty if nothing does."""
     if runs and callable(getattr(kind, "run", None)):
         return (
             f"{kind.__qualname__}.run() would keep the thread that has built the object, in which they are to"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import pickle
 import random
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from launchpad import import_hook
 from launchpad.courier.codec import by_value
 from tests.helpers import scripts
 
@@ -106,3 +108,19 @@ def test_a_generator_that_is_an_argument_keeps_its_state(generator: object) -> N
     copy = pickle.loads(by_value.dumps(generator, 5))
 
     assert copy.random() == generator.random()  # type: ignore[attr-defined]
+
+
+def test_several_hooks_may_wait_for_one_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "waited_for.py").write_text("VALUE = 3\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    seen: list[tuple[str, int]] = []
+    for name in ("first", "second"):
+        import_hook.when_imported(
+            "waited_for", lambda module, n=name: seen.append((n, module.VALUE))
+        )
+
+    importlib.import_module("waited_for")
+
+    assert seen == [("first", 3), ("second", 3)]

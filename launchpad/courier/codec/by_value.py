@@ -366,7 +366,8 @@ def make_dispatcher(known_as: str, name: str) -> types.FunctionType:
         not_filled.__name__ = name
         made: Any = functools.singledispatch(not_filled)
         if known_as:
-            _functions[known_as], _ids[made] = made, known_as
+            _functions[known_as] = made
+            _ids[made] = known_as
         _unfinished.add(made)
     return cast(types.FunctionType, made)
 

@@ -19,7 +19,7 @@ def is_kept(value: object) -> bool:
 
 
 def by_name(value: object) -> tuple[Any, ...]:
-    """How it is pickled."""
+    """Reduces such a generator to the name under which its module has it, for pickle."""
     where = next((module, name) for module, name in _NAMES if value is _find(module, name))
     return getattr, (sys.modules[where[0]], where[1])
 

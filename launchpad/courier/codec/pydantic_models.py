@@ -34,7 +34,7 @@ def build(made: type) -> None:
 
 
 def reduced(obj: Any) -> Any:
-    """How what `validate_call` makes of a function is pickled; NotImplemented for anything else."""
+    """Reduces what `validate_call` makes of a function, for pickle; NotImplemented for anything else."""
     kind = type(obj)
     if (kind.__module__, kind.__name__) != _VALIDATED_CALL:
         return NotImplemented

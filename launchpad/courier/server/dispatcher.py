@@ -164,7 +164,7 @@ class Dispatcher:
             current_call.reset(token)
 
     def _runnable(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """What a thread of the pool calls for a function that is served."""
+        """Returns what a thread of the pool is to call for a function that is served."""
         promising: Callable[..., Any] | None = getattr(fn, "courier_promise", None)
         if promising is not None:
             return promising

@@ -91,7 +91,7 @@ class OneThread:
             turn.set_result(_STOPPING)
 
     def wrapped(self, fn: Function) -> Callable[..., Promise]:
-        """What a server calls in place of `fn`: it returns at once."""
+        """Makes a function that a server calls in place of `fn`, and that returns at once."""
         is_urgent = bool(getattr(fn, PRIORITY, False))
 
         @functools.wraps(fn)
@@ -199,7 +199,7 @@ class QueuedCall(Promise):
 
     @property
     def has_small_answer(self) -> bool:
-        """Whether its result, which is there, can be written without waiting for the caller to read."""
+        """True if its result, which is there, can be written without waiting for the caller to read."""
         try:
             result = self.result()
         except BaseException:  # of any size

@@ -210,11 +210,12 @@ class _Pickler(ClientPickler):
         return reduced
 
     def _without_generators(self, reduced: Any) -> Any:
-        """The same of a function of the script, with what stands for generators among its globals."""
+        """Replaces generators among the globals of a function of the script by what stands for them."""
         if not isinstance(reduced, tuple) or reduced[0] is not by_value.make_function:
             return reduced
         make, arguments, (setter, (attributes, slots), is_named), *rest = reduced
-        known, variables = self.packer.generators, dict(slots["__globals__"])
+        known = self.packer.generators
+        variables = dict(slots["__globals__"])
         for name, value in variables.items():
             found = known.get(id(value)) or random_numbers.of_script(name, value)
             if found is not None:

@@ -56,7 +56,7 @@ class ScriptGenerator:
 
 
 def of_script(name: str, value: Any) -> ScriptGenerator | None:
-    """What stands for this value of the script's; None: it is no generator of the script's own."""
+    """Returns what stands for this value of the script; None if it is no generator of the script's own."""
     if module_generators.is_kept(value):
         return None
     if type(value) is random.Random:
@@ -94,7 +94,7 @@ def _new(kind: str, seed: int, bit_generator: Any, device: str) -> Any:
 
 
 def note(names: Iterable[str]) -> str:
-    """What is said once of the script's generators with these names; empty for none."""
+    """Returns what is said once of the script's generators with these names; empty for none."""
     listed = ", ".join(dict.fromkeys(names))
     if not listed:
         return ""
