@@ -227,8 +227,10 @@ def test_who_asks_in_the_very_moment_of_the_outcome_hears_of_it(ask: Callable[..
 
 
 def test_who_sets_a_result_himself_does_not_stop_the_others(unix_client_of) -> None:
-    client = unix_client_of(echo=lambda value: value)
+    gate = threading.Event()
+    client = unix_client_of(echo=lambda value: value, wait=gate.wait)
 
-    client.futures.echo(1).set_result("mine")
+    client.futures.wait().set_result("mine")
+    gate.set()
 
     assert client.futures.echo(2).result(10) == 2
