@@ -202,6 +202,44 @@ def test_calls_that_have_not_begun_when_it_ends_are_known_not_to_have_run(
     assert order == []
 
 
+def test_while_a_call_hangs_clients_connect_and_ask_for_the_servers_health(
+    serve, connect, unix_address, one_thread
+) -> None:
+    gate, order = Gate(), list[int]()
+    serve(unix_address, one_thread=one_thread, enter=gate.enter, note=order.append)
+    entered = connect(unix_address).futures.enter()
+    assert gate.is_entered.wait(DEADLINE_S)
+
+    clients = [connect(unix_address) for _ in range(5)]
+    assert [courier.health(client) for client in clients] == ["serving"] * 5
+    noted = []
+    for number, client in enumerate(clients):
+        noted.append(in_background(client.note, number))
+        until(lambda n=number: len(one_thread._waiting) == n + 1)
+    assert not order
+    gate.is_open.set()
+
+    assert entered.result(DEADLINE_S) == "done"
+    for each in noted:
+        each.result(DEADLINE_S)
+    assert order == [0, 1, 2, 3, 4]
+
+
+def test_a_stop_does_not_wait_for_a_call_that_hangs_longer_than_its_grace(
+    serve, connect, unix_address, one_thread
+) -> None:
+    gate = Gate()
+    server = serve(unix_address, one_thread=one_thread, enter=gate.enter)
+    entered = connect(unix_address).futures.enter()
+    assert gate.is_entered.wait(DEADLINE_S)
+
+    server.stop(0.1)
+
+    with pytest.raises(courier.OutcomeUnknown):
+        entered.result(DEADLINE_S)
+    gate.is_open.set()
+
+
 def test_calls_that_wait_for_their_turn_wait_for_the_call_that_runs(
     serve, connect, unix_address, one_thread
 ) -> None:

@@ -22,8 +22,9 @@ from launchpad.courier.codec import pickling
 from launchpad.courier.interruptions import Lock
 from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing
-from launchpad.courier.server.core import LocalCall, ServerCore
+from launchpad.courier.server.core import ServerCore
 from launchpad.courier.server.dispatcher import PROMISE, Reply, encode_outcome, fit
+from launchpad.courier.server.thread_pool import LocalCall
 from launchpad.courier.telemetry.counters import MethodCounts
 
 if TYPE_CHECKING:

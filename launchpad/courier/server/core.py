@@ -21,9 +21,10 @@ from launchpad.courier.server.connection import ServerConnection
 from launchpad.courier.server.dispatcher import Dispatcher
 from launchpad.courier.server.handshake import Handshake
 from launchpad.courier.server.one_thread import QueuedCall
-from launchpad.courier.server.pipelined_connection import STALL_S, PipelinedConnection
+from launchpad.courier.server.one_thread_pool import OneThreadPool
+from launchpad.courier.server.pipelined_connection import STALL_S, PipelinedConnection, ReadTurn
 from launchpad.courier.server.poller import Poller
-from launchpad.courier.server.thread_pool import FunctionJob, Job, ThreadPool
+from launchpad.courier.server.thread_pool import FunctionJob, Job, LocalCall, ThreadPool
 from launchpad.courier.telemetry import registry
 from launchpad.courier.telemetry.counters import EdgeCounts
 
@@ -32,18 +33,6 @@ if TYPE_CHECKING:
 
     # What the leader checks every few milliseconds, in case it holds others back.
     Stallable = PipelinedConnection | StreamWriter
-
-
-class LocalCall(Job):
-    """A call from this process, without a socket: `inprocess.call.InprocessCall`."""
-
-    method: bytes
-    has_begun = False
-    thread_id = 0  # of the thread that runs it
-
-    def abandon(self) -> None:
-        """The server stops: the call is lost if it has begun, and certainly not run if not."""
-        raise NotImplementedError
 
 
 class ServerCore:
@@ -81,13 +70,11 @@ class ServerCore:
         self._local_calls: set[LocalCall] = set()
         self._pending_promises: set[Promise] = set()
         self.poller = Poller(lambda sock: Handshake(sock, self))
-        self.pool = ThreadPool(
-            name,
-            thread_pool_size,
-            self._poll,
-            self.poller.wake,
-            lambda: call_deadlock.detect(call_stack.find_waits()),
-        )
+        arguments = name, thread_pool_size, self._poll, self.poller.wake, _detect_deadlock
+        if methods.one_thread is None:
+            self.pool = ThreadPool(*arguments)
+        else:
+            self.pool = OneThreadPool(*arguments, methods.one_thread, _reads_calls)
 
     @property
     def is_closing(self) -> bool:
@@ -195,3 +182,11 @@ class ServerCore:
             if (job := stallable.take_over_if_stalled(time.monotonic())) is not None:
                 jobs.append(job)
         return jobs
+
+
+def _detect_deadlock() -> None:
+    call_deadlock.detect(call_stack.find_waits())
+
+
+def _reads_calls(job: Job) -> bool:
+    return isinstance(job, ServerConnection | ReadTurn)

@@ -221,6 +221,8 @@ def encode_at_once(result: Any) -> Any:
 
 def encode_result(result: object) -> Reply:
     """The reply that carries what a method has returned."""
+    if type(result) is EncodedResult:
+        return result.reply
     if is_stream(result):
         return framing.STREAM, StreamSender(result, call_context=current_call.get()), []
     if isinstance(result, StreamSender):
@@ -251,7 +253,7 @@ def encode_outcome(promise: Promise) -> Reply:
         result = promise.result()
     except BaseException as error:
         return framing.ERROR, pickling.encode_error(error), []
-    return result.reply if type(result) is EncodedResult else encode_result(result)
+    return encode_result(result)
 
 
 class UnclaimedStreams:

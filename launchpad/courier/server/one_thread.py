@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from types import CoroutineType
-from typing import Any
+from typing import Any, Protocol
 
 from launchpad.courier import call_stack, caller, fork
 from launchpad.courier.codec.iterators import StreamedIterator, is_stream
@@ -34,8 +34,26 @@ _STOPPING = EncodedResult((framing.NOT_RUN, framing.STOPPING, []))
 _LATE = EncodedResult((framing.NOT_RUN, framing.LATE, []))
 
 
+class Pool(Protocol):
+    """What reads the calls of a server, in the one thread and for it."""
+
+    def poll_and_serve(self) -> None: ...
+
+    def wake_poller(self) -> None: ...
+
+
+class Waiting(Protocol):
+    """A call that waits for its turn."""
+
+    method: bytes
+
+    def run(self) -> None: ...
+
+    def abandon(self) -> None: ...
+
+
 class OneThread:
-    """Runs functions one at a time, in the thread that is in `run`, in the order in which they are put.
+    """Runs functions one at a time, in the thread that is in `run`.
 
     Example:
         one_thread = OneThread()
@@ -43,39 +61,61 @@ class OneThread:
         server.bind_object(Table(sqlite3.connect("table.db")))
         server.start()
         one_thread.run()                    # until another thread calls `end`
+
+    Attributes:
+        thread: The identifier of that thread; 0 while there is none.
+        leads: Whether it reads the calls of its server, when it runs none.
+        in_call_since: When the call that runs has begun, by `time.monotonic()`; 0 if none does.
+        n_calls: That have begun.
+        on_next_call: Called once when the next one begins.
     """
 
     def __init__(self) -> None:
-        self.running: QueuedCall | None = None
         self.has_ended = False
         self._has_returned = fork.free_in_child(threading.Event())
+        self._pool: Pool | None = None
+        self._interruption: BaseException | None = None
         self.drop_inherited()
         fork.drop_in_child(self)
         call_stack.queues.add(self)
 
     def drop_inherited(self) -> None:
         """As new: a forked child has no calls of its parent's."""
-        # For each call in one of these two there is an item in the third, which `run` waits for.
-        self._urgent: deque[QueuedCall] = deque()
-        self._waiting: deque[QueuedCall] = deque()
-        self._items: SimpleQueue[None] = SimpleQueue()
+        self._urgent: deque[Waiting] = deque()
+        self._waiting: deque[Waiting] = deque()
+        self._changed: SimpleQueue[None] = (
+            SimpleQueue()
+        )  # what `run` waits for while there is no pool
         self.thread = 0
+        self.leads = False
+        self.in_call_since = 0.0
+        self.n_calls = 0
+        self.on_next_call: Callable[[], object] | None = None
+
+    def serve_for(self, pool: Pool | None) -> None:
+        """From now on `run` also reads the calls of this pool's server; None: of none any more."""
+        self._pool = pool
+        self.leads = False
+        self._changed.put(None)
 
     def run(self) -> None:
-        """Runs what is put, in the calling thread, until `end`."""
+        """Runs what is put, and what is read, in the calling thread, until `end`."""
         self.thread = threading.get_ident()
+        self._record = call_stack.here.record
         try:
-            while True:
-                self._items.get()
-                if self.has_ended:
-                    return
-                turn = self._take()
-                if turn is not None:
-                    self.running = turn
-                    turn.run()
-                    self.running = None
-                    del turn  # it must not be kept while this thread waits for the next one
+            while not self.has_ended:
+                waiting, pool = self._take(), self._pool
+                if waiting is not None:
+                    waiting.run()
+                    del waiting  # it must not be kept while this thread waits for the next one
+                elif pool is None:
+                    self._changed.get()
+                else:
+                    pool.poll_and_serve()
+                if self._interruption is not None:
+                    raise self._interruption
         finally:
+            self.leads = False
             self.end()
             self._has_returned.set()
 
@@ -86,67 +126,115 @@ class OneThread:
     def end(self) -> None:
         """Begins no other call: callers of those that wait learn that they have not run. From any thread."""
         self.has_ended = True
-        self._items.put(None)
-        while (turn := self._take()) is not None:
-            turn.set_result(_STOPPING)
+        self._wake()
+        while (waiting := self._take()) is not None:
+            waiting.abandon()
 
-    def wrapped(self, fn: Function) -> Callable[..., Promise]:
-        """Makes a function that a server calls in place of `fn`, and that returns at once."""
+    def wrapped(self, fn: Function) -> Function:
+        """What a server calls in place of `fn`; in other threads than the one it returns a Promise."""
         is_urgent = bool(getattr(fn, PRIORITY, False))
 
         @functools.wraps(fn)
-        def put(*args: Any, **kwargs: Any) -> Promise:
-            return self._put(QueuedCall(self, fn, args, kwargs, self._encoded), is_urgent)
+        def run_or_put(*args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() == self.thread and self.leads:
+                return self._small_or_promised(self.timed(fn, args, kwargs))
+            call = QueuedCall(self, fn, args, kwargs, self._encoded)
+            self.put(call, is_urgent=is_urgent)
+            return call
 
-        return put
+        return run_or_put
 
     def call(self, fn: Function, *args: Any) -> Any:
         """Runs a function in its turn, waits for it, and returns or raises what it does."""
         if threading.get_ident() == self.thread:
             return fn(*args)
-        turn = self._put(QueuedCall(self, fn, args, {}, lambda value: value))
+        call = QueuedCall(self, fn, args, {}, lambda value: value)
+        self.put(call)
         try:
-            turn.wait()
-            result = turn.result()
+            call.wait()
+            result = call.result()
             if result is _STOPPING:
                 raise RuntimeError("the one thread that may run it has ended")
             return result
         finally:
-            turn.cancel()  # where this thread was interrupted
-            del turn  # the traceback of its exception must not lead back to the exception
+            call.cancel()  # where this thread was interrupted
+            del call  # the traceback of its exception must not lead back to the exception
+
+    def put(self, call: Waiting, *, is_urgent: bool = False) -> None:
+        """Runs it when its turn has come. Returns at once; from any thread."""
+        if is_urgent:
+            self._urgent.append(call)
+        else:
+            self._waiting.append(call)
+        self._wake()
+        if self.has_ended:  # `end` may have looked before
+            self.end()
 
     def waits(self) -> list[call_stack.Edge]:
         """That calls which wait for their turn wait for the one that runs; for the detection of deadlocks."""
-        running = self.running
+        entry = self._record.innermost if self.in_call_since else None
+        answering, method = None, b""
+        while entry is not None and answering is None:
+            entry, answering, _, method = entry
         found: list[call_stack.Edge] = []
-        if running is None or running.answering is None:
+        if answering is None:
             return found
-        for turn in (*self._urgent, *self._waiting):
-            if turn.answering is not None:
-                name = turn.answering.server
-                for address in turn.answering.addresses:
-                    here = address, turn.method.decode(errors="replace")
-                    there = address, running.method.decode(errors="replace")
-                    found.append((here, there, name, name))
+        for waiting in (*self._urgent, *self._waiting):
+            for address in answering.addresses:
+                here = address, waiting.method.decode(errors="replace")
+                there = address, method.decode(errors="replace")
+                found.append((here, there, answering.server, answering.server))
         return found
 
-    def _put(self, turn: QueuedCall, is_urgent: bool = False) -> QueuedCall:
-        if is_urgent:
-            self._urgent.append(turn)
-        else:
-            self._waiting.append(turn)
-        self._items.put(None)
-        if self.has_ended:  # `end` may have looked before
-            self.end()
-        return turn
+    def timed(self, fn: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """In the one thread: runs a function, noting since when, for those that watch it."""
+        self.n_calls += 1
+        on_next_call = self.on_next_call
+        if on_next_call is not None:
+            self.on_next_call = None
+            on_next_call()
+        self.in_call_since = time.monotonic()
+        try:
+            return fn(*args, **kwargs)
+        except BaseException as error:
+            if not self._is_interruption(error):
+                raise
+            from concurrent.futures import CancelledError
 
-    def _take(self) -> QueuedCall | None:
+            self._interruption = error
+            raise CancelledError("the call was cancelled while it ran") from None
+        finally:
+            self.in_call_since = 0.0
+
+    def _is_interruption(self, error: BaseException) -> bool:
+        """True if the function has not raised it by itself: this thread is to end."""
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        return self.has_ended and not isinstance(error, Exception | SystemExit)
+
+    def _wake(self) -> None:
+        pool = self._pool
+        if pool is None:
+            self._changed.put(None)
+        else:
+            pool.wake_poller()
+
+    def _take(self) -> Waiting | None:
         for calls in (self._urgent, self._waiting):
             try:
                 return calls.popleft()
             except IndexError:
                 pass
         return None
+
+    def _small_or_promised(self, value: Any) -> Any:
+        """A small result as it is, for this thread to answer; as a Promise what another one is to write."""
+        outcome = self._encoded(value)
+        if is_small(outcome):
+            return outcome
+        promise = Promise()
+        promise.set_result(outcome)
+        return promise
 
     def _encoded(self, value: Any) -> Any:
         if isinstance(value, CoroutineType):
@@ -158,6 +246,16 @@ class OneThread:
         if is_stream(value) and hasattr(type(value), "__next__"):
             return StepByStep(self, value)
         return encode_at_once(value)
+
+
+def is_small(outcome: Any) -> bool:
+    """Whether it can be written without waiting for the caller to read."""
+    if isinstance(outcome, EncodedResult):
+        _, body, views = outcome.reply
+        return not views and len(body) < framing.SMALL
+    if isinstance(outcome, str | bytes):
+        return len(outcome) < framing.SMALL // 4  # of a text each letter may take four bytes
+    return type(outcome) in SCALARS
 
 
 class QueuedCall(Promise):
@@ -199,17 +297,15 @@ class QueuedCall(Promise):
 
     @property
     def has_small_answer(self) -> bool:
-        """True if its result, which is there, can be written without waiting for the caller to read."""
+        """Whether its outcome, which is there, can be written without waiting for the caller to read."""
         try:
-            result = self.result()
+            return is_small(self.result())
         except BaseException:  # of any size
             return False
-        if isinstance(result, EncodedResult):
-            _, body, views = result.reply
-            return not views and len(body) < framing.SMALL
-        if isinstance(result, str | bytes):
-            return len(result) < framing.SMALL // 4  # of a text each letter may take four bytes
-        return type(result) in SCALARS
+
+    def abandon(self) -> None:
+        """It has not run, and will not."""
+        self.set_result(_STOPPING)
 
     def run(self) -> None:
         """In the one thread, when its turn has come."""
@@ -220,23 +316,11 @@ class QueuedCall(Promise):
         try:
             record.innermost = outer, self.answering, None, self.method
             self.set_result(self._run())
-        except BaseException as error:
-            if not self._is_interruption(error):
-                self.set_exception(error)  # SystemExit too: a caller must not end the server
-                return
-            from concurrent.futures import CancelledError
-
-            self.set_exception(CancelledError("the call was cancelled while it ran"))
-            raise
+        except BaseException as error:  # SystemExit too: a caller must not end the server
+            self.set_exception(error)
         finally:
             record.innermost = outer
             del self._fn, self._args, self._kwargs, self._context
-
-    def _is_interruption(self, error: BaseException) -> bool:
-        """True if the function has not raised it by itself: this thread is to end."""
-        if isinstance(error, KeyboardInterrupt):
-            return True
-        return self._one_thread.has_ended and not isinstance(error, Exception | SystemExit)
 
     def _run(self) -> Any:
         tokens = [(variable, variable.set(value)) for variable, value in self._context]
@@ -245,7 +329,7 @@ class QueuedCall(Promise):
             deadline = None if call_context is None else call_context.deadline
             if deadline is not None and deadline < time.monotonic():
                 return _LATE
-            return self._encode(self._fn(*self._args, **self._kwargs))
+            return self._encode(self._one_thread.timed(self._fn, self._args, self._kwargs))
         finally:
             for variable, token in tokens:
                 variable.reset(token)

@@ -1,0 +1,119 @@
+"""The threads of a server whose calls run in one thread.
+
+That one reads by itself: it polls, and serves the connections by which something has come, so that a call
+costs no change of threads. The others do what may block, such as answers that a client has to make room for.
+They take over the reading while a call takes long, and leave its followers in the queue of the one thread.
+
+    the one thread     poll ──▶ connections: calls run where they are read ──▶ what waits in the queue
+    the others         watch; once a call has taken STALL_S: poll ──▶ connections: calls go into the queue
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from launchpad.courier.interruptions import Lock
+from launchpad.courier.server.one_thread import OneThread
+from launchpad.courier.server.thread_pool import Job, LocalCall, ThreadPool
+
+STALL_S = 0.002
+
+
+class OneThreadPool(ThreadPool):
+    """A pool that polls only while the one thread does not.
+
+    Args:
+        runs_in_one_thread: Whether that is to run a job which was polled; else the others do.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        size: int,
+        poll: Callable[[float | None], Iterable[Job]],
+        wake: Callable[[], None],
+        on_many_threads: Callable[[], object],
+        one_thread: OneThread,
+        runs_in_one_thread: Callable[[Job], bool],
+    ) -> None:
+        super().__init__(name, size, self._poll_in_its_place, self._wake_leader, on_many_threads)
+        self._one_thread = one_thread
+        self._poll_all = poll
+        self.wake_poller = wake
+        self._runs_in_one_thread = runs_in_one_thread
+        self._poll_lock = Lock()
+        self._serving = Lock()  # the one thread holds it while it reads, or runs what it has read
+        self._changed = threading.Event()
+        self._seen = 0.0, 0  # of the one thread, at the last look
+        one_thread.serve_for(self)
+
+    def poll_and_serve(self) -> None:
+        """In the one thread: waits for something to do, and does it."""
+        with self._serving:
+            if not self._is_stopping:
+                self._one_thread.leads = True
+                self._poll_and_serve()
+
+    def stop(self) -> None:
+        """The one thread reads no more. Does not wait for it, nor for the others."""
+        self._one_thread.serve_for(None)
+        super().stop()
+
+    def join(self, timeout_s: float) -> bool:
+        """Waits for the call that the one thread runs, and for the others; False if some are still busy."""
+        deadline = time.monotonic() + timeout_s
+        is_free = threading.get_ident() == self._one_thread.thread
+        if not is_free and self._serving.acquire(timeout=max(0.0, timeout_s)):
+            self._serving.release()
+            is_free = True
+        return super().join(max(0.0, deadline - time.monotonic())) and is_free
+
+    def _poll_and_serve(self) -> None:
+        if not self._poll_lock.acquire(blocking=False):  # one of the others is at it
+            self.wake_poller()
+            self._poll_lock.acquire()
+        try:
+            jobs = list(self._poll_all(None))
+        finally:
+            self._poll_lock.release()
+        for job in sorted(jobs, key=lambda job: not job.is_urgent):
+            if self._runs_in_one_thread(job):
+                job.run()
+            else:
+                self.submit(job)
+
+    def submit(self, job: Job) -> None:
+        """Runs a call from this process in the one thread, and any other job on some thread of the others."""
+        if isinstance(job, LocalCall):
+            self._one_thread.put(job)
+        else:
+            super().submit(job)
+
+    def _update_linger(self) -> None:
+        self.may_linger = self.is_calm = False
+
+    def _wake_leader(self) -> None:
+        self._changed.set()
+        self.wake_poller()
+
+    def _poll_in_its_place(self, timeout_s: float | None) -> Iterable[Job]:
+        """As the leader of the others: polls if the one thread does not, else waits until that changes."""
+        one_thread = self._one_thread
+        looked = one_thread.in_call_since, one_thread.n_calls
+        in_same_call = looked[0] > 0 and looked == self._seen
+        is_quiet = looked == self._seen and not looked[0]
+        self._seen = looked
+        if in_same_call or not one_thread.leads:
+            with self._poll_lock:
+                limit = STALL_S if timeout_s is None else min(STALL_S, timeout_s)
+                return self._poll_all(limit if one_thread.leads else timeout_s)
+        wait_s = None if is_quiet else STALL_S
+        if is_quiet:
+            one_thread.on_next_call = self._changed.set
+        if timeout_s is not None:
+            wait_s = timeout_s if wait_s is None else min(wait_s, timeout_s)
+        self._changed.wait(wait_s)
+        self._changed.clear()
+        return ()
