@@ -39,6 +39,8 @@ class Pool(Protocol):
 
     def poll_and_serve(self) -> None: ...
 
+    def take_over(self) -> None: ...
+
     def wake_poller(self) -> None: ...
 
 
@@ -118,6 +120,8 @@ class OneThread:
             self.leads = False
             self.end()
             self._has_returned.set()
+            if self._pool is not None:
+                self._pool.take_over()
 
     def wait_until_it_has_returned(self, timeout_s: float) -> bool:
         """Waits for `run` to return; False when that takes longer."""

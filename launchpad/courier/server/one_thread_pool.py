@@ -38,7 +38,7 @@ class OneThreadPool(ThreadPool):
         one_thread: OneThread,
         runs_in_one_thread: Callable[[Job], bool],
     ) -> None:
-        super().__init__(name, size, self._poll_in_its_place, self._wake_leader, on_many_threads)
+        super().__init__(name, size, self._poll_in_its_place, self.take_over, on_many_threads)
         self._one_thread = one_thread
         self._poll_all = poll
         self.wake_poller = wake
@@ -94,7 +94,8 @@ class OneThreadPool(ThreadPool):
     def _update_linger(self) -> None:
         self.may_linger = self.is_calm = False
 
-    def _wake_leader(self) -> None:
+    def take_over(self) -> None:
+        """Has the others look at once whether they are to read: the one thread does not any more."""
         self._changed.set()
         self.wake_poller()
 
@@ -107,8 +108,11 @@ class OneThreadPool(ThreadPool):
         self._seen = looked
         if in_same_call or not one_thread.leads:
             with self._poll_lock:
-                limit = STALL_S if timeout_s is None else min(STALL_S, timeout_s)
-                return self._poll_all(limit if one_thread.leads else timeout_s)
+                if self._is_stopping:  # what has woken the poller may have been read before
+                    timeout_s = 0.0
+                elif one_thread.leads:
+                    timeout_s = STALL_S if timeout_s is None else min(STALL_S, timeout_s)
+                return self._poll_all(timeout_s)
         wait_s = None if is_quiet else STALL_S
         if is_quiet:
             one_thread.on_next_call = self._changed.set
