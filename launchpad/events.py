@@ -133,7 +133,7 @@ class Debugged:
 
     Attributes:
         what: What a user reads of it; empty: no longer.
-        is_waiting: Whether it has failed, and waits for `attach`.
+        is_waiting: Whether it waits for `attach`, since it has failed or is at a `breakpoint()`.
     """
 
     worker: str

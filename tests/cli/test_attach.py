@@ -39,6 +39,13 @@ def fail(counter: nodes.Counter) -> None:
     raise ValueError(f"boom {broken}")
 
 
+def stop_at_breakpoints(counter: nodes.Counter) -> None:
+    for step in range(3):
+        breakpoint()
+        counter.add(10**step)
+    lp.wait_for_stop()
+
+
 def launched(
     launch_type: str,
     function: Callable[..., None],
@@ -117,6 +124,32 @@ def test_pdb_does_not_run_a_pdbrc_of_the_directory_that_the_worker_is_in(
         rest_of(terminal, 0)
 
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.slow
+def test_a_breakpoint_in_a_process_waits_for_a_terminal_and_the_next_one_for_its_command(
+    attach: Attach, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with launched("local_mp", stop_at_breakpoints) as running:
+        until(lambda: "waits for `attach`" in debugged(running))
+        terminal = attach("player-0")
+        terminal.expect(PROMPT)
+        assert "counter.add(10**step)" in says(terminal, "list")
+        assert "0" in says(terminal, "p step")
+        terminal.sendline("c")
+        terminal.expect(PROMPT)
+        assert "1" in says(terminal, "p step")
+        terminal.sendline("q")
+        rest_of(terminal, 0)
+        until(lambda: "waits for `attach`" in debugged(running))
+        assert running.client("counter").add(0) == 11
+
+    assert running.exit_status() == 0
+    said = capfd.readouterr().out
+    line = stop_at_breakpoints.__code__.co_firstlineno + 2
+    place = f"stop_at_breakpoints ({__file__}, line {line})"
+    assert f"player-0 is at breakpoint() in {place}" in said
+    assert f"python -m launchpad attach {running.run_id} player-0" in said
 
 
 @pytest.mark.slow

@@ -89,14 +89,14 @@ running.stop()
 
 
 @pytest.mark.parametrize(
-    ("call", "text"),
+    ("launch_type", "call", "text"),
     [
-        ("breakpoint()", "RuntimeError: breakpoint() needs a terminal"),
-        ("pdb.set_trace()", "a debugger had no terminal to read from"),
+        ("test_mp", "breakpoint()", "RuntimeError: breakpoint() needs a terminal"),
+        ("local_mp", "pdb.set_trace()", "a debugger had no terminal to read from"),
     ],
 )
 def test_sound_32_a_debugger_in_a_process_names_the_launch_type_in_which_it_works(
-    tmp_path: Path, call: str, text: str
+    tmp_path: Path, launch_type: str, call: str, text: str
 ) -> None:
     script = f"""
 import pdb
@@ -109,7 +109,7 @@ def work():
 program = lp.Program("debugged")
 program.add_node(lp.PyNode(work), label="worker")
 try:
-    lp.launch(program, "local_mp").wait()
+    lp.launch(program, "{launch_type}").wait()
 except lp.ProgramFailed as failed:
     print(failed)
 """

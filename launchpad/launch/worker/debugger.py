@@ -7,6 +7,7 @@
               without its terminal, it goes on
     failed    with `launch(pdb=True)` it waits with its exception until one has attached and has left by
               `q`; then it fails as it would have done at once
+    breakpoint()    in a process it waits there until one has attached, and goes on when that has left
 
 The main thread of a process is interrupted by a signal. Any other thread by the trace functions of all
 threads, since Python 3.12, at its next line: what it waits for must end first. Only one terminal at a time.
@@ -62,7 +63,12 @@ class Debugger:
         self._stands_in: threading.Thread | None = None
         self._is_stopped = False
         self._ends = ""
-        self._failure = ""
+        self._waits_with = (
+            ""  # what keeps it until a terminal attaches: its failure, or a breakpoint
+        )
+        self._at_breakpoint: threading.Thread | None = None
+        self._session: AttachedPdb | None = None
+        self._breakpoint_lock = threading.Lock()  # one thread at a time stands at one
         self._attached: queue.SimpleQueue[AttachedPdb | None] = queue.SimpleQueue()
 
     def attach(self, path: str, token: bytes, thread: str = "") -> None:
@@ -100,7 +106,7 @@ class Debugger:
         with self._lock:
             if self._ends:
                 return
-            self._failure = f"failed: {ended.cause}"
+            self._waits_with = f"failed: {ended.cause}"
         self._report_waiting()
         while (attached := self._attached.get()) is not None:
             attached.message(ended.traceback)
@@ -109,6 +115,34 @@ class Debugger:
                 break
         self.close("goes on to fail")
         me.report(Debugged(me.name, me.attempt))
+
+    def stand_at(self, frame: FrameType) -> None:
+        """Has the calling thread stand in pdb at this frame; before that it waits until a terminal attaches.
+
+        Where the worker is to stop, or has stopped meanwhile, it just returns.
+        """
+        me, code = self._context, frame.f_code
+        place = f"{code.co_qualname} ({code.co_filename}, line {frame.f_lineno})"
+        with self._breakpoint_lock:
+            with self._lock:
+                if self._ends:
+                    return
+                attached: AttachedPdb | None = self._session
+                self._at_breakpoint = threading.current_thread()
+                self._waits_with = f"is at breakpoint() in {place}"
+            try:
+                if attached is None:
+                    self._report_waiting()
+                    attached = self._attached.get()
+                if attached is not None:
+                    attached.interrupt(frame)
+            finally:
+                with self._lock:
+                    self._at_breakpoint = None
+                    self._waits_with = ""
+                    is_left = self._session is None
+                if is_left:
+                    me.report(Debugged(me.name, me.attempt))
 
     def _serve(self, path: str, token: bytes, thread_name: str) -> None:
         """One session, from the connection to its end."""
@@ -127,39 +161,43 @@ class Debugger:
                     refusal = f"{me.name} is in a debugger of another terminal"
                 elif not refusal:
                     self._terminal = terminal
-                failure = self._failure
+                waits_with = self._waits_with
             if thread is None or refusal:
                 connection.sendall(REFUSED + refusal.encode())
                 return
             connection.sendall(ACCEPTED)
-            me.report(Debugged(me.name, me.attempt, f"{failure}; in pdb" if failure else "in pdb"))
-            attached = AttachedPdb(terminal, lambda: self._standing(thread))
+            what = f"{waits_with}; in pdb" if waits_with else "in pdb"
+            me.report(Debugged(me.name, me.attempt, what))
+            attached = AttachedPdb(terminal, lambda: self._standing(threading.current_thread()))
+            self._session = attached
             try:
-                if failure:
+                if waits_with:
                     self._attached.put(attached)
                 else:
                     self._interrupt(thread, attached)
                 terminal.listen(lambda: self._interrupt(thread, attached))
             finally:
                 with self._lock:
-                    self._terminal = None
-                    is_waiting = bool(failure) and not attached.has_quit and not self._ends
+                    self._terminal = self._session = None
+                    is_waiting = bool(self._waits_with) and not attached.has_quit and not self._ends
                 if is_waiting:
                     self._report_waiting()
                 else:
                     me.report(Debugged(me.name, me.attempt))
 
     def _report_waiting(self) -> None:
-        me, what = self._context, f"{self._failure}; waits for `attach`"
+        me, what = self._context, f"{self._waits_with}; waits for `attach`"
         me.report(Debugged(me.name, me.attempt, what, is_waiting=True))
 
     def _thread_of(self, name: str) -> tuple[threading.Thread | None, str]:
         """The thread that is meant, or why it cannot be interrupted."""
+        if self._at_breakpoint is not None:
+            return self._at_breakpoint, ""
         threads = {each.name: each for each in threading.enumerate()}
         thread = threads.get(name) if name else self.thread
         if thread is None:
             return None, f"{self._context.name} has no thread {name!r}; it has {', '.join(threads)}"
-        if sys.version_info < (3, 12) and not self._failure and not self._is_main(thread):
+        if sys.version_info < (3, 12) and not self._waits_with and not self._is_main(thread):
             return None, (
                 "before Python 3.12 only the main thread of a process can be interrupted: launch with"
                 " local_mp, or call breakpoint() in the code"

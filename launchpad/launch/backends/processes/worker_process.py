@@ -77,6 +77,9 @@ _STACKS = signal.SIGQUIT
 _READ_AT_START = ("PYTHON", "LD_", "DYLD_", "GLIBC_", "MALLOC_", "LANG", "LC_", "TZ")
 """What the interpreter, the loader and libc look at once, when the process begins."""
 
+_ATTACHED = "local_mp"
+"""The launch type whose workers `launchpad attach` reaches, with a user who can use it."""
+
 _LARGE_RESULT = 1 << 20
 """What is returned goes through the forkserver up to this size, else through a file."""
 
@@ -210,6 +213,11 @@ def _run_worker(spawn_args: SpawnArgs, spec: LaunchSpec, is_fork: bool) -> int:
         call_in_main=main_thread.call,
     )
     context.enter_process(me)
+    if sys.breakpointhook is sys.__breakpointhook__ and not os.environ.get("PYTHONBREAKPOINT"):
+        if spec.launch_type == _ATTACHED:
+            sys.breakpointhook = lambda *_, **__: worker.debugger.stand_at(sys._getframe(1))
+        else:
+            sys.breakpointhook = _refuse_breakpoint
     random_numbers.seed_modules()
     OwnThread(target=forkserver.listen, args=(worker, me, places), name="launchpad-control").start()
     with own_threads.watched(worker.crash):
@@ -234,9 +242,6 @@ def _prepare(plan: WorkerPlan, spec: LaunchSpec, log: ProcessLog, is_fork: bool)
     sys.argv = [*spec.argv, *plan.args]
     absl_flags.expect(spec.flags, plan.args)
     spec.main.install()
-    is_default = sys.breakpointhook is sys.__breakpointhook__
-    if is_default and not os.environ.get("PYTHONBREAKPOINT"):
-        sys.breakpointhook = _refuse_breakpoint
     log.watch()
     spec.interpreter.apply()
     if sys.version_info >= (3, 14):
@@ -254,9 +259,9 @@ def _prepare(plan: WorkerPlan, spec: LaunchSpec, log: ProcessLog, is_fork: bool)
 
 def _refuse_breakpoint(*args: object, **kwargs: object) -> NoReturn:
     raise RuntimeError(
-        "breakpoint() needs a terminal, and a worker that is a process has none. Launch with"
-        " --lp_launch_type=local_mt, where it works; or with --lp_pdb, which keeps a worker that fails, as"
-        " here, for `launchpad attach`; or set PYTHONBREAKPOINT to a debugger that listens on a socket."
+        "breakpoint() needs a terminal, and this worker has none. Launch with --lp_launch_type=local_mp,"
+        " where it waits for `launchpad attach`, or with --lp_launch_type=local_mt; or set PYTHONBREAKPOINT"
+        " to a debugger that listens on a socket."
     )
 
 
