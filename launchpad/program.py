@@ -6,10 +6,11 @@ import contextlib
 import pickle
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from typing import Any, TypeVar
 
+from launchpad import user_code
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import DefinitionError
 from launchpad.graph import Edge, Graph
@@ -25,6 +26,9 @@ HandleT = TypeVar("HandleT", bound=Handle[Any])
 UNTIL_RUN, UNTIL_GROUP, UNTIL_PROGRAM = SERVES_UNTIL = ("run", "group", "program")
 """For how long a worker serves others whose own `run()` has returned."""
 
+SetUp = Callable[[], object]
+"""What a process of workers runs first."""
+
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]{0,61}[A-Za-z0-9_])?")
 
 
@@ -38,6 +42,7 @@ class Group:
     main: bool = False
     preload: tuple[str, ...] = ()
     serves_until: str = UNTIL_RUN
+    setup: SetUp | None = None
 
 
 class Program(Opaque):
@@ -54,14 +59,22 @@ class Program(Opaque):
     more than once, also at the same time, and pickled if its nodes' arguments can be. One that a node holds,
     as its builder's attribute say, travels to the worker without its nodes.
 
+    Args:
+        name: What reports and listings call it.
+        setup: A function without arguments that runs first in each process of a worker, and again after a
+            restart: for what a script sets in other modules and workers are to find there, such as
+            `gymnasium.register`, entries of a registry, torch's default dtype. On threads it runs once.
+
     Raises:
-        DefinitionError: the name is empty, or no text.
+        DefinitionError: the name is empty, or no text; `setup` cannot be called without arguments.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, setup: SetUp | None = None) -> None:
         if not isinstance(name, str) or not name:
             raise DefinitionError(f"a program needs a name, got {name!r}")
+        _check_setup(f"program {name!r}", setup)
         self._name = name
+        self._setup = setup
         self._nodes: dict[str, list[Node[Any]]] = {}
         self._groups: dict[str, Group] = {}
         self._current: str | None = None
@@ -77,6 +90,11 @@ class Program(Opaque):
     def name(self) -> str:
         """Its name in reports and listings."""
         return self._name
+
+    @property
+    def setup(self) -> SetUp | None:
+        """What each process of a worker runs first."""
+        return self._setup
 
     @property
     def groups(self) -> dict[str, list[Node[Any]]]:
@@ -106,6 +124,7 @@ class Program(Opaque):
         main: bool = False,
         preload: Sequence[str] = (),
         serves_until: str = UNTIL_RUN,
+        setup: SetUp | None = None,
     ) -> Iterator[str]:
         """Opens a group: the nodes added inside are its replicas. Opening it again adds to it.
 
@@ -119,6 +138,7 @@ class Program(Opaque):
                 start, and start again, without importing them, and share their memory.
             serves_until: How long one whose `run()` has returned answers calls: no longer (`run`), until that
                 of all in this `group` has, for those that call each other, or until the `program` stops.
+            setup: As that of the program, for the workers of this group; it runs after that.
 
         Raises:
             DefinitionError: a bad label, a group inside a group, or other options than at its first opening.
@@ -130,6 +150,7 @@ class Program(Opaque):
             refuse_endless_main(label, restart)
         if resources is not None and not isinstance(resources, Resources):
             raise DefinitionError(f"resources= takes lp.Resources(…), got {resources!r}")
+        _check_setup(f"group {label!r}", setup)
         if serves_until not in SERVES_UNTIL:
             known = ", ".join(SERVES_UNTIL)
             raise DefinitionError(f"serves_until={serves_until!r}: expected one of {known}")
@@ -141,6 +162,7 @@ class Program(Opaque):
                 main,
                 checked_modules(preload),
                 serves_until,
+                setup,
             )
         )
         self._current = label
@@ -269,6 +291,15 @@ def checked_modules(names: Sequence[str]) -> tuple[str, ...]:
     ):
         raise DefinitionError(f"preload= takes names of modules, as ['torch'], got {names!r}")
     return tuple(names)
+
+
+def _check_setup(owner: str, setup: SetUp | None) -> None:
+    if setup is None:
+        return
+    if not callable(setup):
+        raise DefinitionError(f"{owner}: setup= takes a function without arguments, got {setup!r}")
+    user_code.check_function(f"setup= of {owner}", setup)
+    user_code.check_arguments(f"setup= of {owner}", setup, (), {})
 
 
 def _check_label(label: str) -> None:

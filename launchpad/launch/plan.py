@@ -71,6 +71,7 @@ class WorkerPlan:
     pdb: bool = False
     added_at: str = ""
     payload: bytes = field(default=b"", repr=False)
+    setup: tuple[bytes, ...] = field(default=(), repr=False)
 
     @property
     def colocation(self) -> str:

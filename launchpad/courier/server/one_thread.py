@@ -34,7 +34,7 @@ _STOPPING = EncodedResult((framing.NOT_RUN, framing.STOPPING, []))
 _LATE = EncodedResult((framing.NOT_RUN, framing.LATE, []))
 
 
-class Pool(Protocol):
+class ReadsCalls(Protocol):
     """What reads the calls of a server, in the one thread and for it."""
 
     def poll_and_serve(self) -> None: ...
@@ -44,7 +44,7 @@ class Pool(Protocol):
     def wake_poller(self) -> None: ...
 
 
-class Waiting(Protocol):
+class WaitingCall(Protocol):
     """A call that waits for its turn."""
 
     method: bytes
@@ -75,7 +75,7 @@ class OneThread:
     def __init__(self) -> None:
         self.has_ended = False
         self._has_returned = fork.free_in_child(threading.Event())
-        self._pool: Pool | None = None
+        self._pool: ReadsCalls | None = None
         self._interruption: BaseException | None = None
         self.drop_inherited()
         fork.drop_in_child(self)
@@ -83,8 +83,8 @@ class OneThread:
 
     def drop_inherited(self) -> None:
         """As new: a forked child has no calls of its parent's."""
-        self._urgent: deque[Waiting] = deque()
-        self._waiting: deque[Waiting] = deque()
+        self._urgent: deque[WaitingCall] = deque()
+        self._waiting: deque[WaitingCall] = deque()
         self._changed: SimpleQueue[None] = (
             SimpleQueue()
         )  # what `run` waits for while there is no pool
@@ -94,7 +94,7 @@ class OneThread:
         self.n_calls = 0
         self.on_next_call: Callable[[], object] | None = None
 
-    def serve_for(self, pool: Pool | None) -> None:
+    def serve_for(self, pool: ReadsCalls | None) -> None:
         """From now on `run` also reads the calls of this pool's server; None: of none any more."""
         self._pool = pool
         self.leads = False
@@ -164,7 +164,7 @@ class OneThread:
             call.cancel()  # where this thread was interrupted
             del call  # the traceback of its exception must not lead back to the exception
 
-    def put(self, call: Waiting, *, is_urgent: bool = False) -> None:
+    def put(self, call: WaitingCall, *, is_urgent: bool = False) -> None:
         """Runs it when its turn has come. Returns at once; from any thread."""
         if is_urgent:
             self._urgent.append(call)
@@ -223,7 +223,7 @@ class OneThread:
         else:
             pool.wake_poller()
 
-    def _take(self) -> Waiting | None:
+    def _take(self) -> WaitingCall | None:
         for calls in (self._urgent, self._waiting):
             try:
                 return calls.popleft()

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from typing import Any
 
+from launchpad import user_code
 from launchpad.address import Address
 from launchpad.courier.codec import by_value
 from launchpad.courier.light_dataclass import dataclass
@@ -84,6 +85,21 @@ class Packer:
                 f" {found.path}, a {qualified(type(found.value))}: {reason}. {hint}",
                 node=name,
                 path=found.path,
+            ) from error
+
+    def pack_setup(self, owner: str, function: Callable[[], object]) -> bytes:
+        """What a process of a worker runs first, as bytes."""
+        key = id(function)
+        try:
+            if key not in self.code:
+                self.code[key] = self.dumps(function)
+            return self.code[key]
+        except Exception as error:
+            raise PayloadError(
+                f"setup= of {owner}, {user_code.name_of(function)}, cannot be sent to its workers:"
+                f" {type(error).__name__}: {error}. Let the function make what it needs.",
+                node=owner,
+                path="setup",
             ) from error
 
     def dumps(self, value: Any) -> bytes:
@@ -168,6 +184,17 @@ def load(
         building.reset(token)
     assert isinstance(executable, Executable)
     return executable
+
+
+def set_up(packed: bytes) -> None:
+    """Runs what `pack_setup` has packed, in the worker."""
+    global is_loading
+    is_loading = True
+    try:
+        function: Callable[[], object] = pickle.loads(packed)
+        function()
+    finally:
+        is_loading = False
 
 
 class _Pickler(ClientPickler):

@@ -152,6 +152,14 @@ def plan(
                 stops_last=all(node.stops_last for _, node in worker.nodes),
                 added_at=worker.node.added_at,
                 payload=_payload(worker, backend, packer),
+                setup=tuple(
+                    packer.pack_setup(owner, function)
+                    for owner, function in (
+                        (f"program {program.name!r}", program.setup),
+                        (f"group {label!r}", worker.group.setup),
+                    )
+                    if function is not None
+                ),
             )
         )
     served = (

@@ -18,6 +18,9 @@ from launchpad.launch.planning import payload
 from launchpad.outcome import Outcome
 
 _PACKAGE = os.path.dirname(os.path.abspath(launchpad.__file__)) + os.sep
+_NOT_REGISTERED = ("NameNotFound", "NamespaceNotFound", "UnregisteredEnv")
+"""The errors of gymnasium and gym for an environment that they do not know."""
+
 _LONGEST_LINE, _LONGEST = 2000, 100_000
 """How many characters a report has of an exception in one line, and of its traceback: data may be in it."""
 
@@ -60,6 +63,11 @@ def explained(failed: Outcome, error: BaseException, memory_bytes: int | None = 
         hint = (
             "a debugger had no terminal to read from: run the script in one, with"
             " --lp_launch_type=local_mt, where workers are its threads"
+        )
+    elif type(error).__name__ in _NOT_REGISTERED:
+        hint = (
+            "what a script registers is not registered in a worker that is a process: lp.Program(…, setup=f)"
+            " has f called there first"
         )
     elif isinstance(error, ImportError):
         hint = (

@@ -62,6 +62,7 @@ class Worker:
         limited: What the user's code runs in; the outcome is made outside, where there is memory for it.
         executable: What to run, where it was never pickled.
         call_in_main: How the main thread is interrupted, if that is the worker's.
+        set_up: Runs what is to run first, given as bytes; in a process that is shared, once.
     """
 
     def __init__(
@@ -74,7 +75,9 @@ class Worker:
         limited: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
         executable: Executable | None = None,
         call_in_main: CallInMain | None = None,
+        set_up: Callable[[bytes], None] = payload.set_up,
     ) -> None:
+        self._set_up = set_up
         self._plan, self._context = plan, context
         self._report, self._on_phase, self._limited = report, on_phase, limited
         self._restarts = False
@@ -95,6 +98,9 @@ class Worker:
         self.debugger.thread = threading.current_thread()
         try:
             with self._limited():
+                for packed in self._plan.setup:
+                    with self._context.interruption.allowed():
+                        self._set_up(packed)
                 if self._executable is None:
                     self._executable = payload.load(self._plan.payload, self._building)
                 ended = self._open_and_run(self._executable)

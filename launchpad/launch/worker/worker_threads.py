@@ -19,6 +19,7 @@ from launchpad.executable import Code, Executable
 from launchpad.interrupt import interrupt_thread
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.plan import LaunchPlan, WorkerPlan, seed_of
+from launchpad.launch.planning import payload
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.worker.worker import Worker, context_of
 from launchpad.nodes.python import CallFunction
@@ -76,6 +77,8 @@ class WorkerThreads(Workers):
         self._can_move = places is not None
         self._plans: dict[str, WorkerPlan] = {}
         self._threads: dict[str, WorkerThread] = {}
+        self._set_up_lock = threading.Lock()
+        self._is_set_up: set[bytes] = set()
 
     def request_stop(self, worker: str, *, restarts: bool = False) -> None:
         """Asks; handlers run in a thread of their own, since they may take their time."""
@@ -120,12 +123,23 @@ class WorkerThreads(Workers):
         thread = threading.Thread(target=lambda: run(new), name=worker, daemon=True)
         interrupt = partial(interrupt_thread, thread)
         new = WorkerThread(
-            Worker(plan, me, self._report, interrupt, executable=executable), thread, me
+            Worker(
+                plan, me, self._report, interrupt, executable=executable, set_up=self._set_up_once
+            ),
+            thread,
+            me,
         )
         self._threads[worker] = new
         context.inherit()
         context.belongs_to(thread, me)
         return new
+
+    def _set_up_once(self, packed: bytes) -> None:
+        """Runs it for the first worker that comes here; the others wait for that."""
+        with self._set_up_lock:
+            if packed not in self._is_set_up:
+                payload.set_up(packed)
+                self._is_set_up.add(packed)
 
     def _end(self, ending: WorkerThread, ended: Outcome) -> None:
         """Reports the end, unless that has been done. Threads that it leaves save nothing more."""
