@@ -3,9 +3,9 @@
     hash seed           PYTHONHASHSEED of the script, else one that is drawn; all workers of a run have it
     flags               -O, -X dev, -W and the like
     recursion limit     `sys.setrecursionlimit`
-    warnings' filters   but for those whose category is a class of a package: it would be imported
-    root logger         its level, INFO where it is Python's default; and its format: a handler that writes to
-                        the worker's log, absl's own if it has that
+    warnings' filters   those for categories of packages from when a worker imports these
+    logging             see logging_settings.py
+    authkey             of multiprocessing, by which its managers and listeners know each other
 
 The first two count when an interpreter starts, the others are set before code of the user's is imported.
 """
@@ -13,16 +13,45 @@ The first two count when an interpreter starts, the others are set before code o
 from __future__ import annotations
 
 import builtins
-import logging
+import functools
 import os
 import sys
 import warnings
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import field
+from types import ModuleType
+from typing import Any, cast
 
+from launchpad import import_hook
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import LaunchError
+from launchpad.launch.planning.logging_settings import LoggingSettings
 
 HASH_SEED = "PYTHONHASHSEED"
+
+
+@dataclass(frozen=True)
+class WarningFilter:
+    """An entry of `warnings.filters`."""
+
+    action: Any
+    message: str
+    category_module: str
+    category: str
+    module: str
+    line: int
+
+    def apply(self, category_module: ModuleType, *, is_last: bool = False) -> None:
+        """Adds it, once the module of its category is there: before the others, or behind them."""
+        category = functools.reduce(getattr, self.category.split("."), category_module)
+        warnings.filterwarnings(
+            self.action,
+            self.message,
+            cast("type[Warning]", category),
+            self.module,
+            self.line,
+            append=is_last,
+        )
 
 
 @dataclass(frozen=True)
@@ -30,52 +59,48 @@ class InterpreterSettings:
     """Plain data, for another process.
 
     Attributes:
-        warning_filters: Entries of `warnings.filters`, with text for patterns and for the category its name.
-        log_format: Format, format of dates and style of the root logger; None: it has no such handler.
-        uses_absl: Whether its handler is absl's, as under `absl.app.run`.
+        warning_filters: Entries of `warnings.filters`, with text for patterns, and for the category its name
+            and that of its module.
+        authkey: Empty where the script has not imported multiprocessing.
     """
 
     hash_seed: str
     flags: tuple[str, ...]
     recursion_limit: int
-    warning_filters: tuple[tuple[Any, str, str, str, int], ...]
-    log_level: int
-    log_format: tuple[str | None, str | None, str] | None
-    uses_absl: bool
+    warning_filters: tuple[WarningFilter, ...]
+    logging: LoggingSettings
+    authkey: bytes = field(default=b"", repr=False)
 
     @classmethod
     def here(cls) -> InterpreterSettings:
         """Those of this process; called once for a run."""
         given = os.environ.get(HASH_SEED, "")
-        root = logging.getLogger()
+        processes = sys.modules.get("multiprocessing.process")
         return cls(
             hash_seed=given if given.isdigit() else str(int.from_bytes(os.urandom(4), "big")),
             flags=tuple(flags_here()),
             recursion_limit=sys.getrecursionlimit(),
             warning_filters=tuple(_filters()),
-            # A worker's log is read afterwards, when it is too late to ask for more.
-            log_level=logging.INFO if root.level == logging.WARNING else root.level,
-            log_format=_format_of(root),
-            uses_absl=any(type(handler).__name__ == "ABSLHandler" for handler in root.handlers),
+            logging=LoggingSettings.here(),
+            authkey=b"" if processes is None else bytes(processes.current_process().authkey),
         )
 
     def apply(self) -> None:
+        """Sets this process up likewise."""
         sys.setrecursionlimit(self.recursion_limit)
         warnings.resetwarnings()
-        for action, message, name, module, line in self.warning_filters:
-            category = getattr(builtins, name)
-            warnings.filterwarnings(action, message, category, module, line, append=True)
-        root = logging.getLogger()
-        root.setLevel(self.log_level)
-        if self.uses_absl:
-            from absl import logging as absl_logging
+        for each in self.warning_filters:
+            if each.category_module == builtins.__name__:
+                each.apply(builtins, is_last=True)
+        # The first one that fits counts, and each of these is put before the others.
+        for each in reversed(self.warning_filters):
+            if each.category_module != builtins.__name__:
+                import_hook.when_imported(each.category_module, each.apply)
+        self.logging.apply()
+        if self.authkey:
+            from multiprocessing import process
 
-            absl_logging.use_absl_handler()
-        elif self.log_format is not None:
-            text, dates, style = self.log_format
-            handler = logging.StreamHandler()
-            handler.setFormatter(logging.Formatter(text, dates, style))  # type: ignore[arg-type]
-            root.addHandler(handler)
+            process.current_process().authkey = self.authkey
 
 
 def check_executable(what: str) -> None:
@@ -109,23 +134,11 @@ def flags_here() -> list[str]:
     return flags
 
 
-def _filters() -> list[tuple[Any, str, str, str, int]]:
-    found = []
+def _filters() -> Iterator[WarningFilter]:
     filters: list[Any] = list(warnings.filters)
     for action, message, category, module, line in filters:
-        name = category.__name__
-        if getattr(builtins, name, None) is category:
+        if category.__module__ != "__main__":
             text, where = (getattr(each, "pattern", each) or "" for each in (message, module))
-            found.append((action, text, name, where, line))
-    return found
-
-
-def _format_of(root: logging.Logger) -> tuple[str | None, str | None, str] | None:
-    """That of its first handler with an ordinary formatter; packages set up their own, as absl does."""
-    known: dict[str, Any] = dict(logging._STYLES)
-    styles = {kind: style for style, (kind, _) in known.items()}
-    for handler in root.handlers:
-        formatter = handler.formatter
-        if formatter is not None and type(formatter) is logging.Formatter:
-            return formatter._fmt, formatter.datefmt, styles.get(type(formatter._style), "%")
-    return None
+            yield WarningFilter(
+                action, text, category.__module__, category.__qualname__, where, line
+            )

@@ -1,0 +1,163 @@
+"""What a worker takes over of the launching script's `logging`.
+
+    levels, propagation     of all loggers; the root's is INFO where it is Python's default
+    handlers                of the root, and of loggers that are not called like an imported package: what
+                            writes to stdout, stderr (there the worker's log) or a file, with its formatter,
+                            level and filters. Packages set up theirs when a worker imports them.
+
+Handlers of other kinds stay behind: several processes may not share them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import pickle
+import sys
+from typing import Any
+
+from launchpad.courier.codec import by_value
+from launchpad.courier.light_dataclass import dataclass
+
+_STDOUT, _STDERR, _FILE = "stdout", "stderr", "file"
+
+
+@dataclass(frozen=True)
+class HandlerSettings:
+    """One handler.
+
+    Attributes:
+        kind: Where it writes to.
+        path: The file's.
+        parts: Its formatter and its filters, pickled.
+    """
+
+    kind: str
+    level: int
+    parts: bytes
+    path: str = ""
+    encoding: str | None = None
+
+    @classmethod
+    def of(cls, handler: logging.Handler) -> HandlerSettings | None:
+        """None for a handler of another kind, or one that cannot be pickled."""
+        path, encoding = "", None
+        if type(handler) is logging.FileHandler:
+            kind, path, encoding = _FILE, handler.baseFilename, handler.encoding
+        elif type(handler) is logging.StreamHandler:
+            streams = {id(sys.stdout): _STDOUT, id(sys.__stdout__): _STDOUT}
+            streams |= {id(sys.stderr): _STDERR, id(sys.__stderr__): _STDERR}
+            kind = streams.get(id(handler.stream), "")
+        else:
+            kind = ""
+        if not kind:
+            return None
+        try:
+            parts = by_value.dumps((handler.formatter, handler.filters), 5, into_main=True)
+        except Exception:  # whatever a formatter of the user's raises
+            return None
+        return cls(kind, handler.level, parts, path, encoding)
+
+    def made(self) -> logging.Handler:
+        """The same handler in this process; OSError: its file cannot be opened here."""
+        if self.kind == _FILE:
+            handler: logging.Handler = logging.FileHandler(self.path, encoding=self.encoding)
+        else:
+            handler = logging.StreamHandler(sys.stdout if self.kind == _STDOUT else sys.stderr)
+        handler.setLevel(self.level)
+        formatter, filters = pickle.loads(self.parts)
+        handler.setFormatter(formatter)
+        handler.filters = filters
+        return handler
+
+
+@dataclass(frozen=True)
+class LoggerSettings:
+    """One logger."""
+
+    name: str
+    level: int
+    propagates: bool
+    handlers: tuple[HandlerSettings, ...]
+
+    @classmethod
+    def of(cls, logger: logging.Logger) -> LoggerSettings:
+        handlers = [HandlerSettings.of(handler) for handler in logger.handlers]
+        if logger.name.partition(".")[0] in sys.modules and logger is not logging.getLogger():
+            handlers = []
+        known = tuple(handler for handler in handlers if handler is not None)
+        # Without its handlers nothing of it would be seen.
+        propagates = logger.propagate or len(known) < len(logger.handlers)
+        return cls(logger.name, logger.level, propagates, known)
+
+    def apply(self) -> None:
+        logger = logging.getLogger(self.name)
+        logger.setLevel(self.level)
+        logger.propagate = self.propagates
+        for handler in self.handlers:
+            try:
+                logger.addHandler(handler.made())
+            except Exception as error:  # also what a formatter of the user's raises
+                where = handler.path or handler.kind
+                why = f"{type(error).__name__}: {error}"
+                print(
+                    f"logger {self.name!r} has no handler here that writes to {where}, as it has in the"
+                    f" script: {why}",
+                    file=sys.stderr,
+                )
+
+
+@dataclass(frozen=True)
+class LoggingSettings:
+    """All loggers.
+
+    Attributes:
+        uses_absl: Whether the root's handler is absl's, as under `absl.app.run`.
+    """
+
+    root: LoggerSettings
+    others: tuple[LoggerSettings, ...]
+    uses_absl: bool
+
+    @classmethod
+    def here(cls) -> LoggingSettings:
+        """Those of this process."""
+        root = logging.getLogger()
+        settings = LoggerSettings.of(root)
+        # A worker's log is read afterwards, when it is too late to ask for more.
+        level = logging.INFO if root.level == logging.WARNING else root.level
+        handlers = settings.handlers or _with_format_of(root)
+        loggers = [
+            each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger)
+        ]
+        return cls(
+            LoggerSettings("root", level, True, handlers),
+            tuple(LoggerSettings.of(logger) for logger in loggers if _is_set(logger)),
+            any(type(handler).__name__ == "ABSLHandler" for handler in root.handlers),
+        )
+
+    def apply(self) -> None:
+        """Sets up those of this process."""
+        logging.getLogger().setLevel(self.root.level)
+        if self.uses_absl:
+            from absl import logging as absl_logging
+
+            absl_logging.use_absl_handler()
+        else:
+            self.root.apply()
+        for logger in self.others:
+            logger.apply()
+
+
+def _is_set(logger: logging.Logger) -> bool:
+    return logger.level != logging.NOTSET or not logger.propagate or bool(logger.handlers)
+
+
+def _with_format_of(root: logging.Logger) -> tuple[HandlerSettings, ...]:
+    """A handler for the log with the format of one that stays behind, as a library's for the terminal."""
+    for handler in root.handlers:
+        if type(handler.formatter) is logging.Formatter:
+            parts: Any = handler.formatter, []
+            with contextlib.suppress(Exception):
+                return (HandlerSettings(_STDERR, logging.NOTSET, by_value.dumps(parts, 5)),)
+    return ()

@@ -1,0 +1,98 @@
+"""What a script sets up of logging, warnings and multiprocessing is so in its workers, too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import scripts
+
+LIBRARY = """
+import warnings
+
+class ConvergenceWarning(UserWarning):
+    pass
+
+class SlowWarning(ConvergenceWarning):
+    pass
+
+def fit():
+    warnings.warn("did not converge", ConvergenceWarning)
+    warnings.warn("is slow", SlowWarning)
+"""
+
+SCRIPT = """
+import json, logging, logging.config, logging.handlers, multiprocessing, sys, warnings
+import library
+import launchpad as lp
+
+class Json(logging.Formatter):
+    def format(self, record):
+        return json.dumps([record.name, record.levelname, record.getMessage()])
+
+class NoSecrets(logging.Filter):
+    def filter(self, record):
+        return "secret" not in record.getMessage()
+
+logging.config.dictConfig({
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"json": {"()": Json}},
+    "filters": {"no secrets": {"()": NoSecrets}},
+    "handlers": {
+        "out": {"class": "logging.StreamHandler", "formatter": "json", "stream": "ext://sys.stdout"},
+        "file": {
+            "class": "logging.FileHandler", "filename": "all.log", "formatter": "json",
+            "level": "WARNING", "filters": ["no secrets"],
+        },
+        "mine": {"class": "logging.FileHandler", "filename": "mine.log"},
+    },
+    "root": {"level": "INFO", "handlers": ["out", "file"]},
+    "loggers": {
+        "mine": {"level": "DEBUG", "handlers": ["mine"], "propagate": False},
+        "noisy": {"level": "ERROR"},
+    },
+})
+warnings.filterwarnings("ignore", category=library.ConvergenceWarning)
+warnings.filterwarnings("always", category=library.SlowWarning)
+
+def work(queue):
+    logging.getLogger("mine").debug("of mine")
+    logging.getLogger("noisy").warning("not to be seen")
+    logging.info("info")
+    logging.warning("a warning")
+    logging.warning("a secret")
+    library.fit()
+    queue.put("worked")
+
+if __name__ == "__main__":
+    with multiprocessing.Manager() as manager:
+        queue = manager.Queue()
+        program = lp.Program("settings")
+        program.add_node(lp.PyNode(work, queue), label="worker")
+        with lp.launch(program, sys.argv[1]) as running:
+            running.wait()
+        print("in the log:", json.dumps(running.logs("worker").splitlines()))
+        print("in the queue:", queue.get(timeout=10))
+"""
+
+
+@pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
+def test_loggers_warnings_and_managers_are_those_of_the_script(
+    tmp_path: Path, launch_type: str
+) -> None:
+    (tmp_path / "library.py").write_text(LIBRARY)
+
+    done = scripts.run(scripts.write(tmp_path, SCRIPT), launch_type, cwd=tmp_path)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "in the queue: worked" in done.stdout
+    log = done.stdout.partition("in the log: ")[2]
+    for line in ("info", "a warning", "a secret", "is slow"):
+        assert line in log
+    assert '[\\"root\\", \\"INFO\\", \\"info\\"]' in log
+    for line in ("of mine", "not to be seen", "did not converge"):
+        assert line not in log
+    assert (tmp_path / "all.log").read_text() == '["root", "WARNING", "a warning"]\n'
+    assert (tmp_path / "mine.log").read_text() == "of mine\n"
