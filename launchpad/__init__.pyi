@@ -112,6 +112,7 @@ from launchpad.resources import PythonProcess as PythonProcess
 from launchpad.resources import Resources as Resources
 from launchpad.restart_policy import RestartPolicy as RestartPolicy
 from launchpad.stopping import heartbeat as heartbeat
+from launchpad.stopping import on_exit as on_exit
 from launchpad.stopping import register_stop_handler as register_stop_handler
 from launchpad.stopping import stop as stop
 from launchpad.stopping import stop_event as stop_event

@@ -115,6 +115,7 @@ class RunContext:
     part: str = ""
     """Which of several nodes in the worker it is of, as `.0`."""
     _stop_handlers: list[Callable[[], None]] = field(default_factory=list, repr=False)
+    _exit_handlers: list[Callable[[], object]] = field(default_factory=list, repr=False)
     is_inherited: bool = field(default=False, repr=False)
     """Whether this is a forked child of the worker: the supervisor neither hears it nor tells it anything."""
     _stop_lock: Lock = field(default_factory=_new_lock, repr=False)
@@ -180,6 +181,7 @@ class RunContext:
             state_places=places,
             _has_earlier=None,
             _state_lock=_new_lock(),
+            _exit_handlers=[],
         )
 
     def save(self, state: object, *, version: int | None = None, keep: int = 2) -> int:
@@ -395,6 +397,30 @@ class RunContext:
     def remove_stop_handler(self, handler: Callable[[], None]) -> None:
         """Removes a handler; ValueError if it was never added."""
         self._stop_handlers.remove(handler)
+
+    def add_exit_handler(self, handler: Callable[[], object]) -> None:
+        """Calls `handler` when this attempt has ended in good order."""
+        self._exit_handlers.append(handler)
+
+    def drop_exit_handlers(self) -> None:
+        """Forgets those that have not been called, and will not be."""
+        self._exit_handlers.clear()
+
+    def call_exit_handlers(
+        self, call: Callable[[Callable[[], object]], object] = lambda handler: handler()
+    ) -> None:
+        """Calls the exit handlers, the last one first.
+
+        One that raises keeps no other from being called.
+
+        Args:
+            call: Calls one of them, where that takes more than parentheses.
+        """
+        while self._exit_handlers:  # one that is called may give others
+            with contextlib.ExitStack() as stack:
+                for handler in self._exit_handlers:
+                    stack.callback(call, handler)
+                self._exit_handlers.clear()
 
     def mark_gone(self, worker: str, why: str) -> None:
         """Records that another worker failed or ended for good; with an empty `why`, that it is back."""

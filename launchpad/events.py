@@ -73,13 +73,17 @@ class Returned:
 
 @dataclass(frozen=True)
 class Exiting:
-    """The worker's object is closed; its process still runs, as its threads and exit functions do.
+    """The worker's work is done; it lets go of what it holds, or is closed and its process still runs.
 
-    Backends without processes do not report it.
+    Reported once for each of these; backends without processes do not report the second.
+
+    Attributes:
+        awaits: What the end of the worker waits for; empty if it is not known.
     """
 
     worker: str
     attempt: int
+    awaits: str = ""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ in the worker       unpickled: handles are clients, Deferreds are built         
                     run = executable.open()         constructs, serves            phase `init`
                     run()                           or serve(stop)                phase `run`
                     executable.save()               before a restart only         phase `stop`
+                    executable.release()            after an end in good order    phase `stop`
                     executable.close()              stops serving                 phase `stop`
 """
 
@@ -15,7 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from launchpad import user_code
+from launchpad import context, user_code
 from launchpad.courier.light_dataclass import dataclass
 
 Run = Callable[[], Any]
@@ -48,6 +49,13 @@ class Executable(abc.ABC):
     def save(self) -> None:
         """Called before `close` when the worker was stopped in order to be started again."""
         return
+
+    def release(self) -> None:
+        """Lets go of what user code holds, by what was given to `lp.on_exit`.
+
+        Called before `close`, and after `save`, when the attempt ends in good order.
+        """
+        context.current().call_exit_handlers()
 
     def abandon(self) -> None:
         """Stops serving at once, without waiting for calls that run. Called from any thread."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import threading
 from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 from launchpad import context
 from launchpad.courier.telemetry import tracing
 from launchpad.events import StopRequested
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def stop(reason: str = "") -> None:
@@ -106,6 +111,36 @@ def unregister_stop_handler(handler: Callable[[], None]) -> None:
         lp.unregister_stop_handler(download.cancel)
     """
     context.current().remove_stop_handler(handler)
+
+
+def on_exit(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Callable[P, T]:
+    """Calls `function(*args, **kwargs)` when this worker's attempt has ended in good order.
+
+    That is when `run()` has returned or the program stops: after the last call that others make, and after
+    the object has saved itself. The last function given is called first, as by `contextlib.ExitStack`, in
+    the worker's thread; a coroutine runs on the event loop of its async methods. One that raises makes the
+    attempt a failure, and the others are called all the same. After a failure or a kill none is called.
+    The `close()` of a worker's object, or its `__exit__` or `__aexit__`, is called without having been given.
+
+    Example:
+        class Table:
+            def __init__(self, path):
+                self.db = sqlite3.connect(path)
+                lp.on_exit(self.db.close)
+
+    Returns:
+        The function: so it is a decorator, too.
+
+    Raises:
+        NotRunningError: outside of workers, and in a forked child of one.
+        TypeError: it cannot be called.
+    """
+    me = context.current()
+    me.refuse_in_child("lp.on_exit()", "In the child use `try` and `finally`.")
+    if not callable(function):
+        raise TypeError(f"on_exit takes a function and its arguments, got {function!r}")
+    me.add_exit_handler(functools.partial(function, *args, **kwargs))
+    return function
 
 
 def _refuse_in_child_of_thread(me: context.RunContext, what: str) -> None:

@@ -157,6 +157,9 @@ class StopHandler:
     def register(self) -> None:
         lp.register_stop_handler(lambda: print(lp.current().name, "handles the stop", flush=True))
 
+    def close(self) -> None:
+        print(lp.current().name, "is closed", flush=True)
+
 
 class Pings:
     """Calls a server again and again."""

@@ -82,7 +82,7 @@ class Master:
                 self._start(experiment, self._searchers[name].begin())
 
     @lp.idempotent
-    def close(self) -> None:
+    def end_submissions(self) -> None:
         """Nothing more is submitted: slots need not wait for it."""
         with self._transaction():
             self._log("UPDATE master SET is_closed = 1")

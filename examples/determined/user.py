@@ -56,7 +56,7 @@ class User:
         for experiment, after in self._submissions:
             self._master.wait_for_epochs(after)
             self._master.submit(experiment)
-        self._master.close()
+        self._master.end_submissions()
         self._master.wait_for_all()
         history, page = self._master.history(), self._master.page()
         with self._lock:

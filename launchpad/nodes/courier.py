@@ -224,6 +224,12 @@ class Serving(Executable):
         if self._server is not None:
             self._server.stop(0.0)
 
+    def release(self) -> None:
+        """Besides, and first, ends the calls: none may find what it needs closed."""
+        if self._server is not None:
+            self._server.stop_serving()
+        super().release()
+
     def close(self) -> None:
         if self._server is not None:
             self._server.stop()
@@ -319,16 +325,44 @@ class ServeObject(BuildObject, Serving):
 
         OwnThread(target=interrupt_if_busy, name="launchpad-interrupt").start()
 
+    def find_close(self, built: object) -> Callable[[], object] | None:
+        """Leaves out a `close()` that others have called."""
+        close = super().find_close(built)
+        if close is None or getattr(close, "__name__", "") != hooks.CLOSE:
+            return close
+
+        def close_unless_called() -> object:
+            called = {} if self._server is None else self._server.stats().methods
+            return close() if hooks.CLOSE not in called else None
+
+        return close_unless_called
+
     def save(self) -> None:
         """Lets the object save itself, when no call changes it any more."""
-        self.close()
-        if self._built is None:
-            return
-        loop = EventLoop(context.current().name)
-        try:
-            hooks.save(self._built, loop)
-        finally:
-            loop.close()
+        self._end_calls()
+        self._in_its_thread(super().save)
+
+    def release(self) -> None:
+        """Lets go of what the object holds, when no call needs it any more."""
+        self._end_calls()
+        self._in_its_thread(super().release)
+
+    def _end_calls(self) -> None:
+        """Ends the calls of others and periodic saves; what is to run in the one thread still can."""
+        if self._saves is not None:  # first, as it may wait for its turn
+            self._saves.end()
+        if self._one_thread is not None:
+            self._one_thread.refuse()
+        if self._server is not None:
+            self._server.stop_serving()
+
+    def _in_its_thread(self, function: Callable[[], None]) -> None:
+        """Calls it in the thread that has built the object."""
+        one_thread = self._one_thread
+        if one_thread is None or one_thread.has_ended or not context.current().part:
+            function()
+        else:
+            one_thread.call(function)
 
 
 def why_not_one_at_a_time(kind: type, *, runs: bool) -> str:

@@ -1,10 +1,17 @@
-"""`save()` and `restore()`: how a node's object keeps what it knows over a restart, or to the next launch.
+"""The methods of a node's object that a worker calls by their names.
+
+How it keeps what it knows over a restart, or to the next launch:
 
     save()             returns None, and has saved itself: into `lp.current().state_dir`, say
                        returns anything else, which is saved for it
     restore()          loads what it has saved itself
     restore(saved)     is given what its `save()` has returned, if it has returned anything
     restore(saved=None)    both: what was returned, else nothing
+
+How it lets go of what it holds, when an attempt has ended in good order; the first of these that there is:
+
+    __aexit__, __exit__    as at the end of a `with` block without an exception
+    close()
 
 Methods of these names that want other arguments are not meant for us: a model's `save(path)`.
 """
@@ -22,6 +29,8 @@ from launchpad import context, user_code
 from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.server.event_loop import EventLoop
 from launchpad.errors import Stopped
+
+CLOSE = "close"
 
 _KEEP = 2
 _END_S = 60.0
@@ -49,6 +58,22 @@ def restore(built: object, loop: EventLoop) -> None:
         user_code.until_done(functools.partial(hook, found[1]), loop)()
     elif _takes(hook):
         user_code.until_done(hook, loop)()
+
+
+def find_close(built: object) -> Callable[[], object] | None:
+    """Returns what closes the object; None where its class has nothing for that.
+
+    Of the class, since clients and the like answer to any name.
+    """
+    kind = type(built)
+    for name in ("__aexit__", "__exit__"):
+        leave = getattr(kind, name, None)
+        if callable(leave):
+            return functools.partial(leave, built, None, None, None)
+    if not hasattr(kind, CLOSE):
+        return None
+    hook = _hook(built, CLOSE)
+    return hook if hook is not None and _takes(hook) else None
 
 
 class PeriodicSave:

@@ -168,6 +168,16 @@ class Calling(Executable):
     kwargs: dict[str, Any]
     _loop: EventLoop | None = field(default=None, init=False)
 
+    def release(self) -> None:
+        """Calls the exit handlers; those that are coroutines run on the event loop."""
+        loop = self._loop
+        if loop is None:  # it was stopped before it was open
+            super().release()
+            return
+        context.current().call_exit_handlers(
+            lambda handler: user_code.until_done(handler, loop)(),
+        )
+
     def close(self) -> None:
         """Ends what has been left on the event loop."""
         super().close()
@@ -205,6 +215,12 @@ class BuildObject(Calling):
             return
         hooks.save(self._built, self._loop)
 
+    def release(self) -> None:
+        """Besides, and first, ends the periodic save: what is closed cannot save itself."""
+        if self._saves is not None:
+            self._saves.end()
+        super().release()
+
     def close(self) -> None:
         """Besides, and first, ends the periodic save, which needs the event loop."""
         if self._saves is not None:
@@ -219,12 +235,18 @@ class BuildObject(Calling):
         if is_resumed:
             hooks.restore(built, loop)
         self._built = built
+        if (close := self.find_close(built)) is not None:
+            me.add_exit_handler(close)
         if me.restart.save_every_s is not None:
             with me.interruption.forbidden():  # no thread that `close` would not know of
                 self._saves = PeriodicSave(
                     functools.partial(self.save_while_it_runs, built, loop), me.restart.save_every_s
                 )
         return built
+
+    def find_close(self, built: object) -> Callable[[], object] | None:
+        """Returns what is to close the object in the end, if there is anything."""
+        return hooks.find_close(built)
 
     def save_while_it_runs(self, built: object, loop: EventLoop) -> None:
         """Lets the object save itself, from another thread."""

@@ -59,6 +59,19 @@ class RunColocated(Executable):
             with context.entered(node_thread.context):
                 node_thread.executable.save()
 
+    def release(self) -> None:
+        """Lets each let go of what it holds, the last one first; then this worker of what is left."""
+        errors: list[BaseException] = []
+        for node_thread in reversed(self._threads):
+            try:
+                with context.entered(node_thread.context):
+                    node_thread.executable.release()
+            except BaseException as error:
+                errors.append(error)
+        super().release()
+        if errors:
+            raise errors[0]
+
     def abandon(self) -> None:
         for executable in self.executables:
             executable.abandon()

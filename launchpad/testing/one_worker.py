@@ -6,8 +6,9 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from launchpad import context
+from launchpad import context, user_code
 from launchpad.context import RunContext
+from launchpad.courier.server.event_loop import EventLoop
 from launchpad.errors import NotRunningError
 from launchpad.events import BarrierReached, Event
 from launchpad.launch.plan import seed_of
@@ -30,7 +31,8 @@ def worker(
 
     Nothing is launched, and there are no other workers: `lp.barrier` is passed at once, or raises
     NotRunningError where the group has others. What is saved stays in `state`: a second block with the same
-    folder is the next attempt, or the next launch.
+    folder is the next attempt, or the next launch. What was given to `lp.on_exit` is called at its end,
+    unless the block raises.
 
     Example:
         def test_a_trainer_goes_on(tmp_path):
@@ -88,3 +90,8 @@ def worker(
             yield me
         finally:
             me.ask_to_stop()
+        loop = EventLoop(name)
+        try:
+            me.call_exit_handlers(lambda handler: user_code.until_done(handler, loop)())
+        finally:
+            loop.close()

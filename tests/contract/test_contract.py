@@ -346,7 +346,9 @@ def test_everything_a_worker_prints_is_in_its_log(launch_type: str) -> None:
 # --- the end -----------------------------------------------------------------------------------
 
 
-def test_servers_alone_serve_until_the_stop_and_then_call_their_handlers(launch_type: str) -> None:
+def test_servers_alone_serve_until_the_stop_call_their_handlers_and_are_closed(
+    launch_type: str,
+) -> None:
     program = counter_program()
     program.add_node(lp.CourierNode(nodes.StopHandler), label="handler")
     program.add_node(lp.CourierNode(nodes.BadHandler), label="bad")
@@ -362,7 +364,7 @@ def test_servers_alone_serve_until_the_stop_and_then_call_their_handlers(launch_
     running.stop()
 
     assert set(states(running).values()) == {"stopped"}
-    assert "handler-0 handles the stop" in running.logs("handler")
+    assert "handler-0 handles the stop\nhandler-0 is closed\n" in running.logs("handler")
     assert "ValueError: the first handler" in running.logs("bad")
     assert "the second was called" in running.logs("bad")
 

@@ -199,7 +199,7 @@ def test_calls_of_a_master_that_has_ended_are_stopped(tmp_path: Path) -> None:
     with lp.testing.worker("master", state=tmp_path):
         master = Master()
 
-    for call in (master.history, master.close, lambda: master.goes_on(1)):
+    for call in (master.history, master.end_submissions, lambda: master.goes_on(1)):
         with pytest.raises(lp.Stopped, match="attempt 1 of the master is over"):
             call()
 

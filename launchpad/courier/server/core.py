@@ -90,7 +90,7 @@ class ServerCore:
             connection.sock.close()
 
     def close(self, grace_s: float) -> None:
-        """What runs has `grace_s` to finish; then everything is closed."""
+        """Gives what runs `grace_s` to finish, then closes everything but the event loop."""
         with self._lock:
             self.is_stopping, self.is_draining = True, False
             local_calls = self._local_calls.copy()
@@ -108,7 +108,7 @@ class ServerCore:
                 connection.cut()
             self.pool.join(0.1)
         self._wait_pending(deadline)  # what the last threads have begun
-        self.methods.loop.close()
+        self.methods.loop.end_calls()
         # Whatever no thread has taken is answered with NOT_RUN. Nothing blocks, because every
         # connection has been hung up.
         for job in self.pool.take_unstarted():

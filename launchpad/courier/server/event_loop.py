@@ -6,6 +6,7 @@ import contextlib
 import contextvars
 import ctypes
 import threading
+import time
 import weakref
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,22 @@ class EventLoop:
             own.run(caller.outcome.set, weakref.ref(promise))
         loop.call_soon_threadsafe(promise.start, context=own)
         return promise
+
+    def end_calls(self) -> None:
+        """Cancels what `spawn` has begun, and waits a moment for it. The loop goes on, with tasks of its own.
+
+        Where a coroutine does not end, the loop is closed: nothing else might run on it.
+        """
+        promises = tuple(self._promises)
+        for promise in promises:
+            promise.cancel()
+        if threading.current_thread() is self._thread:  # a coroutine stops its own server
+            return
+        deadline = time.monotonic() + _CANCEL_S
+        for promise in promises:
+            promise.wait(max(0.0, deadline - time.monotonic()))
+        if not all(promise.is_done for promise in promises):
+            self.close()
 
     def close(self) -> None:
         """Cancels what runs, and ends the thread."""

@@ -74,6 +74,7 @@ class OneThread:
 
     def __init__(self) -> None:
         self.has_ended = False
+        self._refuses = False
         self._has_returned = fork.free_in_child(threading.Event())
         self._pool: ReadsCalls | None = None
         self._interruption: BaseException | None = None
@@ -83,6 +84,7 @@ class OneThread:
 
     def drop_inherited(self) -> None:
         """As new: a forked child has no calls of its parent's."""
+        self._own: deque[WaitingCall] = deque()  # what `call` is given
         self._urgent: deque[WaitingCall] = deque()
         self._waiting: deque[WaitingCall] = deque()
         self._changed: SimpleQueue[None] = (
@@ -106,7 +108,8 @@ class OneThread:
         self._record = call_stack.here.record
         try:
             while not self.has_ended:
-                waiting, pool = self._take(), self._pool
+                waiting = _pop_first(self._own, self._urgent, self._waiting)
+                pool = self._pool
                 if waiting is not None:
                     waiting.run()
                     del waiting  # it must not be kept while this thread waits for the next one
@@ -127,11 +130,21 @@ class OneThread:
         """Waits for `run` to return; False when that takes longer."""
         return self._has_returned.wait(timeout_s)
 
+    def refuse(self) -> None:
+        """Begins no other call of the server's: callers of those that wait learn that they have not run.
+
+        What `call` is given still runs. From any thread.
+        """
+        self._refuses = True
+        while (waiting := _pop_first(self._urgent, self._waiting)) is not None:
+            waiting.abandon()
+
     def end(self) -> None:
-        """Begins no other call: callers of those that wait learn that they have not run. From any thread."""
+        """Refuses calls of all kinds, and has `run` return. From any thread."""
         self.has_ended = True
         self._wake()
-        while (waiting := self._take()) is not None:
+        self.refuse()
+        while (waiting := _pop_first(self._own)) is not None:
             waiting.abandon()
 
     def wrapped(self, fn: Function) -> Function:
@@ -153,7 +166,10 @@ class OneThread:
         if threading.get_ident() == self.thread:
             return fn(*args)
         call = QueuedCall(self, fn, args, {}, lambda value: value)
-        self.put(call)
+        self._own.append(call)
+        self._wake()
+        if self.has_ended:  # `end` may have looked before
+            self.end()
         try:
             call.wait()
             result = call.result()
@@ -171,8 +187,8 @@ class OneThread:
         else:
             self._waiting.append(call)
         self._wake()
-        if self.has_ended:  # `end` may have looked before
-            self.end()
+        if self._refuses:  # `refuse` may have looked before
+            self.refuse()
 
     def waits(self) -> list[call_stack.Edge]:
         """That calls which wait for their turn wait for the one that runs; for the detection of deadlocks."""
@@ -223,14 +239,6 @@ class OneThread:
         else:
             pool.wake_poller()
 
-    def _take(self) -> WaitingCall | None:
-        for calls in (self._urgent, self._waiting):
-            try:
-                return calls.popleft()
-            except IndexError:
-                pass
-        return None
-
     def _small_or_promised(self, value: Any) -> Any:
         """A small result as it is, for this thread to answer; as a Promise what another one is to write."""
         outcome = self._encoded(value)
@@ -250,6 +258,16 @@ class OneThread:
         if is_stream(value) and hasattr(type(value), "__next__"):
             return StepByStep(self, value)
         return encode_at_once(value)
+
+
+def _pop_first(*queues: deque[WaitingCall]) -> WaitingCall | None:
+    """Returns the first call of the first queue that has one."""
+    for calls in queues:
+        try:
+            return calls.popleft()
+        except IndexError:
+            pass
+    return None
 
 
 def is_small(outcome: Any) -> bool:

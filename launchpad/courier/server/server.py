@@ -300,6 +300,14 @@ class Server:
         called twice, from any thread, and from a method of this very server. In a forked child it
         does nothing: the server is the parent's.
         """
+        self.stop_serving(grace_s)
+        self._methods.loop.close()
+
+    def stop_serving(self, grace_s: float = 1.0) -> None:
+        """Does all that `stop` does but for the event loop, which goes on until `stop` is called.
+
+        So what its object has made on the loop, as sessions and streams, can be closed there.
+        """
         with self._lock:
             core = None if self._stopped.is_set() else self._core
             if core is not None and not core.is_inherited:

@@ -180,15 +180,18 @@ class RunDirectory:
         return [*([] if self.claim is None else [self.claim.fd]), *of_state]
 
     def remove(self) -> None:
-        """Removes the runtime directory and releases the lock and the claim; logs stay."""
-        locations.remove(self.runtime)
-        self.drop_inherited()
+        """Releases the claim and the locks, and removes the runtime directory; logs stay.
+
+        The directory goes last: once it is gone, another launch finds all that this one held free.
+        """
         if self.claim is not None:
             self.claim.release()
             self.claim = None
         if self._state_lock is not None:
             self._state_lock.release()
             self._state_lock = None
+        locations.remove(self.runtime)
+        self.drop_inherited()
 
 
 def _make_log_directory(name: str) -> Path:

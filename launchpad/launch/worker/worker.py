@@ -29,6 +29,7 @@ from launchpad.events import (
     Done,
     EdgesCounted,
     Event,
+    Exiting,
     Heartbeat,
     Ready,
     SpansRecorded,
@@ -118,15 +119,14 @@ class Worker:
         try:
             if self._executable is not None:
                 with contextlib.nullcontext() if ended.out_of_memory else self._limited():
-                    goes_on = self._restarts or self._context.state_places.is_kept
-                    if goes_on and not ended.is_failure and not self._crash:
-                        self._executable.save()
-                    self._executable.close()
+                    self._close(self._executable, in_good_order=not ended.is_failure)
         except BaseException as error:
             self._context.phase = "stop"
             # A failure to close counts unless one came before.
             ended = ended if ended.is_failure else self._outcome_of(error)
-        self._executable = None  # with all that it keeps, as clients: the run may be kept for long
+        # With all that they keep, as clients: the run may be kept for long.
+        self._executable = None
+        self._context.drop_exit_handlers()
         self._report_counts(0, is_last=True)
         recording.end(self._sessions)
         registry.forget(self._context.peer)
@@ -201,6 +201,21 @@ class Worker:
             self._context.stop_event.wait()
             return self._ended(outcome.SUCCEEDED, "")
         return self._ended(outcome.STOPPED if is_stopped else outcome.SUCCEEDED, "")
+
+    def _close(self, executable: Executable, *, in_good_order: bool) -> None:
+        """Closes what has run; before that it saves itself, and lets go of what it holds, if all is well."""
+        try:
+            if not in_good_order or self._crash:
+                return
+            if self._restarts or self._context.state_places.is_kept:
+                executable.save()
+            self._context.phase = "stop"
+            # From here on the supervisor gives it as long as its process has to exit.
+            name, attempt = self._plan.name, self._context.attempt
+            self._report(Exiting(name, attempt, "close(), or a function given to lp.on_exit()"))
+            executable.release()
+        finally:
+            executable.close()
 
     def _outcome_of(self, error: BaseException) -> Outcome:
         """What an exception of the user's code makes of the attempt."""

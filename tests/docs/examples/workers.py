@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import types
 from collections.abc import Iterator
@@ -37,6 +38,16 @@ examples(
 def worker_knows_itself(example: Example) -> None:
     with lp.testing.worker("actor"):
         example.run()["run"](None)
+
+
+@example_of("on_exit")
+def table_lets_go_of_its_database(example: Example) -> None:
+    with lp.testing.worker("actor"):
+        table = example.run(sqlite3=sqlite3)["Table"](":memory:")
+        table.db.execute("select 1")
+
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        table.db.execute("select 1")
 
 
 @example_of("StateError")

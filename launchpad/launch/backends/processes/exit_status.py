@@ -51,7 +51,7 @@ class ProcessAttempt:
     number: int
     pid: int = 0
     phase: str = "start"
-    awaits: str = "its end"
+    awaits: str = ""
     """What its process waits for before it exits, as it has said."""
     killed: bool = False
     reported: Outcome | None = None
@@ -77,7 +77,7 @@ def ending(attempt: ProcessAttempt, exited: ChildExited) -> Outcome:
         ended = reported
         if name and attempt.killed:
             ended = replace(ended, hint="; ".join(filter(None, (ended.hint, _cut_off(attempt)))))
-    elif reported is not None and attempt.killed:
+    elif attempt.killed and (reported is not None or attempt.awaits):
         ended = attempt.outcome(outcome.STOPPED, _cut_off(attempt), "stop")
         ended = replace(ended, hung=True, hint=_HINT)
     elif reported is not None:
@@ -98,7 +98,8 @@ def ending(attempt: ProcessAttempt, exited: ChildExited) -> Outcome:
 
 
 def _cut_off(attempt: ProcessAttempt) -> str:
-    return f"cut off after its work had ended, while its process waited for {attempt.awaits}"
+    awaits = attempt.awaits or "its end"
+    return f"cut off after its work had ended, while its process waited for {awaits}"
 
 
 def _with_memory(ended: Outcome, exited: ChildExited) -> Outcome:

@@ -137,6 +137,9 @@ class ForkedWorkers(Workers):
                 self._report(Exiting(attempt.worker, attempt.number))
             elif isinstance(sent, messages.Awaits):
                 attempt.awaits = sent.what
+            elif isinstance(sent, Exiting):
+                attempt.awaits = sent.awaits
+                self._report(sent)
             elif isinstance(sent, messages.ReturnedInFile):
                 self._report(_read_result(sent))
             elif isinstance(sent, messages.Phase):
