@@ -58,6 +58,8 @@ def test_f27_calls_made_while_a_server_is_down_and_after_its_restart_reach_its_s
     before = [client.pid(), client.futures.pid().result(10)]
 
     kill(first, socket_address)
+    pipeline = client._channel.connections.get_pipeline()
+    until(lambda: pipeline.reader is None or pipeline.reader.address is None)
     waiting = [in_background(client.pid), client.futures.pid()]
     second = spawn_server(socket_address)  # F18: over the dead one's socket
     after = [client.pid(), client.futures.pid().result(10)]
