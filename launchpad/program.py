@@ -93,7 +93,7 @@ class Program(Opaque):
 
     @property
     def setup(self) -> SetUp | None:
-        """What each process of a worker runs first."""
+        """Lists what each process of a worker runs first."""
         return self._setup
 
     @property

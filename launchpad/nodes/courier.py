@@ -225,7 +225,7 @@ class Serving(Executable):
             self._server.stop(0.0)
 
     def release(self) -> None:
-        """Besides, and first, ends the calls: none may find what it needs closed."""
+        """Ends the calls before anything else: none may find what it needs closed."""
         if self._server is not None:
             self._server.stop_serving()
         super().release()

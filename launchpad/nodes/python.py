@@ -216,7 +216,7 @@ class BuildObject(Calling):
         hooks.save(self._built, self._loop)
 
     def release(self) -> None:
-        """Besides, and first, ends the periodic save: what is closed cannot save itself."""
+        """Ends the periodic save before anything else: what is closed cannot save itself."""
         if self._saves is not None:
             self._saves.end()
         super().release()

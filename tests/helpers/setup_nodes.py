@@ -34,7 +34,7 @@ class Looks:
 
 
 def look(looks: Looks) -> tuple[list[str], list[str], set[int], int]:
-    """What was there as the argument was unpickled, what is there now, by which processes; and this one."""
+    """Returns what was there at the unpickling, what is there now, by which processes; and this one."""
     return (
         looks.found_at_unpickling,
         [what for what, _ in DONE],
@@ -44,7 +44,7 @@ def look(looks: Looks) -> tuple[list[str], list[str], set[int], int]:
 
 
 def look_again(looks: Looks) -> tuple[list[str], list[str], set[int], int]:
-    """The same, at the second attempt."""
+    """Looks at the second attempt."""
     if lp.current().attempt == 1:
         raise ValueError("once")
     return look(looks)

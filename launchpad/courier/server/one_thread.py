@@ -35,7 +35,7 @@ _LATE = EncodedResult((framing.NOT_RUN, framing.LATE, []))
 
 
 class ReadsCalls(Protocol):
-    """What reads the calls of a server, in the one thread and for it."""
+    """Reads the calls of a server, in the one thread and for it."""
 
     def poll_and_serve(self) -> None: ...
 
@@ -97,7 +97,7 @@ class OneThread:
         self.on_next_call: Callable[[], object] | None = None
 
     def serve_for(self, pool: ReadsCalls | None) -> None:
-        """From now on `run` also reads the calls of this pool's server; None: of none any more."""
+        """Has `run` also read the calls of this pool's server; with None of none any more."""
         self._pool = pool
         self.leads = False
         self._changed.put(None)
@@ -148,7 +148,7 @@ class OneThread:
             waiting.abandon()
 
     def wrapped(self, fn: Function) -> Function:
-        """What a server calls in place of `fn`; in other threads than the one it returns a Promise."""
+        """Returns what a server calls for `fn`; in other threads than the one it gives a Promise."""
         is_urgent = bool(getattr(fn, PRIORITY, False))
 
         @functools.wraps(fn)
@@ -193,7 +193,8 @@ class OneThread:
     def waits(self) -> list[call_stack.Edge]:
         """That calls which wait for their turn wait for the one that runs; for the detection of deadlocks."""
         entry = self._record.innermost if self.in_call_since else None
-        answering, method = None, b""
+        answering = None
+        method = b""
         while entry is not None and answering is None:
             entry, answering, _, method = entry
         found: list[call_stack.Edge] = []
@@ -207,7 +208,7 @@ class OneThread:
         return found
 
     def timed(self, fn: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """In the one thread: runs a function, noting since when, for those that watch it."""
+        """Runs a function, in the one thread, and notes since when, for those that watch it."""
         self.n_calls += 1
         on_next_call = self.on_next_call
         if on_next_call is not None:
@@ -271,7 +272,7 @@ def _pop_first(*queues: deque[WaitingCall]) -> WaitingCall | None:
 
 
 def is_small(outcome: Any) -> bool:
-    """Whether it can be written without waiting for the caller to read."""
+    """Returns True if it can be written without waiting for the caller to read."""
     if isinstance(outcome, EncodedResult):
         _, body, views = outcome.reply
         return not views and len(body) < framing.SMALL
@@ -319,7 +320,7 @@ class QueuedCall(Promise):
 
     @property
     def has_small_answer(self) -> bool:
-        """Whether its outcome, which is there, can be written without waiting for the caller to read."""
+        """True if its outcome, which is there, can be written without waiting for the caller to read."""
         try:
             return is_small(self.result())
         except BaseException:  # of any size

@@ -50,7 +50,7 @@ class OneThreadPool(ThreadPool):
         one_thread.serve_for(self)
 
     def poll_and_serve(self) -> None:
-        """In the one thread: waits for something to do, and does it."""
+        """Waits for something to do, and does it, in the one thread."""
         with self._serving:
             if not self._is_stopping:
                 self._one_thread.leads = True
@@ -100,7 +100,7 @@ class OneThreadPool(ThreadPool):
         self.wake_poller()
 
     def _poll_in_its_place(self, timeout_s: float | None) -> Iterable[Job]:
-        """As the leader of the others: polls if the one thread does not, else waits until that changes."""
+        """Polls if the one thread does not, else waits until that changes; the leader of the others calls it."""
         one_thread = self._one_thread
         looked = one_thread.in_call_since, one_thread.n_calls
         in_same_call = looked[0] > 0 and looked == self._seen

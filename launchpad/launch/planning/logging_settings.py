@@ -1,4 +1,4 @@
-"""What a worker takes over of the launching script's `logging`.
+"""Settings of `logging` that a worker takes over from the launching script.
 
     levels, propagation     of all loggers; the root's is INFO where it is Python's default
     handlers                of the root, and of loggers that are not called like an imported package: what
@@ -41,9 +41,12 @@ class HandlerSettings:
     @classmethod
     def of(cls, handler: logging.Handler) -> HandlerSettings | None:
         """None for a handler of another kind, or one that cannot be pickled."""
-        path, encoding = "", None
+        path = ""
+        encoding = None
         if type(handler) is logging.FileHandler:
-            kind, path, encoding = _FILE, handler.baseFilename, handler.encoding
+            kind = _FILE
+            path = handler.baseFilename
+            encoding = handler.encoding
         elif type(handler) is logging.StreamHandler:
             streams = {id(sys.stdout): _STDOUT, id(sys.__stdout__): _STDOUT}
             streams |= {id(sys.stderr): _STDERR, id(sys.__stderr__): _STDERR}
@@ -59,7 +62,7 @@ class HandlerSettings:
         return cls(kind, handler.level, parts, path, encoding)
 
     def made(self) -> logging.Handler:
-        """The same handler in this process; OSError: its file cannot be opened here."""
+        """Makes the same handler in this process; OSError: its file cannot be opened here."""
         if self.kind == _FILE:
             handler: logging.Handler = logging.FileHandler(self.path, encoding=self.encoding)
         else:

@@ -88,7 +88,7 @@ class Packer:
             ) from error
 
     def pack_setup(self, owner: str, function: Callable[[], object]) -> bytes:
-        """What a process of a worker runs first, as bytes."""
+        """Pickles what a process of a worker runs first."""
         key = id(function)
         try:
             if key not in self.code:

@@ -121,7 +121,8 @@ class Debugger:
 
         Where the worker is to stop, or has stopped meanwhile, it just returns.
         """
-        me, code = self._context, frame.f_code
+        me = self._context
+        code = frame.f_code
         place = f"{code.co_qualname} ({code.co_filename}, line {frame.f_lineno})"
         with self._breakpoint_lock:
             with self._lock:
@@ -186,7 +187,8 @@ class Debugger:
                     me.report(Debugged(me.name, me.attempt))
 
     def _report_waiting(self) -> None:
-        me, what = self._context, f"{self._waits_with}; waits for `attach`"
+        me = self._context
+        what = f"{self._waits_with}; waits for `attach`"
         me.report(Debugged(me.name, me.attempt, what, is_waiting=True))
 
     def _thread_of(self, name: str) -> tuple[threading.Thread | None, str]:

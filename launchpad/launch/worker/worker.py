@@ -211,7 +211,8 @@ class Worker:
                 executable.save()
             self._context.phase = "stop"
             # From here on the supervisor gives it as long as its process has to exit.
-            name, attempt = self._plan.name, self._context.attempt
+            name = self._plan.name
+            attempt = self._context.attempt
             self._report(Exiting(name, attempt, "close(), or a function given to lp.on_exit()"))
             executable.release()
         finally:
