@@ -100,7 +100,7 @@ class OneThreadPool(ThreadPool):
         self.wake_poller()
 
     def _poll_in_its_place(self, timeout_s: float | None) -> Iterable[Job]:
-        """Polls if the one thread does not, else waits until that changes; the leader of the others calls it."""
+        """Polls if the one thread does not, else waits until that changes; for the others' leader."""
         one_thread = self._one_thread
         looked = one_thread.in_call_since, one_thread.n_calls
         in_same_call = looked[0] > 0 and looked == self._seen
