@@ -35,6 +35,11 @@ class AttachedPdb(pdb.Pdb):
         self._terminal, self._standing = terminal, standing
         self._stands = self._is_tracing = False
 
+    @property
+    def is_left(self) -> bool:
+        """True once its terminal is gone, or the user has left it."""
+        return self._terminal.is_closed
+
     def interrupt(self, frame: FrameType) -> None:
         """Stands at this frame, in its thread, until a command goes on."""
         if self._stands or self._terminal.is_closed:

@@ -63,9 +63,9 @@ class Debugger:
         self._stands_in: threading.Thread | None = None
         self._is_stopped = False
         self._ends = ""
-        self._waits_with = (
-            ""  # what keeps it until a terminal attaches: its failure, or a breakpoint
-        )
+        # What keeps it until a terminal attaches: its failure, or a breakpoint.
+        self._waits_with = ""
+        self._is_waiting = False  # no terminal has attached yet
         self._at_breakpoint: threading.Thread | None = None
         self._session: AttachedPdb | None = None
         self._breakpoint_lock = threading.Lock()  # one thread at a time stands at one
@@ -107,8 +107,7 @@ class Debugger:
             if self._ends:
                 return
             self._waits_with = f"failed: {ended.cause}"
-        self._report_waiting()
-        while (attached := self._attached.get()) is not None:
+        while (attached := self._wait_for_terminal()) is not None:
             attached.message(ended.traceback)
             attached.post_mortem(error)
             if attached.has_quit:
@@ -129,12 +128,13 @@ class Debugger:
                 if self._ends:
                     return
                 attached: AttachedPdb | None = self._session
+                if attached is not None and attached.is_left:  # its end is on its way
+                    attached = None
                 self._at_breakpoint = threading.current_thread()
                 self._waits_with = f"is at breakpoint() in {place}"
             try:
                 if attached is None:
-                    self._report_waiting()
-                    attached = self._attached.get()
+                    attached = self._wait_for_terminal()
                 if attached is not None:
                     attached.interrupt(frame)
             finally:
@@ -162,7 +162,9 @@ class Debugger:
                     refusal = f"{me.name} is in a debugger of another terminal"
                 elif not refusal:
                     self._terminal = terminal
-                waits_with = self._waits_with
+                waits_with = self._waits_with if self._is_waiting else ""
+                if self._terminal is terminal:
+                    self._is_waiting = False
             if thread is None or refusal:
                 connection.sendall(REFUSED + refusal.encode())
                 return
@@ -180,16 +182,19 @@ class Debugger:
             finally:
                 with self._lock:
                     self._terminal = self._session = None
-                    is_waiting = bool(self._waits_with) and not attached.has_quit and not self._ends
-                if is_waiting:
-                    self._report_waiting()
-                else:
-                    me.report(Debugged(me.name, me.attempt))
+                    if not self._is_waiting:  # else it has been at the next breakpoint since
+                        me.report(Debugged(me.name, me.attempt))
 
-    def _report_waiting(self) -> None:
+    def _wait_for_terminal(self) -> AttachedPdb | None:
+        """Waits, and says so, until a terminal attaches; None when none may any more."""
         me = self._context
         what = f"{self._waits_with}; waits for `attach`"
-        me.report(Debugged(me.name, me.attempt, what, is_waiting=True))
+        with self._lock:
+            if not self._ends:
+                self._is_waiting = True
+                # Within the lock: the end of a session before it must not be reported after it.
+                me.report(Debugged(me.name, me.attempt, what, is_waiting=True))
+        return self._attached.get()
 
     def _thread_of(self, name: str) -> tuple[threading.Thread | None, str]:
         """The thread that is meant, or why it cannot be interrupted."""
