@@ -20,6 +20,7 @@ excepthook.install()  # first of all, so that it covers the rest of the import
 # ruff: noqa: E402
 
 import importlib
+import sys
 
 from launchpad import import_hook
 from launchpad.launch import exit_hooks
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 import_hook.when_imported("absl.flags", lambda _: __import__("launchpad.flags"))
 exit_hooks.install()
+if any(argument.lstrip("-").startswith(("lp_", "nolp_")) for argument in sys.argv[1:]):
+    importlib.import_module("launchpad.launch.script_flags").take_from_parsers_that_refuse_them()
 
 __version__ = "0.1.0"
 

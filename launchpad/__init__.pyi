@@ -80,6 +80,8 @@ from launchpad.launch.registry import is_local_launch as is_local_launch
 from launchpad.launch.registry import is_local_launch_or_test as is_local_launch_or_test
 from launchpad.launch.rundir.record import WorkerStatus as WorkerStatus
 from launchpad.launch.running import Running as Running
+from launchpad.launch.script_flags import add_flags as add_flags
+from launchpad.launch.script_flags import take_flags as take_flags
 from launchpad.metrics.process_usage import ProcessUsage as ProcessUsage
 from launchpad.metrics.program_metrics import Metrics as Metrics
 from launchpad.metrics.program_metrics import WorkerMetrics as WorkerMetrics

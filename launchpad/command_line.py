@@ -1,6 +1,7 @@
 """The flags that launchpad adds to every program, read from the command line.
 
     absl has parsed the command line      what it has found
+    the script's own parser reads it      what `launch.script_flags` has remembered
     else                                  read here: only these, without a change to the others or to absl
 
 absl is not imported for this, which takes longer than all of `import launchpad`: where the script has not
@@ -10,7 +11,7 @@ imported it, it cannot have parsed anything. `launchpad.flags` makes absl's flag
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,13 @@ def _as_switch(text: str) -> bool:
     if text.lower() not in ("true", "t", "1", "false", "f", "0"):
         raise ValueError("it is either true or false")
     return text.lower() in ("true", "t", "1")
+
+
+def _as_name(text: str) -> str:
+    """A launch type's name, of which only the registry knows whether there is one."""
+    if not text:
+        raise ValueError("it needs a value, such as local_mp")
+    return text
 
 
 def as_view(text: str) -> str:
@@ -38,13 +46,15 @@ class Flag:
 
     Attributes:
         parse: Makes a value of the text behind `--name=`; ValueError if it cannot.
-        is_switch: Whether it may stand without a value.
+        metavar: Stands for the value in the help of argparse.
+        is_switch: True if it may stand without a value.
     """
 
     name: str
     default: Any
     help: str
-    parse: Callable[[str], Any] = str
+    parse: Callable[[str], Any]
+    metavar: str
     is_switch: bool = False
 
 
@@ -53,18 +63,22 @@ LAUNCH_TYPE = Flag(
     "local_mt",
     "How to run the program: local_mt, local_mp, ray, spark, kubernetes, or another backend's name;"
     " test_mt and the like in tests.",
+    _as_name,
+    "TYPE",
 )
 TERMINATION_NOTICE_SECS = Flag(
     "lp_termination_notice_secs",
     10,
     "Seconds a worker may take to stop when asked. 0: it is killed at once; negative: never.",
     int,
+    "SECONDS",
 )
 PDB = Flag(
     "lp_pdb",
     False,
     "A worker that fails waits until `launchpad attach` has looked at its exception, and fails then.",
     _as_switch,
+    "true|false",
     is_switch=True,
 )
 VIEW = Flag(
@@ -73,9 +87,62 @@ VIEW = Flag(
     "Show the program while the script runs: in the browser, as `launchpad view` does; =terminal: in"
     " lines that stay at the bottom of the terminal.",
     as_view,
+    "|".join(VIEWS),
     is_switch=True,
 )
-_ALL = (LAUNCH_TYPE, TERMINATION_NOTICE_SECS, PDB, VIEW)
+ALL = (LAUNCH_TYPE, TERMINATION_NOTICE_SECS, PDB, VIEW)
+
+_remembered: dict[str, Any] = {}
+"""Name → value, of flags that the script's parser has read, or that were taken out of `sys.argv` for it."""
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    """A flag on a command line.
+
+    Attributes:
+        text: Its value, as `Flag.parse` takes it.
+        start, stop: Which arguments it is made of: one or two.
+    """
+
+    flag: Flag
+    text: str
+    start: int
+    stop: int
+
+    def value(self) -> Any:
+        """The value; ValueError, with the flag's name, if it cannot have it."""
+        try:
+            return self.flag.parse(self.text)
+        except ValueError as error:
+            raise ValueError(f"--{self.flag.name}={self.text}: {error}") from None
+
+
+def occurrences(arguments: Sequence[str]) -> list[Occurrence]:
+    """All flags: `--name=value` or `--name value`, with one dash or two, before a lone `--`."""
+    flag_of = {flag.name: flag for flag in ALL}
+    switch_off = {f"no{flag.name}": flag for flag in ALL if flag.is_switch}
+    found: list[Occurrence] = []
+    stop = 0
+    for start, argument in enumerate(arguments):
+        if argument == "--":
+            break
+        if start < stop or not argument.startswith("-"):
+            continue
+        name, equals, text = argument.partition("=")
+        name = name.removeprefix("-").removeprefix("-")
+        stop = start + 1
+        if name in switch_off:
+            found.append(Occurrence(switch_off[name], "false", start, stop))
+        elif name in flag_of:
+            flag = flag_of[name]
+            if not equals and flag.is_switch:
+                text = "true"
+            elif not equals:
+                text = "".join(arguments[stop : stop + 1])
+                stop += 1
+            found.append(Occurrence(flag, text, start, stop))
+    return found
 
 
 def termination_notice_s() -> float:
@@ -98,20 +165,61 @@ def check_command_line(*, chooses: bool) -> None:
     absl = _absl_values()
     if absl is not None and absl.is_parsed():
         return
-    given = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
+    given = _before_lone_dashes(sys.argv[1:])
     if "--help" in given:
-        ours = (f"  --{flag.name}={flag.default}\n      {flag.help}" for flag in _ALL)
+        ours = (f"  --{flag.name}={flag.default}\n      {flag.help}" for flag in ALL)
         print(f"{sys.argv[0]}: a program of launchpad. Flags:\n" + "\n".join(ours))
         raise SystemExit(0)
-    names = [flag.name for flag in _ALL]
-    for argument in given:
-        name = argument.partition("=")[0].lstrip("-")
-        looks_like_one = argument.startswith("-") and name.startswith("lp")
-        if chooses and looks_like_one and name not in names and name not in (absl or ()):
+    if chooses:
+        refuse_mistyped([each for each in given if _name_of(each) not in (absl or ())], "lp")
+
+
+def refuse_mistyped(arguments: Sequence[str], prefix: str) -> None:
+    """Refuses an argument that begins with the prefix, and is nearly one of these flags, but none.
+
+    Raises:
+        DefinitionError: there is one; the nearest flag is named.
+    """
+    names = [flag.name for flag in ALL]
+    known = {*names, *(f"no{flag.name}" for flag in ALL if flag.is_switch)}
+    for argument in _before_lone_dashes(arguments):
+        name = _name_of(argument)
+        if name.startswith(prefix) and argument.startswith("-") and name not in known:
             from launchpad.errors import DefinitionError, did_you_mean
 
             if hint := did_you_mean(name, names, "--{}".format, cutoff=0.8):
                 raise DefinitionError(f"there is no flag {argument}.{hint}")
+
+
+def _name_of(argument: str) -> str:
+    return argument.partition("=")[0].lstrip("-")
+
+
+def _before_lone_dashes(arguments: Sequence[str]) -> Sequence[str]:
+    return arguments[: arguments.index("--")] if "--" in arguments else arguments
+
+
+def remember(values: Mapping[str, Any]) -> None:
+    """Sets flags, name → value, whatever `sys.argv` says; absl's flags too, once absl is imported."""
+    _remembered.update(values)
+    absl = _absl_values()
+    if absl is not None:
+        for name, value in values.items():
+            setattr(absl, name, value)
+
+
+def forget(flag: Flag) -> None:
+    """Makes a flag as if it had not been remembered."""
+    if flag.name in _remembered:
+        del _remembered[flag.name]
+        absl = _absl_values()
+        if absl is not None:
+            absl[flag.name].unparse()
+
+
+def remembered() -> Mapping[str, Any]:
+    """The flags that `remember` has set."""
+    return _remembered
 
 
 def read(flag: Flag) -> Any:
@@ -126,26 +234,13 @@ def read(flag: Flag) -> Any:
 def given(flag: Flag) -> Any:
     """A flag's value where the command line or the script sets it; else None. Raises as `read` does."""
     absl = _absl_values()
-    if absl is not None and absl.is_parsed():
-        holder = absl[flag.name]
-        return None if holder.using_default_value else holder.value
-    # the last `--name=value` or `--name value`, with one dash or two, before a lone `--`
-    text: str | None = None
-    for i, argument in enumerate(sys.argv[1:], 1):
-        if argument == "--":
-            break
-        name, equals, value = argument.partition("=")
-        if name in (f"--{flag.name}", f"-{flag.name}"):
-            following = sys.argv[i + 1] if i + 1 < len(sys.argv) else ""
-            text = value if equals else ("true" if flag.is_switch else following)
-        elif name in (f"--no{flag.name}", f"-no{flag.name}"):
-            text = "false"
-    if text is None:
-        return None
-    try:
-        return flag.parse(text)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"--{flag.name}={text}: {error}") from None
+    is_parsed = absl is not None and absl.is_parsed()
+    if is_parsed and not absl[flag.name].using_default_value:
+        return absl[flag.name].value
+    if is_parsed or flag.name in _remembered:
+        return _remembered.get(flag.name)
+    own = [each for each in occurrences(sys.argv[1:]) if each.flag is flag]
+    return own[-1].value() if own else None
 
 
 def _absl_values() -> Any:

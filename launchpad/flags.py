@@ -54,3 +54,6 @@ VIEW: flags.FlagHolder[str] = flags.DEFINE_flag(
         boolean=True,
     )
 )
+# What a parser of the script's has read before absl was imported.
+for _name, _value in command_line.remembered().items():
+    setattr(flags.FLAGS, _name, _value)

@@ -2,7 +2,7 @@
 
 For what has to be set in a module before the user's code uses it, and takes too long to be imported for those
 who do without it: absl's flags, which it parses before any function of ours is called; the seeds of numpy's
-and torch's random numbers.
+and torch's random numbers. And for flags in `sys.argv` that a parser of that module would refuse.
 """
 
 from __future__ import annotations

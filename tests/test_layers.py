@@ -60,7 +60,7 @@ LAUNCH = [
     "backends.ray backends.spark",
     *below("backends.kubernetes", KUBERNETES),
     "registry script_exit view_process",
-    "exit_hooks",
+    "exit_hooks script_flags",
     "launch",
 ]
 LAYERS = [

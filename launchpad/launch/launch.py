@@ -126,7 +126,7 @@ def launch(
     Args:
         programs: The program; a sequence of one is taken too.
         launch_type: How to run it; if None, the flag --lp_launch_type, then the environment variable
-            LP_LAUNCH_TYPE, then local_mt.
+            LP_LAUNCH_TYPE, then local_mt. See docs/configuration.md.
         local_resources: Label → PythonProcess, for local processes.
         test_case: The program is stopped when this test ends.
         terminal: Where workers' output goes besides their log files: `current_terminal` or, for nowhere,
@@ -173,6 +173,7 @@ def launch(
     command_line.check_command_line(chooses=launch_type is None)
     program = _single(programs)
     name = registry.launch_type_name(launch_type)
+    _warn_of_a_flag_without_effect(name)
     _open_standard_streams()
     with registry.started_early(name) as early:
         # What follows imports a lot, and so does what was started, meanwhile.
@@ -190,6 +191,24 @@ def launch(
         if detach:
             return backend.detach(planned, grace_s)
         return _started(planned, backend, shown, terminal, test_case, grace_s)
+
+
+def _warn_of_a_flag_without_effect(launch_type: str) -> None:
+    """Warns where the script names another launch type than the flag that its parser does not see.
+
+    A script may have an option of that name itself, which then has its default.
+    """
+    from launchpad import command_line
+
+    flag = command_line.remembered().get(command_line.LAUNCH_TYPE.name)
+    if flag is not None and flag != launch_type:
+        import warnings
+
+        warnings.warn(
+            f"--lp_launch_type={flag} has no effect: the script launches with launch_type={launch_type!r}."
+            " Leave that out, and an option of this name too if the script has one: launchpad reads the flag",
+            stacklevel=3,
+        )
 
 
 def _replaces_threads() -> str:

@@ -88,13 +88,7 @@ def backend_of(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> 
         DefinitionError: no such name is registered, or the backend takes no such option.
         LaunchError: it is registered but cannot be imported.
     """
-    target = _BUILT_IN.get(name) or _third_party().get(name)
-    if target is None:
-        known = sorted({*_BUILT_IN, *_third_party()})
-        raise DefinitionError(
-            f"there is no launch type {name!r}; there are {', '.join(known)}."
-            f"{did_you_mean(name, known, shown=repr)}"
-        )
+    target = target_of(name)
     module, _, attribute = target.partition(":")
     try:
         kind = getattr(importlib.import_module(module), attribute)
@@ -112,6 +106,22 @@ def backend_of(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> 
     if not isinstance(backend, Backend):
         raise LaunchError(f"launch type {name!r} is {target}, which is no launchpad.Backend")
     return backend
+
+
+def target_of(name: str) -> str:
+    """Where a launch type's backend is: `module:class`. Nothing is imported.
+
+    Raises:
+        DefinitionError: no such name is registered.
+    """
+    target = _BUILT_IN.get(name) or _third_party().get(name)
+    if target is None:
+        known = sorted({*_BUILT_IN, *_third_party()})
+        raise DefinitionError(
+            f"there is no launch type {name!r}; there are {', '.join(known)}."
+            f"{did_you_mean(name, known, shown=repr)}"
+        )
+    return target
 
 
 @contextlib.contextmanager

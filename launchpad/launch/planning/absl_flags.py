@@ -18,6 +18,7 @@ import sys
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from launchpad import command_line
 from launchpad.courier.light_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -32,12 +33,14 @@ class FlagValues:
         is_parsed: Whether absl had parsed the command line in the launcher.
         values: Name → value, of all flags that were given or changed.
         own: Name → value, of all flags that the launching script itself defines.
+        of_launchpad: Name → value, of launchpad's flags that the script's own parser has read.
         args: More of the command line, for one worker: `--seed=1`.
     """
 
     is_parsed: bool = False
     values: dict[str, Any] = field(default_factory=dict)
     own: dict[str, Any] = field(default_factory=dict)
+    of_launchpad: dict[str, Any] = field(default_factory=dict)
     args: tuple[str, ...] = ()
 
 
@@ -46,7 +49,7 @@ _expected = FlagValues()
 
 def capture(script: str) -> bytes:
     """The values in this process, pickled, as far as they can be; to absl `script` is its `sys.argv[0]`."""
-    captured = FlagValues()
+    captured = FlagValues(of_launchpad=dict(command_line.remembered()))
     absl_flags = _absl_flags()
     if absl_flags is None or not absl_flags.FLAGS.is_parsed():
         return pickle.dumps(captured)
@@ -69,6 +72,7 @@ def expect(values: bytes, args: tuple[str, ...]) -> None:
     global _expected
     _expected = pickle.loads(values)
     _expected.args = args
+    command_line.remember(_expected.of_launchpad)
 
 
 def refresh() -> None:

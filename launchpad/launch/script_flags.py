@@ -1,0 +1,133 @@
+"""Launchpad's flags in a script whose own parser reads the command line.
+
+    absl                           reads them itself, `launchpad.flags`
+    argparse                       `add_flags(parser)`: the parser reads them, and has them in its help
+    click, typer, hydra, tyro      would refuse them: taken out of `sys.argv` as soon as one is imported
+    any other                      `take_flags()` does the same
+
+See docs/decisions/0034_flags_beside_other_parsers.md.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from launchpad import command_line, import_hook
+from launchpad.errors import DefinitionError
+
+TYPE_CHECKING = False  # as checkers read it; `typing` takes milliseconds
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+    from typing import Any
+
+REFUSING = ("click", "hydra", "typer", "tyro")
+"""Parsers that refuse what the script has not declared, and can be told of no more from outside."""
+
+_NOT_GIVEN = ""
+
+
+def take_from_parsers_that_refuse_them() -> None:
+    """Takes the flags out of `sys.argv` when one of `REFUSING` is imported, or now, if one has been.
+
+    Raises:
+        SystemExit: a flag is wrong; the reason has been printed, as a parser does.
+    """
+    for name in REFUSING:
+        import_hook.when_imported(name, lambda _: _take_as_a_parser_would())
+
+
+def _take_as_a_parser_would() -> None:
+    try:
+        take_flags()
+    except DefinitionError as error:
+        print(f"{sys.argv[0]}: error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def take_flags() -> None:
+    """Takes launchpad's flags out of `sys.argv`; `lp.launch`, `lp.run` and `lp.plan` go by them.
+
+    For a script whose parser would refuse them. Where click, typer, hydra or tyro is imported beside
+    launchpad this has been done; argparse has `lp.add_flags`, and absl knows them.
+
+    Example:
+        import sys
+
+        lp.take_flags()
+        own = sys.argv[1:]          # without `--lp_launch_type=local_mp`
+
+    Raises:
+        DefinitionError: a flag has a value that it cannot have, or is nearly one of them; `sys.argv` is as
+            it was.
+    """
+    arguments = sys.argv[1:]
+    command_line.refuse_mistyped(arguments, "lp_")
+    found = command_line.occurrences(arguments)
+    values: dict[str, Any] = {}
+    for each in found:
+        try:
+            values[each.flag.name] = _value(each.flag, each.text)
+        except ValueError as error:
+            raise DefinitionError(f"--{each.flag.name}={each.text}: {error}") from None
+    taken = {index for each in found for index in range(each.start, each.stop)}
+    sys.argv[1:] = [argument for i, argument in enumerate(arguments) if i not in taken]
+    command_line.remember(values)
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds launchpad's flags to a parser of argparse, in a group of their own in its help.
+
+    `lp.launch`, `lp.run` and `lp.plan` go by the command line that the parser has parsed last. The values are
+    among those that it returns, too, as `lp_launch_type` and so on: None where a flag is not given.
+
+    Example:
+        import argparse
+
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--lr", type=float)
+        lp.add_flags(parser)
+        parser.print_help()         # with `--lp_launch_type TYPE`
+    """
+    import argparse
+
+    def converter(flag: command_line.Flag) -> Callable[[str], Any]:
+        def converted(text: str) -> Any:
+            if text == _NOT_GIVEN:
+                command_line.forget(flag)  # an earlier parse may have set it
+                return None
+            try:
+                value = _value(flag, text)
+            except ValueError as error:
+                raise argparse.ArgumentTypeError(str(error)) from None
+            command_line.remember({flag.name: value})
+            return value
+
+        return converted
+
+    try:
+        command_line.refuse_mistyped(sys.argv[1:], "lp_")
+    except DefinitionError as error:
+        parser.error(str(error))
+    group = parser.add_argument_group("launchpad", "how the script's program is launched")
+    for flag in command_line.ALL:
+        group.add_argument(
+            f"--{flag.name}",
+            # Each parse calls this with the text that is given, else with a default that is a string.
+            type=converter(flag),
+            default=command_line.remembered().get(flag.name, _NOT_GIVEN),
+            nargs="?" if flag.is_switch else None,
+            const="true" if flag.is_switch else None,
+            metavar=flag.metavar,
+            help=f"{flag.help} (default: {flag.default or 'not'})",
+        )
+
+
+def _value(flag: command_line.Flag, text: str) -> Any:
+    """A flag's value; ValueError, or DefinitionError, which is one, if it cannot have it."""
+    from launchpad.launch import registry
+
+    value = flag.parse(text)
+    if flag is command_line.LAUNCH_TYPE:
+        registry.target_of(value)
+    return value
