@@ -89,7 +89,7 @@ class WorkerPlan:
         plain = {
             k: dict(v) if isinstance(v, Mapping) else list(v) if isinstance(v, tuple) else v
             for k, v in vars(self).items()
-            if k not in ("payload", "resources", "restart", "ordering")
+            if k not in ("payload", "setup", "resources", "restart", "ordering")
         }
         return {
             **plain,

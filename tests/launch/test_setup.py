@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterator
@@ -65,6 +66,12 @@ def test_what_cannot_be_called_without_arguments_is_refused_where_it_is_given(
 ) -> None:
     with pytest.raises(lp.DefinitionError, match=r"setup= (of program|takes a function)|setup="):
         lp.Program("set-up", setup=setup)  # type: ignore[arg-type]
+
+
+def test_a_plan_with_a_setup_is_json() -> None:
+    plan = lp.plan(program_with_setup(), "test_mp")
+
+    assert len(json.loads(plan.to_json())["workers"]) == 3
 
 
 def test_what_cannot_be_sent_is_named_before_anything_starts() -> None:
