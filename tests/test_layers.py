@@ -43,7 +43,7 @@ def below(folder: str, layers: list[str]) -> list[str]:
 
 
 LAUNCH = [
-    "excepthook signals devices logs",
+    "excepthook signals devices logs large_buffers",
     "plan",
     "rundir",
     "detached output status_table",

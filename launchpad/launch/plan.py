@@ -15,6 +15,7 @@ from launchpad.edges.recording import Ordering
 from launchpad.errors import DefinitionError
 from launchpad.graph import Edge, Graph, Vertex
 from launchpad.launch.devices.device import listed
+from launchpad.launch.large_buffers import LargeBuffer, Openable
 from launchpad.program import UNTIL_RUN
 from launchpad.resources import Resources
 from launchpad.restart_policy import NO_RESTARTS, RestartPolicy
@@ -45,6 +46,7 @@ class WorkerPlan:
         ordering: How the calls of its server are ordered; None: as they come.
         pdb: Whether it waits for `launchpad attach` when it has failed.
         serves_until: How long it serves when what it has to run has ended: see `Program.group`.
+        buffers: The bytes of large arrays, which its payload refers to, in the order in which it does.
     """
 
     name: str
@@ -71,6 +73,7 @@ class WorkerPlan:
     pdb: bool = False
     added_at: str = ""
     payload: bytes = field(default=b"", repr=False)
+    buffers: tuple[Openable, ...] = field(default=(), repr=False)
     setup: tuple[bytes, ...] = field(default=(), repr=False)
 
     @property
@@ -79,24 +82,29 @@ class WorkerPlan:
         whole = f"{self.group}-{self.replica_index}"
         return whole if self.name.startswith(f"{whole}.") else ""
 
+    @property
+    def payload_bytes(self) -> int:
+        """The size of its payload, with the buffers that this refers to."""
+        return len(self.payload) + sum(buffer.nbytes for buffer in self.buffers)
+
     def grace_s(self, usual_s: float) -> float:
         """How long it may take to stop, by its policy, else the usual; negative: as long as it takes."""
         own_s = self.restart.stop_grace_s
         return usual_s if own_s is None else own_s
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the payload, which is given by its size."""
+        """Everything but what is pickled; of the payload its size."""
         plain = {
             k: dict(v) if isinstance(v, Mapping) else list(v) if isinstance(v, tuple) else v
             for k, v in vars(self).items()
-            if k not in ("payload", "setup", "resources", "restart", "ordering")
+            if k not in ("payload", "buffers", "setup", "resources", "restart", "ordering")
         }
         return {
             **plain,
             "ordering": repr(self.ordering) if self.ordering else "",
             "resources": self.resources.to_dict(),
             "restart": vars(self.restart),
-            "payload_bytes": len(self.payload),
+            "payload_bytes": self.payload_bytes,
         }
 
 
@@ -132,6 +140,12 @@ class LaunchPlan:
         return tuple(dict.fromkeys(m for w in self.workers for m in w.preload))
 
     @property
+    def large_buffers(self) -> list[LargeBuffer]:
+        """The buffers that its payloads refer to, each once."""
+        buffers = (buffer for worker in self.workers for buffer in worker.buffers)
+        return list(dict.fromkeys(each for each in buffers if isinstance(each, LargeBuffer)))
+
+    @property
     def groups(self) -> dict[str, list[WorkerPlan]]:
         """Label → its workers."""
         groups: dict[str, list[WorkerPlan]] = {}
@@ -143,6 +157,11 @@ class LaunchPlan:
     def endpoints(self) -> dict[str, str]:
         """Address name → endpoint, of all workers."""
         return {name: at for worker in self.workers for name, at in worker.endpoints.items()}
+
+    def release_buffers(self) -> None:
+        """Lets go of the memory that its payloads refer to: no worker is started with it any more."""
+        for buffer in self.large_buffers:
+            buffer.release()
 
     def worker(self, name: str) -> WorkerPlan:
         """The worker with this name.
@@ -201,7 +220,7 @@ class LaunchPlan:
                 ", ".join(items[:3]) + (f", … ({len(items)})" if len(items) > 3 else "") or "-"
                 for items in cells
             ]
-        columns["PAYLOAD"] = [f"{len(w.payload):,} B" for w in self.workers]
+        columns["PAYLOAD"] = [f"{w.payload_bytes:,} B" for w in self.workers]
         if any(w.resources.asked() for w in self.workers):
             columns["RESOURCES"] = [
                 (w.resources.asked() or "-") + (f" ({listed(w.gpus)})" if w.gpus else "")

@@ -95,6 +95,7 @@ class Running:
         undo = contextlib.ExitStack()
         runner: Runner | None = None
         try:
+            undo.callback(plan.release_buffers)
             undo.callback(run.remove)
             keyring.add(run.scope, os.urandom(32))
             undo.callback(keyring.remove, run.scope)

@@ -57,6 +57,11 @@ class Region:
         """The first `size` bytes of a file, shared with every process that maps it. Raises OSError."""
         return cls(_check(_libc.mmap(0, size, _READ_WRITE, mmap.MAP_SHARED, fd, 0)), size)
 
+    @classmethod
+    def map_privately(cls, fd: int, size: int, offset: int) -> Region:
+        """A part of a file, copied on write: what is written stays in this process. Raises OSError."""
+        return cls(_check(_libc.mmap(0, size, _READ_WRITE, mmap.MAP_PRIVATE, fd, offset)), size)
+
     def make_array(self) -> ctypes.Array[ctypes.c_ubyte]:
         """A buffer over all of it, which keeps the region, and can be weakly referred to."""
         array = self._array_type.from_address(self.address)
@@ -115,7 +120,7 @@ def copy(into: memoryview, data: memoryview) -> None:
     if data.nbytes <= _SMALL:
         into[:] = data
         return
-    with _address_of(into) as target, _address_of(data) as source:
+    with address_of(into) as target, address_of(data) as source:
         ctypes.memmove(target, source, data.nbytes)
 
 
@@ -141,7 +146,7 @@ _release_buffer.restype = None
 
 
 @contextlib.contextmanager
-def _address_of(view: memoryview) -> Iterator[int]:
+def address_of(view: memoryview) -> Iterator[int]:
     """Where a contiguous buffer lies, read-only ones too, of which ctypes itself gives no address."""
     buffer = _PyBuffer()
     _get_buffer(view, buffer, 0)

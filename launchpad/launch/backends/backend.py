@@ -138,6 +138,9 @@ class Backend(abc.ABC):
     max_payload_bytes: int = 1 << 30
     """The largest executable, in bytes, that it carries to a worker."""
 
+    starts_with_all_payloads = False
+    """Whether `create_workers` puts all payloads where workers find them, and none is read after that."""
+
     can_attach = False
     """Whether `launchpad attach` reaches its workers."""
 

@@ -8,6 +8,8 @@ processes. While pickling, these kinds of object are replaced:
     Address   → a copy that has its name
     Code      → bytes, pickled once however many nodes share the constructor
     Node      → an error: its handle was meant
+
+The bytes of large arrays stay out of band (PEP 574), and are shared: see `large_buffers`.
 """
 
 from __future__ import annotations
@@ -22,11 +24,12 @@ from typing import Any
 
 from launchpad import user_code
 from launchpad.address import Address
-from launchpad.courier.codec import by_value
+from launchpad.courier.codec import by_value, tensors
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import DefinitionError, PayloadError
 from launchpad.executable import Code, Executable
 from launchpad.handle import ClientPickler, Handle, building
+from launchpad.launch.large_buffers import LARGE, LargeBuffer, Openable
 from launchpad.launch.planning import absl_flags, random_numbers
 from launchpad.launch.planning.random_numbers import ScriptGenerator
 from launchpad.nodes.base import Node
@@ -40,6 +43,19 @@ class BuildFailed(Exception):
     """A Deferred raised while the payload was unpickled; its argument is what the Deferred raised."""
 
 
+@dataclass(frozen=True)
+class Packed:
+    """A value as bytes: a stream, and the buffers that this refers to, in the order in which it does."""
+
+    stream: bytes
+    buffers: tuple[LargeBuffer, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes both have."""
+        return len(self.stream) + sum(buffer.nbytes for buffer in self.buffers)
+
+
 @dataclass
 class Packer:
     """Pickles the executables of one program.
@@ -48,15 +64,22 @@ class Packer:
         address_names: Address uid → its name in this plan.
         edges: The ids of the handles that are edges of the graph.
         code: Id of a constructor → the constructor as bytes, pickled when it is first met.
+        setups: Id of a function that sets up workers → the function as bytes, likewise.
         generators: Id of a generator of random numbers → what stands for it; those of the script so far.
+        buffers: Address and size of a large array's memory → the buffer, which keeps that alive.
+        reduced: Id of a large array → the array, and what it is pickled as. One that does not lie in one
+            piece is copied for that, and so is copied once.
     """
 
     address_names: dict[str, str]
     edges: frozenset[int]
-    code: dict[int, bytes] = field(default_factory=dict)
+    code: dict[int, Packed] = field(default_factory=dict)
+    setups: dict[int, bytes] = field(default_factory=dict)
     generators: dict[int, ScriptGenerator] = field(default_factory=dict)
+    buffers: dict[tuple[int, int], LargeBuffer] = field(default_factory=dict)
+    reduced: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
-    def pack(self, node: Node[Any], name: str, label: str) -> bytes:
+    def pack(self, node: Node[Any], name: str, label: str) -> Packed:
         """The executable of a node as bytes; PayloadError, with the part of it that cannot be pickled."""
         executable = node.to_executable()
         if not isinstance(executable, Executable):
@@ -91,9 +114,9 @@ class Packer:
         """Pickles what a process of a worker runs first."""
         key = id(function)
         try:
-            if key not in self.code:
-                self.code[key] = self.dumps(function)
-            return self.code[key]
+            if key not in self.setups:
+                self.setups[key] = self.dumps(function, has_buffers=False).stream
+            return self.setups[key]
         except Exception as error:
             raise PayloadError(
                 f"setup= of {owner}, {user_code.name_of(function)}, cannot be sent to its workers:"
@@ -102,13 +125,43 @@ class Packer:
                 path="setup",
             ) from error
 
-    def dumps(self, value: Any) -> bytes:
-        """The value as bytes; any exception that pickling may raise."""
+    def dumps(self, value: Any, *, has_buffers: bool = True) -> Packed:
+        """The value as bytes; any exception that pickling may raise.
+
+        Args:
+            has_buffers: Whether large buffers may be left out of the stream.
+        """
+        buffers: list[LargeBuffer] = []
+
+        def is_in_band(data: pickle.PickleBuffer) -> bool:
+            buffer = self._large(data) if has_buffers else None
+            if buffer is not None:
+                buffers.append(buffer)
+            return buffer is None
+
         with io.BytesIO() as file:
-            pickler = _Pickler(file, protocol=5)
+            reducers = tensors.reducers()
+            pickler = _Pickler(file, 5, is_in_band, reducers)
             pickler.packer = self
+            pickler.of_arrays = reducers
             pickler.dump(value)
-            return file.getvalue()
+            return Packed(file.getvalue(), tuple(buffers))
+
+    def _large(self, data: pickle.PickleBuffer) -> LargeBuffer | None:
+        """The one buffer of this memory; None where that is small, or does not lie in one piece."""
+        try:
+            memory = data.raw()
+        except BufferError:
+            return None
+        if memory.nbytes < LARGE:
+            return None
+        from launchpad.courier.shm.region import address_of
+
+        with address_of(memory) as address:
+            key = address, memory.nbytes
+        if key not in self.buffers:
+            self.buffers[key] = LargeBuffer(memory)
+        return self.buffers[key]
 
     def largest(self, node: Node[Any], label: str, count: int = 5) -> list[tuple[str, int]]:
         """The (path, bytes) of a node's largest arguments, largest first.
@@ -116,14 +169,14 @@ class Packer:
         The largest is divided, again and again, until it has no parts: what is listed can be acted upon.
         """
         members = [
-            (len(self.dumps(value)), f"{label}.{where}", value)
+            (self.dumps(value).nbytes, f"{label}.{where}", value)
             for where, value in node.arguments().items()
         ]
         leaves: list[tuple[int, str, Any]] = []
         while members and len(leaves) < count:
             _, path, value = largest = max(members, key=lambda member: member[0])
             members.remove(largest)
-            parts = [(len(self.dumps(part)), path + step, part) for step, part in children(value)]
+            parts = [(self.dumps(part).nbytes, path + step, part) for step, part in children(value)]
             members += parts
             leaves += [] if parts else [largest]
         return [(path, size) for size, path, _ in sorted(leaves, key=lambda leaf: -leaf[0])]
@@ -152,6 +205,7 @@ is_loading = False
 
 def load(
     payload: bytes,
+    buffers: Iterable[Openable] = (),
     around: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> Executable:
     """The executable, in the worker: with clients for handles and the values of Deferreds.
@@ -178,7 +232,9 @@ def load(
     token = building.set(build)
     is_loading = True
     try:
-        executable = pickle.loads(payload)
+        # One after the other, as the payload asks for them.
+        opened = (buffer.open() for buffer in buffers)
+        executable = pickle.loads(payload, buffers=opened)
     finally:
         is_loading = False
         building.reset(token)
@@ -200,6 +256,7 @@ def set_up(packed: bytes) -> None:
 class _Pickler(ClientPickler):
     into_main = True
     packer: Packer
+    of_arrays: dict[type, tensors.Reducer]
 
     def reducer_override(self, obj: Any) -> Any:
         """Replaces the objects of the table above; all others are pickled as cloudpickle does."""
@@ -220,7 +277,8 @@ class _Pickler(ClientPickler):
             code, key = self.packer.code, id(obj.function)
             if key not in code:
                 code[key] = self.packer.dumps(obj.function)
-            return _loaded_code, (code[key],)
+            buffers = [pickle.PickleBuffer(buffer.memory) for buffer in code[key].buffers]
+            return _loaded_code, (code[key].stream, buffers)
         if isinstance(obj, Program):
             return Program, (obj.name,)  # without its nodes: it is not to be launched there
         if isinstance(obj, Node):
@@ -228,6 +286,12 @@ class _Pickler(ClientPickler):
                 f"{obj!r} was passed to another node; pass its handle: what program.add_node() returned,"
                 " or node.create_handle()"
             )
+        reducer = self.of_arrays.get(type(obj))
+        if reducer is not None and getattr(obj, "nbytes", 0) >= LARGE:
+            known = self.packer.reduced
+            if id(obj) not in known:
+                known[id(obj)] = obj, reducer(obj)
+            return known[id(obj)][1]
         of_absl = absl_flags.reduced(obj)
         if of_absl is not NotImplemented:
             return of_absl
@@ -251,8 +315,8 @@ class _Pickler(ClientPickler):
         return make, arguments, state, *rest
 
 
-def _loaded_code(code: bytes) -> Code:
-    return Code(pickle.loads(code))
+def _loaded_code(stream: bytes, buffers: Iterable[Any] = ()) -> Code:
+    return Code(pickle.loads(stream, buffers=buffers))
 
 
 def qualified(cls: type) -> str:

@@ -23,11 +23,12 @@ from launchpad.courier.light_dataclass import dataclass
 from launchpad.edges.recording import Ordering
 from launchpad.errors import DefinitionError, PayloadError
 from launchpad.handle import handles_in
+from launchpad.launch import large_buffers
 from launchpad.launch.backends.backend import Backend
 from launchpad.launch.devices.device import VISIBLE
 from launchpad.launch.plan import LaunchPlan, WorkerPlan, seed_of
 from launchpad.launch.planning import random_numbers
-from launchpad.launch.planning.payload import Packer, qualified
+from launchpad.launch.planning.payload import Packed, Packer, qualified
 from launchpad.nodes.base import Node
 from launchpad.nodes.colocation import MultiProcessingColocation
 from launchpad.nodes.courier import CourierHandle
@@ -130,6 +131,7 @@ def plan(
         if label in at_launch:
             given, source = at_launch[label], f"resources={{{label!r}: …}} at launch"
         process = _process_of(label, source, given, processes.get(label, PythonProcess()))
+        packed = _packed(worker, backend, packer)
         plans.append(
             WorkerPlan(
                 name=worker.name,
@@ -151,7 +153,8 @@ def plan(
                 serves_until=worker.group.serves_until,
                 stops_last=all(node.stops_last for _, node in worker.nodes),
                 added_at=worker.node.added_at,
-                payload=_payload(worker, backend, packer),
+                payload=packed.stream,
+                buffers=packed.buffers,
                 setup=tuple(
                     packer.pack_setup(owner, function)
                     for owner, function in (
@@ -184,6 +187,9 @@ def plan(
         "" if state is None else backend.state_folder(_checked_folder(state)),
         (note,) if note else (),
     )
+    if not backend.starts_with_all_payloads:
+        # A later attempt is to begin with what the arrays hold now.
+        large_buffers.keep_copies(planned.large_buffers)
     return backend.assign(planned)
 
 
@@ -267,7 +273,7 @@ def _set_twice(what: str, label: str, values: Mapping[str, str]) -> DefinitionEr
     return DefinitionError(f"{what} of group {label!r} is set by two sources: {listed}. Keep one.")
 
 
-def _payload(worker: WorkerDraft, backend: Backend, packer: Packer) -> bytes:
+def _packed(worker: WorkerDraft, backend: Backend, packer: Packer) -> Packed:
     """The worker's executable as bytes, not larger than the backend can carry."""
     for label, node in worker.nodes:
         for where, value in node.arguments().items():
@@ -281,18 +287,18 @@ def _payload(worker: WorkerDraft, backend: Backend, packer: Packer) -> bytes:
                 )
     label, _ = worker.nodes[0]
     try:
-        payload = packer.pack(worker.node, worker.name, label)
+        packed = packer.pack(worker.node, worker.name, label)
     except PayloadError:
         for label, node in worker.nodes:  # the member that it is about has an error of its own
             packer.pack(node, worker.name, label)
         raise
-    if len(payload) <= backend.max_payload_bytes:
-        return payload
+    if packed.nbytes <= backend.max_payload_bytes:
+        return packed
     members = [pair for label, node in worker.nodes for pair in packer.largest(node, label)]
     largest = sorted(members, key=lambda member: -member[1])[:5]
     listed = ", ".join(f"{path} {size:,} B" for path, size in largest)
     raise DefinitionError(
-        f"{worker.name} ({worker.node!r}, added at {worker.node.added_at}) takes {len(payload):,} bytes"
+        f"{worker.name} ({worker.node!r}, added at {worker.node.added_at}) takes {packed.nbytes:,} bytes"
         f" to send, more than the {backend.max_payload_bytes:,} that this backend carries. Its largest"
         f" members: {listed}. Load them where the node runs, in the constructor or with"
         " lp.Deferred(fn, …)."

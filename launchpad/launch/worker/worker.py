@@ -103,7 +103,9 @@ class Worker:
                     with self._context.interruption.allowed():
                         self._set_up(packed)
                 if self._executable is None:
-                    self._executable = payload.load(self._plan.payload, self._building)
+                    self._executable = payload.load(
+                        self._plan.payload, self._plan.buffers, self._building
+                    )
                 ended = self._open_and_run(self._executable)
         except BaseException as raised:
             error = raised.args[0] if isinstance(raised, payload.BuildFailed) else raised

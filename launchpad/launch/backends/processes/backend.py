@@ -43,6 +43,7 @@ class Processes(LocalBackend):
     """`local_mp`: for programs that compute, or whose workers may crash."""
 
     binds_cpus = True
+    starts_with_all_payloads = True
 
     def endpoint(self, address: str, kind: str) -> str:
         return f"unix:{{run}}/{socket_name(address)}" if kind == COURIER else "localhost:{port}"
@@ -52,7 +53,9 @@ class Processes(LocalBackend):
     ) -> Workers:
         if text := unused_gpus(plan.workers):
             report(WorkerNote(plan.workers[0].name, text))
-        return start_forkserver(plan, run, report, self.early)
+        workers = start_forkserver(plan, run, report, self.early)
+        plan.release_buffers()  # it has written them: the arrays are the script's alone again
+        return workers
 
 
 class TestProcesses(Processes):

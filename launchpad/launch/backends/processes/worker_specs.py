@@ -1,10 +1,11 @@
 """Specs: all that the workers of one launch must know, in one file that has no name.
 
-    ┌ the run's directory ┬ index (pickled LaunchSpec) ┬ payload of worker 0 ┬ payload of worker 1 ┬ …
-    0                     4096              4096 + index_length
+    ┌ the run's directory ┬ index (pickled LaunchSpec) ┬ payload of worker 0 ┬ … ┬ large buffers, each once
+    0                     4096              4096 + index_length                  a multiple of the page size
 
 The launcher writes it while the forkserver starts; the forkserver reads the index once, before it forks, so
 that every worker inherits it; a worker maps its own payload, however large, without the forkserver's help.
+Of large arrays it maps the bytes as its own, and shares them with the other workers until it writes.
 The directory is what the subreaper removes.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import mmap
 import pickle
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
@@ -22,6 +23,7 @@ from launchpad.courier import keyring
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.launch.backends.processes import subreaper
 from launchpad.launch.devices import cpus
+from launchpad.launch.large_buffers import BufferInFile, Openable, aligned
 from launchpad.launch.logs.log_files import LogFiles, Rotation
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.planning import absl_flags
@@ -41,6 +43,7 @@ class LaunchSpec:
     Attributes:
         workers: Name → plan, without its payload.
         payloads: Name → where its payload begins, counted from the end of the index, and its length.
+        buffers: Name → where each buffer of its payload begins, counted from the first one, and its length.
         main: The launching script's `__main__`.
         claim: The descriptors of what the run holds, GPUs and a folder, say, which all processes keep.
         states: Name → where the worker leaves what its next attempt is to find.
@@ -60,6 +63,7 @@ class LaunchSpec:
     endpoints: dict[str, str]
     workers: Mapping[str, WorkerPlan]
     payloads: Mapping[str, tuple[int, int]]
+    buffers: Mapping[str, Sequence[tuple[int, int]]]
     logs: LogFiles
     rotation: Rotation
     states: Mapping[str, StatePlaces]
@@ -87,12 +91,19 @@ def write(fd: int, plan: LaunchPlan, run: RunDirectory, **overrides: Any) -> int
     names = [worker.name for worker in plan.workers]
     lengths = [len(worker.payload) for worker in plan.workers]
     offsets = accumulate(lengths, initial=0)
+    buffers = plan.large_buffers
+    sizes = (aligned(buffer.nbytes) for buffer in buffers)
+    places: dict[Openable, int] = dict(zip(buffers, accumulate(sizes, initial=0), strict=False))
     launch_spec = LaunchSpec(
         program=plan.program,
         launch_type=plan.launch_type,
         endpoints=plan.endpoints,
-        workers={worker.name: replace(worker, payload=b"") for worker in plan.workers},
+        workers={worker.name: replace(worker, payload=b"", buffers=()) for worker in plan.workers},
         payloads=dict(zip(names, zip(offsets, lengths, strict=False), strict=True)),
+        buffers={
+            worker.name: [(places[buffer], buffer.nbytes) for buffer in worker.buffers]
+            for worker in plan.workers
+        },
         logs=run.log_files,
         rotation=run.rotation,
         states={w.name: run.state_places(w.name, w.group) for w in plan.workers},
@@ -113,6 +124,10 @@ def write(fd: int, plan: LaunchPlan, run: RunDirectory, **overrides: Any) -> int
     with open(fd, "wb", closefd=False) as file:
         directory = subreaper.header_with(str(run.runtime))
         file.writelines((directory, index, *(worker.payload for worker in plan.workers)))
+        first_buffer = _first_buffer(len(index), lengths)
+        for buffer, place in zip(buffers, places.values(), strict=True):
+            file.seek(first_buffer + place)
+            file.write(buffer.memory)
     return len(index)
 
 
@@ -126,7 +141,18 @@ def plan_of(fd: int, index_length: int, launch_spec: LaunchSpec, worker: str) ->
     offset, length = launch_spec.payloads[worker]
     begin = subreaper.HEADER_BYTES + index_length
     payload = cast(bytes, _mapped(fd, begin + offset, length))
-    return replace(launch_spec.workers[worker], payload=payload)
+    lengths = [length for _, length in launch_spec.payloads.values()]
+    first_buffer = _first_buffer(index_length, lengths)
+    buffers = tuple(
+        BufferInFile(fd, first_buffer + place, nbytes)
+        for place, nbytes in launch_spec.buffers[worker]
+    )
+    return replace(launch_spec.workers[worker], payload=payload, buffers=buffers)
+
+
+def _first_buffer(index_length: int, payload_lengths: Iterable[int]) -> int:
+    """Where the first buffer begins in the file."""
+    return aligned(subreaper.HEADER_BYTES + index_length + sum(payload_lengths))
 
 
 def _mapped(fd: int, offset: int, length: int) -> memoryview:

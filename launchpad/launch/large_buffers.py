@@ -1,0 +1,160 @@
+"""Large buffers: the bytes of arrays that a plan refers to, so that its payloads don't contain them.
+
+    the script's array ── planned ──▶ LargeBuffer ── written once ──▶ file in memory ── mapped ──▶ workers
+
+However many nodes are given one array, its bytes are in the plan once, and once in the file. A worker maps
+them privately (copy on write): what it only reads it shares with all others, what it writes is its own. Each
+attempt maps them again, and so begins with what the array held at the launch.
+
+For processes the file is that of their specs, into which the launch writes all buffers at once. Where a plan
+is read again and again, as for threads and on clusters, it has a file of its own (`keep_copies`).
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import pickle
+import weakref
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from launchpad.courier import buffers
+from launchpad.courier.light_dataclass import dataclass
+from launchpad.courier.shm import segments
+
+LARGE = 1 << 20
+"""A buffer from here on is worth a mapping of its own; a smaller one is in the payload."""
+
+_logger = logging.getLogger("launchpad.launch")
+
+
+class Openable(Protocol):
+    """What an unpickler opens when the payload asks for its next buffer."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def open(self) -> memoryview:
+        """Return the bytes, in memory that nothing else writes into."""
+
+
+class LargeBuffer:
+    """The bytes of one array, as the launching script's process has them.
+
+    Args:
+        memory: At first the array's own: this keeps it alive, but not from being changed.
+
+    Attributes:
+        nbytes: How many bytes; known also when the memory was released.
+    """
+
+    def __init__(self, memory: Any) -> None:
+        self._memory = memoryview(memory)
+        self._kept: tuple[KeptFile, BufferInFile] | None = None
+        self.nbytes = self._memory.nbytes
+
+    @property
+    def is_kept(self) -> bool:
+        """True if the bytes are in a file."""
+        return self._kept is not None
+
+    @property
+    def memory(self) -> memoryview:
+        """The bytes, to be read; none when they were released."""
+        return self._memory if self._kept is None else self._kept[1].open()
+
+    def keep_in(self, file: KeptFile, offset: int) -> None:
+        """Writes the bytes into a file, and has them from there. Raises OSError."""
+        file.write(self._memory, offset)
+        self.release()
+        self._kept = file, BufferInFile(file.fd, offset, self.nbytes)
+
+    def keep_bytes(self) -> None:
+        """Copies the bytes within this process."""
+        self._memory = memoryview(bytes(self._memory))
+
+    def release(self) -> None:
+        """Lets go of the memory, the array's or the file's: nothing is to be read of it any more."""
+        self._memory = memoryview(b"")
+        self._kept = None
+
+    def open(self) -> memoryview:
+        """Return the bytes, mapped privately, or a copy. Raises OSError."""
+        if self._kept is not None:
+            return self._kept[1].open()
+        (copied,) = buffers.copies([self._memory])
+        return copied
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        if protocol < 5:
+            return LargeBuffer, (bytes(self.memory),)
+        return LargeBuffer, (pickle.PickleBuffer(self.memory),)
+
+
+@dataclass(frozen=True)
+class BufferInFile:
+    """The bytes of one array, in a file that is open here.
+
+    Attributes:
+        offset: Where they begin: one that `aligned` has returned.
+    """
+
+    fd: int
+    offset: int
+    nbytes: int
+
+    def open(self) -> memoryview:
+        """Map them privately: what is written into them stays in this process.
+
+        Raises:
+            OSError: there is no memory, or not as much as the worker may have.
+        """
+        if not segments.IS_SUPPORTED:
+            mapped = mmap.mmap(self.fd, self.nbytes, access=mmap.ACCESS_COPY, offset=self.offset)
+            return memoryview(mapped)
+        # Python's mmap would keep a descriptor open for each buffer.
+        from launchpad.courier.shm.region import Region
+
+        region = Region.map_privately(self.fd, self.nbytes, self.offset)
+        return memoryview(region.make_array()).cast("B")
+
+
+class KeptFile:
+    """A file in memory, closed when nothing refers to this any more. Raises OSError."""
+
+    def __init__(self, size: int) -> None:
+        self.fd = segments.create_file(size)
+        weakref.finalize(self, os.close, self.fd).atexit = False
+
+    def write(self, data: memoryview, offset: int) -> None:
+        while data:  # the kernel writes 2 GiB at most in one go
+            written = os.pwrite(self.fd, data, offset)
+            data = data[written:]
+            offset += written
+
+
+def keep_copies(found: Sequence[LargeBuffer]) -> None:
+    """Copies all these buffers once, so that they stay as they are now: into a file, if there can be one."""
+    offsets = []
+    end = 0
+    for buffer in found:
+        offsets.append(end)
+        end += aligned(buffer.nbytes)
+    if segments.IS_SUPPORTED and found:
+        try:
+            file = KeptFile(end)
+            for buffer, offset in zip(found, offsets, strict=True):
+                buffer.keep_in(file, offset)
+            return
+        except OSError as error:
+            _logger.debug("no file in memory for %s large buffers: %s", len(found), error)
+    for buffer in found:
+        if not buffer.is_kept:
+            buffer.keep_bytes()
+
+
+def aligned(offset: int) -> int:
+    """The first offset from this one on where a buffer may begin in a file."""
+    return -(-offset // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
