@@ -29,8 +29,13 @@ PRINTING = {
     "replay.py --quick": "batches sampled",
     "heartbeats.py --beats=20": "silent       in C",
     "preload.py --module=json --workers=2 --rounds=1": "multiprocessing, forkserver ",
+    "large_constants.py --mb=64 --workers=2": "when it has written half  ",
 }
-QUICKEST = ("plan", "preload.py --module=json --workers=2 --rounds=1")
+QUICKEST = (
+    "plan",
+    "preload.py --module=json --workers=2 --rounds=1",
+    "large_constants.py --mb=64 --workers=2",
+)
 
 
 def at_length(cases: Iterable[str]) -> list[Any]:
