@@ -7,7 +7,8 @@ them privately (copy on write): what it only reads it shares with all others, wh
 attempt maps them again, and so begins with what the array held at the launch.
 
 For processes the file is that of their specs, into which the launch writes all buffers at once. Where a plan
-is read again and again, as for threads and on clusters, it has a file of its own (`keep_copies`).
+is read again and again, as for threads and on clusters, it has a file of its own (`keep_copies`). So has a
+process that is the host of several workers: their forkservers inherit the file.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ class LargeBuffer:
         self.nbytes = self._memory.nbytes
 
     @property
-    def is_kept(self) -> bool:
-        """True if the bytes are in a file."""
-        return self._kept is not None
+    def in_file(self) -> BufferInFile | None:
+        """Where the bytes are in a file of their own; None if they aren't in one."""
+        return None if self._kept is None else self._kept[1]
 
     @property
     def memory(self) -> memoryview:
@@ -151,7 +152,7 @@ def keep_copies(found: Sequence[LargeBuffer]) -> None:
         except OSError as error:
             _logger.debug("no file in memory for %s large buffers: %s", len(found), error)
     for buffer in found:
-        if not buffer.is_kept:
+        if buffer.in_file is None:
             buffer.keep_bytes()
 
 

@@ -158,6 +158,12 @@ class LaunchPlan:
         """Address name → endpoint, of all workers."""
         return {name: at for worker in self.workers for name, at in worker.endpoints.items()}
 
+    @property
+    def buffer_files(self) -> list[int]:
+        """The descriptors of the files in which buffers are already, so that forkservers inherit them."""
+        places = (buffer.in_file for buffer in self.large_buffers)
+        return sorted({place.fd for place in places if place is not None})
+
     def release_buffers(self) -> None:
         """Lets go of the memory that its payloads refer to: no worker is started with it any more."""
         for buffer in self.large_buffers:

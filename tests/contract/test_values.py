@@ -9,10 +9,27 @@ import numpy as np
 import pytest
 
 import launchpad as lp
-from tests.helpers import group_nodes
+from tests.helpers import group_nodes, large_nodes
 
 DEADLINE_S = 90
 AT_ONCE = lp.RestartPolicy(max_restarts=5, backoff=0)
+
+
+# --- large arguments -----------------------------------------------------------------------------
+
+
+def test_each_attempt_has_a_large_array_as_it_was_at_the_launch(launch_type: str) -> None:
+    values = np.ones(1 << 18)
+    program = lp.Program("large")
+    with program.group("worker", restart=AT_ONCE):
+        for _ in range(2):
+            program.add_node(lp.PyNode(large_nodes.write_and_fail_once, values))
+
+    with lp.launch(program, launch_type) as running:
+        values[:] = 9
+        results = running.results("worker", DEADLINE_S)
+
+    assert results == [values.size] * 2
 
 
 # --- results -----------------------------------------------------------------------------------

@@ -56,5 +56,13 @@ def are_apart(first: Any, second: Any, third: Any) -> tuple[bool, float]:
     return first is second, float(third[0])
 
 
+def files_behind(values: Any) -> set[str]:
+    """The files in memory, with their numbers, that this process has mapped as its own, to write into."""
+    del values
+    with open("/proc/self/maps") as file:
+        lines = [line.split() for line in file if "memfd:" in line]
+    return {" ".join(line[3:]) for line in lines if line[1].startswith("rw-p")}
+
+
 def add_up(values: Any) -> float:
     return float(values.sum())

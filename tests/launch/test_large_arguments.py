@@ -12,6 +12,7 @@ import pytest
 
 import launchpad as lp
 from launchpad.courier.shm import segments
+from launchpad.launch.backends.processes.backend import Processes
 from launchpad.launch.large_buffers import BufferInFile, aligned
 from tests.helpers import large_nodes, scripts
 from tests.helpers.large_nodes import ITEMS, SIZE
@@ -84,18 +85,19 @@ def test_neither_the_script_nor_a_function_by_value_costs_copies(tmp_path: Path)
         assert own - without < 0.1 * SIZE
 
 
-@pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
-def test_a_restarted_worker_has_the_original_as_it_was_at_the_launch(launch_type: str) -> None:
-    values = np.ones(ITEMS // 16)
+def test_what_is_in_a_file_already_is_mapped_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Processes, "starts_with_all_payloads", False)
+    values = np.ones(1 << 18)
     program = lp.Program("large")
-    with program.group("worker", restart=AT_ONCE):
-        program.add_node(lp.PyNode(large_nodes.write_and_fail_once, values))
+    with program.group("worker"):
+        for _ in range(2):
+            program.add_node(lp.PyNode(large_nodes.files_behind, values))
 
-    with lp.launch(program, launch_type) as running:
-        values[:] = 9
-        running.wait(large_nodes.TIMEOUT_S)
+    first, second = lp.run(program, "test_mp", timeout_s=large_nodes.TIMEOUT_S)["worker"]
 
-        assert running.results("worker") == [values.size]
+    assert first == second
+    assert len(first) == 1
+    assert "memfd:courier" in min(first)
 
 
 @pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])

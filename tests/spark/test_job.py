@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,13 +13,36 @@ from launchpad.errors import LaunchError
 from launchpad.launch.backends.remote.worker_host import HostReady
 from launchpad.launch.backends.spark import task_host, workers
 from launchpad.launch.backends.spark.job import SlotsWanted, reason
-from launchpad.launch.backends.spark.task_connection import TaskGone, TaskReady
+from launchpad.launch.backends.spark.task_connection import (
+    SentBuffer,
+    TaskConnection,
+    TaskGone,
+    TaskReady,
+)
 from launchpad.launch.backends.spark.task_handle import TaskHandle
+from launchpad.launch.large_buffers import LargeBuffer
 
 LOST = (
     "Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent"
     " failure reason: Stage failed because barrier task ResultTask(0, 1) finished unsuccessfully.\n"
 )
+
+
+def test_a_task_is_sent_a_large_buffer_once() -> None:
+    buffer, other = LargeBuffer(b"buffer"), LargeBuffer(b"other")
+
+    async def sent() -> list[Any]:
+        connection = TaskConnection(TaskReady(HostReady("here", "127.0.0.1"), "0"))
+        for worker, argument in (("w-0", buffer), ("w-1", other), ("w-2", buffer)):
+            connection.call(worker, "open", "plan", argument)
+        connection.end_task()
+        return [command.arguments async for command in connection.commands()]
+
+    assert asyncio.run(sent()) == [
+        ["plan", SentBuffer(0, buffer)],
+        ["plan", SentBuffer(1, other)],
+        ["plan", SentBuffer(0, None)],
+    ]
 
 
 def test_absent_hosts_are_named_with_their_workers() -> None:

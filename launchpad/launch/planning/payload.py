@@ -287,7 +287,7 @@ class _Pickler(ClientPickler):
                 " or node.create_handle()"
             )
         reducer = self.of_arrays.get(type(obj))
-        if reducer is not None and getattr(obj, "nbytes", 0) >= LARGE:
+        if reducer is not None and _is_large(obj):
             known = self.packer.reduced
             if id(obj) not in known:
                 known[id(obj)] = obj, reducer(obj)
@@ -313,6 +313,13 @@ class _Pickler(ClientPickler):
                 variables[name] = known[id(value)] = found
         state = setter, (attributes, {**slots, "__globals__": variables}), is_named
         return make, arguments, state, *rest
+
+
+def _is_large(array: Any) -> bool:
+    try:
+        return bool(array.nbytes >= LARGE)
+    except Exception:  # torch raises RuntimeError for sparse tensors
+        return False
 
 
 def _loaded_code(stream: bytes, buffers: Iterable[Any] = ()) -> Code:

@@ -166,10 +166,11 @@ def start_forkserver(
     Raises:
         LaunchError: it could not be started.
     """
-    if early is not None and not run.claimed():
+    inherited = [*run.claimed(), *plan.buffer_files]
+    if early is not None and not inherited:
         process = early
     else:
-        process = forkserver_process.start(overrides.get("interpreter"), run.claimed())
+        process = forkserver_process.start(overrides.get("interpreter"), inherited)
     process.is_used = True
     overrides.setdefault("interpreter", process.interpreter)
     try:

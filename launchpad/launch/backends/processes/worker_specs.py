@@ -23,7 +23,7 @@ from launchpad.courier import keyring
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.launch.backends.processes import subreaper
 from launchpad.launch.devices import cpus
-from launchpad.launch.large_buffers import BufferInFile, Openable, aligned
+from launchpad.launch.large_buffers import BufferInFile, LargeBuffer, aligned
 from launchpad.launch.logs.log_files import LogFiles, Rotation
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.planning import absl_flags
@@ -43,9 +43,11 @@ class LaunchSpec:
     Attributes:
         workers: Name → plan, without its payload.
         payloads: Name → where its payload begins, counted from the end of the index, and its length.
-        buffers: Name → where each buffer of its payload begins, counted from the first one, and its length.
+        buffers: Name → the buffers of its payload: where each begins, counted from the first one, and its
+            length; or its place in a file that the process has inherited.
         main: The launching script's `__main__`.
-        claim: The descriptors of what the run holds, GPUs and a folder, say, which all processes keep.
+        claim: The descriptors of what the run holds, GPUs and a folder, say, which all processes keep; and of
+            files with large buffers.
         states: Name → where the worker leaves what its next attempt is to find.
         argv, flags: The launching script's, as `absl_flags.capture` gives them.
         interpreter: What workers take over from the script's interpreter.
@@ -63,7 +65,7 @@ class LaunchSpec:
     endpoints: dict[str, str]
     workers: Mapping[str, WorkerPlan]
     payloads: Mapping[str, tuple[int, int]]
-    buffers: Mapping[str, Sequence[tuple[int, int]]]
+    buffers: Mapping[str, Sequence[tuple[int, int] | BufferInFile]]
     logs: LogFiles
     rotation: Rotation
     states: Mapping[str, StatePlaces]
@@ -91,9 +93,9 @@ def write(fd: int, plan: LaunchPlan, run: RunDirectory, **overrides: Any) -> int
     names = [worker.name for worker in plan.workers]
     lengths = [len(worker.payload) for worker in plan.workers]
     offsets = accumulate(lengths, initial=0)
-    buffers = plan.large_buffers
+    buffers = [buffer for buffer in plan.large_buffers if buffer.in_file is None]
     sizes = (aligned(buffer.nbytes) for buffer in buffers)
-    places: dict[Openable, int] = dict(zip(buffers, accumulate(sizes, initial=0), strict=False))
+    places = dict(zip(buffers, accumulate(sizes, initial=0), strict=False))
     launch_spec = LaunchSpec(
         program=plan.program,
         launch_type=plan.launch_type,
@@ -101,7 +103,11 @@ def write(fd: int, plan: LaunchPlan, run: RunDirectory, **overrides: Any) -> int
         workers={worker.name: replace(worker, payload=b"", buffers=()) for worker in plan.workers},
         payloads=dict(zip(names, zip(offsets, lengths, strict=False), strict=True)),
         buffers={
-            worker.name: [(places[buffer], buffer.nbytes) for buffer in worker.buffers]
+            worker.name: [
+                buffer.in_file or (places[buffer], buffer.nbytes)
+                for buffer in worker.buffers
+                if isinstance(buffer, LargeBuffer)
+            ]
             for worker in plan.workers
         },
         logs=run.log_files,
@@ -112,7 +118,7 @@ def write(fd: int, plan: LaunchPlan, run: RunDirectory, **overrides: Any) -> int
         flags=absl_flags.capture(sys.argv[0]),
         interpreter=overrides.get("interpreter") or InterpreterSettings.here(),
         main=MainModule.of_script(),
-        claim=run.claimed(),
+        claim=[*run.claimed(), *plan.buffer_files],
         keys=[(run.scope, keyring.find(run.scope), None)],
         modules=plan.modules,
         preload=plan.preload,
@@ -144,8 +150,10 @@ def plan_of(fd: int, index_length: int, launch_spec: LaunchSpec, worker: str) ->
     lengths = [length for _, length in launch_spec.payloads.values()]
     first_buffer = _first_buffer(index_length, lengths)
     buffers = tuple(
-        BufferInFile(fd, first_buffer + place, nbytes)
-        for place, nbytes in launch_spec.buffers[worker]
+        place
+        if isinstance(place, BufferInFile)
+        else BufferInFile(fd, first_buffer + place[0], place[1])
+        for place in launch_spec.buffers[worker]
     )
     return replace(launch_spec.workers[worker], payload=payload, buffers=buffers)
 

@@ -11,6 +11,7 @@ from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets
 from launchpad.launch.backends.ray import cluster
 from launchpad.launch.backends.remote.worker_host import HostReady, WorkerHost
 from launchpad.launch.devices.device import VISIBLE
+from launchpad.launch.large_buffers import LargeBuffer
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.state.places import StatePlaces
 
@@ -30,11 +31,12 @@ class WorkerActor(WorkerHost):
         run_id: str,
         state: StatePlaces,
         keys: RunSecrets,
+        *buffers: LargeBuffer,
     ) -> HostReady:
         """Prepares the node; LaunchError says why it cannot."""
         (planned,) = plan.workers
         where, gpus = HostReady(*cluster.here()), _checked_gpus(planned)
-        return await self.open_at(where, gpus, plan, origin, run_id, state, keys)
+        return await self.open_at(where, gpus, plan, origin, run_id, state, keys, buffers)
 
 
 def _checked_gpus(worker: WorkerPlan) -> tuple[str, ...]:

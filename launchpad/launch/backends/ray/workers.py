@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from launchpad import outcome
 from launchpad.errors import LaunchError
@@ -20,6 +21,7 @@ from launchpad.launch.backends.ray.worker_actor import WorkerActor
 from launchpad.launch.backends.remote.host_handle import HostHandle
 from launchpad.launch.backends.remote.worker_host import HostReady
 from launchpad.launch.backends.remote.workers import HostedWorkers
+from launchpad.launch.large_buffers import Openable
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.outcome import Outcome
@@ -46,6 +48,7 @@ class RayWorkers(HostedWorkers):
         origin: LauncherInfo,
     ) -> None:
         super().__init__(plan, run, report, origin, "Ray cluster")
+        self._objects: dict[Openable, Any] = {}
         cluster.connect()
         try:
             self._here = HostReady(*cluster.here())
@@ -73,10 +76,17 @@ class RayWorkers(HostedWorkers):
 
     def _close(self) -> None:
         self._close_hosts()
+        self._objects.clear()
         with contextlib.suppress(Exception):  # a cluster that is gone has nothing of ours
             cluster.check()
             for placed in set(self._placements.values()):
                 cluster.load().util.remove_placement_group(placed.reserved)
+
+    def _shared(self, buffer: Openable) -> Any:
+        """An object of Ray's, which each node has once."""
+        if buffer not in self._objects:
+            self._objects[buffer] = cluster.load().put(buffer)
+        return self._objects[buffer]
 
     def _check(self) -> None:
         cluster.check()

@@ -40,6 +40,7 @@ from launchpad.events import Bound, Ended
 from launchpad.launch.backends import launch_origin
 from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets
 from launchpad.launch.backends.processes.backend import ProcessWorkers, start_forkserver
+from launchpad.launch.large_buffers import LargeBuffer
 from launchpad.launch.logs.tail import Tail
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir import locations
@@ -113,13 +114,14 @@ class WorkerHost:
         run_id: str,
         state: StatePlaces,
         keys: RunSecrets,
+        buffers: Sequence[LargeBuffer] = (),
     ) -> HostReady:
         """Prepares the node, or raises LaunchError, whose text says why it cannot.
 
         Args:
             where: Where this is, as others are to see it.
             gpus: The devices of the worker.
-            plan: Of this one worker.
+            plan: Of this one worker, without the buffers of its payload.
             state: Where it keeps what its next attempt is to find; a folder for all is to be there.
         """
         (planned,) = plan.workers
@@ -149,8 +151,9 @@ class WorkerHost:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nothing asks any more
                 loop.call_soon_threadsafe(self._add_report, event)
 
+        own = replace(planned, endpoints=endpoints, gpus=gpus, buffers=tuple(buffers))
         self._workers = start_forkserver(
-            replace(plan, workers=(replace(planned, endpoints=endpoints, gpus=gpus),)),
+            replace(plan, workers=(own,)),
             self._run,
             report,
             listens_at=f"tcp:{host}:0",

@@ -26,6 +26,7 @@ from launchpad.launch.backends.backend import Workers
 from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets
 from launchpad.launch.backends.remote.host_handle import HostHandle
 from launchpad.launch.backends.remote.worker_host import HostReady
+from launchpad.launch.large_buffers import Openable
 from launchpad.launch.logs.log_writer import LogWriter
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory
@@ -164,10 +165,18 @@ class HostedWorkers(Workers):
             self._waiting.add(worker)
         else:
             self._handles[worker] = found
-            own = (self._plan.worker(worker),)
-            plan = replace(self._plan, workers=own, uids={}, client_options={})
-            state = self._run.state_places(worker, own[0].group, is_one_host=False)
-            self._call_host(found, "open", plan, self._origin, self._run.run_id, state, self._keys)
+            own = self._plan.worker(worker)
+            workers = (replace(own, buffers=()),)
+            plan = replace(self._plan, workers=workers, uids={}, client_options={})
+            state = self._run.state_places(worker, own.group, is_one_host=False)
+            # Arguments of their own, so that a host can be given each once.
+            buffers = map(self._shared, own.buffers)
+            given = plan, self._origin, self._run.run_id, state, self._keys, *buffers
+            self._call_host(found, "open", *given)
+
+    def _shared(self, buffer: Openable) -> Any:
+        """What stands for a large buffer among the arguments of `open`."""
+        return buffer
 
     def _start_waiting(self, workers: Iterable[str]) -> None:
         """Starts those that have waited for a host."""

@@ -19,6 +19,7 @@ from typing import Any
 
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.remote.worker_host import HostReady
+from launchpad.launch.large_buffers import LargeBuffer
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,19 @@ class Command:
     options: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class SentBuffer:
+    """Stands for a large buffer among the arguments of a command.
+
+    Attributes:
+        number: By which the task knows it.
+        buffer: The buffer itself, in the first command that has it; None in all others.
+    """
+
+    number: int
+    buffer: LargeBuffer | None
+
+
 class TaskGone(Exception):
     """The task has gone, and with it all of the workers that it was the host of."""
 
@@ -53,6 +67,7 @@ class TaskConnection:
         self._lock = threading.Lock()
         self._answers: dict[int, Future[Any]] = {}
         self._numbers = itertools.count()
+        self._buffers: dict[LargeBuffer, int] = {}
         self._is_gone = False
 
     def call(self, worker: str, method: str, *arguments: Any, **options: Any) -> Future[Any]:
@@ -62,7 +77,8 @@ class TaskConnection:
             number = next(self._numbers)
             if not self._is_gone:
                 self._answers[number] = future
-                self._put(Command(number, worker, method, arguments, options))
+                sent = [self._once(argument) for argument in arguments]
+                self._put(Command(number, worker, method, sent, options))
                 return future
         future.set_exception(TaskGone())
         return future
@@ -93,6 +109,19 @@ class TaskConnection:
             self._is_gone, answers, self._answers = True, self._answers, {}
         for future in answers.values():
             future.set_exception(TaskGone())
+
+    def _once(self, argument: Any) -> Any:
+        """What to send for an argument: of a large buffer that the task has, its number.
+
+        Called with the lock held, so that the command with the buffer itself comes first.
+        """
+        if not isinstance(argument, LargeBuffer):
+            return argument
+        number = self._buffers.get(argument)
+        if number is not None:
+            return SentBuffer(number, None)
+        number = self._buffers[argument] = len(self._buffers)
+        return SentBuffer(number, argument)
 
     def _put(self, command: Command | None) -> None:
         with contextlib.suppress(RuntimeError):  # the server has stopped, and its loop is closed

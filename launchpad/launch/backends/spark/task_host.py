@@ -16,7 +16,7 @@ import math
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psutil
@@ -25,7 +25,8 @@ from launchpad.courier import Client, CourierError, StreamBroken, keyring
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets
 from launchpad.launch.backends.remote.worker_host import HostReady, WorkerHost
-from launchpad.launch.backends.spark.task_connection import Command, TaskReady
+from launchpad.launch.backends.spark.task_connection import Command, SentBuffer, TaskReady
+from launchpad.launch.large_buffers import LargeBuffer, keep_copies
 from launchpad.launch.plan import LaunchPlan
 from launchpad.state.places import StatePlaces
 
@@ -78,6 +79,7 @@ class TaskHost:
         self._launcher, self._task, self._ready, self._gpus = launcher, task, ready, gpus
         self._hosts: dict[str, WorkerHost] = {}
         self._given: dict[str, list[str]] = {}
+        self._buffers: dict[int, LargeBuffer] = {}
 
     async def serve(self) -> None:
         """Executes commands as long as they come, and then ends what is left of its workers.
@@ -92,13 +94,25 @@ class TaskHost:
                 client: Any = launcher
                 with contextlib.suppress(StreamBroken):  # the launcher is gone
                     async for command in client.aio.join(job, self._task, self._ready):
-                        executing.add(asyncio.create_task(self._execute(client, command)))
+                        # Before the next command comes, which may refer to the same buffers.
+                        arguments = [self._received(each) for each in command.arguments]
+                        whole = replace(command, arguments=arguments)
+                        executing.add(asyncio.create_task(self._execute(client, whole)))
                         executing = {each for each in executing if not each.done()}
         finally:
             # Only now: nothing that ends by this is reported any more as if it had by itself.
             for each in executing:
                 each.cancel()
             await asyncio.gather(*(host.close() for host in self._hosts.values()))
+
+    def _received(self, argument: Any) -> Any:
+        """The argument itself; a large buffer in a file, which all worker hosts in here share."""
+        if not isinstance(argument, SentBuffer):
+            return argument
+        if argument.buffer is not None:
+            keep_copies([argument.buffer])
+            self._buffers[argument.number] = argument.buffer
+        return self._buffers[argument.number]
 
     async def _execute(self, client: Any, command: Command) -> None:
         result, error = None, None
@@ -135,6 +149,7 @@ class TaskHost:
         run_id: str,
         state: StatePlaces,
         keys: RunSecrets,
+        *buffers: LargeBuffer,
     ) -> HostReady:
         if former := self._hosts.get(worker):  # it is being ended
             await former.close()
@@ -151,7 +166,7 @@ class TaskHost:
         host = self._hosts[worker] = WorkerHost(self._launcher.versions, _REMEDY)
         gpus = self._given[worker] = free[:asked]
         where = self._ready.where
-        return await host.open_at(where, tuple(gpus), plan, origin, run_id, state, keys)
+        return await host.open_at(where, tuple(gpus), plan, origin, run_id, state, keys, buffers)
 
 
 def own_ip(towards: str) -> str:
