@@ -13,6 +13,7 @@ process that is the host of several workers: their forkservers inherit the file.
 
 from __future__ import annotations
 
+import errno
 import logging
 import mmap
 import os
@@ -24,6 +25,7 @@ from typing import Any, Protocol
 from launchpad.courier import buffers
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.shm import segments
+from launchpad.resources import in_words
 
 LARGE = 1 << 20
 """A buffer from here on is worth a mapping of its own; a smaller one is in the payload."""
@@ -82,7 +84,7 @@ class LargeBuffer:
         self._kept = None
 
     def open(self) -> memoryview:
-        """Return the bytes, mapped privately, or a copy. Raises OSError."""
+        """Return the bytes, mapped privately, or a copy. Raises MemoryError, OSError."""
         if self._kept is not None:
             return self._kept[1].open()
         (copied,) = buffers.copies([self._memory])
@@ -110,8 +112,18 @@ class BufferInFile:
         """Map them privately: what is written into them stays in this process.
 
         Raises:
-            OSError: there is no memory, or not as much as the worker may have.
+            MemoryError: there is not enough memory, or the process may not have as much.
+            OSError: they cannot be mapped, for another reason.
         """
+        try:
+            return self._map()
+        except OSError as error:
+            if error.errno != errno.ENOMEM:
+                raise
+            size = in_words(self.nbytes)
+            raise MemoryError(f"no memory for a large array that was given, of {size}") from error
+
+    def _map(self) -> memoryview:
         if not segments.IS_SUPPORTED:
             mapped = mmap.mmap(self.fd, self.nbytes, access=mmap.ACCESS_COPY, offset=self.offset)
             return memoryview(mapped)

@@ -56,6 +56,19 @@ def are_apart(first: Any, second: Any, third: Any) -> tuple[bool, float]:
     return first is second, float(third[0])
 
 
+def look_at_tensors(*tensors: Any) -> list[tuple[Any, ...]]:
+    """Sum, type, strides and need of a gradient of each tensor; then each is written into."""
+    import torch
+
+    seen = []
+    for tensor in tensors:
+        total = tensor.detach().to_dense().sum().item()
+        strides = tensor.stride() if tensor.layout == torch.strided else None
+        seen.append((total, tensor.dtype, strides, tensor.requires_grad))
+        tensor.detach().zero_()
+    return seen
+
+
 def files_behind(values: Any) -> set[str]:
     """The files in memory, with their numbers, that this process has mapped as its own, to write into."""
     del values

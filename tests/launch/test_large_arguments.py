@@ -16,6 +16,7 @@ from launchpad.launch.backends.processes.backend import Processes
 from launchpad.launch.large_buffers import BufferInFile, aligned
 from tests.helpers import large_nodes, scripts
 from tests.helpers.large_nodes import ITEMS, SIZE
+from tests.helpers.programs import failure_of, single
 
 AT_ONCE = lp.RestartPolicy(max_restarts=1, backoff=0)
 
@@ -124,6 +125,33 @@ def test_arrays_arrive_as_they_were_wherever_they_stand(launch_type: str) -> Non
 
 
 @pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
+def test_tensors_arrive_as_they_were_and_contiguous_ones_are_no_part_of_payloads(
+    launch_type: str,
+) -> None:
+    torch = pytest.importorskip("torch")
+    halves = torch.ones(1 << 20, dtype=torch.bfloat16, requires_grad=True)
+    weights = torch.nn.Parameter(torch.ones(512, 1024))
+    pictures = torch.ones(8, 4, 128, 128).to(memory_format=torch.channels_last)
+    given = [halves, weights, pictures, pictures.to_sparse()]
+    program = lp.Program("large")
+    with program.group("worker"):
+        for _ in range(2):
+            program.add_node(lp.PyNode(large_nodes.look_at_tensors, *given))
+
+    buffers = lp.plan(program, launch_type).large_buffers
+    results = lp.run(program, launch_type, timeout_s=large_nodes.TIMEOUT_S)["worker"]
+
+    assert [buffer.nbytes for buffer in buffers[:2]] == [halves.nbytes, weights.nbytes]
+    for seen in results:
+        assert seen == [
+            (1 << 20, torch.bfloat16, (1,), True),
+            (1 << 19, torch.float32, (1024, 1), True),
+            (1 << 19, torch.float32, pictures.stride(), False),
+            (1 << 19, torch.float32, None, False),
+        ]
+
+
+@pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
 def test_two_views_of_one_memory_are_apart_in_a_worker(launch_type: str) -> None:
     values = np.ones(1 << 18)
     node = lp.PyNode(large_nodes.are_apart, values, values, values[:])
@@ -185,6 +213,16 @@ def test_a_pickled_plan_has_each_array_once(protocol: int) -> None:
     for worker in pickle.loads(pickled).workers:
         (buffer,) = worker.buffers
         assert np.frombuffer(buffer.open()).sum() == values.size
+
+
+def test_an_array_that_is_larger_than_the_workers_memory_is_its_failure_for_lack_of_that() -> None:
+    node = lp.PyNode(large_nodes.add_up, np.ones(ITEMS))
+    limited = lp.Resources(memory="80MiB")
+
+    failure = failure_of(single(node, "worker", resources=limited))
+
+    assert "no memory for a large array that was given, of 64 MiB" in str(failure)
+    assert failure.outcome.out_of_memory
 
 
 def test_a_plan_counts_what_it_leaves_in_place() -> None:

@@ -6,7 +6,8 @@ library is imported: a process that has a tensor has imported it. Other tensors 
 quantized) travel as they would without us, but of a view only its own elements. One that is part of a graph
 which computes gradients is refused: torch would send a copy that only looks as if it were.
 
-States and payloads are pickled as torch does it (`native_reducers`), so that a state can be read without us.
+States are pickled as torch does it (`native_reducers`), so that they can be read without us; payloads in both
+ways (`strided_reducers`), so that a tensor keeps its strides.
 """
 
 from __future__ import annotations
@@ -59,6 +60,14 @@ def native_reducers() -> dict[type, Reducer]:
     return _native_reducers
 
 
+def strided_reducers() -> dict[type, Reducer]:
+    """Return `reducers`, but for torch's tensors that are not contiguous those that keep the strides."""
+    found = reducers()
+    if "torch" in _unseen:
+        return found
+    return {**found, sys.modules["torch"].Tensor: _reduce_with_strides}
+
+
 def dispatch_table() -> dict[type, Reducer]:
     """`reducers`, and those of `copyreg`: what a Pickler takes. Empty if there are no `reducers`."""
     global _table, _table_state
@@ -103,6 +112,14 @@ def _reduce_torch(tensor: Any) -> Any:
     data = pickle.PickleBuffer(flat.view(torch.uint8).numpy())
     name = str(tensor.dtype).removeprefix("torch.")
     return rebuild_torch, (data, name, tuple(tensor.shape), tensor.requires_grad)
+
+
+def _reduce_with_strides(tensor: Any) -> Any:
+    check(tensor)
+    is_strided = tensor.layout == sys.modules["torch"].strided
+    if is_strided and tensor.is_contiguous():
+        return _reduce_torch(tensor)
+    return _reduce_natively(tensor)
 
 
 def _reduce_natively(tensor: Any) -> Any:

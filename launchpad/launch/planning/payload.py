@@ -140,7 +140,7 @@ class Packer:
             return buffer is None
 
         with io.BytesIO() as file:
-            reducers = tensors.reducers()
+            reducers = tensors.strided_reducers()
             pickler = _Pickler(file, 5, is_in_band, reducers)
             pickler.packer = self
             pickler.of_arrays = reducers
