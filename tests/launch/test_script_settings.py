@@ -77,6 +77,31 @@ if __name__ == "__main__":
         print("in the queue:", queue.get(timeout=10))
 """
 
+SLOWER_THAN_THE_DEFAULT = """
+import socket, sys, threading
+import launchpad as lp
+
+socket.setdefaulttimeout(0.05)
+
+class Server:
+    def answer(self):
+        threading.Event().wait(0.3)
+        return "answer"
+
+    def stream(self):
+        for number in range(2):
+            threading.Event().wait(0.2)
+            yield number
+
+def ask(server): return server.answer(), list(server.stream())
+
+if __name__ == "__main__":
+    program = lp.Program("sockets")
+    server = program.add_node(lp.CourierNode(Server), label="server")
+    program.add_node(lp.PyNode(ask, server), label="asks")
+    print(lp.run(program, sys.argv[1])["asks"])
+"""
+
 
 @pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
 def test_loggers_warnings_and_managers_are_those_of_the_script(
@@ -96,3 +121,13 @@ def test_loggers_warnings_and_managers_are_those_of_the_script(
         assert line not in log
     assert (tmp_path / "all.log").read_text() == '["root", "WARNING", "a warning"]\n'
     assert (tmp_path / "mine.log").read_text() == "of mine\n"
+
+
+@pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])
+def test_a_default_timeout_of_sockets_is_not_one_for_calls(
+    tmp_path: Path, launch_type: str
+) -> None:
+    done = scripts.run(scripts.write(tmp_path, SLOWER_THAN_THE_DEFAULT), launch_type)
+
+    assert done.returncode == 0, done.stderr
+    assert "[('answer', [0, 1])]" in done.stdout

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 from launchpad.courier import fork
 from launchpad.courier.interruptions import Lock
 from launchpad.courier.server.handshake import Handshake
+from launchpad.courier.transport import stream_socket
 
 if TYPE_CHECKING:
     from launchpad.courier.server.core import ServerCore
@@ -59,7 +60,7 @@ def connect(address: str, timeout_s: float | None) -> socket.socket:
     core = find(address)
     if core is None or core.is_inherited:
         raise ConnectionRefusedError(errno.ECONNREFUSED, "no server here has this address", address)
-    ours, theirs = socket.socketpair()
+    ours, theirs = stream_socket.blocking_pair()
     core.poller.park(Handshake(theirs, core))
     return ours
 

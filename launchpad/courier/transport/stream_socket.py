@@ -125,6 +125,14 @@ def set_timeouts(
 set_receive_timeout = partial(set_timeouts, options=(socket.SO_RCVTIMEO,))
 
 
+def blocking_pair() -> tuple[socket.socket, socket.socket]:
+    """Returns two connected sockets that block, whatever a script gives `socket.setdefaulttimeout`."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(True)
+    theirs.setblocking(True)
+    return ours, theirs
+
+
 def receive_exactly(sock: Socket, size: int) -> bytes:
     """`size` bytes, or ConnectionResetError when the stream ends before."""
     data = bytearray()

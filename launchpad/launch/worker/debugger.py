@@ -151,6 +151,7 @@ class Debugger:
 
         me = self._context
         with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
+            connection.settimeout(None)
             connection.connect(path)
             connection.sendall(token)
             terminal = DebugTerminal(connection)

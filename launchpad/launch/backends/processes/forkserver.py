@@ -26,7 +26,6 @@ import pickle
 import resource
 import selectors
 import signal
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +33,7 @@ from typing import Any, NoReturn
 
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.security import private_directory
+from launchpad.courier.transport import stream_socket
 from launchpad.events import Ended, ProcessStarted
 from launchpad.launch.backends.processes import (
     exit_status,
@@ -200,7 +200,7 @@ class ForkServer:
             )
             return
         try:
-            ours, theirs = (end.detach() for end in socket.socketpair())
+            ours, theirs = (end.detach() for end in stream_socket.blocking_pair())
             try:
                 pid = os.fork()
             except OSError:

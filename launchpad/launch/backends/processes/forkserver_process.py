@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from launchpad.courier import fork
+from launchpad.courier.transport import stream_socket
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.processes import os_process
 from launchpad.launch.planning.interpreter import HASH_SEED, InterpreterSettings, check_executable
@@ -87,7 +88,7 @@ def start(
         with contextlib.ExitStack() as undo:
             specs = undo.enter_context(os_process.anonymous_file("launchpad-specs"))
             output = undo.enter_context(os_process.anonymous_file("launchpad-output"))
-            ours, theirs = map(undo.enter_context, socket.socketpair())
+            ours, theirs = map(undo.enter_context, stream_socket.blocking_pair())
             with theirs:
                 kept = theirs.fileno(), specs.fileno()
                 process = subprocess.Popen(
