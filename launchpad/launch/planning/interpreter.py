@@ -2,7 +2,7 @@
 
     hash seed           PYTHONHASHSEED of the script, else one that is drawn; all workers of a run have it
     flags               -O, -X dev, -W and the like
-    recursion limit     `sys.setrecursionlimit`
+    settings            of modules, such as `sys.setrecursionlimit`: see module_settings.py
     warnings' filters   those for categories of packages from when a worker imports these
     logging             see logging_settings.py
     authkey             of multiprocessing, by which its managers and listeners know each other
@@ -25,6 +25,7 @@ from typing import Any, cast
 from launchpad import import_hook
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import LaunchError
+from launchpad.launch.planning import module_settings
 from launchpad.launch.planning.logging_settings import LoggingSettings
 
 HASH_SEED = "PYTHONHASHSEED"
@@ -66,7 +67,7 @@ class InterpreterSettings:
 
     hash_seed: str
     flags: tuple[str, ...]
-    recursion_limit: int
+    settings: module_settings.Packed
     warning_filters: tuple[WarningFilter, ...]
     logging: LoggingSettings
     authkey: bytes = field(default=b"", repr=False)
@@ -79,7 +80,7 @@ class InterpreterSettings:
         return cls(
             hash_seed=given if given.isdigit() else str(int.from_bytes(os.urandom(4), "big")),
             flags=tuple(flags_here()),
-            recursion_limit=sys.getrecursionlimit(),
+            settings=module_settings.packed(),
             warning_filters=tuple(_filters()),
             logging=LoggingSettings.here(),
             authkey=b"" if processes is None else bytes(processes.current_process().authkey),
@@ -87,7 +88,7 @@ class InterpreterSettings:
 
     def apply(self) -> None:
         """Sets this process up likewise."""
-        sys.setrecursionlimit(self.recursion_limit)
+        module_settings.apply(self.settings)
         warnings.resetwarnings()
         for each in self.warning_filters:
             if each.category_module == builtins.__name__:

@@ -5,6 +5,9 @@
                             writes to stdout, stderr (there the worker's log) or a file, with its formatter,
                             level and filters. Packages set up theirs when a worker imports them.
 
+    names of levels         `addLevelName`
+    for the whole module    `disable`, `captureWarnings`, `raiseExceptions`
+
 Handlers of other kinds stay behind: several processes may not share them.
 """
 
@@ -14,6 +17,8 @@ import contextlib
 import logging
 import pickle
 import sys
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 from launchpad.courier.codec import by_value
@@ -116,11 +121,19 @@ class LoggingSettings:
 
     Attributes:
         uses_absl: Whether the root's handler is absl's, as under `absl.app.run`.
+        level_names: Each level with its name.
+        disabled: The level given to `logging.disable`.
+        captures_warnings: Whether `logging.captureWarnings` is on.
+        raises: `logging.raiseExceptions`.
     """
 
     root: LoggerSettings
     others: tuple[LoggerSettings, ...]
     uses_absl: bool
+    level_names: tuple[tuple[int, str], ...]
+    disabled: int
+    captures_warnings: bool
+    raises: bool
 
     @classmethod
     def here(cls) -> LoggingSettings:
@@ -136,11 +149,20 @@ class LoggingSettings:
         return cls(
             LoggerSettings("root", level, True, handlers),
             tuple(LoggerSettings.of(logger) for logger in loggers if _is_set(logger)),
-            any(type(handler).__name__ == "ABSLHandler" for handler in root.handlers),
+            uses_absl=any(type(handler).__name__ == "ABSLHandler" for handler in root.handlers),
+            level_names=tuple(_level_names()),
+            disabled=root.manager.disable,
+            captures_warnings=warnings.showwarning.__module__ == logging.__name__,
+            raises=logging.raiseExceptions,
         )
 
     def apply(self) -> None:
         """Sets up those of this process."""
+        for level, name in self.level_names:
+            logging.addLevelName(level, name)
+        logging.disable(self.disabled)
+        logging.captureWarnings(self.captures_warnings)
+        logging.raiseExceptions = self.raises
         logging.getLogger().setLevel(self.root.level)
         if self.uses_absl:
             from absl import logging as absl_logging
@@ -150,6 +172,12 @@ class LoggingSettings:
             self.root.apply()
         for logger in self.others:
             logger.apply()
+
+
+def _level_names() -> Iterator[tuple[int, str]]:
+    for name, level in logging.getLevelNamesMapping().items():
+        if logging.getLevelName(level) == name:  # else another name for it, as WARN
+            yield level, name
 
 
 def _is_set(logger: logging.Logger) -> bool:

@@ -27,7 +27,7 @@ from launchpad.launch import large_buffers
 from launchpad.launch.backends.backend import Backend
 from launchpad.launch.devices.device import VISIBLE
 from launchpad.launch.plan import LaunchPlan, WorkerPlan, seed_of
-from launchpad.launch.planning import random_numbers
+from launchpad.launch.planning import left_behind, random_numbers
 from launchpad.launch.planning.payload import Packed, Packer, qualified
 from launchpad.nodes.base import Node
 from launchpad.nodes.colocation import MultiProcessingColocation
@@ -175,8 +175,11 @@ def plan(
     client_options = {uids[uid]: of_client for uid, of_client in options.items() if uid in uids}
     modules = (type(node).__module__ for worker in workers for _, node in worker.nodes)
     ours = tuple(dict.fromkeys(m for m in modules if m.startswith(_OURS)))
-    of_script = () if backend.shares_process else packer.generators.values()
-    note = random_numbers.note(generator.name for generator in of_script)
+    notes: list[str] = []
+    if not backend.shares_process:
+        notes.append(random_numbers.note(each.name for each in packer.generators.values()))
+        if not any(worker.setup for worker in plans):
+            notes.append(left_behind.note())
     planned = LaunchPlan(
         program.name,
         launch_type,
@@ -185,7 +188,7 @@ def plan(
         client_options,
         ours,
         "" if state is None else backend.state_folder(_checked_folder(state)),
-        (note,) if note else (),
+        tuple(filter(None, notes)),
     )
     if not backend.starts_with_all_payloads:
         # A later attempt is to begin with what the arrays hold now.

@@ -64,7 +64,7 @@ def explained(failed: Outcome, error: BaseException, memory_bytes: int | None = 
             "a debugger had no terminal to read from: run the script in one, with"
             " --lp_launch_type=local_mt, where workers are its threads"
         )
-    elif type(error).__name__ in _NOT_REGISTERED:
+    elif type(error).__name__ in _NOT_REGISTERED or _may_be_of_a_registry(error):
         hint = (
             "what a script registers is not registered in a worker that is a process: lp.Program(…, setup=f)"
             " has f called there first"
@@ -97,6 +97,19 @@ def _is_of_debugger(error: BaseException) -> bool:
     frames = traceback.walk_tb(error.__traceback__)
     is_in_pdb = any(frame.f_globals.get("__name__") == "pdb" for frame, _ in frames)
     return type(error).__name__ == "BdbQuit" or (isinstance(error, SystemExit) and is_in_pdb)
+
+
+def _may_be_of_a_registry(error: BaseException) -> bool:
+    """True for an entry that codecs, or a module which is not the script or of Python, has not found."""
+    if type(error) is LookupError:
+        return str(error).startswith("unknown e")  # encoding, or error handler name
+    if type(error) is not KeyError or not isinstance(next(iter(error.args), None), str):
+        return False
+    module = ""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        module = frame.f_globals.get("__name__", "").partition(".")[0]
+    own = launchpad.__name__
+    return module not in ("", "__main__", own) and module not in sys.stdlib_module_names
 
 
 def describe(error: BaseException) -> str:
