@@ -74,7 +74,7 @@ LAYERS = [
     "resources restart_policy events",
     "interrupt results",
     "context",
-    "user_code traverse",
+    "random_numbers user_code traverse",
     "address stopping callers barriers long_poll",
     "inbox handle executable pools work_queues counters",
     "nodes",

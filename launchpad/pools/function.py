@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import io
 import pickle
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from launchpad.courier.codec import pickling
+from launchpad import random_numbers
+from launchpad.courier.codec import by_value, pickling, tensors
 from launchpad.courier.server.decorators import IDEMPOTENT
+from launchpad.random_numbers import ScriptGenerator
 
 _DIGEST_BYTES = 16
 _KEPT = 256
@@ -73,7 +76,7 @@ class PoolFunctions:
             partials.insert(0, (plain.args, plain.keywords))
             plain = plain.func
             is_idempotent = is_idempotent or getattr(plain, IDEMPOTENT, False)
-        definition = Definition(_pickled(plain), _pickled(partials) if partials else None)
+        definition = Definition(_pickled(plain, _dumps), _pickled(partials) if partials else None)
         digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
         for body, buffers in filter(None, definition):
             for part in (body, *buffers):
@@ -113,8 +116,27 @@ class DefinedFunction:
         return function
 
 
-def _pickled(value: object) -> Pickled:
-    body, views = pickling.encode(value)
+class _FunctionPickler(by_value.Pickler):
+    """Leaves the state of the script's generators behind: all workers would draw the same numbers."""
+
+    keeps_definitions = False
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._generators: dict[int, ScriptGenerator] = {}
+
+    def reducer_override(self, obj: Any) -> Any:
+        return random_numbers.without_generators(super().reducer_override(obj), self._generators)
+
+
+def _dumps(value: object, protocol: int, keep: Callable[[Any], bool]) -> bytes:
+    with io.BytesIO() as file:
+        _FunctionPickler(file, protocol, keep, tensors.reducers()).dump(value)
+        return file.getvalue()
+
+
+def _pickled(value: object, dumps: pickling.Dumps | None = None) -> Pickled:
+    body, views = pickling.encode(value, dumps)
     return body, tuple(bytes(view) for view in views)
 
 

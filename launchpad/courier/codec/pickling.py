@@ -59,10 +59,17 @@ _dumps = pickle.dumps
 _loads = pickle.loads
 
 
-def encode(value: object) -> tuple[bytes, list[memoryview]]:
+Dumps = Callable[[object, int, Callable[[Any], bool]], bytes]
+"""Pickles with cloudpickle: a value, by a protocol, with a callback for buffers."""
+
+
+def encode(value: object, dumps_by_value: Dumps | None = None) -> tuple[bytes, list[memoryview]]:
     """Pickles `value`; returns the stream and the buffers that it left out.
 
     `pickle.loads(stream, buffers=buffers)` is the way back; buffers become part of the value.
+
+    Args:
+        dumps_by_value: For what pickle cannot do alone, in the place of `by_value.dumps`.
     """
     kind = type(value)
     if kind in SCALARS:
@@ -86,7 +93,7 @@ def encode(value: object) -> tuple[bytes, list[memoryview]]:
                 return body, buffers
     except Exception as error:
         failed = error.with_traceback(None)  # not the context of what cloudpickle may raise
-    return _encode_again(value, failed)
+    return _encode_again(value, failed, dumps_by_value)
 
 
 def loads(stream: Any, buffers: Any = ()) -> Any:
@@ -188,7 +195,9 @@ def encode_call(
         raise
 
 
-def _encode_again(value: object, error: Exception | None) -> tuple[bytes, list[memoryview]]:
+def _encode_again(
+    value: object, error: Exception | None, dumps_by_value: Dumps | None
+) -> tuple[bytes, list[memoryview]]:
     """For what has buffers, or needs cloudpickle."""
     buffers: list[memoryview] = []
 
@@ -212,7 +221,10 @@ def _encode_again(value: object, error: Exception | None) -> tuple[bytes, list[m
         except Exception as failed:
             error = failed.with_traceback(None)
         buffers.clear()
-    body = _encode_by_value(value, error, keep)
+    if dumps_by_value is not None:
+        body = dumps_by_value(value, 5, keep)
+    else:
+        body = _encode_by_value(value, error, keep)
     if len(body) + sum(buffer.nbytes for buffer in buffers) >= large_code.LARGE:
         large_code.warn(value, encode)
     return body, buffers

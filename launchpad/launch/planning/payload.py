@@ -22,18 +22,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from typing import Any
 
-from launchpad import user_code
+from launchpad import random_numbers, user_code
 from launchpad.address import Address
-from launchpad.courier.codec import by_value, tensors
+from launchpad.courier.codec import tensors
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import DefinitionError, PayloadError
 from launchpad.executable import Code, Executable
 from launchpad.handle import ClientPickler, Handle, building
 from launchpad.launch.large_buffers import LARGE, LargeBuffer, Openable
-from launchpad.launch.planning import absl_flags, random_numbers
-from launchpad.launch.planning.random_numbers import ScriptGenerator
+from launchpad.launch.planning import absl_flags
 from launchpad.nodes.base import Node
 from launchpad.program import Program
+from launchpad.random_numbers import ScriptGenerator
 from launchpad.traverse import Found, Step, children, walk
 
 _TOO_DEEP = 200
@@ -296,23 +296,7 @@ class _Pickler(ClientPickler):
         if of_absl is not NotImplemented:
             return of_absl
         reduced = super().reducer_override(obj)
-        if isinstance(obj, types.FunctionType) and obj.__module__ == "__main__":
-            return self._without_generators(reduced)
-        return reduced
-
-    def _without_generators(self, reduced: Any) -> Any:
-        """Replaces generators among the globals of a function of the script by what stands for them."""
-        if not isinstance(reduced, tuple) or reduced[0] is not by_value.make_function:
-            return reduced
-        make, arguments, (setter, (attributes, slots), is_named), *rest = reduced
-        known = self.packer.generators
-        variables = dict(slots["__globals__"])
-        for name, value in variables.items():
-            found = known.get(id(value)) or random_numbers.of_script(name, value)
-            if found is not None:
-                variables[name] = known[id(value)] = found
-        state = setter, (attributes, {**slots, "__globals__": variables}), is_named
-        return make, arguments, state, *rest
+        return random_numbers.without_generators(reduced, self.packer.generators)
 
 
 def _is_large(array: Any) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from launchpad import compat
+from launchpad import compat, random_numbers
 from launchpad.address import COURIER
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.edges.recording import Ordering
@@ -27,7 +27,7 @@ from launchpad.launch import large_buffers
 from launchpad.launch.backends.backend import Backend
 from launchpad.launch.devices.device import VISIBLE
 from launchpad.launch.plan import LaunchPlan, WorkerPlan, seed_of
-from launchpad.launch.planning import left_behind, random_numbers
+from launchpad.launch.planning import left_behind
 from launchpad.launch.planning.payload import Packed, Packer, qualified
 from launchpad.nodes.base import Node
 from launchpad.nodes.colocation import MultiProcessingColocation

@@ -37,7 +37,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, cast
 
-from launchpad import context
+from launchpad import context, random_numbers
 from launchpad.courier import fork, keyring, own_threads
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.own_threads import OwnThread
@@ -62,7 +62,7 @@ from launchpad.launch.devices.device import VISIBLE
 from launchpad.launch.logs.log_files import first_part
 from launchpad.launch.logs.log_writer import ProcessLog
 from launchpad.launch.plan import WorkerPlan
-from launchpad.launch.planning import absl_flags, random_numbers
+from launchpad.launch.planning import absl_flags
 from launchpad.launch.supervision.worker_state import AnnounceGone, AnnounceWatermarks, StopWorker
 from launchpad.launch.worker import interpreter_exit
 from launchpad.launch.worker.worker import Worker, context_of

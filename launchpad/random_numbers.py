@@ -8,12 +8,14 @@ replicas would draw the same numbers:
     rng = numpy.random.default_rng()    a generator among the script's global variables: made anew in a worker
 
 A process seeds both from the worker's seed and its attempt; in threads the script's generators are shared.
-An argument of a node stays as it is: who passes a generator wants that one.
+An argument of a node stays as it is: who passes a generator wants that one. What a pool sends to its workers
+is treated as what a node is sent.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import sys
 from collections.abc import Iterable
@@ -21,13 +23,26 @@ from types import ModuleType
 from typing import Any
 
 from launchpad import context, import_hook
-from launchpad.courier.codec import module_generators
+from launchpad.courier import fork
+from launchpad.courier.codec import by_value, module_generators
+from launchpad.courier.interruptions import Lock
 
 #: Module → the name of the function in it that seeds the generator which it keeps for all.
 _SEED_FUNCTIONS = {"random": "seed", "numpy.random": "seed", "torch": "manual_seed"}
 
+Key = tuple[bytes, int, int]
+"""An interpreter, a process which that one or a fork of it is, the id of an object."""
+
+_interpreter = os.urandom(16)
+
+_sent: dict[Key, Any] = {}
+"""The generators that this process has sent. They are kept, so that no other object gets their ids."""
+
 _made: dict[str, Any] = {}
 """By name: what this process, which runs one worker, has made in the place of the script's generators."""
+
+# Two slots of a pool's worker may unpickle functions at the same time: both get the same generator.
+_lock = fork.free_in_child(Lock())
 
 
 def seed_modules() -> None:
@@ -44,15 +59,47 @@ class ScriptGenerator:
     """Stands for a generator among the script's global variables; a worker makes its own of it."""
 
     def __init__(
-        self, name: str, kind: str, bit_generator: type | None = None, device: str = ""
+        self,
+        name: str,
+        value: Any,
+        kind: str,
+        bit_generator: type | None = None,
+        device: str = "",
     ) -> None:
         self.name = name
+        self._value = value
         self._kind = kind
         self._bit_generator = bit_generator
         self._device = device
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return made, (self.name, self._kind, self._bit_generator, self._device)
+        key = _key_of(self._value)
+        _sent[key] = self._value
+        return made, (key, self.name, self._kind, self._bit_generator, self._device)
+
+
+def _key_of(value: object) -> Key:
+    return _interpreter, os.getpid(), id(value)
+
+
+def without_generators(reduced: Any, known: dict[int, ScriptGenerator]) -> Any:
+    """Returns what a Pickler makes of a function, with what stands for generators among its global variables.
+
+    Args:
+        reduced: What `by_value.Pickler.reducer_override` has returned. Anything but that of a function of the
+            script is returned as it is.
+        known: Id of a generator → what stands for it. Those that are found are added.
+    """
+    if not isinstance(reduced, tuple) or reduced[0] is not by_value.make_function:
+        return reduced
+    make, arguments, (setter, (attributes, slots), is_named), *rest = reduced
+    variables = dict(slots["__globals__"])
+    for name, value in variables.items():
+        found = known.get(id(value)) or of_script(name, value)
+        if found is not None:
+            variables[name] = known[id(value)] = found
+    state = setter, (attributes, {**slots, "__globals__": variables}), is_named
+    return make, arguments, state, *rest
 
 
 def of_script(name: str, value: Any) -> ScriptGenerator | None:
@@ -60,23 +107,29 @@ def of_script(name: str, value: Any) -> ScriptGenerator | None:
     if module_generators.is_kept(value):
         return None
     if type(value) is random.Random:
-        return ScriptGenerator(name, "random.Random")
+        return ScriptGenerator(name, value, "random.Random")
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and type(value) is numpy.random.Generator:
-        return ScriptGenerator(name, "numpy.random.Generator", type(value.bit_generator))
+        return ScriptGenerator(name, value, "numpy.random.Generator", type(value.bit_generator))
     if numpy is not None and type(value) is numpy.random.RandomState:
-        return ScriptGenerator(name, "numpy.random.RandomState")
+        return ScriptGenerator(name, value, "numpy.random.RandomState")
     torch: Any = sys.modules.get("torch")
     if torch is not None and type(value) is torch.Generator:
-        return ScriptGenerator(name, "torch.Generator", device=str(value.device))
+        return ScriptGenerator(name, value, "torch.Generator", device=str(value.device))
     return None
 
 
-def made(name: str, kind: str, bit_generator: Any, device: str) -> Any:
-    """This worker's own generator, in the place of the script's."""
-    if name not in _made:
-        _made[name] = _new(kind, _seed_for(name), bit_generator, device)
-    return _made[name]
+def made(key: Key, name: str, kind: str, bit_generator: Any, device: str) -> Any:
+    """Returns this worker's own generator in the place of the script's; in a thread of the script its own."""
+    if key in _sent:
+        return _sent[key]
+    with _lock:
+        if name not in _made:
+            _made[name] = _new(kind, _seed_for(name), bit_generator, device)
+            me = context.try_current()
+            if me is not None and me.phase != "import":  # else the launch has said so
+                print(note([name]), file=sys.stderr)
+        return _made[name]
 
 
 def _new(kind: str, seed: int, bit_generator: Any, device: str) -> Any:
@@ -106,7 +159,9 @@ def note(names: Iterable[str]) -> str:
 
 
 def _seed_for(name: str) -> int:
-    """Below 2**32; depends on the worker, its attempt and the name of the generator."""
-    me = context.current()
+    """Below 2**32; depends on the worker, its attempt and the generator's name. Random outside of workers."""
+    me = context.try_current()
+    if me is None:
+        return int.from_bytes(os.urandom(4), "big")
     digest = hashlib.sha256(f"{me.seed}/{me.attempt}/{name}".encode()).digest()
     return int.from_bytes(digest[:4], "big")
