@@ -225,6 +225,16 @@ THINGS = [
         lambda: logging.getLogger("of mine").setLevel(logging.ERROR),
         lambda: logging.getLogger("of mine").level,
     ),
+    Thing(
+        "`Logger.disabled`",
+        lambda: setattr(logging.getLogger("of mine"), "disabled", True),
+        lambda: logging.getLogger("of mine").disabled,
+    ),
+    Thing(
+        "filters of loggers",
+        lambda: logging.getLogger("of mine").addFilter(lambda record: False),
+        lambda: len(logging.getLogger("of mine").filters),
+    ),
     Thing("handlers of loggers", add_handler, formats),
     Thing("`logging.disable`", lambda: logging.disable(5), lambda: logging.root.manager.disable),
     Thing(

@@ -54,12 +54,16 @@ logging.config.dictConfig({
         "noisy": {"level": "ERROR"},
     },
 })
+logging.getLogger("mine").addFilter(NoSecrets())
+logging.getLogger("mute").disabled = True
 warnings.filterwarnings("ignore", category=library.ConvergenceWarning)
 warnings.filterwarnings("always", category=library.SlowWarning)
 
 def work(queue):
     logging.getLogger("mine").debug("of mine")
+    logging.getLogger("mine").debug("of mine, and a secret")
     logging.getLogger("noisy").warning("not to be seen")
+    logging.getLogger("mute").error("not to be seen, either")
     logging.info("info")
     logging.warning("a warning")
     logging.warning("a secret")

@@ -1,6 +1,7 @@
 """Settings of `logging` that a worker takes over from the launching script.
 
     levels, propagation     of all loggers; the root's is INFO where it is Python's default
+    filters, `disabled`     of all loggers
     handlers                of the root, and of loggers that are not called like an imported package: what
                             writes to stdout, stderr (there the worker's log) or a file, with its formatter,
                             level and filters. Packages set up theirs when a worker imports them.
@@ -19,6 +20,7 @@ import pickle
 import sys
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from launchpad.courier.codec import by_value
@@ -81,12 +83,18 @@ class HandlerSettings:
 
 @dataclass(frozen=True)
 class LoggerSettings:
-    """One logger."""
+    """One logger.
+
+    Attributes:
+        filters: Its own filters, pickled; empty if it has none, or one that cannot be pickled.
+    """
 
     name: str
     level: int
     propagates: bool
     handlers: tuple[HandlerSettings, ...]
+    is_disabled: bool = False
+    filters: bytes = b""
 
     @classmethod
     def of(cls, logger: logging.Logger) -> LoggerSettings:
@@ -96,12 +104,19 @@ class LoggerSettings:
         known = tuple(handler for handler in handlers if handler is not None)
         # Without its handlers nothing of it would be seen.
         propagates = logger.propagate or len(known) < len(logger.handlers)
-        return cls(logger.name, logger.level, propagates, known)
+        filters = b""
+        if logger.filters:
+            with contextlib.suppress(Exception):  # whatever a filter of the user's raises
+                filters = by_value.dumps(logger.filters, 5, into_main=True)
+        return cls(logger.name, logger.level, propagates, known, logger.disabled, filters)
 
     def apply(self) -> None:
         logger = logging.getLogger(self.name)
         logger.setLevel(self.level)
         logger.propagate = self.propagates
+        logger.disabled = self.is_disabled
+        if self.filters:
+            self._add_filters(logger)
         for handler in self.handlers:
             try:
                 logger.addHandler(handler.made())
@@ -113,6 +128,17 @@ class LoggerSettings:
                     f" script: {why}",
                     file=sys.stderr,
                 )
+
+    def _add_filters(self, logger: logging.Logger) -> None:
+        try:
+            for each in pickle.loads(self.filters):
+                logger.addFilter(each)
+        except Exception as error:
+            print(
+                f"logger {self.name!r} has no filters here, as it has in the script:"
+                f" {type(error).__name__}: {error}",
+                file=sys.stderr,
+            )
 
 
 @dataclass(frozen=True)
@@ -147,7 +173,7 @@ class LoggingSettings:
             each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger)
         ]
         return cls(
-            LoggerSettings("root", level, True, handlers),
+            replace(settings, level=level, propagates=True, handlers=handlers),
             tuple(LoggerSettings.of(logger) for logger in loggers if _is_set(logger)),
             uses_absl=any(type(handler).__name__ == "ABSLHandler" for handler in root.handlers),
             level_names=tuple(_level_names()),
@@ -181,7 +207,8 @@ def _level_names() -> Iterator[tuple[int, str]]:
 
 
 def _is_set(logger: logging.Logger) -> bool:
-    return logger.level != logging.NOTSET or not logger.propagate or bool(logger.handlers)
+    is_set = logger.level != logging.NOTSET or not logger.propagate or logger.disabled
+    return is_set or bool(logger.handlers) or bool(logger.filters)
 
 
 def _with_format_of(root: logging.Logger) -> tuple[HandlerSettings, ...]:
