@@ -27,6 +27,7 @@ from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import NotRunningError
 
 _CONNECT_S = 2.0
+_LOOPBACK = "127.0.0.1"
 
 COURIER, PORT = "courier", "port"
 """What an address is for: a courier server, or a TCP port for a service of the user's own."""
@@ -97,16 +98,14 @@ class Address:
         while True:
             endpoint = place.where()
             host, _, port = endpoint.rpartition(":")
-            if endpoint:
-                with contextlib.suppress(OSError):
-                    socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
-                    return endpoint
+            if endpoint and _listens(host, port):
+                return endpoint
             if (error := place.failure_check()) is not None:
                 raise error
             if time.monotonic() >= deadline:
                 raise TimeoutError(
                     f"nothing listens at {self.name or self.role!r} of {place.worker}"
-                    f" ({endpoint or 'not placed yet'}) after {timeout_s:g} s: it has not started its service"
+                    f" ({endpoint or 'not placed yet'}) after {timeout_s:g} s: {_why_not(host, port)}"
                 )
             time.sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
             pause_s = next_pause(pause_s)
@@ -144,6 +143,24 @@ class Address:
 
     def __repr__(self) -> str:
         return f"Address({self.name or self.role!r} of {self.owner or 'no node yet'})"
+
+
+def _listens(host: str, port: str) -> bool:
+    """True if something takes connections there."""
+    with contextlib.suppress(OSError):
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+        return True
+    return False
+
+
+def _why_not(host: str, port: str) -> str:
+    """Why nothing listens there, as far as can be seen from here."""
+    if host not in ("", "localhost", _LOOPBACK) and _listens(_LOOPBACK, port):
+        return (
+            f"a service listens at {_LOOPBACK}:{port} of this host, which other hosts do not reach. Let it"
+            f" listen on {host}, the host of its address, or on 0.0.0.0"
+        )
+    return "it has not started its service"
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import socket
 import sys
 import threading
 from collections.abc import Iterator
 
 import pytest
 
+import launchpad as lp
 from launchpad import context, courier
 from launchpad.context import RunContext
 from launchpad.errors import NotRunningError
@@ -101,3 +103,17 @@ def test_an_address_may_not_be_known_yet(monkeypatch: pytest.MonkeyPatch) -> Non
         match=r"the endpoint of 'board-0/port' was not known for 0.02 s: board-0 has",
     ):
         moving.endpoint("board-0/port")
+
+
+def test_a_service_that_listens_on_this_host_only_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        worker = dataclasses.replace(a_context(), endpoints={"web-0/http": f"127.0.0.2:{port}"})
+        address = lp.Address("http")
+        address.name = "web-0/http"
+
+        with (
+            context.entered(worker),
+            pytest.raises(TimeoutError, match=rf"listens at 127.0.0.1:{port} .* on 127.0.0.2"),
+        ):
+            address.wait(timeout_s=0.05)
