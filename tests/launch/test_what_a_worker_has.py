@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 import sys
 from pathlib import Path
 
+import pytest
+
+from launchpad.launch.planning import module_settings
 from tests.helpers import scripts
 
 PAGE = scripts.ROOT / "docs" / "what_a_worker_has.md"
@@ -118,3 +122,11 @@ def test_an_entry_that_a_registry_lacks_is_explained(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "make_it hint" in done.stdout
     assert "look_up no hint" in done.stdout
+
+
+def test_a_setting_that_cannot_be_made_here_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    module_settings.apply((("locale.setlocale", pickle.dumps({"LC_TIME": "xx_XX"})),))
+
+    assert (
+        "locale.setlocale is not here what it is in the script: Error:" in capsys.readouterr().err
+    )
