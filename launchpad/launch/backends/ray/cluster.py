@@ -6,6 +6,7 @@ it is. Ray ties a cluster that it starts for us to the life of the thread that a
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import socket
@@ -29,6 +30,9 @@ _PROBE_S = 5.0
 _lock = threading.Lock()
 _users = 0
 _ours: _RayConnection | None = None
+
+
+_first_pid = functools.cache(os.getpid)  # of the process that used Ray first, and has its threads
 
 
 @dataclass(frozen=True)
@@ -61,10 +65,17 @@ def connect() -> None:
     """Connects, if this process is not connected: to the cluster at $RAY_ADDRESS, or to a new one of its own.
 
     Raises:
-        LaunchError: there is no such cluster, or none could be started.
+        LaunchError: there is no such cluster, or none could be started; or this process was forked from one
+            that had used Ray.
     """
     global _users, _ours
     ray = load()
+    if _first_pid() != os.getpid():
+        raise LaunchError(
+            f"launch type 'ray' cannot be used in this process ({os.getpid()}): it was forked from one"
+            f" ({_first_pid()}) that had used Ray, which does not survive that, and would hang. Start the"
+            " process by spawn (multiprocessing.get_context('spawn'))"
+        )
     with _lock:
         # By Ray's client a process is connected from outside: no worker could reach it, nor it a worker.
         named = os.environ.get("RAY_ADDRESS", "")
