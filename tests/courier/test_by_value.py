@@ -72,6 +72,63 @@ def test_what_singledispatch_makes_travels_by_value_with_all_that_it_chooses_fro
     assert (copied_class().describe(1), copied_class().describe("1")) == ("int", "object")
 
 
+def test_objects_of_the_library_that_pickle_refuses_travel_with_the_code_that_uses_them() -> None:
+    """With what a thread that begins there would find in them: a local that is empty, a default."""
+    script: dict[str, Any] = {"__name__": "__main__"}
+    exec(LIBRARY_OBJECTS, script)
+    body = by_value.dumps(script["use"], 5)
+    source = f"{begin_source()}import pickle\nprint(*pickle.loads({body!r})(), sep=' | ')"
+
+    used = printed_by(source).strip().split(" | ")
+
+    assert used == [
+        "41 41 The answer.",
+        "[] here",
+        "5 nothing",
+        "1 1",
+        "UserId 7",
+        "__main__.Params",
+        "Parts",
+    ]
+
+
+LIBRARY_OBJECTS = """
+import contextvars, functools, threading, typing, weakref
+
+class Lazy:
+    made = 0
+    @functools.cached_property
+    def answer(self):
+        "The answer."
+        self.made += 1
+        return 40 + self.made
+
+of_thread = threading.local()
+of_thread.seen = "in the script"
+with_default = contextvars.ContextVar("with_default", default=5)
+without = contextvars.ContextVar("without")
+by_name = weakref.WeakValueDictionary()
+by_object = weakref.WeakKeyDictionary()
+UserId = typing.NewType("UserId", int)
+Params = typing.ParamSpec("Params")
+Parts = typing.TypeVarTuple("Parts")
+without.set("set in the script")
+
+def use():
+    lazy = Lazy()
+    yield f"{lazy.answer} {lazy.answer} {Lazy.answer.__doc__}"
+    names = list(vars(of_thread))
+    of_thread.seen = "here"
+    yield f"{names} {of_thread.seen}"
+    yield f"{with_default.get()} {without.get('nothing')}"
+    by_name["lazy"] = by_object[lazy] = lazy
+    yield f"{len(by_name)} {len(by_object)}"
+    yield f"{UserId.__name__} {UserId(7)}"
+    yield f"{Params.__module__}.{Params.__name__}"
+    yield Parts.__name__
+"""
+
+
 def test_a_dataclass_that_has_travelled_by_value_can_be_a_base() -> None:
     source = """
 import dataclasses, pickle, sys

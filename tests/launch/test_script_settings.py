@@ -135,3 +135,60 @@ def test_a_default_timeout_of_sockets_is_not_one_for_calls(
 
     assert done.returncode == 0, done.stderr
     assert "[('answer', [0, 1])]" in done.stdout
+
+
+LOGURU = """
+import json, sys
+from loguru import logger
+import launchpad as lp
+
+def upper(record):
+    return record["message"].upper() + "\\n"
+
+logger.remove()
+logger.level("FORTUNE", no=33)
+logger.add(sys.stderr, format="<{extra[who]}> {level} {message}")
+logger.add("all.log", format="{message}", level="WARNING", enqueue=True)
+logger.add("upper.log", format=upper)
+logger.add("rotated.log", format="{message}", rotation="1 MB")
+logger.configure(extra={"who": "all"})
+bound = logger.bind(who="me")
+logger.warning("of the script")
+
+class Worker:
+    def run(self):
+        logger.debug("a detail")
+        bound.log("FORTUNE", "a fortune")
+        logger.complete()
+
+if __name__ == "__main__":
+    program = lp.Program("settings")
+    with program.group("worker"):
+        for _ in range(2):
+            program.add_node(lp.PyClassNode(Worker))
+    with lp.launch(program, "local_mp") as running:
+        running.wait()
+    logger.complete()
+    print("in the log:", json.dumps(running.logs("worker-0").splitlines()))
+"""
+
+
+def test_the_logger_of_loguru_writes_in_a_worker_where_it_does_in_the_script(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("loguru")
+
+    done = scripts.run(scripts.write(tmp_path, LOGURU), cwd=tmp_path)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    log = done.stdout.partition("in the log: ")[2]
+    assert "<all> DEBUG a detail" in log
+    assert "<me> FORTUNE a fortune" in log
+    assert (tmp_path / "all.log").read_text().splitlines() == ["of the script", *["a fortune"] * 2]
+    assert sorted((tmp_path / "upper.log").read_text().splitlines()) == [
+        *["A DETAIL"] * 2,
+        *["A FORTUNE"] * 2,
+        "OF THE SCRIPT",
+    ]
+    # Its script alone may rename it.
+    assert (tmp_path / "rotated.log").read_text() == "of the script\n"

@@ -49,7 +49,13 @@ import cloudpickle
 from cloudpickle import cloudpickle as _private
 
 from launchpad.courier import fork
-from launchpad.courier.codec import module_generators, pydantic_models, tensors
+from launchpad.courier.codec import (
+    library_objects,
+    loguru_logger,
+    module_generators,
+    pydantic_models,
+    tensors,
+)
 from launchpad.courier.interruptions import RLock
 
 FILLED = "__filled_by_launchpad__"
@@ -79,7 +85,9 @@ def _reduce_code(code: types.CodeType) -> tuple[Any, ...]:
     return kind, (*arguments[:10], "".join(code.co_filename), *arguments[11:])
 
 
-_REDUCERS = ChainMap({types.CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table)
+_REDUCERS = ChainMap(
+    {types.CodeType: _reduce_code, **library_objects.REDUCERS}, cloudpickle.Pickler.dispatch_table
+)
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
@@ -124,6 +132,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
         of_pydantic = pydantic_models.reduced(obj)
         if of_pydantic is not NotImplemented:
             return of_pydantic
+        of_loguru = loguru_logger.reduced(obj)
+        if of_loguru is not NotImplemented:
+            return of_loguru
         reduced = super().reducer_override(obj)
         if not isinstance(reduced, tuple) or len(reduced) != 6:
             return reduced

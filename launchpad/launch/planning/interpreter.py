@@ -4,7 +4,7 @@
     flags               -O, -X dev, -W and the like
     settings            of modules, such as `sys.setrecursionlimit`: see module_settings.py
     warnings' filters   those for categories of packages from when a worker imports these
-    logging             see logging_settings.py
+    logging             see logging_settings.py, and loguru_settings.py
     authkey             of multiprocessing, by which its managers and listeners know each other
 
 The first two count when an interpreter starts, the others are set before code of the user's is imported.
@@ -27,6 +27,7 @@ from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import LaunchError
 from launchpad.launch.planning import module_settings
 from launchpad.launch.planning.logging_settings import LoggingSettings
+from launchpad.launch.planning.loguru_settings import LoguruSettings
 
 HASH_SEED = "PYTHONHASHSEED"
 
@@ -62,6 +63,7 @@ class InterpreterSettings:
     Attributes:
         warning_filters: Entries of `warnings.filters`, with text for patterns, and for the category its name
             and that of its module.
+        loguru: None where the script does not use it.
         authkey: Empty where the script has not imported multiprocessing.
     """
 
@@ -70,6 +72,7 @@ class InterpreterSettings:
     settings: module_settings.Packed
     warning_filters: tuple[WarningFilter, ...]
     logging: LoggingSettings
+    loguru: LoguruSettings | None = None
     authkey: bytes = field(default=b"", repr=False)
 
     @classmethod
@@ -83,6 +86,7 @@ class InterpreterSettings:
             settings=module_settings.packed(),
             warning_filters=tuple(_filters()),
             logging=LoggingSettings.here(),
+            loguru=LoguruSettings.here(),
             authkey=b"" if processes is None else bytes(processes.current_process().authkey),
         )
 
@@ -98,6 +102,8 @@ class InterpreterSettings:
             if each.category_module != builtins.__name__:
                 import_hook.when_imported(each.category_module, each.apply)
         self.logging.apply()
+        if self.loguru is not None:
+            self.loguru.apply()
         if self.authkey:
             from multiprocessing import process
 

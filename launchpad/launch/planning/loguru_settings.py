@@ -1,0 +1,122 @@
+"""What a worker takes over of loguru's logger in the launching script, when it imports loguru.
+
+    levels, `configure(extra=…, patcher=…)`, `enable` and `disable`
+    handlers        those to stdout, stderr (there the worker's log), a file or a function, with format,
+                    filter and level. With `enqueue=True`, too: each process then writes for itself.
+
+Handlers of other kinds stay behind, also those to files that loguru renames, removes or packs: several
+processes may not do so. Where no handler is left the worker keeps loguru's own, to stderr.
+
+loguru has no way to ask a handler for what it was made with, so private attributes are read here, as in
+loguru 0.7. Where another version has others, the worker's logger is as loguru makes it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from types import ModuleType
+from typing import Any
+
+from launchpad import import_hook
+from launchpad.courier.codec import by_value
+from launchpad.courier.light_dataclass import dataclass
+
+_OF_CORE = (
+    "levels",
+    "levels_ansi_codes",
+    "levels_lookup",
+    "extra",
+    "patcher",
+    "enabled",
+    "activation_list",
+    "activation_none",
+)
+_NO_QUEUE = {
+    "_enqueue": False,
+    "_queue": None,
+    "_confirmation_event": None,
+    "_confirmation_lock": None,
+    "_multiprocessing_context": None,
+}
+
+
+@dataclass(frozen=True)
+class LoguruSettings:
+    """Those of the logger.
+
+    Attributes:
+        core: Attributes of what all loggers of loguru have in common, pickled.
+        handlers: The state of each handler, pickled.
+    """
+
+    core: bytes
+    handlers: tuple[bytes, ...]
+
+    @classmethod
+    def here(cls) -> LoguruSettings | None:
+        """None where loguru has not been imported, or cannot be read."""
+        loguru: Any = sys.modules.get("loguru")
+        if loguru is None:
+            return None
+        try:
+            core = loguru.logger._core
+            common = {name: getattr(core, name) for name in _OF_CORE}
+            handlers = [_described(handler) for handler in core.handlers.values()]
+            packed = by_value.dumps(common, 5, into_main=True)
+        except Exception:  # it is another version, or the script's `extra` cannot be pickled
+            return None
+        return cls(packed, tuple(handler for handler in handlers if handler is not None))
+
+    def apply(self) -> None:
+        """Sets up this process's logger, once loguru has been imported."""
+        import_hook.when_imported("loguru", self._apply_to)
+
+    def _apply_to(self, loguru: ModuleType) -> None:
+        try:
+            core: Any = loguru.logger._core
+            vars(core).update(pickle.loads(self.core))
+            handlers = [_made(pickle.loads(handler), core) for handler in self.handlers]
+            if handlers:
+                loguru.logger.remove()
+            for number, handler in enumerate(handlers, core.handlers_count):
+                handler._id = number
+                core.handlers = {**core.handlers, number: handler}
+                core.handlers_count = number + 1
+                core.min_level = min(core.min_level, handler.levelno)
+        except Exception as error:  # also what a patcher or a sink of the user's raises
+            print(
+                "loguru's logger is not set up here as it is in the script:"
+                f" {type(error).__name__}: {error}",
+                file=sys.stderr,
+            )
+
+
+def _described(handler: Any) -> bytes | None:
+    """The state of a handler, pickled; None if it cannot be, or the script alone may write there."""
+    sink = handler._sink
+    if type(sink).__name__ == "FileSink":
+        changes = (sink._rotation_function, sink._retention_function, sink._compression_function)
+        if any(each is not None for each in changes):
+            return None
+        # As with `delay=True`: the file is opened when the first line is written.
+        closed = {"_file": None, "_file_path": None, "_kwargs": {**sink._kwargs, "mode": "a"}}
+        sink = type(sink), {**vars(sink), **closed}
+    else:
+        sink = type(sink), vars(sink)
+    try:
+        state = {**handler.__getstate__(), **_NO_QUEUE, "_sink": sink}
+        return by_value.dumps((type(handler), state), 5, into_main=True)
+    except Exception:  # of what a sink holds, as a lock
+        return None
+
+
+def _made(described: tuple[Any, dict[str, Any]], core: Any) -> Any:
+    """The handler of this description, in this process."""
+    kind, state = described
+    kind_of_sink, state_of_sink = state["_sink"]
+    sink = object.__new__(kind_of_sink)
+    vars(sink).update(state_of_sink)
+    handler = object.__new__(kind)
+    handler.__setstate__({**state, "_sink": sink, "_levels_ansi_codes": core.levels_ansi_codes})
+    return handler
