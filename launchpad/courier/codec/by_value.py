@@ -311,6 +311,11 @@ def fill(made: type, what: tuple[Callable[[type, Any], Any], Any, bool]) -> None
         _unfinished.discard(made)
 
 
+def is_unfinished(made: object) -> bool:
+    """True for a class or function that has been begun, and has no state yet."""
+    return isinstance(made, type | types.FunctionType) and made in _unfinished
+
+
 def make_function(
     origin: str,
     known_as: str,

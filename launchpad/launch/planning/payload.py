@@ -16,11 +16,15 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import pickle
+import traceback
 import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from typing import Any
+
+import cloudpickle
 
 from launchpad import random_numbers, user_code
 from launchpad.address import Address
@@ -30,11 +34,14 @@ from launchpad.errors import DefinitionError, PayloadError
 from launchpad.executable import Code, Executable
 from launchpad.handle import ClientPickler, Handle, building
 from launchpad.launch.large_buffers import LARGE, LargeBuffer, Openable
-from launchpad.launch.planning import absl_flags
+from launchpad.launch.planning import absl_flags, broken_payload
 from launchpad.nodes.base import Node
 from launchpad.program import Program
 from launchpad.random_numbers import ScriptGenerator
 from launchpad.traverse import Found, Step, children, walk
+
+PICKLER = os.path.dirname(cloudpickle.__file__) + os.sep
+"""Where the files of cloudpickle are, whose lines say nothing to users."""
 
 _TOO_DEEP = 200
 
@@ -99,7 +106,7 @@ class Packer:
             else:
                 found = self._innermost_bad(roots) or Found(node, label)
                 reason = f"{type(error).__name__}: {error}"
-                hint = (
+                hint = _hint_for_code(found) or (
                     "Build it where the node runs instead: in the constructor, or with"
                     " lp.Deferred(fn, …)."
                 )
@@ -108,7 +115,7 @@ class Packer:
                 f" {found.path}, a {qualified(type(found.value))}: {reason}. {hint}",
                 node=name,
                 path=found.path,
-            ) from error
+            ) from _from_user(error)
 
     def pack_setup(self, owner: str, function: Callable[[], object]) -> bytes:
         """Pickles what a process of a worker runs first."""
@@ -118,12 +125,14 @@ class Packer:
                 self.setups[key] = self.dumps(function, has_buffers=False).stream
             return self.setups[key]
         except Exception as error:
+            found = self._innermost_bad([Found(function, "setup")]) or Found(function, "setup")
+            hint = _hint_for_code(found) or "Let the function make what it needs."
             raise PayloadError(
-                f"setup= of {owner}, {user_code.name_of(function)}, cannot be sent to its workers:"
-                f" {type(error).__name__}: {error}. Let the function make what it needs.",
+                f"setup= of {owner}, {user_code.name_of(function)}, cannot be sent to its workers because of"
+                f" {found.path}, a {qualified(type(found.value))}: {type(error).__name__}: {error}. {hint}",
                 node=owner,
-                path="setup",
-            ) from error
+                path=found.path,
+            ) from _from_user(error)
 
     def dumps(self, value: Any, *, has_buffers: bool = True) -> Packed:
         """The value as bytes; any exception that pickling may raise.
@@ -232,9 +241,7 @@ def load(
     token = building.set(build)
     is_loading = True
     try:
-        # One after the other, as the payload asks for them.
-        opened = (buffer.open() for buffer in buffers)
-        executable = pickle.loads(payload, buffers=opened)
+        executable = _loads(payload, buffers)
     finally:
         is_loading = False
         building.reset(token)
@@ -247,10 +254,45 @@ def set_up(packed: bytes) -> None:
     global is_loading
     is_loading = True
     try:
-        function: Callable[[], object] = pickle.loads(packed)
+        function: Callable[[], object] = _loads(packed)
         function()
     finally:
         is_loading = False
+
+
+def _loads(payload: bytes, buffers: Iterable[Openable] = ()) -> Any:
+    """Unpickles it; what it raises has a note that says what could not be made."""
+    try:
+        # One after the other, as the payload asks for them.
+        return pickle.loads(payload, buffers=(buffer.open() for buffer in buffers))
+    except (BuildFailed, MemoryError):
+        raise
+    except Exception as error:
+        codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+        # A module that fails says by its own lines where; it is not imported twice.
+        if not any(code.co_name == "<module>" and code.co_filename[0] != "<" for code in codes):
+            error.add_note(_note(payload, buffers, error))
+        raise
+
+
+def _note(payload: bytes, buffers: Iterable[Openable], error: Exception) -> str:
+    """Says what could not be made when the payload was unpickled, and how to avoid that."""
+    token = building.set(lambda function: None)  # what has been built is not built twice
+    try:
+        opened = (buffer.open() for buffer in buffers)
+        broken = broken_payload.find(payload, opened, error, _loaded_code)
+    finally:
+        building.reset(token)
+    if broken is None:
+        return "(raised while the worker made what the node is given)"
+    what, user = broken
+    if not user:
+        return f"(raised while the worker made {what}, which the node is given)"
+    return (
+        f"(raised while the worker made {what}, for {user}, which is of the script. That travels by value,"
+        " with all that it uses. Move what cannot be made into a module of its own, which workers import; or"
+        " make it where the node runs, in the constructor or in setup= of lp.Program)"
+    )
 
 
 class _Pickler(ClientPickler):
@@ -310,6 +352,36 @@ def _loaded_code(stream: bytes, buffers: Iterable[Any] = ()) -> Code:
     return Code(pickle.loads(stream, buffers=buffers))
 
 
+def _from_user(error: Exception) -> Exception | None:
+    """The error from the first line on that is neither ours nor a pickler's; None where there is none."""
+    trace = error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if user_code.is_of_user(file) and not file.startswith(PICKLER):
+            return error.with_traceback(trace)
+        trace = trace.tb_next
+    return None
+
+
+def _hint_for_code(found: Found) -> str:
+    """Says which code of the script uses what was found, and what to do; empty where none does."""
+    here = found
+    while here.parent is not None:
+        owner = here.parent.value
+        if isinstance(owner, types.FunctionType | type):
+            name = user_code.name_of(owner)
+            is_named, _, variable = here.step.strip("<>.").rpartition(" ")
+            kind = {"global": "global", "closure": "variable"}.get(is_named, "attribute")
+            place = "of the script" if owner.__module__ == "__main__" else "made in a function"
+            return (
+                f"{name} is {place}, so it travels by value, with its {kind} {variable}. Move {name} into a"
+                " module of its own, which workers import; or make it where the node runs: in the"
+                " constructor, or in setup= of lp.Program."
+            )
+        here = here.parent
+    return ""
+
+
 def qualified(cls: type) -> str:
     """A class as a person would write it: `ValueError`, `queue.Empty`."""
     name = cls.__qualname__
@@ -327,3 +399,9 @@ def _parts(value: Any) -> Iterator[Step]:
         for name, member in vars(value).items():
             if not isinstance(member, (types.GetSetDescriptorType, type(None))):
                 yield f".{name}", member
+    elif isinstance(value, property):
+        yield from ((f".{name}", getattr(value, name)) for name in ("fget", "fset", "fdel"))
+    elif isinstance(value, staticmethod | classmethod):
+        yield ".__func__", value.__func__
+    elif type(value).__module__ == "__main__":
+        yield ".__class__", type(value)

@@ -289,12 +289,17 @@ def _packed(worker: WorkerDraft, backend: Backend, packer: Packer) -> Packed:
                     path=found.path,
                 )
     label, _ = worker.nodes[0]
+    packed = Packed(b"", ())
+    failed: PayloadError | None = None
     try:
         packed = packer.pack(worker.node, worker.name, label)
-    except PayloadError:
+    except PayloadError as error:
+        failed = error
+    # Outside of the handler, so that the errors are no chain.
+    if failed is not None:
         for label, node in worker.nodes:  # the member that it is about has an error of its own
             packer.pack(node, worker.name, label)
-        raise
+        raise failed
     if packed.nbytes <= backend.max_payload_bytes:
         return packed
     members = [pair for label, node in worker.nodes for pair in packer.largest(node, label)]

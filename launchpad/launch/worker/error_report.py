@@ -18,6 +18,7 @@ from launchpad.launch.planning import payload
 from launchpad.outcome import Outcome
 
 _PACKAGE = os.path.dirname(os.path.abspath(launchpad.__file__)) + os.sep
+_NOT_THEIRS = (_PACKAGE, payload.PICKLER)
 _NOT_REGISTERED = ("NameNotFound", "NamespaceNotFound", "UnregisteredEnv")
 """The errors of gymnasium and gym for an environment that they do not know."""
 
@@ -127,8 +128,11 @@ def trimmed_traceback(error: BaseException) -> str:
     seen: set[int] = set()
     while part is not None and id(part) not in seen:
         seen.add(id(part))
-        theirs = [frame for frame in part.stack if not frame.filename.startswith(_PACKAGE)]
-        part.stack = traceback.StackSummary.from_list(theirs) if theirs else part.stack
+        files = [frame.filename for frame in part.stack]
+        theirs = [frame for frame in part.stack if not frame.filename.startswith(_NOT_THEIRS)]
+        # Where a payload cannot be loaded, a note of the error says which part of it.
+        if theirs or payload.__file__ in files:
+            part.stack = traceback.StackSummary.from_list(theirs)
         part = part.__cause__ or part.__context__
     return printable.shortened("".join(whole.format()).rstrip(), _LONGEST)
 

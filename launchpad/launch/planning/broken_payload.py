@@ -1,0 +1,132 @@
+"""Finds the object of a payload that cannot be made in a worker, and the code of the script that uses it.
+
+pickle's own error says neither. So the payload is read once more, by the Unpickler that is written in Python.
+Where that fails its stack shows the code that has been begun, and the name that the object was to have in it.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import types
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from launchpad.courier.codec import by_value
+
+_Unpickler: Any = pickle._Unpickler  # type: ignore[attr-defined,unused-ignore]
+_MAKES = {pickle.REDUCE[0]: 2, pickle.BUILD[0]: 2, pickle.NEWOBJ[0]: 2, pickle.NEWOBJ_EX[0]: 3}
+"""Operation → how many objects it takes from the stack."""
+
+
+class BrokenPart(NamedTuple):
+    """What cannot be made, and what uses it: `what eval returns`, `the global x of f`; empty for neither."""
+
+    what: str
+    user: str
+
+
+def find(
+    payload: bytes, buffers: Iterable[Any], error: Exception, nested: Callable[..., Any]
+) -> BrokenPart | None:
+    """Returns what failed with this error when the payload was read; None where it cannot be found.
+
+    Args:
+        nested: What the payload names where it contains another one, as bytes, and its buffers.
+    """
+    found: list[BrokenPart] = []
+    try:
+        _read(payload, buffers, nested, found)
+    except Exception as again:
+        if type(again) is type(error) and found:
+            return found[0]
+    return None
+
+
+def _read(
+    payload: bytes, buffers: Iterable[Any], nested: Callable[..., Any], found: list[BrokenPart]
+) -> Any:
+    unpickler = _Unpickler(io.BytesIO(payload), buffers=buffers)
+    what = ""
+
+    def find_class(module: str, name: str) -> Any:
+        nonlocal what
+        what = f"{module}.{name}"
+        named = _Unpickler.find_class(unpickler, module, name)
+        if named is nested:
+            return lambda inner, buffers=(): nested_value(inner, buffers)
+        return named
+
+    def nested_value(inner: bytes, buffers: Iterable[Any]) -> Any:
+        return types.SimpleNamespace(function=_read(inner, buffers, nested, found))
+
+    def remembering(operation: int) -> Callable[[Any], None]:
+        original = _Unpickler.dispatch[operation]
+        count = _MAKES[operation]
+
+        def remember(unpickler: Any) -> None:
+            nonlocal what
+            what = _description(operation, *unpickler.stack[-count:][:2])
+            original(unpickler)
+
+        return remember
+
+    unpickler.find_class = find_class
+    unpickler.dispatch = {**_Unpickler.dispatch, **{each: remembering(each) for each in _MAKES}}
+    try:
+        return unpickler.load()
+    except Exception:
+        if not found:
+            found.append(BrokenPart(what, _user([*unpickler.metastack, unpickler.stack])))
+        raise
+
+
+def _description(operation: int, made_by: Any, arguments: Any) -> str:
+    if operation == pickle.BUILD[0]:
+        return f"an object of {_name(type(made_by))}"
+    if isinstance(made_by, type):
+        return f"an object of {_name(made_by)}"
+    module = getattr(made_by, "__module__", None)
+    if module == "copyreg" and arguments and isinstance(arguments[0], type):
+        return f"an object of {_name(arguments[0])}"
+    if made_by is by_value.make:
+        return f"the class {next(each for each in arguments if isinstance(each, str))}"
+    if module == by_value.__name__ and arguments:  # it was made, and is given its state
+        return _name(arguments[0])
+    return f"what {_name(made_by)} returns"
+
+
+def _name(named: Any) -> str:
+    name = getattr(named, "__qualname__", None) or repr(named)
+    module = getattr(named, "__module__", None)
+    return name if module in ("__main__", "builtins", None) else f"{module}.{name}"
+
+
+def _user(stacks: list[list[Any]]) -> str:
+    """The innermost code that has been begun, and the name in it that has been read last."""
+    flat = [(value, depth) for depth, stack in enumerate(stacks) for value in stack]
+    begun = [i for i, (value, _) in enumerate(flat) if by_value.is_unfinished(value)]
+    if not begun:
+        return ""
+    code = flat[begun[-1]][0]
+    after = flat[begun[-1] + 1 :]
+    name = code.__qualname__
+    if isinstance(code, type):
+        attribute = _last_key(after)
+        return f"the attribute {attribute} of {name}" if attribute else name
+    its_globals = [i for i, (value, _) in enumerate(after) if value == "__globals__"]
+    variable = _last_key(after[its_globals[-1] + 1 :]) if its_globals else ""
+    return f"the global {variable} of {name}" if variable else name
+
+
+def _last_key(entries: list[tuple[Any, int]]) -> str:
+    """The last key of a dict that is being read: keys and values take turns, at one depth."""
+    while entries and not isinstance(entries[0][0], str):
+        entries = entries[1:]
+    depth = entries[0][1] if entries else 0
+    key = ""
+    for value, its_depth in entries[::2]:
+        if its_depth != depth or not isinstance(value, str):
+            break
+        key = value
+    return key
