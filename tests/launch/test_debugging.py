@@ -88,6 +88,51 @@ running.stop()
     assert report["missing_lines"] == [6]
 
 
+COVERED = """import launchpad as lp
+
+def used(number):
+    if number < 0:
+        return "never"
+    return number + 1
+
+class Learner:
+    def step(self, batch):
+        return used(batch)
+
+def ask(learner):
+    if learner.step(1) == 2:
+        raise ValueError("on purpose")
+
+if __name__ == "__main__":
+    program = lp.Program("covered")
+    learner = program.add_node(lp.CourierNode(Learner), label="learner")
+    program.add_node(lp.PyNode(ask, learner), label="asker")
+    try:
+        lp.run(program, "local_mp")
+    except lp.ProgramFailed:
+        pass
+"""
+
+
+@pytest.mark.parametrize("settings", ["", "[run]\npatch = subprocess, _exit\n"])
+def test_coverage_run_measures_workers_that_are_processes_too(
+    tmp_path: Path, settings: str
+) -> None:
+    (tmp_path / ".coveragerc").write_text(settings)
+
+    run(tmp_path, COVERED, "-m", "coverage", "run", "--parallel-mode", "--include=script.py")
+    for command in ("combine -q", "json -q"):
+        subprocess.run(
+            [sys.executable, "-m", "coverage", *command.split()],
+            cwd=tmp_path,
+            check=True,
+            timeout=60,
+        )
+    report = json.loads((tmp_path / "coverage.json").read_text())["files"]["script.py"]
+
+    assert report["missing_lines"] == [5]
+
+
 @pytest.mark.parametrize(
     ("launch_type", "call", "text"),
     [

@@ -5,6 +5,7 @@
     settings            of modules, such as `sys.setrecursionlimit`: see module_settings.py
     warnings' filters   those for categories of packages from when a worker imports these
     logging             see logging_settings.py, and loguru_settings.py
+    coverage            see coverage_settings.py
     authkey             of multiprocessing, by which its managers and listeners know each other
 
 The first two count when an interpreter starts, the others are set before code of the user's is imported.
@@ -26,6 +27,7 @@ from launchpad import import_hook
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import LaunchError
 from launchpad.launch.planning import module_settings
+from launchpad.launch.planning.coverage_settings import CoverageSettings
 from launchpad.launch.planning.logging_settings import LoggingSettings
 from launchpad.launch.planning.loguru_settings import LoguruSettings
 
@@ -64,6 +66,7 @@ class InterpreterSettings:
         warning_filters: Entries of `warnings.filters`, with text for patterns, and for the category its name
             and that of its module.
         loguru: None where the script does not use it.
+        coverage: None where the script is not measured.
         authkey: Empty where the script has not imported multiprocessing.
     """
 
@@ -73,6 +76,7 @@ class InterpreterSettings:
     warning_filters: tuple[WarningFilter, ...]
     logging: LoggingSettings
     loguru: LoguruSettings | None = None
+    coverage: CoverageSettings | None = None
     authkey: bytes = field(default=b"", repr=False)
 
     @classmethod
@@ -87,11 +91,14 @@ class InterpreterSettings:
             warning_filters=tuple(_filters()),
             logging=LoggingSettings.here(),
             loguru=LoguruSettings.here(),
+            coverage=CoverageSettings.here(),
             authkey=b"" if processes is None else bytes(processes.current_process().authkey),
         )
 
     def apply(self) -> None:
         """Sets this process up likewise."""
+        if self.coverage is not None:
+            self.coverage.apply()
         module_settings.apply(self.settings)
         warnings.resetwarnings()
         for each in self.warning_filters:

@@ -1,0 +1,83 @@
+"""Lets coverage measure workers that are processes, where it measures the launching script.
+
+Each worker writes a data file of its own beside the script's, at the end of its process, as a script that
+`coverage run --parallel-mode` runs does; `coverage combine` puts them together.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any
+
+from launchpad.courier.light_dataclass import dataclass
+
+_OPTIONS = (
+    "branch",
+    "concurrency",
+    "context",
+    "cover_pylib",
+    "dynamic_context",
+    "include",
+    "omit",
+    "plugins",
+    "relative_files",
+    "source",
+    "source_pkgs",
+    "timid",
+)
+_OF_THE_SCRIPT = ["no-data-collected", "module-not-imported", "module-not-measured"]
+"""Warnings that say nothing of a worker, which runs a part of the program."""
+
+
+@dataclass(frozen=True)
+class CoverageSettings:
+    """Those of the measurement that runs in the script.
+
+    Attributes:
+        options: Those of the section `run` of its configuration.
+    """
+
+    data_file: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def here(cls) -> CoverageSettings | None:
+        """None where nothing is measured."""
+        coverage: Any = sys.modules.get("coverage")
+        running = coverage and coverage.Coverage.current()
+        if not running:
+            return None
+        options = {}
+        for name in _OPTIONS:
+            value = running.get_option(f"run:{name}")
+            if value:
+                options[f"run:{name}"] = value
+        return cls(os.path.abspath(running.get_option("run:data_file")), options)
+
+    def apply(self) -> None:
+        """Begins to measure this process, unless coverage does so already (`patch = subprocess`)."""
+        try:
+            import coverage
+
+            if coverage.Coverage.current() is not None:
+                return
+            measured = coverage.Coverage(self.data_file, data_suffix=True, config_file=False)
+            for name, value in self.options.items():
+                measured.set_option(name, value)
+            measured.set_option("run:disable_warnings", _OF_THE_SCRIPT)
+            measured.start()
+        except Exception as error:  # it is not installed here, or is another version
+            why = f"{type(error).__name__}: {error}"
+            print(f"coverage does not measure this worker: {why}", file=sys.stderr)
+            return
+        # Registered before any function of the user's, so called after them.
+        atexit.register(_save, measured)
+
+
+def _save(measured: Any) -> None:
+    measured.stop()
+    measured.save()
