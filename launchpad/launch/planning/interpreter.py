@@ -6,6 +6,7 @@
     warnings' filters   those for categories of packages from when a worker imports these
     logging             see logging_settings.py, and loguru_settings.py
     coverage            see coverage_settings.py
+    debugger            see debugpy_settings.py
     authkey             of multiprocessing, by which its managers and listeners know each other
 
 The first two count when an interpreter starts, the others are set before code of the user's is imported.
@@ -28,6 +29,7 @@ from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import LaunchError
 from launchpad.launch.planning import module_settings
 from launchpad.launch.planning.coverage_settings import CoverageSettings
+from launchpad.launch.planning.debugpy_settings import DebugpySettings
 from launchpad.launch.planning.logging_settings import LoggingSettings
 from launchpad.launch.planning.loguru_settings import LoguruSettings
 
@@ -67,6 +69,7 @@ class InterpreterSettings:
             and that of its module.
         loguru: None where the script does not use it.
         coverage: None where the script is not measured.
+        debugpy: None where it does not debug the script.
         authkey: Empty where the script has not imported multiprocessing.
     """
 
@@ -77,6 +80,7 @@ class InterpreterSettings:
     logging: LoggingSettings
     loguru: LoguruSettings | None = None
     coverage: CoverageSettings | None = None
+    debugpy: DebugpySettings | None = None
     authkey: bytes = field(default=b"", repr=False)
 
     @classmethod
@@ -92,11 +96,14 @@ class InterpreterSettings:
             logging=LoggingSettings.here(),
             loguru=LoguruSettings.here(),
             coverage=CoverageSettings.here(),
+            debugpy=DebugpySettings.here(),
             authkey=b"" if processes is None else bytes(processes.current_process().authkey),
         )
 
     def apply(self) -> None:
         """Sets this process up likewise."""
+        if self.debugpy is not None:
+            self.debugpy.apply()
         if self.coverage is not None:
             self.coverage.apply()
         module_settings.apply(self.settings)

@@ -20,6 +20,7 @@ from launchpad.courier import fork
 from launchpad.courier.transport import stream_socket
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.processes import os_process
+from launchpad.launch.planning import debugpy_settings
 from launchpad.launch.planning.interpreter import HASH_SEED, InterpreterSettings, check_executable
 
 
@@ -89,7 +90,7 @@ def start(
             specs = undo.enter_context(os_process.anonymous_file("launchpad-specs"))
             output = undo.enter_context(os_process.anonymous_file("launchpad-output"))
             ours, theirs = map(undo.enter_context, stream_socket.blocking_pair())
-            with theirs:
+            with theirs, debugpy_settings.unnoticed():
                 kept = theirs.fileno(), specs.fileno()
                 process = subprocess.Popen(
                     os_process.python_command(

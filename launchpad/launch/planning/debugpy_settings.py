@@ -1,0 +1,105 @@
+"""Lets debugpy, as VS Code starts it, debug workers that are processes, where it debugs the launching script.
+
+debugpy follows a script into processes by rewriting the command of each, and has threads and a socket there.
+The forkserver may have neither, so it is left alone. A worker introduces itself to the script's adapter
+instead, and the client (VS Code) is told of a new process to attach to, as of any other.
+
+    script ══ adapter ══ client            attach: breakpoints
+    worker ══════╝ ╚════ client            debugpyAttach, attach: breakpoints ──▶ import, run
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import platform
+import sys
+import threading
+from contextlib import AbstractContextManager
+from dataclasses import field
+from typing import Any
+
+from launchpad.courier.light_dataclass import dataclass
+
+_CLIENT_S = 30.0
+"""How long a worker waits for the client to attach."""
+
+
+@dataclass(frozen=True)
+class DebugpySettings:
+    """Where the adapter of the script's debugger waits for processes.
+
+    Attributes:
+        pid: The script's.
+        token: What the adapter shows to a process that it debugs.
+        client_token: What such a process shows to the adapter.
+    """
+
+    on_host: str
+    host: str
+    port: int
+    pid: int
+    token: str | None = field(default=None, repr=False)
+    client_token: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def here(cls) -> DebugpySettings | None:
+        """None where debugpy does not debug this process, or is to leave subprocesses alone."""
+        pydevd: Any = sys.modules.get("pydevd")
+        if "debugpy" not in sys.modules or pydevd is None:
+            return None
+        try:
+            setup = pydevd.SetupHolder.setup
+            if pydevd.get_global_debugger() is None or not setup.get("multiprocess", True):
+                return None
+            host = setup.get("client") or "127.0.0.1"
+            return cls(
+                platform.node(),
+                host,
+                int(setup["port"]),
+                os.getpid(),
+                setup.get("access-token"),
+                setup.get("client-access-token"),
+            )
+        except Exception:  # it is another version
+            return None
+
+    def apply(self) -> None:
+        """Has the client attach to this process, and waits for it; on another host does nothing."""
+        if platform.node() != self.on_host:
+            return
+        try:
+            debugpy: Any = importlib.import_module("debugpy")
+            importlib.import_module("debugpy.server")  # by which pydevd can be imported
+            pydevd: Any = importlib.import_module("pydevd")
+            # As `debugpy.connect` does, which has no parameter for the adapter's token.
+            pydevd.settrace(
+                host=self.host,
+                port=self.port,
+                suspend=False,
+                wait_for_ready_to_run=False,
+                block_until_connected=True,
+                patch_multiprocessing=True,
+                access_token=self.token,
+                client_access_token=self.client_token,
+                ppid=self.pid,
+                dont_trace_start_patterns=(os.path.dirname(debugpy.__file__),),
+            )
+            waiting = threading.Timer(_CLIENT_S, debugpy.wait_for_client.cancel)
+            waiting.daemon = True
+            waiting.start()
+            debugpy.wait_for_client()
+            waiting.cancel()
+        except Exception as error:
+            print(
+                f"debugpy does not debug this worker: {type(error).__name__}: {error}",
+                file=sys.stderr,
+            )
+
+
+def unnoticed() -> AbstractContextManager[Any]:
+    """A context in which debugpy leaves the commands of new processes as they are."""
+    patches: Any = sys.modules.get("_pydev_bundle.pydev_monkey")
+    skip = getattr(patches, "skip_subprocess_arg_patch", None)
+    return contextlib.nullcontext() if skip is None else skip()
