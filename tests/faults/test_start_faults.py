@@ -172,7 +172,11 @@ def test_a_frozen_application_does_not_start_itself_as_its_workers(
 
 
 LAUNCHES_WHEN_IMPORTED = """
+import os
 import launchpad as lp
+
+with open("imported", "a") as file:
+    file.write(f"{{os.getpid()}}\\n")
 
 def work(): print("working", flush=True)
 
@@ -186,17 +190,22 @@ lp.launch(program, "local_mp"{options})
     ("options", "importer"),
     [("", "worker 'worker-0'"), (", preload=['train']", "the forkserver of the workers")],
 )
+@pytest.mark.parametrize("by", ["a script", "python -c"])
 def test_a_module_that_launches_when_it_is_imported_is_refused_in_workers(
-    tmp_path: Path, options: str, importer: str
+    tmp_path: Path, options: str, importer: str, by: str
 ) -> None:
     (tmp_path / "train.py").write_text(LAUNCHES_WHEN_IMPORTED.format(options=options))
-    script = scripts.write(tmp_path, "import train")
+    command = [sys.executable, "-c", "import train"]
+    if by == "a script":
+        command = scripts.write(tmp_path, "import train")
 
-    ended = scripts.run(script)
+    ended = scripts.run(command, cwd=tmp_path)
 
     assert ended.returncode != 0
     assert f"{importer}" in ended.stderr
     assert "would launch its program once more" in ended.stderr
+    # By the script, and by the one that was refused.
+    assert len((tmp_path / "imported").read_text().splitlines()) == 2
 
 
 def test_code_that_merely_runs_in_a_worker_for_tests_may_launch() -> None:

@@ -53,6 +53,35 @@ def test_a_program_of_cells_is_drawn_runs_in_processes_and_reports_its_failure(
     assert "running.py" not in report
 
 
+LAUNCHES_WHEN_IMPORTED = """
+import os
+import launchpad as lp
+
+with open("imported", "a") as file:
+    file.write(f"{os.getpid()}\\n")
+
+def work():
+    print("working")
+
+program = lp.Program("again")
+program.add_node(lp.PyNode(work), label="worker")
+lp.run(program, "local_mp")
+"""
+
+
+@pytest.mark.slow
+def test_a_module_that_launches_when_a_cell_imports_it_launches_once(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LAUNCHES_WHEN_IMPORTED)
+    go_there = f"import os, sys; os.chdir({str(tmp_path)!r}); sys.path.insert(0, '')"
+
+    _, (*_, failed) = execute([go_there, "import train"], tmp_path)
+
+    assert failed["ename"] == "ProgramFailed"
+    assert "would launch its program once more" in failed["evalue"]
+    # By the kernel, and by the worker that was refused.
+    assert len((tmp_path / "imported").read_text().splitlines()) == 2
+
+
 def execute(cells: list[str], folder: Path) -> list[list[dict[str, Any]]]:
     """The outputs of each cell, in a kernel that finds and leaves nothing in the user's home."""
     variables = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
