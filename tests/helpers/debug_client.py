@@ -40,7 +40,8 @@ class DebugClient:
         self.event("initialized")
         self.ask("setBreakpoints", source={"path": str(script)}, breakpoints=[{"line": line}])
         self.ask("configurationDone")
-        self._responses[attached].get(timeout=WAIT_S)
+        response = self._responses[attached].get(timeout=WAIT_S)
+        assert response["success"], response
 
     def ask(self, command: str, **arguments: Any) -> dict[str, Any]:
         """Returns the body of the response."""
