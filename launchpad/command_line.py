@@ -96,6 +96,9 @@ _remembered: dict[str, Any] = {}
 """Name → value, of flags that the script's parser has read, or that were taken out of `sys.argv` for it."""
 
 
+_parser_refuses = False
+
+
 @dataclass(frozen=True)
 class Occurrence:
     """A flag on a command line.
@@ -170,7 +173,7 @@ def check_command_line(*, chooses: bool) -> None:
         ours = (f"  --{flag.name}={flag.default}\n      {flag.help}" for flag in ALL)
         print(f"{sys.argv[0]}: a program of launchpad. Flags:\n" + "\n".join(ours))
         raise SystemExit(0)
-    if chooses:
+    if chooses and not _parser_refuses:
         refuse_mistyped([each for each in given if _name_of(each) not in (absl or ())], "lp")
 
 
@@ -197,6 +200,12 @@ def _name_of(argument: str) -> str:
 
 def _before_lone_dashes(arguments: Sequence[str]) -> Sequence[str]:
     return arguments[: arguments.index("--")] if "--" in arguments else arguments
+
+
+def leave_mistyped_to_parser() -> None:
+    """Has launches refuse no flag that is nearly one of these: the script's own parser knows what it is."""
+    global _parser_refuses
+    _parser_refuses = True
 
 
 def remember(values: Mapping[str, Any]) -> None:

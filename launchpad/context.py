@@ -406,21 +406,29 @@ class RunContext:
         """Forgets those that have not been called, and will not be."""
         self._exit_handlers.clear()
 
-    def call_exit_handlers(
-        self, call: Callable[[Callable[[], object]], object] = lambda handler: handler()
-    ) -> None:
-        """Calls the exit handlers, the last one first.
+    def call_exit_handlers(self, call: Callable[[Callable[[], object]], object]) -> None:
+        """Calls the exit handlers, the last one first; also those that are given meanwhile.
 
         One that raises keeps no other from being called.
 
         Args:
-            call: Calls one of them, where that takes more than parentheses.
+            call: Calls one of them.
+
+        Raises:
+            BaseException: what the first of those that raise has raised; of the others it is printed.
         """
-        while self._exit_handlers:  # one that is called may give others
-            with contextlib.ExitStack() as stack:
-                for handler in self._exit_handlers:
-                    stack.callback(call, handler)
-                self._exit_handlers.clear()
+        error: BaseException | None = None
+        while self._exit_handlers:
+            handler = self._exit_handlers.pop()
+            try:
+                call(handler)
+            except BaseException as raised:
+                if error is None:
+                    error = raised
+                else:
+                    traceback.print_exception(raised)
+        if error is not None:
+            raise error
 
     def mark_gone(self, worker: str, why: str) -> None:
         """Records that another worker failed or ended for good; with an empty `why`, that it is back."""

@@ -18,6 +18,7 @@ from typing import Any
 
 from launchpad import context, user_code
 from launchpad.courier.light_dataclass import dataclass
+from launchpad.courier.server.event_loop import EventLoop
 
 Run = Callable[[], Any]
 """What runs the user's function, and returns what that has returned."""
@@ -55,7 +56,11 @@ class Executable(abc.ABC):
 
         Called before `close`, and after `save`, when the attempt ends in good order.
         """
-        context.current().call_exit_handlers()
+        loop = EventLoop(context.current().name)
+        try:
+            user_code.call_exit_handlers(loop)
+        finally:
+            loop.close()
 
     def abandon(self) -> None:
         """Stops serving at once, without waiting for calls that run. Called from any thread."""

@@ -38,7 +38,7 @@ _interpreter = os.urandom(16)
 _sent: dict[Key, Any] = {}
 """The generators that this process has sent. They are kept, so that no other object gets their ids."""
 
-_made: dict[str, Any] = {}
+_made: dict[tuple[Any, ...], Any] = {}
 """By name: what this process, which runs one worker, has made in the place of the script's generators."""
 
 # Two slots of a pool's worker may unpickle functions at the same time: both get the same generator.
@@ -124,12 +124,13 @@ def made(key: Key, name: str, kind: str, bit_generator: Any, device: str) -> Any
     if key in _sent:
         return _sent[key]
     with _lock:
-        if name not in _made:
-            _made[name] = _new(kind, _seed_for(name), bit_generator, device)
+        own = name, kind, bit_generator, device
+        if own not in _made:
+            _made[own] = _new(kind, _seed_for(name), bit_generator, device)
             me = context.try_current()
             if me is not None and me.phase != "import":  # else the launch has said so
                 print(note([name]), file=sys.stderr)
-        return _made[name]
+        return _made[own]
 
 
 def _new(kind: str, seed: int, bit_generator: Any, device: str) -> Any:

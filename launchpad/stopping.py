@@ -120,7 +120,7 @@ def on_exit(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> C
     the object has saved itself. The last function given is called first, as by `contextlib.ExitStack`, in
     the worker's thread; a coroutine runs on the event loop of its async methods. One that raises makes the
     attempt a failure, and the others are called all the same. After a failure or a kill none is called.
-    The `close()` of a worker's object, or its `__exit__` or `__aexit__`, is called without having been given.
+    The `close()` of a worker's object, or its `__aexit__` or `__exit__`, is called without having been given.
 
     Example:
         class Table:

@@ -126,6 +126,11 @@ def until_done(function: Function, loop: EventLoop) -> Callable[[], Any]:
     return run
 
 
+def call_exit_handlers(loop: EventLoop) -> None:
+    """Calls what this worker was given by `lp.on_exit`; coroutines run on the loop."""
+    context.current().call_exit_handlers(lambda handler: until_done(handler, loop)())
+
+
 async def _awaiting(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 

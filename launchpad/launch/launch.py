@@ -198,8 +198,10 @@ def _warn_of_a_flag_without_effect(launch_type: str) -> None:
 
     A script may have an option of that name itself, which then has its default.
     """
-    from launchpad import command_line
+    from launchpad import command_line, context
 
+    if context.try_current() is not None:  # the flag was for the launch of the script
+        return
     flag = command_line.remembered().get(command_line.LAUNCH_TYPE.name)
     if flag is not None and flag != launch_type:
         import warnings
@@ -237,7 +239,7 @@ def _importer() -> str:
         return "the forkserver of the workers, for preload=,"
     payload = sys.modules.get("launchpad.launch.planning.payload")
     worker = context.try_current()
-    if payload is not None and payload.is_loading and worker is not None:
+    if payload is not None and payload.is_loading() and worker is not None:
         return f"worker {worker.name!r}"
     return ""
 

@@ -39,7 +39,7 @@ def take_from_parsers_that_refuse_them() -> None:
 
 def _take_as_a_parser_would() -> None:
     try:
-        take_flags()
+        _take()  # a flag that is nearly one of ours may be the script's; if it is not, the parser says so
     except DefinitionError as error:
         print(f"{sys.argv[0]}: error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
@@ -61,8 +61,13 @@ def take_flags() -> None:
         DefinitionError: a flag has a value that it cannot have, or is nearly one of them; `sys.argv` is as
             it was.
     """
+    command_line.refuse_mistyped(sys.argv[1:], "lp_")
+    _take()
+
+
+def _take() -> None:
+    command_line.leave_mistyped_to_parser()
     arguments = sys.argv[1:]
-    command_line.refuse_mistyped(arguments, "lp_")
     found = command_line.occurrences(arguments)
     values: dict[str, Any] = {}
     for each in found:
@@ -105,10 +110,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
         return converted
 
+    own = getattr(parser, "_option_string_actions", {})
+    others = [each for each in sys.argv[1:] if each.partition("=")[0] not in own]
     try:
-        command_line.refuse_mistyped(sys.argv[1:], "lp_")
+        command_line.refuse_mistyped(others, "lp_")
     except DefinitionError as error:
         parser.error(str(error))
+    command_line.leave_mistyped_to_parser()
     group = parser.add_argument_group("launchpad", "how the script's program is launched")
     for flag in command_line.ALL:
         group.add_argument(

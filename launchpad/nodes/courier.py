@@ -327,13 +327,14 @@ class ServeObject(BuildObject, Serving):
 
     def find_close(self, built: object) -> Callable[[], object] | None:
         """Leaves out a `close()` that others have called."""
-        close = super().find_close(built)
-        if close is None or getattr(close, "__name__", "") != hooks.CLOSE:
-            return close
+        found = hooks.find_close(built)
+        if found is None:
+            return None
+        name, close = found
 
         def close_unless_called() -> object:
             called = {} if self._server is None else self._server.stats().methods
-            return close() if hooks.CLOSE not in called else None
+            return None if name in called else close()
 
         return close_unless_called
 

@@ -10,8 +10,8 @@ How it keeps what it knows over a restart, or to the next launch:
 
 How it lets go of what it holds, when an attempt has ended in good order; the first of these that there is:
 
-    __aexit__, __exit__    as at the end of a `with` block without an exception
     close()
+    __aexit__, __exit__    as at the end of a `with` block without an exception; not a lock's
 
 Methods of these names that want other arguments are not meant for us: a model's `save(path)`.
 """
@@ -60,20 +60,22 @@ def restore(built: object, loop: EventLoop) -> None:
         user_code.until_done(hook, loop)()
 
 
-def find_close(built: object) -> Callable[[], object] | None:
-    """Returns what closes the object; None where its class has nothing for that.
+def find_close(built: object) -> tuple[str, Callable[[], object]] | None:
+    """Returns the name of what closes the object, and what calls it; None where there is nothing.
 
     Of the class, since clients and the like answer to any name.
     """
     kind = type(built)
-    for name in ("__aexit__", "__exit__"):
-        leave = getattr(kind, name, None)
-        if callable(leave):
-            return functools.partial(leave, built, None, None, None)
-    if not hasattr(kind, CLOSE):
+    if hasattr(kind, CLOSE):
+        hook = _hook(built, CLOSE)
+        if hook is not None and _takes(hook):
+            return CLOSE, hook
+    if hasattr(kind, "acquire"):  # its `__exit__` gives back what nothing has acquired
         return None
-    hook = _hook(built, CLOSE)
-    return hook if hook is not None and _takes(hook) else None
+    for name in ("__aexit__", "__exit__"):
+        if hasattr(kind, name):
+            return name, functools.partial(getattr(built, name), None, None, None)
+    return None
 
 
 class PeriodicSave:

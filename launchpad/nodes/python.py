@@ -174,9 +174,7 @@ class Calling(Executable):
         if loop is None:  # it was stopped before it was open
             super().release()
             return
-        context.current().call_exit_handlers(
-            lambda handler: user_code.until_done(handler, loop)(),
-        )
+        user_code.call_exit_handlers(loop)
 
     def close(self) -> None:
         """Ends what has been left on the event loop."""
@@ -246,7 +244,8 @@ class BuildObject(Calling):
 
     def find_close(self, built: object) -> Callable[[], object] | None:
         """Returns what is to close the object in the end, if there is anything."""
-        return hooks.find_close(built)
+        found = hooks.find_close(built)
+        return None if found is None else found[1]
 
     def save_while_it_runs(self, built: object, loop: EventLoop) -> None:
         """Lets the object save itself, from another thread."""

@@ -55,14 +55,21 @@ class RunColocated(Executable):
 
     def save(self) -> None:
         """Saves each as itself: what it restores is looked for under its own name, too."""
+        self._interrupt(lambda: not self._busy())
         for node_thread in self._threads:
             with context.entered(node_thread.context):
                 node_thread.executable.save()
 
     def release(self) -> None:
-        """Lets each let go of what it holds, the last one first; then this worker of what is left."""
+        """Lets each let go of what it holds, the last one first; then this worker of what is left.
+
+        One whose thread cannot be interrupted keeps what it holds.
+        """
+        self._interrupt(lambda: not self._busy())
         errors: list[BaseException] = []
         for node_thread in reversed(self._threads):
+            if node_thread.is_busy:
+                continue
             try:
                 with context.entered(node_thread.context):
                     node_thread.executable.release()

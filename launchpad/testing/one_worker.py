@@ -92,6 +92,6 @@ def worker(
             me.ask_to_stop()
         loop = EventLoop(name)
         try:
-            me.call_exit_handlers(lambda handler: user_code.until_done(handler, loop)())
+            user_code.call_exit_handlers(loop)
         finally:
             loop.close()

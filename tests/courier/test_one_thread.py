@@ -15,6 +15,7 @@ from launchpad import courier
 from launchpad.courier import call_stack
 from launchpad.courier.errors import DeadlineExceeded
 from launchpad.courier.server.one_thread import OneThread
+from launchpad.courier.server.one_thread_pool import STALL_S
 from tests.courier.conftest import DEADLINE_S, in_background
 from tests.waiting import until
 
@@ -238,6 +239,33 @@ def test_a_stop_does_not_wait_for_a_call_that_hangs_longer_than_its_grace(
     with pytest.raises(courier.OutcomeUnknown):
         entered.result(DEADLINE_S)
     gate.is_open.set()
+
+
+def test_calls_from_the_same_process_that_take_long_never_leave_the_next_one_waiting(
+    serve, connect, one_thread
+) -> None:
+    serve("inproc:table", one_thread=one_thread, work=lambda: time.sleep(2 * STALL_S))
+    client = connect("inproc:table", call_timeout=DEADLINE_S)
+
+    for _ in range(200):
+        client.work()
+
+
+@pytest.mark.parametrize("is_inproc", [True, False])
+def test_a_stop_waits_for_the_call_that_runs(
+    serve, connect, unix_address, one_thread, is_inproc
+) -> None:
+    gate = Gate()
+    address = "inproc:table" if is_inproc else unix_address
+    server = serve(address, one_thread=one_thread, enter=gate.enter)
+    entered = in_background(connect(address).enter)
+    assert gate.is_entered.wait(DEADLINE_S)
+    stopped = in_background(server.stop, DEADLINE_S)
+    until(lambda: server._core.is_stopping)
+    gate.is_open.set()
+
+    assert entered.result(DEADLINE_S) == "done"
+    stopped.result(DEADLINE_S)
 
 
 def test_calls_that_wait_for_their_turn_wait_for_the_call_that_runs(

@@ -55,7 +55,7 @@ class Runs(Closes):
 
 
 class Leaves:
-    """A context manager, which is preferred to its `close`."""
+    """A context manager without a `close()`."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
@@ -66,8 +66,48 @@ class Leaves:
     def __exit__(self, *error: object) -> None:
         self.journal.add(f"exit {error}")
 
+
+class Lock:
+    """Is a context manager, and was not entered."""
+
+    def acquire(self) -> None:
+        raise AssertionError("nothing acquires it")
+
+    def __enter__(self) -> None:
+        raise AssertionError("nothing enters it")
+
+    def __exit__(self, *error: object) -> None:
+        raise RuntimeError("release unlocked lock")
+
+
+class Waits:
+    """Looks at another node's end from its `run()`, and is no context manager."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.is_closed = False
+
+    def run(self) -> None:
+        try:
+            while True:
+                time.sleep(0.01)
+        finally:
+            self.journal.add(f"run ends, closed {self.is_closed}")
+
     def close(self) -> None:
+        self.is_closed = True
         self.journal.add("close")
+
+
+class OfDeferred:
+    """Gives a coroutine as it is built, before its node is."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        lp.on_exit(self.end)
+
+    async def end(self) -> None:
+        self.journal.add("of the deferred")
 
 
 class LeavesAsync:
@@ -133,6 +173,10 @@ class HangsAtTheEnd(Closes):
 class FailsAtTheEnd(Closes):
     def close(self) -> None:
         raise OSError("the disk is full")
+
+
+def ignore(deferred: OfDeferred) -> None:
+    assert deferred.journal.lines == []
 
 
 def function(journal: Journal) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,39 @@ def test_a_context_manager_leaves_its_block(journal: Journal) -> None:
         until(lambda: all(each.state == "running" for each in running.status()))
 
     assert journal.lines == ["exit (None, None, None)"]
+
+
+def test_a_lock_is_not_given_back(journal: Journal) -> None:
+    program = lp.Program("ends")
+    program.add_node(lp.CourierNode(closing_nodes.Lock), label="lock")
+
+    with lp.launch(program, "test_mt") as running:
+        until(lambda: all(each.state == "running" for each in running.status()))
+
+    assert running.exit_status() == 0
+
+
+@KINDS
+def test_one_of_a_colocation_is_closed_after_its_run(launch_type: str, journal: Journal) -> None:
+    waits = lp.PyClassNode(closing_nodes.Waits, journal)
+    ends = lp.PyNode(time.sleep, 0.1)
+    program = lp.Program("ends")
+    both = lp.MultiThreadingColocation([waits, ends], return_on_first_completed=True)
+    program.add_node(both, label="both")
+
+    lp.run(program, launch_type)
+
+    assert journal.lines == ["run ends, closed False", "close"]
+
+
+def test_a_coroutine_of_a_deferred_in_a_colocation_is_awaited(journal: Journal) -> None:
+    node = lp.PyNode(closing_nodes.ignore, lp.Deferred(closing_nodes.OfDeferred, journal))
+    program = lp.Program("ends")
+    program.add_node(lp.MultiThreadingColocation([node]), label="both")
+
+    lp.run(program, "test_mp")
+
+    assert journal.lines == ["of the deferred"]
 
 
 @KINDS

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -223,6 +224,29 @@ def test_an_array_that_is_larger_than_the_workers_memory_is_its_failure_for_lack
 
     assert "no memory for a large array that was given, of 64 MiB" in str(failure)
     assert failure.outcome.out_of_memory
+
+
+class FillsOneArray:
+    """Fills the same array each time that one of its objects is pickled."""
+
+    array: ClassVar[np.ndarray] = np.zeros(ITEMS)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __getstate__(self) -> dict[str, object]:
+        self.array.fill(self.number)
+        return {"array": self.array}
+
+
+def test_one_array_that_is_filled_anew_for_each_pickle_is_refused() -> None:
+    program = lp.Program("large")
+    with program.group("worker"):
+        for number in range(2):
+            program.add_node(lp.PyNode(large_nodes.look, FillsOneArray(number)))
+
+    with pytest.raises(lp.PayloadError, match="has changed while the program was planned"):
+        lp.plan(program, "test_mp")
 
 
 def test_a_plan_counts_what_it_leaves_in_place() -> None:

@@ -132,7 +132,6 @@ def test_a_script_with_any_parser_is_launched_as_the_flag_says(
     ("flag", "expected"),
     [
         ("--lp_launch_type=local_mb", ["there is no launch type 'local_mb'", "local_mp, local_mt"]),
-        ("--lp_lunch_type=local_mp", ["no flag --lp_lunch_type", "Did you mean --lp_launch_type?"]),
         ("--lp_termination_notice_secs=soon", ["lp_termination_notice_secs", "soon"]),
         ("--lp_launch_type", ["lp_launch_type", "expected one argument|it needs a value"]),
     ],
@@ -147,6 +146,66 @@ def test_a_wrong_flag_is_refused_before_the_script_does_anything(
     for text in expected:
         assert any(each in done.stderr for each in text.split("|")), done.stderr
     assert ("Traceback" in done.stderr) is (parser == "take_flags")
+
+
+@pytest.mark.parametrize("parser", ["argparse", *REFUSING])
+def test_a_mistyped_flag_is_refused_and_argparse_names_the_nearest(run: Run, parser: str) -> None:
+    done = run(PARSERS[parser], *lr_for(parser), "--lp_lunch_type=local_mp")
+
+    assert done.returncode == (1 if parser == "take_flags" else 2)
+    assert done.stdout == ""
+    assert "--lp_lunch_type" in done.stderr
+    if parser in ("argparse", "take_flags"):
+        assert "Did you mean --lp_launch_type?" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--lp_viewer", type=float)
+lp.add_flags(parser)
+train(parser.parse_args().lp_viewer)
+""",
+        """
+import click
+@click.command()
+@click.option("--lp_viewer", type=float)
+def main(lp_viewer):
+    train(lp_viewer)
+main()
+""",
+    ],
+    ids=["argparse", "click"],
+)
+def test_an_option_of_the_scripts_own_may_look_like_one_of_them(run: Run, body: str) -> None:
+    done = run(body, "--lp_viewer", "0.1", "--lp_launch_type=local_mp")
+
+    assert "lr=0.1, in a process" in done.stdout, done.stderr
+
+
+def test_a_launch_in_a_worker_does_not_warn_of_the_flag_of_its_script(run: Run) -> None:
+    done = run(
+        """
+import click
+def inner(lr):
+    program = lp.Program("inner")
+    program.add_node(lp.PyNode(work, lr), label="worker")
+    return lp.run(program, "local_mt")["worker"][0][0]
+@click.command()
+def main():
+    program = lp.Program("outer")
+    program.add_node(lp.PyNode(inner, 0.1), label="outer")
+    print(lp.run(program)["outer"])
+main()
+""",
+        "--lp_launch_type=local_mp",
+    )
+
+    assert "[0.1]" in done.stdout
+    assert "has no effect" not in done.stdout + done.stderr
 
 
 def test_the_help_of_argparse_shows_the_flags(run: Run) -> None:

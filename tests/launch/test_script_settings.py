@@ -81,6 +81,35 @@ if __name__ == "__main__":
         print("in the queue:", queue.get(timeout=10))
 """
 
+SET_UP_BY_A_MODULE = """
+import logging, sys, warnings
+import launchpad as lp
+import library
+
+def make_category():
+    class Local(UserWarning):
+        pass
+    return Local
+
+warnings.filterwarnings("error", category=library.SlowWarning)
+library.Local = make_category()
+library.Local.__module__ = "library"
+warnings.filterwarnings("error", category=library.Local)
+warnings.simplefilter("ignore")  # before the others: it lets nothing come to them
+
+def work():
+    library.fit()
+    library.log.warning("once")
+    return "worked"
+
+if __name__ == "__main__":
+    program = lp.Program("settings")
+    program.add_node(lp.PyNode(work), label="worker")
+    with lp.launch(program, "local_mp") as running:
+        running.wait()
+    print("lines:", running.logs("worker").splitlines())
+"""
+
 SLOWER_THAN_THE_DEFAULT = """
 import socket, sys, threading
 import launchpad as lp
@@ -105,6 +134,21 @@ if __name__ == "__main__":
     program.add_node(lp.PyNode(ask, server), label="asks")
     print(lp.run(program, sys.argv[1])["asks"])
 """
+
+
+def test_what_a_module_sets_up_as_it_is_imported_is_not_there_twice(tmp_path: Path) -> None:
+    own = """
+import logging
+log = logging.getLogger("of_the_library")
+log.addHandler(logging.StreamHandler())
+log.propagate = False
+"""
+    (tmp_path / "library.py").write_text(LIBRARY + own)
+
+    done = scripts.run(scripts.write(tmp_path, SET_UP_BY_A_MODULE), cwd=tmp_path)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "lines: ['once']" in done.stdout
 
 
 @pytest.mark.parametrize("launch_type", ["local_mt", "local_mp"])

@@ -39,6 +39,8 @@ class ReadsCalls(Protocol):
 
     def poll_and_serve(self) -> None: ...
 
+    def run_queued(self, call: WaitingCall) -> None: ...
+
     def take_over(self) -> None: ...
 
     def wake_poller(self) -> None: ...
@@ -111,7 +113,10 @@ class OneThread:
                 waiting = _pop_first(self._own, self._urgent, self._waiting)
                 pool = self._pool
                 if waiting is not None:
-                    waiting.run()
+                    if pool is None:
+                        waiting.run()
+                    else:
+                        pool.run_queued(waiting)
                     del waiting  # it must not be kept while this thread waits for the next one
                 elif pool is None:
                     self._changed.get()
@@ -125,6 +130,11 @@ class OneThread:
             self._has_returned.set()
             if self._pool is not None:
                 self._pool.take_over()
+
+    @property
+    def has_work(self) -> bool:
+        """True if `run` has something to do that is not to be read first."""
+        return self.has_ended or bool(self._own or self._urgent or self._waiting)
 
     def wait_until_it_has_returned(self, timeout_s: float) -> bool:
         """Waits for `run` to return; False when that takes longer."""

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from launchpad.courier.interruptions import Lock
-from launchpad.courier.server.one_thread import OneThread
+from launchpad.courier.server.one_thread import OneThread, WaitingCall
 from launchpad.courier.server.thread_pool import Job, LocalCall, ThreadPool
 
 STALL_S = 0.002
@@ -56,6 +56,11 @@ class OneThreadPool(ThreadPool):
                 self._one_thread.leads = True
                 self._poll_and_serve()
 
+    def run_queued(self, call: WaitingCall) -> None:
+        """Runs a call from the queue, in the one thread; `join` waits for it."""
+        with self._serving:
+            call.run()
+
     def stop(self) -> None:
         """The one thread reads no more. Does not wait for it, nor for the others."""
         self._one_thread.serve_for(None)
@@ -75,7 +80,9 @@ class OneThreadPool(ThreadPool):
             self.wake_poller()
             self._poll_lock.acquire()
         try:
-            jobs = list(self._poll_all(None))
+            # One of the others may have read what was to wake this thread.
+            timeout_s = 0.0 if self._is_stopping or self._one_thread.has_work else None
+            jobs = list(self._poll_all(timeout_s))
         finally:
             self._poll_lock.release()
         for job in sorted(jobs, key=lambda job: not job.is_urgent):
@@ -116,6 +123,8 @@ class OneThreadPool(ThreadPool):
         wait_s = None if is_quiet else STALL_S
         if is_quiet:
             one_thread.on_next_call = self._changed.set
+            if one_thread.n_calls != looked[1]:  # one has begun just before, and woken nothing
+                wait_s = STALL_S
         if timeout_s is not None:
             wait_s = timeout_s if wait_s is None else min(wait_s, timeout_s)
         self._changed.wait(wait_s)

@@ -49,7 +49,9 @@ class WarningFilter:
 
     def apply(self, category_module: ModuleType, *, is_last: bool = False) -> None:
         """Adds it, once the module of its category is there: before the others, or behind them."""
-        category = functools.reduce(getattr, self.category.split("."), category_module)
+        category = _class_in(category_module, self.category)
+        if category is None:  # another version of its package is imported here
+            return
         warnings.filterwarnings(
             self.action,
             self.message,
@@ -157,9 +159,30 @@ def flags_here() -> list[str]:
 
 def _filters() -> Iterator[WarningFilter]:
     filters: list[Any] = list(warnings.filters)
-    for action, message, category, module, line in filters:
-        if category.__module__ != "__main__":
+    for i, (action, message, category, module, line) in enumerate(filters):
+        own = _class_in(sys.modules.get(category.__module__), category.__qualname__)
+        can_be_named = category.__module__ != "__main__" and own is category
+        if can_be_named and not _is_shadowed(category, filters[:i]):
             text, where = (getattr(each, "pattern", each) or "" for each in (message, module))
             yield WarningFilter(
                 action, text, category.__module__, category.__qualname__, where, line
             )
+
+
+def _class_in(module: ModuleType | None, qualname: str) -> Any:
+    """Returns the class of this name in a module; None if there is none."""
+    try:
+        return functools.reduce(getattr, qualname.split("."), cast("Any", module))
+    except AttributeError:
+        return None
+
+
+def _is_shadowed(category: type, before: list[Any]) -> bool:
+    """True if filters before one for this category let no warning of that come to it.
+
+    A worker adds those for categories of packages before all others, as it imports the package.
+    """
+    return any(
+        message is None and module is None and not line and issubclass(category, other)
+        for _, message, other, module, line in before
+    )

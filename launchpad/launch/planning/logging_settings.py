@@ -113,15 +113,20 @@ class LoggerSettings:
     def apply(self) -> None:
         logger = logging.getLogger(self.name)
         logger.setLevel(self.level)
-        logger.propagate = self.propagates
+        # A package that was imported before, by preload=, has handlers of its own.
+        if not (self.propagates and logger.handlers):
+            logger.propagate = self.propagates
         logger.disabled = self.is_disabled
         if self.filters:
             self._add_filters(logger)
         for handler in self.handlers:
             try:
-                logger.addHandler(handler.made())
+                _add(logger, handler)
             except Exception as error:  # also what a formatter of the user's raises
                 where = handler.path or handler.kind
+                if handler.kind == _FILE:  # else its lines would be lost
+                    with contextlib.suppress(Exception):
+                        _add(logger, replace(handler, kind=_STDERR))
                 why = f"{type(error).__name__}: {error}"
                 print(
                     f"logger {self.name!r} has no handler here that writes to {where}, as it has in the"
@@ -198,6 +203,38 @@ class LoggingSettings:
             self.root.apply()
         for logger in self.others:
             logger.apply()
+
+
+class _UnlessAddedAnew(logging.Filter):
+    """Silences a handler of the script once code in the worker has added one that writes to the same place.
+
+    Modules that add handlers when they are imported, as in the script, do so in the worker, too.
+    """
+
+    def __init__(self, logger: logging.Logger, handler: logging.Handler) -> None:
+        super().__init__()
+        self._logger = logger
+        self._target = _target_of(handler)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not any(
+            _target_of(other) == self._target
+            for other in self._logger.handlers
+            if not any(isinstance(each, _UnlessAddedAnew) for each in other.filters)
+        )
+
+
+def _add(logger: logging.Logger, settings: HandlerSettings) -> None:
+    handler = settings.made()
+    handler.addFilter(_UnlessAddedAnew(logger, handler))
+    logger.addHandler(handler)
+
+
+def _target_of(handler: logging.Handler) -> object:
+    """Returns what a handler writes to: a path or a stream; the handler itself if it is of another kind."""
+    if isinstance(handler, logging.FileHandler):
+        return handler.baseFilename
+    return handler.stream if type(handler) is logging.StreamHandler else handler
 
 
 def _level_names() -> Iterator[tuple[int, str]]:

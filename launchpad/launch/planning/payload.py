@@ -18,8 +18,10 @@ import contextlib
 import io
 import os
 import pickle
+import threading
 import traceback
 import types
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from typing import Any
@@ -74,6 +76,7 @@ class Packer:
         setups: Id of a function that sets up workers → the function as bytes, likewise.
         generators: Id of a generator of random numbers → what stands for it; those of the script so far.
         buffers: Address and size of a large array's memory → the buffer, which keeps that alive.
+        checksums: The same → the checksum of its bytes as they were first met.
         reduced: Id of a large array → the array, and what it is pickled as. One that does not lie in one
             piece is copied for that, and so is copied once.
     """
@@ -84,6 +87,7 @@ class Packer:
     setups: dict[int, bytes] = field(default_factory=dict)
     generators: dict[int, ScriptGenerator] = field(default_factory=dict)
     buffers: dict[tuple[int, int], LargeBuffer] = field(default_factory=dict)
+    checksums: dict[tuple[int, int], int] = field(default_factory=dict)
     reduced: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
     def pack(self, node: Node[Any], name: str, label: str) -> Packed:
@@ -168,9 +172,18 @@ class Packer:
 
         with address_of(memory) as address:
             key = address, memory.nbytes
-        if key not in self.buffers:
-            self.buffers[key] = LargeBuffer(memory)
-        return self.buffers[key]
+        checksum = zlib.crc32(memory)
+        known = self.buffers.get(key)
+        if known is None:
+            known = self.buffers[key] = LargeBuffer(memory)
+            self.checksums[key] = checksum
+        elif checksum != self.checksums[key]:
+            raise ValueError(
+                f"an array of {memory.nbytes:,} bytes has changed while the program was planned, so that what"
+                " another node was given is lost: a __getstate__ or __reduce__ that fills one array again and"
+                " again has to return a copy of it"
+            )
+        return known
 
     def largest(self, node: Node[Any], label: str, count: int = 5) -> list[tuple[str, int]]:
         """The (path, bytes) of a node's largest arguments, largest first.
@@ -208,8 +221,12 @@ class Packer:
             candidates = (Found(c, step, here, here.depth + 1) for step, c in _parts(here.value))
 
 
-is_loading = False
-"""True while this process, a worker's, imports users' modules, and must not launch what these launch."""
+_loading = threading.local()
+
+
+def is_loading() -> bool:
+    """True while this thread, a worker's, imports users' modules, and must not launch what these launch."""
+    return getattr(_loading, "is_on", False)
 
 
 def load(
@@ -222,12 +239,10 @@ def load(
     `around` is entered around each Deferred's function: there user code runs, that may call other nodes.
     BuildFailed: it raised.
     """
-    global is_loading
 
     def build(function: Callable[[], Any]) -> Any:
-        global is_loading
         inside = building.set(lambda function: function())  # what it unpickles itself is its own
-        is_loading = False
+        _loading.is_on = False
         try:
             absl_flags.refresh()
             with around():
@@ -235,15 +250,15 @@ def load(
         except Exception as error:
             raise BuildFailed(error) from error
         finally:
-            is_loading = True
+            _loading.is_on = True
             building.reset(inside)
 
     token = building.set(build)
-    is_loading = True
+    _loading.is_on = True
     try:
         executable = _loads(payload, buffers)
     finally:
-        is_loading = False
+        _loading.is_on = False
         building.reset(token)
     assert isinstance(executable, Executable)
     return executable
@@ -251,13 +266,12 @@ def load(
 
 def set_up(packed: bytes) -> None:
     """Runs what `pack_setup` has packed, in the worker."""
-    global is_loading
-    is_loading = True
+    _loading.is_on = True
     try:
         function: Callable[[], object] = _loads(packed)
         function()
     finally:
-        is_loading = False
+        _loading.is_on = False
 
 
 def _loads(payload: bytes, buffers: Iterable[Openable] = ()) -> Any:

@@ -68,7 +68,8 @@ class Debugger:
         self._is_waiting = False  # no terminal has attached yet
         self._at_breakpoint: threading.Thread | None = None
         self._session: AttachedPdb | None = None
-        self._breakpoint_lock = threading.Lock()  # one thread at a time stands at one
+        # One thread at a time stands at a breakpoint, or waits with what it has failed with.
+        self._breakpoint_lock = threading.Lock()
         self._attached: queue.SimpleQueue[AttachedPdb | None] = queue.SimpleQueue()
 
     def attach(self, path: str, token: bytes, thread: str = "") -> None:
@@ -103,15 +104,16 @@ class Debugger:
     def wait_with(self, error: BaseException, ended: Outcome) -> None:
         """Keeps a failed worker until its exception has been looked at, or it is to stop."""
         me = self._context
-        with self._lock:
-            if self._ends:
-                return
-            self._waits_with = f"failed: {ended.cause}"
-        while (attached := self._wait_for_terminal()) is not None:
-            attached.message(ended.traceback)
-            attached.post_mortem(error)
-            if attached.has_quit:
-                break
+        with self._breakpoint_lock:
+            with self._lock:
+                if self._ends:
+                    return
+                self._waits_with = f"failed: {ended.cause}"
+            while (attached := self._wait_for_terminal()) is not None:
+                attached.message(ended.traceback)
+                attached.post_mortem(error)
+                if attached.has_quit:
+                    break
         self.close("goes on to fail")
         me.report(Debugged(me.name, me.attempt))
 
@@ -120,6 +122,8 @@ class Debugger:
 
         Where the worker is to stop, or has stopped meanwhile, it just returns.
         """
+        if self._stands_in is threading.current_thread():  # in what is evaluated at the prompt
+            return
         me = self._context
         code = frame.f_code
         place = f"{code.co_qualname} ({code.co_filename}, line {frame.f_lineno})"
@@ -155,27 +159,26 @@ class Debugger:
             connection.connect(path)
             connection.sendall(token)
             terminal = DebugTerminal(connection)
-            thread, refusal = self._thread_of(thread_name)
             with self._lock:
+                thread, refusal = self._thread_of(thread_name)
                 if self._ends:
                     refusal = f"{me.name} {self._ends}"
                 elif self._terminal is not None:
                     refusal = f"{me.name} is in a debugger of another terminal"
-                elif not refusal:
+                elif thread is not None:
                     self._terminal = terminal
                 waits_with = self._waits_with if self._is_waiting else ""
-                if self._terminal is terminal:
-                    self._is_waiting = False
-            if thread is None or refusal:
+            if thread is None or self._terminal is not terminal:
                 connection.sendall(REFUSED + refusal.encode())
                 return
-            connection.sendall(ACCEPTED)
-            what = f"{waits_with}; in pdb" if waits_with else "in pdb"
-            me.report(Debugged(me.name, me.attempt, what))
-            attached = AttachedPdb(terminal, lambda: self._standing(threading.current_thread()))
-            self._session = attached
             try:
+                connection.sendall(ACCEPTED)
+                what = f"{waits_with}; in pdb" if waits_with else "in pdb"
+                me.report(Debugged(me.name, me.attempt, what))
+                attached = AttachedPdb(terminal, lambda: self._standing(threading.current_thread()))
+                self._session = attached
                 if waits_with:
+                    self._is_waiting = False
                     self._attached.put(attached)
                 else:
                     self._interrupt(thread, attached)
