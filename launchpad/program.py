@@ -27,7 +27,7 @@ UNTIL_RUN, UNTIL_GROUP, UNTIL_PROGRAM = SERVES_UNTIL = ("run", "group", "program
 """For how long a worker serves others whose own `run()` has returned."""
 
 SetUp = Callable[[], object]
-"""What a process of workers runs first."""
+"""A function that each process of workers runs first."""
 
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]{0,61}[A-Za-z0-9_])?")
 

@@ -34,7 +34,7 @@ _logger = logging.getLogger("launchpad.launch")
 
 
 class Openable(Protocol):
-    """What an unpickler opens when the payload asks for its next buffer."""
+    """Is opened by an unpickler when the payload asks for its next buffer."""
 
     @property
     def nbytes(self) -> int: ...
@@ -60,7 +60,7 @@ class LargeBuffer:
 
     @property
     def in_file(self) -> BufferInFile | None:
-        """Where the bytes are in a file of their own; None if they aren't in one."""
+        """Tells where the bytes are in a file of their own; None if they aren't in one."""
         return None if self._kept is None else self._kept[1]
 
     @property
@@ -169,5 +169,5 @@ def keep_copies(found: Sequence[LargeBuffer]) -> None:
 
 
 def aligned(offset: int) -> int:
-    """The first offset from this one on where a buffer may begin in a file."""
+    """Returns the first offset from this one on where a buffer may begin in a file."""
     return -(-offset // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY

@@ -68,9 +68,9 @@ class OneThread:
 
     Attributes:
         thread: The identifier of that thread; 0 while there is none.
-        leads: Whether it reads the calls of its server, when it runs none.
+        leads: True while it reads the calls of its server, when it runs none.
         in_call_since: When the call that runs has begun, by `time.monotonic()`; 0 if none does.
-        n_calls: That have begun.
+        n_calls: The number of calls that have begun.
         on_next_call: Called once when the next one begins.
     """
 

@@ -25,7 +25,7 @@ class OneThreadPool(ThreadPool):
     """A pool that polls only while the one thread does not.
 
     Args:
-        runs_in_one_thread: Whether that is to run a job which was polled; else the others do.
+        runs_in_one_thread: True for a polled job that the one thread is to run; else the others do.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ _MAKES = {pickle.REDUCE[0]: 2, pickle.BUILD[0]: 2, pickle.NEWOBJ[0]: 2, pickle.N
 
 
 class BrokenPart(NamedTuple):
-    """What cannot be made, and what uses it: `what eval returns`, `the global x of f`; empty for neither."""
+    """Names what cannot be made, `what eval returns`, and what uses it, `the global x of f`; or empty."""
 
     what: str
     user: str
@@ -120,7 +120,7 @@ def _user(stacks: list[list[Any]]) -> str:
 
 
 def _last_key(entries: list[tuple[Any, int]]) -> str:
-    """The last key of a dict that is being read: keys and values take turns, at one depth."""
+    """Returns the last key of a dict that is being read: keys and values take turns, at one depth."""
     while entries and not isinstance(entries[0][0], str):
         entries = entries[1:]
     depth = entries[0][1] if entries else 0

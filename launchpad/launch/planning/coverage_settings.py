@@ -35,7 +35,7 @@ _OF_THE_SCRIPT = ["no-data-collected", "module-not-imported", "module-not-measur
 
 @dataclass(frozen=True)
 class CoverageSettings:
-    """Those of the measurement that runs in the script.
+    """Settings of the measurement that runs in the script.
 
     Attributes:
         options: Those of the section `run` of its configuration.
@@ -46,7 +46,7 @@ class CoverageSettings:
 
     @classmethod
     def here(cls) -> CoverageSettings | None:
-        """None where nothing is measured."""
+        """Reads the settings; None where nothing is measured."""
         coverage: Any = sys.modules.get("coverage")
         running = coverage and coverage.Coverage.current()
         if not running:

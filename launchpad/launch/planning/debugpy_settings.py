@@ -28,7 +28,7 @@ _CLIENT_S = 30.0
 
 @dataclass(frozen=True)
 class DebugpySettings:
-    """Where the adapter of the script's debugger waits for processes.
+    """Tells where the adapter of the script's debugger waits for processes.
 
     Attributes:
         pid: The script's.
@@ -45,7 +45,7 @@ class DebugpySettings:
 
     @classmethod
     def here(cls) -> DebugpySettings | None:
-        """None where debugpy does not debug this process, or is to leave subprocesses alone."""
+        """Reads the settings; None where debugpy does not debug this process, or leaves subprocesses alone."""
         pydevd: Any = sys.modules.get("pydevd")
         if "debugpy" not in sys.modules or pydevd is None:
             return None

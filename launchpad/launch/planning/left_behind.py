@@ -1,4 +1,4 @@
-"""What a script has set up for itself, its workers do not have where they are processes, and can be noticed.
+"""Notices what a script has set up for itself and its workers do not have where they are processes.
 
 A variable of a module that was changed, an entry of a registry: most of it looks like any other value. Here
 are those that say that they are of the script, as a hook that it defines. They are said at the launch, unless

@@ -26,7 +26,9 @@ from typing import Any
 from launchpad.courier.codec import by_value
 from launchpad.courier.light_dataclass import dataclass
 
-_STDOUT, _STDERR, _FILE = "stdout", "stderr", "file"
+_STDOUT = "stdout"
+_STDERR = "stderr"
+_FILE = "file"
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class HandlerSettings:
 
     @classmethod
     def of(cls, handler: logging.Handler) -> HandlerSettings | None:
-        """None for a handler of another kind, or one that cannot be pickled."""
+        """Describes a handler; None for one of another kind, or one that cannot be pickled."""
         path = ""
         encoding = None
         if type(handler) is logging.FileHandler:
@@ -168,7 +170,7 @@ class LoggingSettings:
 
     @classmethod
     def here(cls) -> LoggingSettings:
-        """Those of this process."""
+        """Reads those of this process."""
         root = logging.getLogger()
         settings = LoggerSettings.of(root)
         # A worker's log is read afterwards, when it is too late to ask for more.

@@ -1,4 +1,4 @@
-"""What a worker takes over of loguru's logger in the launching script, when it imports loguru.
+"""Settings that a worker takes over of loguru's logger in the launching script, when it imports loguru.
 
     levels, `configure(extra=…, patcher=…)`, `enable` and `disable`
     handlers        those to stdout, stderr (there the worker's log), a file or a function, with format,
@@ -43,7 +43,7 @@ _NO_QUEUE = {
 
 @dataclass(frozen=True)
 class LoguruSettings:
-    """Those of the logger.
+    """Settings of the logger.
 
     Attributes:
         core: Attributes of what all loggers of loguru have in common, pickled.
@@ -55,7 +55,7 @@ class LoguruSettings:
 
     @classmethod
     def here(cls) -> LoguruSettings | None:
-        """None where loguru has not been imported, or cannot be read."""
+        """Reads the settings; None where loguru has not been imported, or cannot be read."""
         loguru: Any = sys.modules.get("loguru")
         if loguru is None:
             return None

@@ -1,4 +1,4 @@
-"""What a script has set for its whole process by functions of modules, and a worker takes over.
+"""Settings of a script for its whole process, made by functions of modules, that a worker takes over.
 
 The table below names them. A setting is taken over where the script has imported the module, from when a
 worker imports it. Settings that belong to a thread, as decimal's current context, are not among them: a
@@ -21,7 +21,7 @@ Packed = tuple[tuple[str, bytes], ...]
 
 
 class ModuleSetting(NamedTuple):
-    """How a setting is read and written.
+    """Reads and writes one setting.
 
     Attributes:
         read: Returns the value, and None where the script has left it as it was.
@@ -39,7 +39,7 @@ def _read_stack_size(threading: Any) -> int | None:
 
 
 def _read_locale(locale: Any) -> dict[str, str] | None:
-    """Without LC_CTYPE, which Python itself sets, of the environment."""
+    """Returns the locale without LC_CTYPE, which Python itself sets, of the environment."""
     names = ("LC_COLLATE", "LC_MONETARY", "LC_NUMERIC", "LC_TIME")
     values = {name: locale.setlocale(getattr(locale, name)) for name in names}
     return {name: value for name, value in values.items() if value != "C"} or None

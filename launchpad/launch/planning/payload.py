@@ -61,7 +61,7 @@ class Packed:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes both have."""
+        """Counts the bytes of both."""
         return len(self.stream) + sum(buffer.nbytes for buffer in self.buffers)
 
 
@@ -161,7 +161,7 @@ class Packer:
             return Packed(file.getvalue(), tuple(buffers))
 
     def _large(self, data: pickle.PickleBuffer) -> LargeBuffer | None:
-        """The one buffer of this memory; None where that is small, or does not lie in one piece."""
+        """Returns the one buffer of this memory; None where that is small, or does not lie in one piece."""
         try:
             memory = data.raw()
         except BufferError:

@@ -159,7 +159,7 @@ def plan_of(fd: int, index_length: int, launch_spec: LaunchSpec, worker: str) ->
 
 
 def _first_buffer(index_length: int, payload_lengths: Iterable[int]) -> int:
-    """Where the first buffer begins in the file."""
+    """Returns where the first buffer begins in the file."""
     return aligned(subreaper.HEADER_BYTES + index_length + sum(payload_lengths))
 
 

@@ -175,7 +175,7 @@ class HostedWorkers(Workers):
             self._call_host(found, "open", *given)
 
     def _shared(self, buffer: Openable) -> Any:
-        """What stands for a large buffer among the arguments of `open`."""
+        """Returns what stands for a large buffer among the arguments of `open`."""
         return buffer
 
     def _start_waiting(self, workers: Iterable[str]) -> None:

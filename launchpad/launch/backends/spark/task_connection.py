@@ -111,7 +111,7 @@ class TaskConnection:
             future.set_exception(TaskGone())
 
     def _once(self, argument: Any) -> Any:
-        """What to send for an argument: of a large buffer that the task has, its number.
+        """Returns what to send for an argument: of a large buffer that the task has, its number.
 
         Called with the lock held, so that the command with the buffer itself comes first.
         """
@@ -120,7 +120,8 @@ class TaskConnection:
         number = self._buffers.get(argument)
         if number is not None:
             return SentBuffer(number, None)
-        number = self._buffers[argument] = len(self._buffers)
+        number = len(self._buffers)
+        self._buffers[argument] = number
         return SentBuffer(number, argument)
 
     def _put(self, command: Command | None) -> None:

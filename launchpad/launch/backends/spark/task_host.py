@@ -15,7 +15,7 @@ import contextlib
 import math
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -95,6 +95,7 @@ class TaskHost:
                 with contextlib.suppress(StreamBroken):  # the launcher is gone
                     async for command in client.aio.join(job, self._task, self._ready):
                         # Before the next command comes, which may refer to the same buffers.
+                        self._keep(command.arguments)
                         arguments = [self._received(each) for each in command.arguments]
                         whole = replace(command, arguments=arguments)
                         executing.add(asyncio.create_task(self._execute(client, whole)))
@@ -105,14 +106,16 @@ class TaskHost:
                 each.cancel()
             await asyncio.gather(*(host.close() for host in self._hosts.values()))
 
+    def _keep(self, arguments: Sequence[Any]) -> None:
+        """Puts the large buffers of a command into one file, which all worker hosts in here share."""
+        sent = [each for each in arguments if isinstance(each, SentBuffer)]
+        new = {each.number: each.buffer for each in sent if each.buffer is not None}
+        keep_copies([*new.values()])
+        self._buffers |= new
+
     def _received(self, argument: Any) -> Any:
-        """The argument itself; a large buffer in a file, which all worker hosts in here share."""
-        if not isinstance(argument, SentBuffer):
-            return argument
-        if argument.buffer is not None:
-            keep_copies([argument.buffer])
-            self._buffers[argument.number] = argument.buffer
-        return self._buffers[argument.number]
+        """Returns the argument; for what stands for a large buffer, that."""
+        return self._buffers[argument.number] if isinstance(argument, SentBuffer) else argument
 
     async def _execute(self, client: Any, command: Command) -> None:
         result, error = None, None
