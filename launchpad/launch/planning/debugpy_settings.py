@@ -45,7 +45,7 @@ class DebugpySettings:
 
     @classmethod
     def here(cls) -> DebugpySettings | None:
-        """Reads the settings; None where debugpy does not debug this process, or leaves subprocesses alone."""
+        """Reads the settings; None where debugpy does not debug this process or leaves children alone."""
         pydevd: Any = sys.modules.get("pydevd")
         if "debugpy" not in sys.modules or pydevd is None:
             return None
