@@ -392,8 +392,8 @@ MUTATIONS = (
     Mutation(
         "a worker that crashes does not save its state",
         "launch/worker/worker.py",
-        "if goes_on and not ended.is_failure and not self._crash:",
-        "if goes_on and not ended.is_failure:",
+        "if not in_good_order or self._crash:",
+        "if not in_good_order:",
         "tests/testing/test_chaos.py",
     ),
     # launch/rundir
