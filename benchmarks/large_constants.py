@@ -1,4 +1,4 @@
-"""What one large array costs that many nodes are given: `python benchmarks/large_constants.py`.
+"""Measures what a large array costs that many nodes are given: `python benchmarks/large_constants.py`.
 
 Eight workers are given the same array of 200 MB, and read all of it. Then each writes into half of it.
 Printed as multiples of the array's size:

@@ -109,7 +109,7 @@ def backend_of(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> 
 
 
 def target_of(name: str) -> str:
-    """Where a launch type's backend is: `module:class`. Nothing is imported.
+    """Returns where a launch type's backend is: `module:class`. Nothing is imported.
 
     Raises:
         DefinitionError: no such name is registered.
