@@ -148,8 +148,101 @@ def twice_named_classes(package: Path) -> dict[str, list[Path]]:
     return {name: paths for name, paths in sorted(found.items()) if len(paths) > 1}
 
 
+HEADLESS = re.compile(
+    r"(What|Whether|Who|How|Where|When|The same|That of|Of|Besides|Until|Such|Those)\b"
+)
+MOST_ATTRIBUTES = 15
+
+
+def parallel_assignments(package: Path) -> list[tuple[Path, int]]:
+    """File and line of each `a, b = x, y`. A swap, `a, b = b, a`, isn't one."""
+    return [
+        (path, node.lineno)
+        for path, node in _nodes(package)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Tuple)
+        and isinstance(node.value, ast.Tuple)
+        and {ast.unparse(e) for e in node.targets[0].elts}
+        != {ast.unparse(e) for e in node.value.elts}
+    ]
+
+
+def walruses(package: Path) -> list[tuple[Path, int]]:
+    """File and line of each `:=`."""
+    return [
+        (path, node.lineno) for path, node in _nodes(package) if isinstance(node, ast.NamedExpr)
+    ]
+
+
+def docstrings(package: Path) -> list[tuple[Path, int, str]]:
+    """File, line and first line of each docstring of a module, class or function."""
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    return [
+        (path, getattr(node, "lineno", 1), text.splitlines()[0])
+        for path, node in _nodes(package)
+        if isinstance(node, documented) and (text := ast.get_docstring(node))
+    ]
+
+
+def headless_docstrings(package: Path) -> list[tuple[Path, int, str]]:
+    """Those docstrings whose first line is no statement: it begins with "What", "Whether" and the like."""
+    return [each for each in docstrings(package) if HEADLESS.match(each[2])]
+
+
+def attributes(of: ast.ClassDef) -> set[str]:
+    """Names of a class's fields, and of what its methods assign to `self`."""
+    fields = {
+        node.target.id
+        for node in of.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    assigned = {
+        node.attr
+        for node in ast.walk(of)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    }
+    return fields | assigned
+
+
+def large_classes(package: Path) -> dict[str, int]:
+    """Class → number of its attributes, of those with more than MOST_ATTRIBUTES; the largest first."""
+    sizes = {
+        node.name: len(attributes(node))
+        for _, node in _nodes(package)
+        if isinstance(node, ast.ClassDef)
+    }
+    large = {name: size for name, size in sizes.items() if size > MOST_ATTRIBUTES}
+    return dict(sorted(large.items(), key=lambda item: -item[1]))
+
+
+def log_calls(package: Path) -> list[tuple[Path, int]]:
+    """File and line of each call of a logger's `debug` or `info`."""
+    return [
+        (path, node.lineno)
+        for path, node in _nodes(package)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("debug", "info")
+        and "log" in ast.unparse(node.func.value).lower()
+    ]
+
+
+def circles_of_files(package: Path) -> list[set[str]]:
+    """Files that import each other, lazy imports and those for type checkers included."""
+    return circles((a, b) for a, b in set(imports(package)) if a)
+
+
+def _nodes(package: Path) -> Iterator[tuple[Path, ast.AST]]:
+    for path in sorted(package.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            yield path, node
+
+
 def main(package: Path) -> None:
-    """Prints the figures."""
+    """Print the figures."""
     files = [p for p in package.rglob("*.py") if p.name != "__init__.py"]
     lines = sum(len(p.read_text().splitlines()) for p in package.rglob("*.py"))
     sizes = sorted((n.end_lineno or 0) - n.lineno + 1 for _, n in functions(package))
@@ -158,6 +251,10 @@ def main(package: Path) -> None:
         (room_of[a], room_of[b]) for a, b in set(imports(package)) if a and room_of[a] != room_of[b]
     )
     knots = circles(arrows)
+    knots_of_files = circles_of_files(package)
+    documented = len(docstrings(package))
+    headless = len(headless_docstrings(package))
+    large = large_classes(package)
     names = Counter(p.name for p in files)
     print(f"files (without __init__)             {len(files)}")
     print(f"lines                                {lines}")
@@ -165,6 +262,18 @@ def main(package: Path) -> None:
     print(f"lines of a function, median          {statistics.median(sizes):g}")
     print(f"lines of a function, p90             {sizes[len(sizes) * 9 // 10]}")
     print(f"private, called once, <= 5 lines     {len(once_called(package))}")
+    print(
+        f"parallel assignments per 1,000 lines {len(parallel_assignments(package)) / lines * 1000:.1f}"
+    )
+    print(f"walruses                             {len(walruses(package))}")
+    print(
+        f"docstrings, headless                 {headless} of {documented} ({headless / documented:.1%})"
+    )
+    print(f"classes of more than {MOST_ATTRIBUTES} attributes   {len(large)} {large}")
+    print(f"log calls, debug or info             {len(log_calls(package))}")
+    print(
+        f"circles of files                     {len(knots_of_files)} {[len(k) for k in knots_of_files]}"
+    )
     print(f"rooms                                {len(set(room_of.values()))}")
     print(f"circles across rooms                 {len(knots)} {[len(k) for k in knots]}")
     print(f"arrows up                            {arrows_up(arrows)}")
