@@ -32,14 +32,14 @@ import psutil
 
 import launchpad as lp
 from launchpad.courier.telemetry.call_stats import MethodStats
-from launchpad.edges import stats
-from launchpad.graph_picture import picture_of
+from launchpad.graph.picture import picture_of
 from launchpad.launch.rundir import control_server, record
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.rundir.history import RunHistory
 from launchpad.launch.rundir.record import WorkerStatus
-from launchpad.metrics.process_usage import ProcessUsage
-from launchpad.metrics.program_metrics import Metrics, WorkerMetrics
+from launchpad.telemetry import edge_stats as stats
+from launchpad.telemetry.process_usage import ProcessUsage
+from launchpad.telemetry.program_metrics import Metrics, WorkerMetrics
 from tests.helpers.browsers import chromium
 from tests.view.pages import press
 

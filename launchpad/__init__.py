@@ -22,9 +22,9 @@ excepthook.install()  # first of all, so that it covers the rest of the import
 import importlib
 import sys
 
-from launchpad import import_hook
 from launchpad.launch import exit_hooks
 from launchpad.launch.launch import launch, plan
+from launchpad.runtime import import_hook
 
 TYPE_CHECKING = False  # as checkers read it; `typing` takes milliseconds
 if TYPE_CHECKING:

@@ -18,13 +18,13 @@ import socket
 import time
 from collections.abc import Callable
 
-from launchpad import context
-from launchpad.context import LaunchedAddress, RunContext
 from launchpad.courier.client.retry import next_pause
 from launchpad.courier.deadlines import check_timeout
 from launchpad.courier.errors import WorkerFailed
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import NotRunningError
+from launchpad.runtime import context
+from launchpad.runtime.context import LaunchedAddress, RunContext
 
 _CONNECT_S = 2.0
 _LOOPBACK = "127.0.0.1"

@@ -11,11 +11,11 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from launchpad import context
 from launchpad.errors import DefinitionError
 from launchpad.program import Program
 from launchpad.resources import PythonProcess
-from launchpad.stopping import stop
+from launchpad.runtime import context
+from launchpad.runtime.stopping import stop
 
 LaunchContext = context.RunContext
 get_context = context.current

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, Self, TypeVar
 
-from launchpad import user_code
 from launchpad.courier.codec import by_value
+from launchpad.runtime import user_code
 from launchpad.traverse import Found, walk
 
 ClientT = TypeVar("ClientT", covariant=True)

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from typing import Any, TypeVar
 
-from launchpad import user_code
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import DefinitionError
-from launchpad.graph import Edge, Graph
-from launchpad.graph_picture import mermaid
+from launchpad.graph.graph import Edge, Graph
+from launchpad.graph.picture import mermaid
 from launchpad.handle import Handle
 from launchpad.nodes.base import Node
 from launchpad.resources import Resources
 from launchpad.restart_policy import NO_RESTARTS, RestartPolicy, refuse_endless_main
+from launchpad.runtime import user_code
 from launchpad.traverse import Opaque
 
 HandleT = TypeVar("HandleT", bound=Handle[Any])
@@ -236,7 +236,7 @@ class Program(Opaque):
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         """What a notebook shows: the richest of these that it can draw."""
-        from launchpad.graph_svg import svg
+        from launchpad.graph.svg import svg
 
         return {
             "text/vnd.mermaid": self.to_mermaid(),

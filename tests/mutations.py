@@ -78,31 +78,31 @@ MUTATIONS = (
     ),
     Mutation(
         "a run() that has asked for the stop event is not interrupted",
-        "stopping.py",
+        "runtime/stopping.py",
         "me.handles_stop = True",
         "me.handles_stop = False",
         "tests/launch/test_processes.py",
     ),
     Mutation(
         "a worker that gives up at a barrier is told who was absent",
-        "barriers.py",
+        "runtime/barriers.py",
         "marks.wait_for(lambda: is_over() or marks.get(left) >= number, _REPLY_S)",
         "marks.wait_for(is_over, 0.0)",
         "tests/contract/test_groups.py",
     ),
     Mutation(
         "a wait at a work queue or a counter raises Stopped when the program stops",
-        "long_poll.py",
+        "services/long_poll.py",
         "raise Stopped from None",
         "return",
         "tests/work_queues/test_work_queue.py",
     ),
     Mutation(
         "a worker acts only once on an end that it is told of twice",
-        "watermarks.py",
+        "runtime/watermarks.py",
         "if v > self._values.get(n, 0)",
         "if v >= self._values.get(n, 0)",
-        "tests/test_watermarks.py",
+        "tests/runtime/test_watermarks.py",
     ),
     # nodes
     Mutation(
@@ -162,18 +162,18 @@ MUTATIONS = (
     # edges
     Mutation(
         "the server's counts stand in for those of a caller that was killed",
-        "edges/stats.py",
+        "telemetry/edge_stats.py",
         "is_complete = caller in known and caller not in lacking",
         "is_complete = caller in known",
-        "tests/edges/test_stats.py",
+        "tests/telemetry/test_edge_stats.py",
     ),
     # metrics
     Mutation(
         "the CPU time of a restarted worker is not compared with that of its earlier process",
-        "metrics/program_metrics.py",
+        "telemetry/program_metrics.py",
         "self.attempt != earlier.attempt",
         "self.attempt < earlier.attempt",
-        "tests/metrics",
+        "tests/telemetry",
     ),
     # replay
     Mutation(

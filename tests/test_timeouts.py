@@ -9,8 +9,8 @@ import pytest
 
 import launchpad as lp
 from launchpad import courier
-from launchpad.inbox import Inbox
-from launchpad.watermarks import Watermarks
+from launchpad.runtime.watermarks import Watermarks
+from launchpad.services.inbox import Inbox
 
 NAN = float("nan")
 

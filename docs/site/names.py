@@ -18,12 +18,12 @@ PACKAGES = ["launchpad", *(f"launchpad.{name}" for name in "courier edges replay
 
 # Subject → modules, of which the longest that fits decides.
 SUBJECTS = {
-    "Programs": "program graph handle executable address nodes.base resources restart_policy",
+    "Programs": "program graph handle runtime.executable address nodes.base resources restart_policy",
     "Nodes": "nodes collectives.node queues.node replay.node",
-    "Launching": "launch flags outcome metrics",
-    "In a worker": "context stopping barriers callers inbox",
+    "Launching": "launch flags outcome telemetry",
+    "In a worker": "runtime services.inbox",
     "Calls": "courier",
-    "Edges": "edges courier.client.link",
+    "Edges": "edges telemetry.edge_stats courier.client.link",
     "Collectives": "collectives",
     "Queues, pools, counters": "queues pools work_queues counters",
     "Replay": "replay",

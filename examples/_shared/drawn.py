@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import launchpad as lp
-from launchpad.graph_svg import svg
+from launchpad.graph.svg import svg
 
 EXAMPLES = Path(__file__).parents[1]
 

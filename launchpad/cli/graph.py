@@ -10,8 +10,8 @@ from pathlib import Path
 
 from launchpad.cli import programs, runs
 from launchpad.cli.runs import CommandError
-from launchpad.graph_picture import Picture, dot, mermaid, picture_of
-from launchpad.graph_svg import svg
+from launchpad.graph.picture import Picture, dot, mermaid, picture_of
+from launchpad.graph.svg import svg
 
 FORMATS = {"mermaid": mermaid, "dot": dot, "svg": svg}
 _SUFFIXES = {".svg": "svg", ".dot": "dot", ".gv": "dot"}

@@ -18,7 +18,7 @@ from launchpad.errors import LaunchError
 from launchpad.launch.devices.device import listed
 from launchpad.launch.plan import aligned
 from launchpad.launch.rundir.record import RunRecord, WorkerStatus
-from launchpad.metrics.program_metrics import Metrics
+from launchpad.telemetry.program_metrics import Metrics
 from launchpad.view.looks import STATE_COLORS
 
 _UNITS = (("d", 86_400), ("h", 3600), ("min", 60))

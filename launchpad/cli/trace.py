@@ -9,7 +9,7 @@ from typing import Any
 from launchpad.cli import runs
 from launchpad.cli.runs import CommandError
 from launchpad.courier.telemetry.recording import MAX_S
-from launchpad.trace import Trace
+from launchpad.telemetry.trace import Trace
 
 _MORE_S = 30.0
 """So much longer than the recording the program may take to answer."""

@@ -8,7 +8,6 @@ import socket
 import threading
 from typing import Any
 
-from launchpad import context
 from launchpad.collectives.generation import STOP_S, Generation
 from launchpad.collectives.membership import (
     Broken,
@@ -24,7 +23,8 @@ from launchpad.courier.client.stream import Stream
 from launchpad.courier.interruptions import is_interruption
 from launchpad.courier.own_threads import OwnThread
 from launchpad.errors import CollectiveMismatch, PeerFailed
-from launchpad.inbox import Inbox
+from launchpad.runtime import context
+from launchpad.services.inbox import Inbox
 
 STOPPED = "was asked to stop"
 

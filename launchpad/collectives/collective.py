@@ -7,7 +7,6 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from launchpad import context
 from launchpad.collectives.freeing import cause_of
 from launchpad.collectives.operations import OPS, Operations
 from launchpad.collectives.trees import described, leaves_of, rebuilt
@@ -17,6 +16,7 @@ from launchpad.courier.deadlines import check_timeout
 from launchpad.courier.interruptions import Lock
 from launchpad.courier.telemetry import tracing
 from launchpad.errors import DoNotRestart
+from launchpad.runtime import context
 
 if TYPE_CHECKING:
     from launchpad.collectives.default_group import DefaultGroup

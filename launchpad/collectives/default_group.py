@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
-from launchpad import context
 from launchpad.collectives import network
 from launchpad.collectives.generation import Generation
 from launchpad.collectives.stuck import StuckWatch
 from launchpad.collectives.torch_environment import TorchRank, variables
 from launchpad.collectives.torch_store import TorchStores
+from launchpad.runtime import context
 
 
 class DefaultGroup:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from launchpad import context
 from launchpad.collectives.generation import NOTICE_S, Generation
 from launchpad.courier.interruptions import Event
 from launchpad.courier.own_threads import OwnThread
 from launchpad.errors import Stopped
+from launchpad.runtime import context
 
 T = TypeVar("T")
 

@@ -6,11 +6,11 @@ import time
 import traceback
 from collections.abc import Callable
 
-from launchpad import context
 from launchpad.collectives.membership import Broken, Event, Lost, Member
 from launchpad.courier import fork, interruptions
 from launchpad.courier.interruptions import Lock
 from launchpad.errors import CollectiveMismatch, MembersChanged, NotRunningError, PeerFailed
+from launchpad.runtime import context
 
 _LOOK_S = 0.1
 

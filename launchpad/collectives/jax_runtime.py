@@ -14,11 +14,11 @@ import sys
 import threading
 from typing import Any
 
-from launchpad import context
 from launchpad.collectives import network
 from launchpad.collectives.freeing import in_thread
 from launchpad.collectives.generation import NOTICE_S, Generation
 from launchpad.courier import CourierError
+from launchpad.runtime import context
 
 _FIND_S = 300.0
 _SHUTDOWN_S = 30

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from launchpad import context
 from launchpad.courier import fork
 from launchpad.courier.interruptions import Lock, is_interruption
 from launchpad.errors import Stopped
+from launchpad.runtime import context
 
 Key = tuple[str, int, int, int]
 """(communicator, number of the operation in it, step of its algorithm, rank of the sender)."""

@@ -7,7 +7,7 @@ import fcntl
 import socket
 import struct
 
-from launchpad.context import RunContext
+from launchpad.runtime.context import RunContext
 
 _LOOPBACK = "127.0.0.1"
 _SIOCGIFADDR = 0x8915  # of Linux; elsewhere it fails

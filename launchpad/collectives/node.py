@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, cast
 
-from launchpad import context, user_code
 from launchpad.address import COURIER, Address
 from launchpad.collectives.participation import Participation
 from launchpad.collectives.port import RankHandle
@@ -16,11 +15,12 @@ from launchpad.courier.client.client import T
 from launchpad.courier.server.decorators import idempotent_methods
 from launchpad.courier.server.event_loop import EventLoop
 from launchpad.errors import DefinitionError
-from launchpad.executable import Executable, Run
 from launchpad.handle import Handle
 from launchpad.nodes.base import Node
 from launchpad.nodes.courier import CourierHandle, ServeObject
 from launchpad.nodes.python import Calling, PyHandle, RunnableNode
+from launchpad.runtime import context, user_code
+from launchpad.runtime.executable import Executable, Run
 
 BACKENDS = ("courier", "gloo", "nccl")
 TIMEOUT_S = 600.0

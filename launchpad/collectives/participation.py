@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from launchpad import context
 from launchpad.address import Address
 from launchpad.collectives.attendance import STOPPED, Attendance
 from launchpad.collectives.collective import Collective
@@ -22,6 +21,7 @@ from launchpad.collectives.port import Port, RankEdges
 from launchpad.courier import Server, close
 from launchpad.errors import PeerFailed, Stopped
 from launchpad.nodes.courier import new_server, start
+from launchpad.runtime import context
 
 if TYPE_CHECKING:
     from launchpad.collectives.operations import Operations

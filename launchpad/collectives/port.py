@@ -19,7 +19,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from launchpad import context
 from launchpad.address import Address
 from launchpad.collectives.generation import Generation
 from launchpad.collectives.host_memory import HostMemory, open_together
@@ -30,6 +29,7 @@ from launchpad.courier.errors import DeadlineExceeded
 from launchpad.courier.interruptions import Lock
 from launchpad.errors import LaunchpadError, PeerFailed, Stopped
 from launchpad.nodes.courier import CourierHandle
+from launchpad.runtime import context
 
 _MARGIN_S = 5.0
 _LOOK_S = 0.2

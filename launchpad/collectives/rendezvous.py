@@ -15,13 +15,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from launchpad import context
 from launchpad.address import COURIER, Address
 from launchpad.collectives.membership import Broken, Event, Lost, Membership, Session
 from launchpad.collectives.store import StoreServer
-from launchpad.executable import Executable
 from launchpad.nodes.base import Node
 from launchpad.nodes.courier import CourierHandle, Serving, new_server, start
+from launchpad.runtime import context
+from launchpad.runtime.executable import Executable
 
 
 class Rendezvous(StoreServer):

@@ -14,10 +14,10 @@ import threading
 import time
 from typing import Any
 
-from launchpad import context
 from launchpad.collectives.generation import Generation
 from launchpad.courier.interruptions import Event
 from launchpad.courier.own_threads import OwnThread
+from launchpad.runtime import context
 
 _LOOK_S = 1.0
 _N_ALIKE = 2

@@ -27,7 +27,6 @@ from torch.distributed.distributed_c10d import (  # type: ignore[attr-defined, u
     AllgatherOptions,
 )
 
-from launchpad import context
 from launchpad.collectives import network
 from launchpad.collectives.freeing import cause_of, in_thread
 from launchpad.collectives.generation import Generation
@@ -35,6 +34,7 @@ from launchpad.collectives.operations import Operations
 from launchpad.collectives.stuck import StuckWatch
 from launchpad.collectives.torch_store import TorchStores
 from launchpad.errors import Stopped
+from launchpad.runtime import context
 
 _LOOK_S = 0.2
 """How often a wait in C++ is left to see whether the program stops."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from launchpad.courier import fork
 from launchpad.courier.interruptions import Lock, is_interruption
-from launchpad.long_poll import Poll
+from launchpad.services.long_poll import Poll
 
 
 class Counter:

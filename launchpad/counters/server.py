@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from launchpad import context
-from launchpad.callers import Caller, caller
 from launchpad.counters.counts_by_client import CountsByClient, Sums
-from launchpad.long_poll import Changes
+from launchpad.runtime import context
+from launchpad.runtime.callers import Caller, caller
+from launchpad.services.long_poll import Changes
 
 _FOLD_FROM = 64
 """So many clients are known before it is looked which are gone."""

@@ -11,7 +11,7 @@ Example:
 
 from launchpad.courier.client.link import Bandwidth, Delay
 from launchpad.edges.recording import Record, Replay
-from launchpad.edges.stats import Edges, EdgeStats
+from launchpad.telemetry.edge_stats import Edges, EdgeStats
 
 __all__ = [
     # What calls go through.

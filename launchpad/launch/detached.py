@@ -10,8 +10,8 @@ from launchpad.courier.deadlines import check_timeout
 from launchpad.errors import LaunchError
 from launchpad.launch.rundir.history import RunHistory
 from launchpad.launch.rundir.record import RunRecord, WorkerStatus
-from launchpad.metrics.program_metrics import Metrics
-from launchpad.trace import Trace
+from launchpad.telemetry.program_metrics import Metrics
+from launchpad.telemetry.trace import Trace
 
 _POLL_S = 5.0
 _TRACED_S = 60.0

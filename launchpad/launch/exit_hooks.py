@@ -56,6 +56,6 @@ def _may_launch_later() -> bool:
     main = threading.main_thread()
     if all(thread.daemon or thread is main for thread in threading.enumerate()):
         return False  # and nothing is imported: dataclasses `exec`, and then Ctrl-C no longer exits with 130
-    from launchpad import context
+    from launchpad.runtime import context
 
     return context.try_current() is None

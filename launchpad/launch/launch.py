@@ -198,7 +198,8 @@ def _warn_of_a_flag_without_effect(launch_type: str) -> None:
 
     A script may have an option of that name itself, which then has its default.
     """
-    from launchpad import command_line, context
+    from launchpad import command_line
+    from launchpad.runtime import context
 
     if context.try_current() is not None:  # the flag was for the launch of the script
         return
@@ -229,7 +230,7 @@ def _importer() -> str:
 
     It would launch the program again, and processes of that once more, without end.
     """
-    from launchpad import context
+    from launchpad.runtime import context
 
     processes = sys.modules.get("multiprocessing.process")
     if processes is not None and getattr(processes.current_process(), "_inheriting", False):
@@ -255,12 +256,12 @@ def _started(
     """Runs a plan, for `launch`."""
     import importlib
 
-    from launchpad import context
     from launchpad.launch import script_exit, signals, view_process
     from launchpad.launch.output.printer import Output
     from launchpad.launch.output.stdout_router import ThreadStdout
     from launchpad.launch.rundir.directory import RunDirectory
     from launchpad.launch.running import Running
+    from launchpad.runtime import context
 
     launcher = context.try_current()
     if not backend.is_test and launcher is None:

@@ -13,7 +13,7 @@ from typing import Any
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.edges.recording import Ordering
 from launchpad.errors import DefinitionError
-from launchpad.graph import Edge, Graph, Vertex
+from launchpad.graph.graph import Edge, Graph, Vertex
 from launchpad.launch.devices.device import listed
 from launchpad.launch.large_buffers import LargeBuffer, Openable
 from launchpad.program import UNTIL_RUN

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any, TextIO
 
 from launchpad.errors import LaunchError, ProgramFailed
-from launchpad.graph_picture import picture_of
+from launchpad.graph.picture import picture_of
 from launchpad.launch.backends.backend import Backend
 from launchpad.launch.output.printer import Output
 from launchpad.launch.plan import LaunchPlan
@@ -21,8 +21,8 @@ from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.rundir.history import RunHistory
 from launchpad.launch.rundir.record import WorkerStatus
 from launchpad.launch.running import Running
-from launchpad.metrics.program_metrics import Metrics
-from launchpad.trace import Trace
+from launchpad.telemetry.program_metrics import Metrics
+from launchpad.telemetry.trace import Trace
 
 
 class RemoteLauncher:

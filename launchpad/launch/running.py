@@ -14,15 +14,13 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
-from launchpad import context, outcome, results
-from launchpad.context import LaunchedAddress
+from launchpad import outcome
 from launchpad.courier import Client, caller, keyring
 from launchpad.courier.client.typed import CourierClient
 from launchpad.courier.protocol import handshake
 from launchpad.courier.telemetry import recording
-from launchpad.edges.stats import Edges
 from launchpad.errors import LaunchError, NotRunningError, ProgramFailed
-from launchpad.graph_picture import picture_of
+from launchpad.graph.picture import picture_of
 from launchpad.launch import status_table
 from launchpad.launch.backends.backend import Backend
 from launchpad.launch.output.printer import Output, Overlay
@@ -43,8 +41,11 @@ from launchpad.launch.supervision.runner import (
     StopRequest,
 )
 from launchpad.launch.supervision.worker_state import State
-from launchpad.metrics.program_metrics import Metrics
-from launchpad.trace import Trace
+from launchpad.runtime import context, results
+from launchpad.runtime.context import LaunchedAddress
+from launchpad.telemetry.edge_stats import Edges
+from launchpad.telemetry.program_metrics import Metrics
+from launchpad.telemetry.trace import Trace
 
 _REPORTED_S = 10.0
 """So long workers may take to report what they have recorded."""

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import sys
 
-from launchpad import command_line, import_hook
+from launchpad import command_line
 from launchpad.errors import DefinitionError
+from launchpad.runtime import import_hook
 
 TYPE_CHECKING = False  # as checkers read it; `typing` takes milliseconds
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any, Generic, TypeVar
 
 from launchpad.address import Address
 from launchpad.errors import DefinitionError
-from launchpad.executable import Executable
 from launchpad.handle import Handle
+from launchpad.runtime.executable import Executable
 
 HandleT = TypeVar("HandleT", bound=Handle[Any], covariant=True)
 

@@ -17,14 +17,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from launchpad import context
 from launchpad.address import COURIER, Address
 from launchpad.courier import Client, close, list_methods
 from launchpad.courier.client.stream import Stream
 from launchpad.errors import StaleError
-from launchpad.executable import Executable
 from launchpad.nodes.base import Node
 from launchpad.nodes.courier import CourierHandle, Serving, new_server, start
+from launchpad.runtime import context
+from launchpad.runtime.executable import Executable
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from launchpad.errors import DefinitionError
-from launchpad.executable import Executable
 from launchpad.nodes.base import Node
 from launchpad.nodes.python import UnservedNode
 from launchpad.nodes.thread_group import RunColocated
 from launchpad.restart_policy import RestartPolicy
+from launchpad.runtime.executable import Executable
 
 
 class Colocation(UnservedNode):

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, cast
 
-from launchpad import context
 from launchpad.address import COURIER, Address
 from launchpad.courier import Client, Server
 from launchpad.courier.client.client import T
@@ -28,12 +27,13 @@ from launchpad.courier.server.event_loop import EventLoop
 from launchpad.courier.server.one_thread import OneThread
 from launchpad.edges.recording import CallOrder, Ordering, Record, Replay, order_of
 from launchpad.errors import DefinitionError
-from launchpad.events import Bound
-from launchpad.executable import Executable, Run
 from launchpad.handle import Handle
 from launchpad.nodes import hooks
 from launchpad.nodes.base import Node
 from launchpad.nodes.python import BuildObject, RunnableNode
+from launchpad.runtime import context
+from launchpad.runtime.events import Bound
+from launchpad.runtime.executable import Executable, Run
 
 _SERVER_OPTIONS = frozenset({"thread_pool_size", "max_bytes", "also_at"})
 _CLIENT_OPTIONS = frozenset({"call_timeout", "wait_for_ready", "max_bytes", "compress"})

@@ -25,10 +25,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from launchpad import context, user_code
 from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.server.event_loop import EventLoop
 from launchpad.errors import Stopped
+from launchpad.runtime import context, user_code
 
 CLOSE = "close"
 

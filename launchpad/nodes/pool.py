@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from launchpad.errors import refuse_unless
-from launchpad.executable import Executable
 from launchpad.nodes.courier import CourierNode, ServeObject
 from launchpad.pools.worker import PoolWorker
+from launchpad.runtime.executable import Executable
 
 
 class PoolNode(CourierNode[PoolWorker]):

@@ -11,15 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from launchpad import context, user_code
 from launchpad.courier.server.event_loop import EventLoop
 from launchpad.errors import DefinitionError
-from launchpad.executable import Code, Executable, Run
 from launchpad.handle import ClientPickler, Handle
 from launchpad.nodes import hooks
 from launchpad.nodes.base import HandleT, Node
 from launchpad.nodes.hooks import PeriodicSave
 from launchpad.resources import PythonProcess
+from launchpad.runtime import context, user_code
+from launchpad.runtime.executable import Code, Executable, Run
 
 
 class PyHandle(Handle[NoReturn]):

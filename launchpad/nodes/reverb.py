@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launchpad import context
 from launchpad.address import Address, get_port_from_address
 from launchpad.courier import extras
 from launchpad.errors import DefinitionError
-from launchpad.executable import Code, Executable, Run
 from launchpad.handle import Handle
 from launchpad.nodes.base import Node
+from launchpad.runtime import context
+from launchpad.runtime.executable import Code, Executable, Run
 
 
 class ReverbHandle(Handle[Any]):

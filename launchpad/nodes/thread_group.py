@@ -17,11 +17,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from launchpad import context, results
-from launchpad.context import RunContext
-from launchpad.events import Done
-from launchpad.executable import Executable, Run
-from launchpad.interrupt import Interruption, interrupt_thread, is_interruption
+from launchpad.runtime import context, results
+from launchpad.runtime.context import RunContext
+from launchpad.runtime.events import Done
+from launchpad.runtime.executable import Executable, Run
+from launchpad.runtime.interrupt import Interruption, interrupt_thread, is_interruption
 
 _STOP_TIMEOUT_S = 1.0
 """How long a thread that was interrupted may take to unwind; it may be blocked in a call."""

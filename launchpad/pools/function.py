@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from launchpad import random_numbers
 from launchpad.courier.codec import by_value, pickling, tensors
 from launchpad.courier.server.decorators import IDEMPOTENT
-from launchpad.random_numbers import ScriptGenerator
+from launchpad.runtime import random_numbers
+from launchpad.runtime.random_numbers import ScriptGenerator
 
 _DIGEST_BYTES = 16
 _KEPT = 256

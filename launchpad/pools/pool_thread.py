@@ -25,7 +25,6 @@ from concurrent.futures import CancelledError, Future, InvalidStateError
 from functools import partial
 from typing import Any
 
-from launchpad import context
 from launchpad.courier import (
     Client,
     DeadlineExceeded,
@@ -51,6 +50,7 @@ from launchpad.pools.schedule import (
     Send,
 )
 from launchpad.pools.worker import DONE, STOPPED, STOPPING, UNKNOWN_FUNCTIONS
+from launchpad.runtime import context
 
 MAX_LOST = 20
 """So many workers may end while they run one job; then it is not tried again: it may be what ends them."""

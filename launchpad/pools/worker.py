@@ -22,15 +22,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launchpad import context
 from launchpad.courier.codec import pickling
 from launchpad.courier.interruptions import Condition
 from launchpad.courier.promise import Promise
 from launchpad.courier.server.decorators import serves
 from launchpad.errors import Stopped
-from launchpad.interrupt import raise_in
 from launchpad.pools.function import DefinedFunction, DefinedFunctions, Definition
 from launchpad.pools.packing import Call, pack_result, unpack_call
+from launchpad.runtime import context
+from launchpad.runtime.interrupt import raise_in
 
 DONE, NOT_BEGUN, UNKNOWN_FUNCTIONS = "done", "not begun", "unknown functions"
 STOPPING, STOPPED = "stopping", "stopped"

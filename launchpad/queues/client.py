@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
-from launchpad import context
 from launchpad.courier import fork
 from launchpad.courier.client.client import Client
 from launchpad.courier.client.typed import with_options
@@ -37,6 +36,7 @@ from launchpad.queues.contents import (
 from launchpad.queues.packing import Item, pack
 from launchpad.queues.server import AGAIN, GONE, LOST
 from launchpad.queues.sessions import MOST, ClientSession, ConsumerSession
+from launchpad.runtime import context
 
 T = TypeVar("T")
 

@@ -6,17 +6,17 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from launchpad import context
 from launchpad.address import COURIER, Address
-from launchpad.context import RunContext
 from launchpad.errors import refuse_unless
-from launchpad.executable import Executable
 from launchpad.nodes.base import Node
 from launchpad.nodes.courier import CourierHandle, Serving, new_server, start
 from launchpad.queues.client import Queue
 from launchpad.queues.contents import QueueContents
 from launchpad.queues.server import QueueServer
-from launchpad.watermarks import ENDED, OVER, RESTARTED, SUCCEEDED
+from launchpad.runtime import context
+from launchpad.runtime.context import RunContext
+from launchpad.runtime.executable import Executable
+from launchpad.runtime.watermarks import ENDED, OVER, RESTARTED, SUCCEEDED
 
 T = TypeVar("T")
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from launchpad import context
 from launchpad.courier.deadlines import deadline_after
 from launchpad.courier.interruptions import is_interruption
 from launchpad.errors import Stopped
 from launchpad.replay import columns, structure
 from launchpad.replay.columns import Signature
 from launchpad.replay.errors import ItemsRefused, ServerStopping
+from launchpad.runtime import context
 
 if TYPE_CHECKING:
     from launchpad.replay.batches import Batches

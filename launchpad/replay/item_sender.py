@@ -24,7 +24,6 @@ import time
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from launchpad import context
 from launchpad.courier import fork
 from launchpad.courier.deadlines import deadline_after
 from launchpad.courier.errors import OutcomeUnknown
@@ -32,6 +31,7 @@ from launchpad.courier.interruptions import Lock, is_interruption
 from launchpad.courier.periodic_checks import PeriodicChecks
 from launchpad.replay.errors import ItemsRefused, ServerStopping, UnknownSteps
 from launchpad.replay.step_chunks import StepChunks
+from launchpad.runtime import context
 
 if TYPE_CHECKING:
     from launchpad.replay.client import Inserts, ReplayClient

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from launchpad.address import COURIER, Address
 from launchpad.errors import DefinitionError
-from launchpad.executable import Code, Executable
 from launchpad.nodes.base import Node
 from launchpad.nodes.courier import CourierHandle, ServeObject, checked_server
 from launchpad.replay.client import ReplayClient
 from launchpad.replay.server import ReplayServer
 from launchpad.replay.table import Table
+from launchpad.runtime.executable import Code, Executable
 
 
 class ReplayHandle(CourierHandle[ReplayServer]):

@@ -21,12 +21,12 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from launchpad import callers, context
 from launchpad.courier.server.decorators import serves
 from launchpad.errors import DefinitionError, NotRunningError, did_you_mean
 from launchpad.replay.errors import ItemsRefused, ServerStopping
 from launchpad.replay.rows import Row, SentColumn, Window, join, pack, unpack
 from launchpad.replay.table import Sampled, Table, TableInfo, TableItem
+from launchpad.runtime import callers, context
 
 T = TypeVar("T")
 

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from launchpad import context
 from launchpad.courier import caller
 from launchpad.launch.running import Running
+from launchpad.runtime import context
 
 _POLL_S = 0.002
 _STATES = ("starting", "running", "stopping")

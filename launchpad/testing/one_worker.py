@@ -6,14 +6,14 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from launchpad import context, user_code
-from launchpad.context import RunContext
 from launchpad.courier.server.event_loop import EventLoop
 from launchpad.errors import NotRunningError
-from launchpad.events import BarrierReached, Event
 from launchpad.launch.plan import seed_of
+from launchpad.runtime import context, user_code
+from launchpad.runtime.context import RunContext
+from launchpad.runtime.events import BarrierReached, Event
+from launchpad.runtime.watermarks import BARRIER
 from launchpad.state.places import StatePlaces, is_url
-from launchpad.watermarks import BARRIER
 
 _PROGRAM = "test"
 

@@ -1,7 +1,7 @@
 """The graph of a program that runs: which boxes and arrows there are, and how they look now.
 
     picture of the program ─┐
-    Look, flows            ─┼─▶ live_graph ──▶ Picture, Styles ──▶ graph_svg.svg
+    Look, flows            ─┼─▶ live_graph ──▶ Picture, Styles ──▶ svg.svg
     groups that are unfolded┘
 
 A group is one box until it is unfolded; then it is a frame with a box for each worker. An arrow is as wide as
@@ -15,9 +15,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from launchpad.courier.telemetry.call_stats import seconds
-from launchpad.edges.stats import EdgeStats
-from launchpad.graph_picture import Arrow, Box, Picture
-from launchpad.graph_svg import ArrowStyle, BoxStyle, Styles
+from launchpad.graph.picture import Arrow, Box, Picture
+from launchpad.graph.svg import ArrowStyle, BoxStyle, Styles
+from launchpad.telemetry.edge_stats import EdgeStats
 from launchpad.view.looks import Look, WorkerRow, counted, joined
 
 MOST_ARROWS = 600

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from launchpad.edges.stats import Edges, EdgeStats
 from launchpad.errors import LaunchError
 from launchpad.launch.rundir.record import WorkerStatus
-from launchpad.metrics.process_usage import ProcessUsage
-from launchpad.metrics.program_metrics import Metrics
+from launchpad.telemetry.edge_stats import Edges, EdgeStats
+from launchpad.telemetry.process_usage import ProcessUsage
+from launchpad.telemetry.program_metrics import Metrics
 
 STATE_COLORS = {
     "running": "green",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from launchpad.user_code import is_of_user
+from launchpad.runtime.user_code import is_of_user
 
 
 def without_launchpad_frames(stacks: str) -> str:

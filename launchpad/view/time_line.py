@@ -15,7 +15,7 @@ from typing import Any
 
 from launchpad.courier.telemetry.call_stats import seconds
 from launchpad.launch.rundir.history import AttemptRecord, RunHistory
-from launchpad.trace import Trace
+from launchpad.telemetry.trace import Trace
 
 MOST_ROWS = 40
 _MOST_BARS = 4_000

@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from launchpad.courier import CourierError
-from launchpad.edges.stats import EdgeStats
 from launchpad.errors import LaunchpadError
 from launchpad.launch.logs.log_files import LogFiles, last_lines
 from launchpad.launch.rundir import history as run_history
 from launchpad.launch.rundir.history import AttemptRecord, RunHistory
 from launchpad.launch.rundir.record import RunRecord
-from launchpad.metrics.program_metrics import Metrics
-from launchpad.trace import Trace
+from launchpad.telemetry.edge_stats import EdgeStats
+from launchpad.telemetry.program_metrics import Metrics
+from launchpad.telemetry.trace import Trace
 from launchpad.view.looks import Look, Observer, flows_of
 
 _STATUS_S, _METRICS_S = 0.25, 1.0

@@ -15,7 +15,7 @@ from typing import Any
 from launchpad.courier import fork
 from launchpad.courier.deadlines import check_timeout
 from launchpad.courier.interruptions import Lock, is_interruption
-from launchpad.long_poll import Poll
+from launchpad.services.long_poll import Poll
 from launchpad.work_queues.job_table import FinishedJob, JobCounts
 from launchpad.work_queues.server import OVER
 

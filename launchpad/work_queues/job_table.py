@@ -24,7 +24,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from launchpad.callers import Caller
+from launchpad.runtime.callers import Caller
 
 _KEPT_LEASES = 100
 

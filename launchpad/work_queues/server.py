@@ -13,10 +13,10 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from launchpad import context
-from launchpad.callers import Caller, caller
 from launchpad.courier.codec import pickling
-from launchpad.long_poll import Changes
+from launchpad.runtime import context
+from launchpad.runtime.callers import Caller, caller
+from launchpad.services.long_poll import Changes
 from launchpad.work_queues.job_table import FinishedJob, JobCounts, JobTable
 
 OVER = "over"

@@ -23,13 +23,13 @@ import launchpad as lp
 from launchpad.__main__ import main
 from launchpad.cli import ps, restart, runs, stacks, trace
 from launchpad.cli.runs import CommandError
-from launchpad.graph_picture import picture_of
+from launchpad.graph.picture import picture_of
 from launchpad.launch import registry
 from launchpad.launch.detached import Detached
 from launchpad.launch.rundir import control_server, locations
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.rundir.record import RunRecord
-from launchpad.trace import Trace
+from launchpad.telemetry.trace import Trace
 from tests.cli.conftest import Command, launched
 from tests.helpers import scripts, trace_events
 from tests.helpers.programs import single

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import launchpad as lp
-from launchpad.graph_picture import mermaid
+from launchpad.graph.picture import mermaid
 from tests.cli.conftest import Command, program_of
 
 HELLO = "examples.hello_world.program:make_program"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from launchpad.edges.stats import Edges, EdgeStats
-from launchpad.metrics.program_metrics import Metrics
+from launchpad.telemetry.edge_stats import Edges, EdgeStats
+from launchpad.telemetry.program_metrics import Metrics
 from launchpad.view.looks import Observer, counted
 from tests.cli.conftest import Command
 from tests.helpers import screens, scripts

@@ -7,8 +7,8 @@ import socket
 import pytest
 
 import launchpad as lp
-from launchpad import context
 from launchpad.collectives import network
+from launchpad.runtime import context
 
 
 @pytest.mark.parametrize(

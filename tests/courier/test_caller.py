@@ -16,7 +16,7 @@ import pytest
 
 import launchpad as lp
 from launchpad import courier
-from launchpad.callers import Caller
+from launchpad.runtime.callers import Caller
 from tests.courier.conftest import DEADLINE_S, ClientOf
 from tests.waiting import until
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from examples import gallery
-from launchpad.graph_svg import svg
+from launchpad.graph.svg import svg
 
 FOLDERS = sorted(file.parent for file in gallery.HERE.glob("*/__main__.py"))
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import launchpad as lp
-from launchpad import context
 from launchpad.launch.rundir import directory
+from launchpad.runtime import context
 from tests import nodes
 from tests.faults.backends import both, everywhere
 from tests.faults.test_reports import NeedsWhatIsNotThere

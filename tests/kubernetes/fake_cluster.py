@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from launchpad.events import Event
 from launchpad.launch.backends.kubernetes import pod_messages
 from launchpad.launch.backends.kubernetes.api.client import (
     CONTAINER,
@@ -23,6 +22,7 @@ from launchpad.launch.backends.kubernetes.api.client import (
     Unreachable,
 )
 from launchpad.launch.backends.kubernetes.pod_messages import Chunk
+from launchpad.runtime.events import Event
 
 _WAIT_S = 30.0
 

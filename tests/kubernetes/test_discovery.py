@@ -9,7 +9,6 @@ import pytest
 
 import launchpad as lp
 from launchpad.courier import keyring
-from launchpad.events import Ended, Ready
 from launchpad.launch.backends.kubernetes import create_run, pod_messages, termination
 from launchpad.launch.backends.kubernetes.attempt import Jobs, PodAttempt
 from launchpad.launch.backends.kubernetes.backend import TestKubernetes
@@ -19,6 +18,7 @@ from launchpad.launch.backends.launch_origin import RunSecrets
 from launchpad.launch.detached import Detached
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.outcome import FAILED, STOPPED, Outcome
+from launchpad.runtime.events import Ended, Ready
 from tests.kubernetes.fake_cluster import FakeCluster
 from tests.kubernetes.test_detached import plan_of_two
 from tests.waiting import until

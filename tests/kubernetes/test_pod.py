@@ -20,12 +20,12 @@ import pytest
 import launchpad as lp
 from launchpad import outcome
 from launchpad.courier.security import certificates
-from launchpad.events import Ended, Ready
 from launchpad.launch.backends.kubernetes import pod_messages
 from launchpad.launch.backends.kubernetes.pod_inputs import archives, packed_secrets
 from launchpad.launch.backends.kubernetes.pod_messages import Chunk, PodCommands, Stacks
 from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets, differences, versions
 from launchpad.outcome import Outcome
+from launchpad.runtime.events import Ended, Ready
 from tests import nodes
 from tests.helpers import pod_nodes
 from tests.helpers.programs import single

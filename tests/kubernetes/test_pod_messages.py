@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from launchpad import outcome
-from launchpad.events import Ended, Waiting, WorkerNote
 from launchpad.launch.backends.kubernetes import pod_messages, pod_status
 from launchpad.launch.backends.kubernetes.pod_messages import PodCommands, Stacks
 from launchpad.launch.backends.kubernetes.pod_status import AttemptFacts
 from launchpad.outcome import Outcome
+from launchpad.runtime.events import Ended, Waiting, WorkerNote
 
 FAILED = Outcome("a-0", outcome.FAILED, "run", 2, "ValueError: boom", "ValueError", "Traceback …")
 

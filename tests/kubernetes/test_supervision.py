@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 import launchpad as lp
-from launchpad import outcome, results
-from launchpad.events import Done, Ended, Event, Ready, StopRequested
+from launchpad import outcome
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.backends.kubernetes import pod_messages, pod_status, pod_workers, termination
 from launchpad.launch.backends.kubernetes.backend import TestKubernetes
@@ -26,6 +25,8 @@ from launchpad.launch.planning import planner
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.running import Running
 from launchpad.outcome import Outcome
+from launchpad.runtime import results
+from launchpad.runtime.events import Done, Ended, Event, Ready, StopRequested
 from tests import nodes
 from tests.kubernetes.fake_cluster import FakeCluster
 from tests.waiting import until

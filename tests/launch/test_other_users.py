@@ -15,8 +15,8 @@ import pytest
 
 import launchpad as lp
 from launchpad import __main__ as main
-from launchpad.context import RunContext
 from launchpad.launch.rundir import claims, locations, record
+from launchpad.runtime.context import RunContext
 from launchpad.state.places import StatePlaces
 from tests.helpers import other_user
 from tests.helpers.other_user import UID, needs_root

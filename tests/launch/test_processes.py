@@ -21,7 +21,6 @@ import pytest
 
 import launchpad as lp
 from launchpad import courier
-from launchpad.events import Ended, Event, Ready
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.backends.processes import exit_status
 from launchpad.launch.backends.processes.backend import Processes, ProcessWorkers
@@ -29,6 +28,7 @@ from launchpad.launch.backends.processes.messages import ChildExited
 from launchpad.launch.planning import planner
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.outcome import Outcome
+from launchpad.runtime.events import Ended, Event, Ready
 from tests.helpers import spawning_nodes
 from tests.waiting import until
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launchpad import import_hook
 from launchpad.courier.codec import by_value
+from launchpad.runtime import import_hook
 from tests.helpers import scripts
 
 SCRIPT = '''

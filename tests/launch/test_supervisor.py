@@ -9,21 +9,6 @@ import pytest
 from launchpad.courier.telemetry import call_stats
 from launchpad.courier.telemetry.counters import MethodCounts
 from launchpad.courier.telemetry.registry import Counted
-from launchpad.events import (
-    BarrierLeft,
-    BarrierReached,
-    Debugged,
-    Done,
-    EdgesCounted,
-    Ended,
-    EndsWatched,
-    Exiting,
-    Heartbeat,
-    ProcessStarted,
-    Ready,
-    StopRequested,
-    Waiting,
-)
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.supervision import look
 from launchpad.launch.supervision.supervisor import Supervisor
@@ -38,7 +23,22 @@ from launchpad.launch.supervision.worker_state import (
 )
 from launchpad.outcome import FAILED, STOPPED, SUCCEEDED, Outcome, first_cause
 from launchpad.restart_policy import RestartPolicy
-from launchpad.watermarks import COUNTS
+from launchpad.runtime.events import (
+    BarrierLeft,
+    BarrierReached,
+    Debugged,
+    Done,
+    EdgesCounted,
+    Ended,
+    EndsWatched,
+    Exiting,
+    Heartbeat,
+    ProcessStarted,
+    Ready,
+    StopRequested,
+    Waiting,
+)
+from launchpad.runtime.watermarks import COUNTS
 
 
 def worker(name: str, **options: Any) -> WorkerPlan:

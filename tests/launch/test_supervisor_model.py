@@ -9,12 +9,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from launchpad.events import Ended, Ready, StopRequested
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.supervision.supervisor import Supervisor
 from launchpad.launch.supervision.worker_state import Command, KillWorker, StartWorker, StopWorker
 from launchpad.outcome import FAILED, LOST, STOPPED, SUCCEEDED, Outcome
 from launchpad.restart_policy import NO_RESTARTS, RestartPolicy
+from launchpad.runtime.events import Ended, Ready, StopRequested
 
 GRACE_S = 3.0
 POLICIES = {

@@ -14,7 +14,7 @@ import launchpad as lp
 from examples.mapreduce.program import make_program
 from examples.mapreduce.text import find_texts
 from launchpad.courier.telemetry.recording import ANSWER, CALL, Recorded, RecordedThread
-from launchpad.trace import StateChange, Trace
+from launchpad.telemetry.trace import StateChange, Trace
 from tests import nodes
 from tests.helpers import perfetto, trace_events, traced_nodes
 from tests.helpers.programs import single

@@ -9,7 +9,7 @@ import pytest
 from launchpad.courier.telemetry.recording import ANSWER, CALL, Recorded, RecordedThread, Span
 from launchpad.launch.rundir.history import AttemptRecord, RunHistory
 from launchpad.outcome import FAILED, Outcome
-from launchpad.trace import Trace
+from launchpad.telemetry.trace import Trace
 from launchpad.view import time_line
 from launchpad.view.time_line import MOST_ROWS
 from launchpad.view.watched_run import Sample

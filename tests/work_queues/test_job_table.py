@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launchpad.callers import Caller
+from launchpad.runtime.callers import Caller
 from launchpad.work_queues.job_table import FinishedJob, JobCounts, JobTable
 
 ADA, BOB = Caller("worker-0", 1, "a"), Caller("worker-1", 1, "b")

@@ -22,10 +22,9 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
 
-from launchpad import context, outcome
+from launchpad import outcome
 from launchpad.courier import keyring
 from launchpad.errors import Stopped
-from launchpad.events import Ended, Event, Exiting, Ready
 from launchpad.launch.backends.backend import Backend, Workers
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.planning.interpreter import HASH_SEED, InterpreterSettings
@@ -33,6 +32,8 @@ from launchpad.launch.rundir.directory import RunDirectory, socket_name
 from launchpad.launch.worker.interpreter_exit import run_exit_steps
 from launchpad.launch.worker.worker import Worker, context_of
 from launchpad.outcome import Outcome
+from launchpad.runtime import context
+from launchpad.runtime.events import Ended, Event, Exiting, Ready
 
 # part: launcher
 

@@ -13,7 +13,7 @@
    number is known.
 3. It ends by itself: a thread of its own watches the time, and no message is needed for it.
 
-Here are plain tuples; `launchpad.trace` makes JSON of them, in the process that has asked.
+Here are plain tuples; `launchpad.telemetry.trace` makes JSON of them, in the process that has asked.
 """
 
 from __future__ import annotations

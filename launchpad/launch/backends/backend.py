@@ -1,7 +1,7 @@
 """What a backend is: the whole interface between a plan and the world.
 
 A backend gives each address a place, before anything starts, and starts workers. What comes back up are
-events, `launchpad.events`, through one function; nothing else. `tests/contract` is this page as code.
+events, `launchpad.runtime.events`, through one function; nothing else. `tests/contract` is this page as code.
 
     launcher                                    backend                          worker
     endpoint(name, kind) ◀── plan
@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from launchpad.errors import LaunchError
-from launchpad.events import Event
+from launchpad.runtime.events import Event
 from launchpad.state.places import is_url
 
 if TYPE_CHECKING:

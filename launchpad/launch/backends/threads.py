@@ -17,10 +17,9 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 
-from launchpad import context, outcome
+from launchpad import outcome
 from launchpad.address import COURIER
 from launchpad.errors import LaunchError
-from launchpad.events import Event, WorkerNote
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.backends.local_host import LocalBackend
 from launchpad.launch.output import stdout_router
@@ -28,6 +27,8 @@ from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.worker.worker_threads import WorkerThread, WorkerThreads, in_a_thread
 from launchpad.outcome import Outcome
+from launchpad.runtime import context
+from launchpad.runtime.events import Event, WorkerNote
 
 _JOIN_S = 1.0
 _UNWIND_S = 0.2

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from launchpad import context
-from launchpad.context import RunContext
 from launchpad.courier import fork
 from launchpad.launch.logs.log_files import Rotation
 from launchpad.launch.logs.log_writer import LogWriter
+from launchpad.runtime import context
+from launchpad.runtime.context import RunContext
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

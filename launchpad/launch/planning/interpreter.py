@@ -24,7 +24,6 @@ from dataclasses import field
 from types import ModuleType
 from typing import Any, cast
 
-from launchpad import import_hook
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import LaunchError
 from launchpad.launch.planning import module_settings
@@ -32,6 +31,7 @@ from launchpad.launch.planning.coverage_settings import CoverageSettings
 from launchpad.launch.planning.debugpy_settings import DebugpySettings
 from launchpad.launch.planning.logging_settings import LoggingSettings
 from launchpad.launch.planning.loguru_settings import LoguruSettings
+from launchpad.runtime import import_hook
 
 HASH_SEED = "PYTHONHASHSEED"
 

@@ -18,9 +18,9 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from launchpad import import_hook
 from launchpad.courier.codec import by_value
 from launchpad.courier.light_dataclass import dataclass
+from launchpad.runtime import import_hook
 
 _OF_CORE = (
     "levels",

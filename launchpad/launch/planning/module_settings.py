@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from launchpad import import_hook
+from launchpad.runtime import import_hook
 
 Packed = tuple[tuple[str, bytes], ...]
 """The name of a setting, and its value, pickled: what it is made of may not be imported yet."""

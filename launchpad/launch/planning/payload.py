@@ -28,18 +28,18 @@ from typing import Any
 
 import cloudpickle
 
-from launchpad import random_numbers, user_code
 from launchpad.address import Address
 from launchpad.courier.codec import tensors
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import DefinitionError, PayloadError
-from launchpad.executable import Code, Executable
 from launchpad.handle import ClientPickler, Handle, building
 from launchpad.launch.large_buffers import LARGE, LargeBuffer, Openable
 from launchpad.launch.planning import absl_flags, broken_payload
 from launchpad.nodes.base import Node
 from launchpad.program import Program
-from launchpad.random_numbers import ScriptGenerator
+from launchpad.runtime import random_numbers, user_code
+from launchpad.runtime.executable import Code, Executable
+from launchpad.runtime.random_numbers import ScriptGenerator
 from launchpad.traverse import Found, Step, children, walk
 
 PICKLER = os.path.dirname(cloudpickle.__file__) + os.sep

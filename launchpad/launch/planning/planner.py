@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from launchpad import compat, random_numbers
+from launchpad import compat
 from launchpad.address import COURIER
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.edges.recording import Ordering
@@ -35,6 +35,7 @@ from launchpad.nodes.courier import CourierHandle
 from launchpad.program import Group, Program, checked_modules
 from launchpad.resources import PythonProcess, Resources
 from launchpad.restart_policy import NO_RESTARTS, RestartPolicy, refuse_endless_main
+from launchpad.runtime import random_numbers
 from launchpad.traverse import Found, contains_itself
 
 _T = TypeVar("_T")

@@ -18,8 +18,8 @@ from typing import Any
 from launchpad.courier import Client, Server
 from launchpad.launch.rundir.history import RunHistory
 from launchpad.launch.rundir.record import WorkerStatus
-from launchpad.metrics.program_metrics import Metrics
-from launchpad.trace import Trace
+from launchpad.telemetry.program_metrics import Metrics
+from launchpad.telemetry.trace import Trace
 
 SOCKET = "control.socket"
 _TOKEN = "control.token"

@@ -19,8 +19,8 @@ from typing import Any
 
 from launchpad import outcome
 from launchpad.courier.light_dataclass import dataclass
-from launchpad.edges.stats import Edges, EdgeStats
 from launchpad.outcome import Outcome
+from launchpad.telemetry.edge_stats import Edges, EdgeStats
 
 NAME = "history.json"
 KEPT_ATTEMPTS = 50

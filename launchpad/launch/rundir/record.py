@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.security import private_directory
-from launchpad.graph_picture import picture_of
+from launchpad.graph.picture import picture_of
 from launchpad.launch.rundir import locations
 
 if TYPE_CHECKING:

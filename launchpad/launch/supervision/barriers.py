@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from launchpad.launch.supervision.worker_state import AnnounceWatermarks, WorkerState
-from launchpad.watermarks import ABSENT, BARRIER, BROKEN, LEFT
+from launchpad.runtime.watermarks import ABSENT, BARRIER, BROKEN, LEFT
 
 
 class Barriers:

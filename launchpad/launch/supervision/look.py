@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
-from launchpad.edges.stats import Edges, Row, gathered
 from launchpad.launch.supervision.worker_state import WorkerState
-from launchpad.metrics.program_metrics import WorkerMetrics
+from launchpad.telemetry.edge_stats import Edges, Row, gathered
+from launchpad.telemetry.program_metrics import WorkerMetrics
 
 
 def edges(workers: Collection[WorkerState], silent: Collection[str], uptime_s: float) -> Edges:

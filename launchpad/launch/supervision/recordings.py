@@ -12,15 +12,15 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
-from launchpad.events import SpansRecorded
 from launchpad.launch.supervision.worker_state import (
     AnnounceWatermarks,
     Command,
     State,
     WorkerState,
 )
-from launchpad.trace import StateChange
-from launchpad.watermarks import RECORDING, pack_recording
+from launchpad.runtime.events import SpansRecorded
+from launchpad.runtime.watermarks import RECORDING, pack_recording
+from launchpad.telemetry.trace import StateChange
 
 _RATE, _LEAST_RATE = 2000, 20
 """Calls a second that are recorded at most: of all workers together, and of one at least."""

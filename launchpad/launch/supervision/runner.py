@@ -25,7 +25,6 @@ from launchpad.courier.client import retry
 from launchpad.courier.deadlines import check_timeout
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import NotRunningError
-from launchpad.events import Debugged, EdgesCounted, Ended, Event, Ready, SpansRecorded, WorkerNote
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.logs.log_files import last_lines
 from launchpad.launch.output.printer import Output
@@ -46,6 +45,15 @@ from launchpad.launch.supervision.worker_state import (
     State,
     StopWorker,
     WorkerState,
+)
+from launchpad.runtime.events import (
+    Debugged,
+    EdgesCounted,
+    Ended,
+    Event,
+    Ready,
+    SpansRecorded,
+    WorkerNote,
 )
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from launchpad import events, outcome
+from launchpad import outcome
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.supervision.barriers import Barriers
 from launchpad.launch.supervision.progress import named
@@ -41,7 +41,8 @@ from launchpad.launch.supervision.worker_state import (
 from launchpad.outcome import Outcome
 from launchpad.program import UNTIL_GROUP
 from launchpad.restart_policy import GROUP, WORKER
-from launchpad.watermarks import COUNTS, RESTARTED
+from launchpad.runtime import events
+from launchpad.runtime.watermarks import COUNTS, RESTARTED
 
 _STALE_WAIT_S = 2.5
 """A constructor that waits reports it every second; one that has not for so long waits no more."""

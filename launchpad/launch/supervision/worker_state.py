@@ -14,11 +14,11 @@ from typing import Any
 
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.telemetry.registry import Counted
-from launchpad.events import EdgesCounted, Returned
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.rundir.history import KEPT_ATTEMPTS, AttemptRecord
 from launchpad.outcome import Outcome
-from launchpad.watermarks import ENDED, OVER, SUCCEEDED
+from launchpad.runtime.events import EdgesCounted, Returned
+from launchpad.runtime.watermarks import ENDED, OVER, SUCCEEDED
 
 
 class State(StrEnum):

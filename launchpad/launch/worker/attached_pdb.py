@@ -10,7 +10,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from launchpad.launch.worker.debug_terminal import DebugTerminal
-from launchpad.user_code import is_of_user
+from launchpad.runtime.user_code import is_of_user
 
 
 class AttachedPdb(pdb.Pdb):

@@ -25,11 +25,11 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from launchpad.context import RunContext
-from launchpad.events import Debugged
-from launchpad.interrupt import RaisedFromOutside, call_in, raise_in
 from launchpad.launch.worker.debug_terminal import ACCEPTED, REFUSED, DebugTerminal
 from launchpad.outcome import Outcome
+from launchpad.runtime.context import RunContext
+from launchpad.runtime.events import Debugged
+from launchpad.runtime.interrupt import RaisedFromOutside, call_in, raise_in
 
 if TYPE_CHECKING:  # pdb is imported when it is needed
     from launchpad.launch.worker.attached_pdb import AttachedPdb

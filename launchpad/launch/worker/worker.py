@@ -18,14 +18,21 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import MappingProxyType
 
-import launchpad.stopping  # noqa: F401  so that user code which is to stop finds it imported
-from launchpad import context as run_context
-from launchpad import courier, outcome, results
-from launchpad.context import RunContext
+import launchpad.runtime.stopping  # noqa: F401  so that user code which is to stop finds it imported
+from launchpad import courier, outcome
 from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.telemetry import recording, registry
 from launchpad.errors import Stopped
-from launchpad.events import (
+from launchpad.launch.plan import WorkerPlan
+from launchpad.launch.planning import absl_flags, payload
+from launchpad.launch.worker import error_report
+from launchpad.launch.worker.debugger import CallInMain, Debugger
+from launchpad.outcome import Outcome
+from launchpad.program import UNTIL_RUN
+from launchpad.runtime import context as run_context
+from launchpad.runtime import results
+from launchpad.runtime.context import RunContext
+from launchpad.runtime.events import (
     Done,
     EdgesCounted,
     Event,
@@ -35,17 +42,11 @@ from launchpad.events import (
     SpansRecorded,
     WorkerNote,
 )
-from launchpad.executable import Executable
-from launchpad.interrupt import is_consequence
-from launchpad.launch.plan import WorkerPlan
-from launchpad.launch.planning import absl_flags, payload
-from launchpad.launch.worker import error_report
-from launchpad.launch.worker.debugger import CallInMain, Debugger
-from launchpad.metrics import process_usage
-from launchpad.outcome import Outcome
-from launchpad.program import UNTIL_RUN
+from launchpad.runtime.executable import Executable
+from launchpad.runtime.interrupt import is_consequence
+from launchpad.runtime.watermarks import COUNTS, RECORDING, parse_recording
 from launchpad.state.places import StatePlaces
-from launchpad.watermarks import COUNTS, RECORDING, parse_recording
+from launchpad.telemetry import process_usage
 
 _ANSWERS = 4
 """How many requests for numbers may wait for a driver of GPUs that hangs; further ones get no answer."""

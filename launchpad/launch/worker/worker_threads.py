@@ -12,11 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from launchpad import context, outcome
-from launchpad.context import RunContext
-from launchpad.events import Ended, Event
-from launchpad.executable import Code, Executable
-from launchpad.interrupt import interrupt_thread
+from launchpad import outcome
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.plan import LaunchPlan, WorkerPlan, seed_of
 from launchpad.launch.planning import payload
@@ -24,6 +20,11 @@ from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.worker.worker import Worker, context_of
 from launchpad.nodes.python import CallFunction
 from launchpad.outcome import Outcome
+from launchpad.runtime import context
+from launchpad.runtime.context import RunContext
+from launchpad.runtime.events import Ended, Event
+from launchpad.runtime.executable import Code, Executable
+from launchpad.runtime.interrupt import interrupt_thread
 
 
 @dataclass(eq=False)

@@ -9,9 +9,9 @@ from nicegui import ui
 from nicegui.events import GenericEventArguments
 
 from launchpad.courier.telemetry.call_stats import seconds, size
-from launchpad.edges.stats import EdgeStats
-from launchpad.graph_picture import Picture
-from launchpad.graph_svg import svg
+from launchpad.graph.picture import Picture
+from launchpad.graph.svg import svg
+from launchpad.telemetry.edge_stats import EdgeStats
 from launchpad.view.live_graph import MOST_ARROWS, live_graph
 from launchpad.view.looks import Look, WorkerRow, counted
 from launchpad.view.pages import charts, control, frame

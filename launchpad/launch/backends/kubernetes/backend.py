@@ -11,7 +11,6 @@ from typing import Any
 from launchpad.address import COURIER
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import DefinitionError
-from launchpad.events import Event
 from launchpad.launch.backends.backend import Backend, Workers
 from launchpad.launch.backends.kubernetes.api.client import Cluster, Manifest
 from launchpad.launch.backends.kubernetes.create_run import Submitter
@@ -24,6 +23,7 @@ from launchpad.launch.backends.kubernetes.settings import FILE, Settings
 from launchpad.launch.detached import Detached
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory
+from launchpad.runtime.events import Event
 from launchpad.state.places import is_url
 
 _RUN_ID = "00000000"

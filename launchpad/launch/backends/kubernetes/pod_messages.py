@@ -17,7 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from launchpad.events import (
+from launchpad.outcome import Outcome
+from launchpad.resources import in_words
+from launchpad.runtime.events import (
     BarrierLeft,
     BarrierReached,
     Done,
@@ -34,8 +36,6 @@ from launchpad.events import (
     Waiting,
     WorkerNote,
 )
-from launchpad.outcome import Outcome
-from launchpad.resources import in_words
 
 MARK = b"\x1elaunchpad "
 

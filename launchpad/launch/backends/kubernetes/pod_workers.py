@@ -21,14 +21,6 @@ from functools import partial
 from typing import Any
 
 from launchpad import outcome
-from launchpad.events import (
-    Done,
-    Ended,
-    Event,
-    Ready,
-    Waiting,
-    WorkerNote,
-)
 from launchpad.launch.backends.action_thread import Actions
 from launchpad.launch.backends.address_table import LocalAddressView
 from launchpad.launch.backends.backend import Workers
@@ -50,7 +42,8 @@ from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.outcome import Outcome
 from launchpad.resources import counted
-from launchpad.watermarks import ENDED
+from launchpad.runtime.events import Done, Ended, Event, Ready, Waiting, WorkerNote
+from launchpad.runtime.watermarks import ENDED
 
 _LOG_S = 5.0
 """How long the rest of a log may take when its pod is over."""

@@ -18,13 +18,13 @@ from functools import partial
 from typing import Any
 
 from launchpad import outcome
-from launchpad.events import Event, WorkerNote
 from launchpad.launch.backends.action_thread import Actions
 from launchpad.launch.backends.kubernetes import pod_status
 from launchpad.launch.backends.kubernetes.api.client import Cluster, ClusterError, Unreachable
 from launchpad.launch.backends.kubernetes.attempt import Jobs, PodAttempt
 from launchpad.launch.backends.kubernetes.manifests import names
 from launchpad.outcome import Outcome
+from launchpad.runtime.events import Event, WorkerNote
 
 _FORGOTTEN_S = 0.5
 """How long the Job controller may take to notice that a Job was deleted."""

@@ -22,7 +22,6 @@ from typing import Any
 from launchpad import outcome
 from launchpad.address import COURIER
 from launchpad.courier.own_threads import OwnThread
-from launchpad.events import Event, WorkerNote
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.backends.local_host import LocalBackend, unused_gpus
 from launchpad.launch.backends.processes import forkserver_process, messages, worker_specs
@@ -34,6 +33,7 @@ from launchpad.launch.logs.log_files import last_lines
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory, socket_name
 from launchpad.outcome import Outcome
+from launchpad.runtime.events import Event, WorkerNote
 
 _FORKSERVER_LOG = "forkserver.log"
 _CLOSE_S = 1.0

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from launchpad import outcome
-from launchpad.events import Ended, Exiting, ProcessStarted, Ready, Returned
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.backends.processes import exit_status, messages
 from launchpad.launch.backends.processes.exit_status import ProcessAttempt
 from launchpad.launch.supervision import worker_state
 from launchpad.outcome import Outcome
+from launchpad.runtime.events import Ended, Exiting, ProcessStarted, Ready, Returned
 
 _GARBLED = (
     "something in its process has written to a descriptor that it has not opened: launchpad's connection to"

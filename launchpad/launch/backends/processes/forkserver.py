@@ -34,7 +34,6 @@ from typing import Any, NoReturn
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.security import private_directory
 from launchpad.courier.transport import stream_socket
-from launchpad.events import Ended, ProcessStarted
 from launchpad.launch.backends.processes import (
     exit_status,
     messages,
@@ -48,6 +47,7 @@ from launchpad.launch.backends.processes.worker_process import SpawnArgs
 from launchpad.launch.backends.processes.worker_specs import LaunchSpec
 from launchpad.launch.devices.out_of_memory import OutOfMemory
 from launchpad.launch.supervision import worker_state
+from launchpad.runtime.events import Ended, ProcessStarted
 
 _DUMP_S, _DUMP_LIMIT_S = 0.05, 1.0
 """How long a worker that is to be killed has for writing its stacks into its log, and how long if it was not

@@ -7,7 +7,7 @@
                 forkserver ◀── Phase · Awaits · ReturnedInFile · events ── worker
     launcher ◀── ProcessStarted · FromWorker · Garbled · ChildExited · Ended ── forkserver
 
-Commands are of `launch/supervision/worker_state.py`, events of `launchpad/events.py`.
+Commands are of `launch/supervision/worker_state.py`, events of `launchpad/runtime/events.py`.
 From the forkserver, `Ended` is the end of a worker that could not have a process.
 
 A message is plain data, pickled, behind its length (4 bytes, big-endian). The forkserver does not look into

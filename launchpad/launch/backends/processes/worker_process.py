@@ -37,12 +37,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, cast
 
-from launchpad import context, random_numbers
 from launchpad.courier import fork, keyring, own_threads
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.own_threads import OwnThread
-from launchpad.events import Ended, Returned, WorkerNote
-from launchpad.interrupt import RaisedFromOutside, end_loop, running_loop
 from launchpad.launch.backends.processes import (
     exit_status,
     messages,
@@ -67,6 +64,9 @@ from launchpad.launch.supervision.worker_state import AnnounceGone, AnnounceWate
 from launchpad.launch.worker import interpreter_exit
 from launchpad.launch.worker.worker import Worker, context_of
 from launchpad.resources import in_words
+from launchpad.runtime import context, random_numbers
+from launchpad.runtime.events import Ended, Returned, WorkerNote
+from launchpad.runtime.interrupt import RaisedFromOutside, end_loop, running_loop
 
 _INTERRUPT = signal.SIGURG
 """Ignored by default and hardly ever used, so that one that comes too early or too late does nothing."""

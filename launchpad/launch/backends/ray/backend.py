@@ -15,7 +15,6 @@ from typing import Any
 
 from launchpad.address import COURIER
 from launchpad.errors import LaunchError
-from launchpad.events import Event
 from launchpad.launch.backends.backend import Backend, Workers
 from launchpad.launch.backends.launch_origin import LauncherInfo
 from launchpad.launch.backends.ray import cluster
@@ -23,6 +22,7 @@ from launchpad.launch.detached import Detached
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.rundir.record import RunRecord
+from launchpad.runtime.events import Event
 
 _PREFIX = "launcher-"
 _ANSWER_S = 30.0

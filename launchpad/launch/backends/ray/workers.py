@@ -12,7 +12,6 @@ from typing import Any
 
 from launchpad import outcome
 from launchpad.errors import LaunchError
-from launchpad.events import Event, WorkerNote
 from launchpad.launch.backends.launch_origin import LauncherInfo, versions
 from launchpad.launch.backends.ray import cluster, feasibility, placement_group
 from launchpad.launch.backends.ray.actor_handle import ActorHandle
@@ -25,6 +24,7 @@ from launchpad.launch.large_buffers import Openable
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.outcome import Outcome
+from launchpad.runtime.events import Event, WorkerNote
 
 _REPORT_AFTER_S = 1.0
 """Room that is there takes Ray less to give."""

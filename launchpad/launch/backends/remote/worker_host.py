@@ -36,7 +36,6 @@ from typing import Any
 import portpicker
 
 from launchpad.errors import LaunchError
-from launchpad.events import Bound, Ended
 from launchpad.launch.backends import launch_origin
 from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets
 from launchpad.launch.backends.processes.backend import ProcessWorkers, start_forkserver
@@ -45,6 +44,7 @@ from launchpad.launch.logs.tail import Tail
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir import locations
 from launchpad.launch.rundir.directory import RunDirectory, socket_name
+from launchpad.runtime.events import Bound, Ended
 from launchpad.state import lock
 from launchpad.state.places import StatePlaces, is_url
 
@@ -69,7 +69,7 @@ class HostUpdate:
 
     Attributes:
         log: What attempt `attempt` has printed since the last update.
-        reports: Events, as in `launchpad.events`, in order.
+        reports: Events, as in `launchpad.runtime.events`, in order.
     """
 
     attempt: int

@@ -19,7 +19,6 @@ from dataclasses import replace
 from typing import Any
 
 from launchpad import outcome
-from launchpad.events import Bound, Ended, Event, ProcessStarted, WorkerNote
 from launchpad.launch.backends.action_thread import Actions
 from launchpad.launch.backends.address_table import AddressTable, LocalAddressView
 from launchpad.launch.backends.backend import Workers
@@ -31,6 +30,7 @@ from launchpad.launch.logs.log_writer import LogWriter
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.outcome import Outcome
+from launchpad.runtime.events import Bound, Ended, Event, ProcessStarted, WorkerNote
 
 ANSWER_S = 5.0
 """How long a host may take for what it does at once, before its node is taken for lost."""

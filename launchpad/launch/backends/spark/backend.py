@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from launchpad.address import COURIER
 from launchpad.errors import DefinitionError
-from launchpad.events import Event
 from launchpad.launch.backends.backend import Backend, Workers
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory
+from launchpad.runtime.events import Event
 
 _TIMEOUT_S = 120.0
 

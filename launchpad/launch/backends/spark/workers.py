@@ -22,7 +22,6 @@ import portpicker
 from launchpad import outcome
 from launchpad.courier import Server, keyring
 from launchpad.errors import LaunchError
-from launchpad.events import Event, WorkerNote
 from launchpad.launch.backends.launch_origin import LauncherInfo, versions
 from launchpad.launch.backends.remote.host_handle import HostHandle
 from launchpad.launch.backends.remote.worker_host import HostReady
@@ -40,6 +39,7 @@ from launchpad.launch.backends.spark.task_host import LauncherAddress
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.outcome import Outcome
+from launchpad.runtime.events import Event, WorkerNote
 
 _REPORT_AFTER_S = 10.0
 """Hosts that are there take Spark less to start."""

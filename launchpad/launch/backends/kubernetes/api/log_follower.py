@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from launchpad.courier.own_threads import OwnThread
-from launchpad.events import Ended
 from launchpad.launch.backends.kubernetes import pod_messages
 from launchpad.launch.backends.kubernetes.api.client import Cluster
 from launchpad.launch.logs.log_writer import LogWriter
+from launchpad.runtime.events import Ended
 
 _AGAIN_S = 0.5
 _STAMP = re.compile(rb"\d{4}-\d\d-\d\dT")

@@ -36,7 +36,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from launchpad import outcome
-from launchpad.events import Ended, ProcessStarted, Ready, WorkerNote
 from launchpad.launch.backends.kubernetes import pod_messages
 from launchpad.launch.backends.kubernetes.manifests.names import (
     MOUNTED,
@@ -65,6 +64,7 @@ from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.outcome import Outcome
 from launchpad.resources import in_words
+from launchpad.runtime.events import Ended, ProcessStarted, Ready, WorkerNote
 
 
 class ReadinessPort:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import launchpad as lp
-from launchpad import results
+from launchpad.runtime import results
 
 DEADLINE_S = 60.0
 

@@ -20,13 +20,13 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
-from launchpad import context
 from launchpad.courier.server.event_loop import EventLoop
 from launchpad.errors import DefinitionError, Stopped, did_you_mean
+from launchpad.runtime import context
 
 Function = Callable[..., Any]
 
-_OURS = str(Path(__file__).parent)
+_OURS = str(Path(__file__).parents[1])
 _LIBRARY = re.compile(r"/lib(64)?/python3\.\d+/(?!site-packages|dist-packages)|^<")
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from launchpad import context
 from launchpad.courier import CourierError, DeadlineExceeded
 from launchpad.courier.deadlines import deadline_after
 from launchpad.errors import Stopped
+from launchpad.runtime import context
 
 if TYPE_CHECKING:
     import asyncio

@@ -17,12 +17,12 @@ import weakref
 from collections import OrderedDict, deque
 from typing import Generic, TypeVar
 
-from launchpad import context
-from launchpad.callers import Caller, caller
 from launchpad.courier import fork
 from launchpad.courier.deadlines import deadline_after
 from launchpad.courier.interruptions import Lock
 from launchpad.errors import NotRunningError, Stopped
+from launchpad.runtime import context
+from launchpad.runtime.callers import Caller, caller
 
 K = TypeVar("K")
 V = TypeVar("V")

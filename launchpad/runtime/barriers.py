@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 
-from launchpad import context
 from launchpad.courier.deadlines import check_timeout
 from launchpad.courier.telemetry import tracing
 from launchpad.errors import BarrierBroken, Stopped
-from launchpad.events import BarrierLeft, BarrierReached
-from launchpad.watermarks import ABSENT, BARRIER, BROKEN, LEFT
+from launchpad.runtime import context
+from launchpad.runtime.events import BarrierLeft, BarrierReached
+from launchpad.runtime.watermarks import ABSENT, BARRIER, BROKEN, LEFT
 
 _REPLY_S = 5.0
 """How long the supervisor may take to say who was absent."""

@@ -1,4 +1,4 @@
-"""The graph of a program as data and as text; pictures of it are drawn in `graph_picture`."""
+"""The graph of a program as data and as text; `picture` draws it."""
 
 from __future__ import annotations
 

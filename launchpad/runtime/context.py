@@ -31,12 +31,12 @@ from launchpad.courier.interruptions import Lock
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.security import private_directory
 from launchpad.errors import NotRunningError
-from launchpad.events import EndsWatched, Event, Heartbeat, Waiting
-from launchpad.interrupt import Interruption
 from launchpad.restart_policy import NO_RESTARTS, RestartPolicy
+from launchpad.runtime.events import EndsWatched, Event, Heartbeat, Waiting
+from launchpad.runtime.interrupt import Interruption
+from launchpad.runtime.watermarks import ENDED, Watermarks
 from launchpad.state.fence import Fence
 from launchpad.state.places import StatePlaces
-from launchpad.watermarks import ENDED, Watermarks
 
 if TYPE_CHECKING:
     from launchpad.state.saved_states import SavedStates

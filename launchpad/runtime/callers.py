@@ -8,10 +8,10 @@ import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
-from launchpad import context
 from launchpad.courier import call_stack
 from launchpad.courier import caller as _courier
 from launchpad.errors import NotRunningError
+from launchpad.runtime import context
 
 _NAME = re.compile(r"(?P<label>.+)-(?P<index>\d+)(\.\d+)?")
 

@@ -16,7 +16,7 @@ from unittest.mock import Mock
 import pytest
 
 import launchpad as lp
-from launchpad.metrics import gpu_usage
+from launchpad.telemetry import gpu_usage
 from tests.waiting import pause, pid_of, until
 
 USAGE = lp.ProcessUsage(cpu_s=3.0, period_s=10.0, memory_bytes=10, threads=1, is_shared=False)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeVar
 
-from launchpad.graph_picture import CYLINDER, HEXAGON, ROUND, Box, HasGraph, Picture, picture_of
+from launchpad.graph.picture import CYLINDER, HEXAGON, ROUND, Box, HasGraph, Picture, picture_of
 
 _LINE, _CHARACTER, _PAD = 18, 7.3, 14
 _GAP_X, _GAP_Y = 104, 22

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from launchpad.watermarks import Watermarks
+from launchpad.runtime.watermarks import Watermarks
 
 
 def test_the_larger_number_counts_in_whatever_order_they_come() -> None:

@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from launchpad import context
 from launchpad.courier.telemetry import tracing
-from launchpad.events import StopRequested
+from launchpad.runtime import context
+from launchpad.runtime.events import StopRequested
 
 P = ParamSpec("P")
 T = TypeVar("T")

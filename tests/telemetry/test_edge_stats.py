@@ -10,7 +10,7 @@ import pytest
 from launchpad.courier.telemetry import call_stats
 from launchpad.courier.telemetry.call_stats import MethodStats
 from launchpad.courier.telemetry.counters import MethodCounts
-from launchpad.edges.stats import Edges, gathered
+from launchpad.telemetry.edge_stats import Edges, gathered
 
 PLACE = ("a-0", "s-0", "step")
 

@@ -6,8 +6,8 @@ import itertools
 from xml.etree import ElementTree
 
 import launchpad as lp
-from launchpad.graph_picture import dot, mermaid
-from launchpad.graph_svg import svg
+from launchpad.graph.picture import dot, mermaid
+from launchpad.graph.svg import svg
 from tests import nodes
 
 

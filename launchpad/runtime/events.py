@@ -20,8 +20,8 @@ from __future__ import annotations
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.telemetry.recording import Recorded
 from launchpad.courier.telemetry.registry import Counted
-from launchpad.metrics.process_usage import ProcessUsage
 from launchpad.outcome import Outcome
+from launchpad.telemetry.process_usage import ProcessUsage
 
 
 @dataclass(frozen=True)

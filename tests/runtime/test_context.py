@@ -12,10 +12,11 @@ from collections.abc import Iterator
 import pytest
 
 import launchpad as lp
-from launchpad import context, courier
-from launchpad.context import RunContext
+from launchpad import courier
 from launchpad.errors import NotRunningError
-from launchpad.interrupt import Interruption
+from launchpad.runtime import context
+from launchpad.runtime.context import RunContext
+from launchpad.runtime.interrupt import Interruption
 
 
 def a_context(name: str = "w-0") -> RunContext:

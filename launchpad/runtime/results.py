@@ -15,7 +15,7 @@ from typing import Any
 
 from launchpad.courier.codec import pickling
 from launchpad.errors import ResultError
-from launchpad.events import Returned
+from launchpad.runtime.events import Returned
 
 
 def returned(worker: str, attempt: int, value: object) -> Returned | None:

@@ -16,9 +16,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from launchpad import context, user_code
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.server.event_loop import EventLoop
+from launchpad.runtime import context, user_code
 
 Run = Callable[[], Any]
 """What runs the user's function, and returns what that has returned."""

@@ -15,8 +15,8 @@ from typing import Any
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.telemetry import prometheus
 from launchpad.courier.telemetry.call_stats import MethodStats
-from launchpad.edges.stats import Edges
-from launchpad.metrics.process_usage import ProcessUsage
+from launchpad.telemetry.edge_stats import Edges
+from launchpad.telemetry.process_usage import ProcessUsage
 
 
 @dataclass(frozen=True)

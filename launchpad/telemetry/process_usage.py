@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from launchpad.courier.light_dataclass import dataclass
-from launchpad.metrics import gpu_usage
+from launchpad.telemetry import gpu_usage
 
 _TICKS_PER_S, _PAGE_BYTES = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 

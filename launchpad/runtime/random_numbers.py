@@ -22,10 +22,10 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
-from launchpad import context, import_hook
 from launchpad.courier import fork
 from launchpad.courier.codec import by_value, module_generators
 from launchpad.courier.interruptions import Lock
+from launchpad.runtime import context, import_hook
 
 #: Module → the name of the function in it that seeds the generator which it keeps for all.
 _SEED_FUNCTIONS = {"random": "seed", "numpy.random": "seed", "torch": "manual_seed"}

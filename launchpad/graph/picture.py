@@ -1,6 +1,6 @@
 """A program as a picture: one box per group, one arrow for all edges between two of them.
 
-    program, plan ── graph() ──▶ Graph ── Picture.of ──▶ Picture ──▶ mermaid, dot, graph_svg.svg
+    program, plan ── graph() ──▶ Graph ── Picture.of ──▶ Picture ──▶ mermaid, dot, svg.svg
                                                            └──▶ the record of a run ──▶ again
 
 A group of colocations is a frame around a box for each node of one of them. A box has the shape of its kind:
@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from launchpad.courier.light_dataclass import dataclass
-from launchpad.graph import Graph
+from launchpad.graph.graph import Graph
 
 ROUND, RECTANGLE, CYLINDER, HEXAGON = "round", "rectangle", "cylinder", "hexagon"
 _SHAPES = {

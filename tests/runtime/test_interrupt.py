@@ -10,7 +10,7 @@ import pytest
 
 from launchpad import courier
 from launchpad.errors import Stopped
-from launchpad.interrupt import Interruption, interrupt_thread
+from launchpad.runtime.interrupt import Interruption, interrupt_thread
 from tests.waiting import until
 
 DEADLINE_S = 20.0

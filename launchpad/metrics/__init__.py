@@ -1,1 +1,0 @@
-"""Numbers of a whole program at a moment: its edges, and what its workers use."""

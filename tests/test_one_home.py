@@ -1,0 +1,56 @@
+"""Each mechanism has one home. What a second version of it would look like is refused everywhere else."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import launchpad
+
+PACKAGE = Path(launchpad.__file__).parent
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a mechanism is.
+
+    Attributes:
+        mechanism: Its name.
+        files: The files or folders below `launchpad/` that make it up.
+        second: A regular expression that matches a line of code of a second version.
+    """
+
+    mechanism: str
+    files: tuple[str, ...]
+    second: str
+
+
+HOMES = [
+    Home(
+        "formatting of sizes and times",
+        ("printable.py",),
+        second=r"def (_?size|_?duration|in_words|human_\w+|\w+_for_people)\(",
+    ),
+]
+
+
+@pytest.mark.xfail(reason="being built", strict=False)
+@pytest.mark.parametrize("home", HOMES, ids=lambda home: home.mechanism)
+def test_a_mechanism_has_one_home(home: Home) -> None:
+    second = [
+        f"launchpad/{path}:{number}: {line.strip()}"
+        for path in sorted(p.relative_to(PACKAGE).as_posix() for p in PACKAGE.rglob("*.py"))
+        if not path.startswith(home.files)
+        for number, line in enumerate((PACKAGE / path).read_text().splitlines(), 1)
+        if re.search(home.second, line)
+    ]
+
+    assert second == [], f"{home.mechanism} is in {' and '.join(home.files)}"
+
+
+@pytest.mark.parametrize("home", HOMES, ids=lambda home: home.mechanism)
+def test_the_home_of_a_mechanism_exists(home: Home) -> None:
+    assert [name for name in home.files if not (PACKAGE / name).exists()] == []
