@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from examples._shared.places import folder_of
 from examples.on_digits import table
 
 HERE = Path(__file__).parent
@@ -41,6 +42,11 @@ class Example:
     answer: str = ""
     flags: tuple[str, ...] = ()
     is_on_spark: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """Its folder, seen from the page."""
+        return folder_of(self.name).relative_to(HERE)
 
 
 # Pictures of Mermaid; a shape that no example has yet is left out.
@@ -258,12 +264,13 @@ def page() -> str:
         if names[shape]
     ]
     rows = [
-        f"| [{each.name}]({each.name})<br>{each.source} | {each.idea} | {lines(each)} | {checked(each)}"
+        f"| [{each.name}]({each.folder})<br>{each.source} | {each.idea} | {lines(each)} | {checked(each)}"
         f" | {each.killed} | {', '.join(backends(each))} |"
         for each in EXAMPLES
     ]
     graphs = [
-        f"### [{each.name}]({each.name})\n{each.idea}\n\n![The graph of {each.name}]({each.name}/graph.svg)\n"
+        f"### [{each.name}]({each.folder})\n{each.idea}\n\n"
+        f"![The graph of {each.name}]({each.folder}/graph.svg)\n"
         for each in EXAMPLES
     ]
     on_digits = table(json.loads((HERE / ON_DIGITS).read_text()))
@@ -278,7 +285,7 @@ def page() -> str:
 def lines(example: Example) -> str:
     """Return how long algorithm, program and all of it are."""
     lengths = {
-        file.name: file.read_bytes().count(b"\n") for file in (HERE / example.name).glob("*.py")
+        file.name: file.read_bytes().count(b"\n") for file in folder_of(example.name).glob("*.py")
     }
     parts = (lengths.get("algorithm.py", "–"), lengths["program.py"], sum(lengths.values()))
     return " / ".join(map(str, parts))
@@ -286,7 +293,7 @@ def lines(example: Example) -> str:
 
 def checked(example: Example) -> str:
     """Return what the last run has printed of the claims that are shown, and how many there were."""
-    file = HERE / example.name / CHECKED
+    file = folder_of(example.name) / CHECKED
     if not example.shown:
         return example.answer
     claims = json.loads(file.read_text())
@@ -315,11 +322,12 @@ def run(*command: str) -> None:
 PAGE = """\
 # Examples
 
-Each checks its own answer. Those that are systems of papers show that the papers' claims hold, also when a
-worker is killed. `algorithm.py` is the method, and knows nothing of launchpad; `program.py` is the graph.
+Each checks its own answer. Those in `systems/` are systems of papers, and show that the papers' claims hold,
+also when a worker is killed. `algorithm.py` is the method, and knows nothing of launchpad; `program.py` is
+the graph.
 
 ```sh
-.venv/bin/python -m examples.horovod --quick --lp_launch_type=local_mp
+.venv/bin/python -m examples.systems.horovod --quick --lp_launch_type=local_mp
 ```
 
 `make gallery` makes this page: it runs the examples, as processes. What is in bold they have printed, with
@@ -364,7 +372,7 @@ if __name__ == "__main__":
     parser.add_argument("--run", action="store_true", help="run the examples first")
     if parser.parse_args().run:
         for each in EXAMPLES:
-            checks = [f"--json={HERE / each.name / CHECKED}", "--quick", *each.flags]
+            checks = [f"--json={folder_of(each.name) / CHECKED}", "--quick", *each.flags]
             run("examples._shared.drawn", each.name, *(checks if each.shown else ()))
         run("examples.on_digits", f"--json={HERE / ON_DIGITS}")
     (HERE / "README.md").write_text(page())

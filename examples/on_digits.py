@@ -14,6 +14,7 @@ from absl import app, flags
 from examples._shared import digits, networks
 from examples._shared.checks import JSON, QUICK
 from examples._shared.digits import Array
+from examples._shared.places import module_of
 from examples._shared.problem import Learned, Problem
 
 SYSTEMS = ["ps", "byteps", "angel", "dist_keras", "elephas", "horovod", "gpipe", "big_dl"]
@@ -35,9 +36,8 @@ def main(_: list[str]) -> None:
     alone = problem.train_alone()
     rows: list[Row] = [("one process", accuracy(alone, problem), "0", "0", "0", "–")]
     for system in ONLY.value:
-        for method, train in importlib.import_module(
-            f"examples.{system}.on_digits"
-        ).METHODS.items():
+        methods = importlib.import_module(f"{module_of(system)}.on_digits").METHODS
+        for method, train in methods.items():
             rows.append(row(method, train, problem, alone))
     print(table(rows))
     if JSON.value:

@@ -25,7 +25,7 @@ from docs.site import links, names  # noqa: E402
 REFERENCE = "docs/reference"
 MERMAID = "assets/mermaid.js"
 # What is no page, and a page leads to.
-STATIC = ["LICENSE", "examples/_shared/*.py", "docs/images/*", "examples/*/*.svg"]
+STATIC = ["LICENSE", "examples/_shared/*.py", "docs/images/*", "examples/**/*.svg"]
 
 _log = logging.getLogger("mkdocs.plugins.launchpad")
 _reference = {f"{REFERENCE}/{each.name}.md": each for each in names.public_names()}
@@ -41,7 +41,12 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         {"launchpad": "README.md"},
         {"Documentation": ["docs/README.md", *_reading_order()]},
         {"API reference": [f"{REFERENCE}/README.md", *({s: each} for s, each in subjects.items())]},
-        {"Examples": ["examples/README.md", *_paths("examples/*/README.md")]},
+        {
+            "Examples": [
+                "examples/README.md",
+                *_paths("examples/*/README.md", "examples/systems/*/README.md"),
+            ]
+        },
         {"Project": ["CONTRIBUTING.md", "CHANGELOG.md"]},
     ]
     return config
@@ -70,7 +75,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for file in [*files]:
         if not file.src_uri.startswith("assets/") and not file.generated_by:
             files.remove(file)
-    kept = _paths("*.md", "docs/**/*.md", "examples/README.md", "examples/*/README.md", *STATIC)
+    kept = _paths("*.md", "docs/**/*.md", "examples/README.md", "examples/**/README.md", *STATIC)
     for path in kept:
         files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
     with importlib.resources.as_file(importlib.resources.files("mermaidx")) as package:

@@ -6,17 +6,15 @@ python -m examples._shared.drawn NAME FLAG …
 import importlib
 import runpy
 import sys
-from pathlib import Path
 from typing import Any
 
 import launchpad as lp
+from examples._shared.places import folder_of, module_of
 from launchpad.graph.svg import svg
-
-EXAMPLES = Path(__file__).parents[1]
 
 
 def main(name: str) -> None:
-    """Run it as `python -m examples.NAME` would."""
+    """Run it as `python -m` would."""
     launched: list[lp.Program] = []
     real = lp.launch
 
@@ -27,10 +25,10 @@ def main(name: str) -> None:
     for module in ("launchpad", real.__module__):  # lp.run calls the latter's
         importlib.import_module(module).launch = launch  # type: ignore[attr-defined]
     try:
-        runpy.run_module(f"examples.{name}", run_name="__main__", alter_sys=True)
+        runpy.run_module(module_of(name), run_name="__main__", alter_sys=True)
     finally:
         largest = max(launched, key=lambda program: len(program.graph().nodes))
-        (EXAMPLES / name / "graph.svg").write_text(f"{svg(largest)}\n")
+        (folder_of(name) / "graph.svg").write_text(f"{svg(largest)}\n")
 
 
 if __name__ == "__main__":

@@ -105,8 +105,6 @@ class RunColocated(Executable):
 
     def close(self) -> None:
         """Interrupts those that still run, waits a moment for them, and closes all, the last one first."""
-        if not self._threads:  # it was not opened
-            return
         errors = []
         self._interrupt(lambda: not self._busy())
         for node_thread in self._busy():
@@ -145,7 +143,10 @@ class RunColocated(Executable):
             raise (self._own_errors or self._errors)[0]
 
     def _interrupt(self, until: Callable[[], bool]) -> None:
-        """Interrupts those that do not watch for the stop, and waits a moment for the condition."""
+        """Interrupt those that do not watch for the stop, and wait a moment for the condition."""
+        # A stop may come before `open` has got anywhere.
+        if not self._threads:
+            return
         for node_thread in self._busy():
             if not node_thread.context.handles_stop:
                 node_thread.context.interruption.request()

@@ -11,6 +11,7 @@ import pytest
 
 import launchpad as lp
 from examples._shared.digits import Digits
+from examples._shared.places import module_of
 from tests.helpers import scripts
 
 RUN_S, ON_A_CLUSTER_S = (
@@ -34,12 +35,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def run_example(request: pytest.FixtureRequest) -> Run:
-    """Runs `python -m examples.NAME` with flags, which has to end well; gives what it printed."""
+    """Runs `python -m examples.…` with flags, which has to end well; gives what it printed."""
     # Less than pytest's own deadline, so that what the example printed is shown.
     deadline_s = request.node.get_closest_marker("timeout").args[0] - 20
 
     def run(name: str, launch_type: str, *flags: str) -> str:
-        command = [sys.executable, "-m", f"examples.{name}", f"--lp_launch_type={launch_type}"]
+        command = [sys.executable, "-m", module_of(name), f"--lp_launch_type={launch_type}"]
         done = scripts.run(command, *flags, cwd=scripts.ROOT, timeout_s=deadline_s)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

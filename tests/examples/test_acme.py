@@ -10,15 +10,15 @@ import pytest
 
 import launchpad as lp
 from examples._shared import networks
-from examples.acme import claims, impala, stopping
-from examples.acme.algorithm import Variables
-from examples.acme.alone import LocalCounter
-from examples.acme.evaluator import Evaluated, Evaluation, mean_return
-from examples.acme.learner import Begun, SavedLearner
-from examples.acme.policy import SCALE, WIDTHS
-from examples.acme.replay import LocalReplay
-from examples.acme.variable_client import Age, VariableClient
-from examples.acme.vtrace import vtrace
+from examples.systems.acme import claims, impala, stopping
+from examples.systems.acme.algorithm import Variables
+from examples.systems.acme.alone import LocalCounter
+from examples.systems.acme.evaluator import Evaluated, Evaluation, mean_return
+from examples.systems.acme.learner import Begun, SavedLearner
+from examples.systems.acme.policy import SCALE, WIDTHS
+from examples.systems.acme.replay import LocalReplay
+from examples.systems.acme.variable_client import Age, VariableClient
+from examples.systems.acme.vtrace import vtrace
 from tests.examples.conftest import assert_refused
 
 VARIABLES = Variables(networks.first_parameters(WIDTHS), 0, 0.0)

@@ -12,14 +12,14 @@ import pytest
 import launchpad as lp
 from examples._shared.digits import Array
 from examples._shared.logical_time import Event
-from examples.angel import claims, oracle, text
-from examples.angel.algorithm import Weights, add
-from examples.angel.claims import Trial
-from examples.angel.makespan import makespan
-from examples.angel.program import ASP, BSP, make_program
-from examples.angel.regression import LogisticRegression, Rows
-from examples.angel.shard import Get, Report, Shard
-from examples.angel.worker import Outcome, Trained
+from examples.systems.angel import claims, oracle, text
+from examples.systems.angel.algorithm import Weights, add
+from examples.systems.angel.claims import Trial
+from examples.systems.angel.makespan import makespan
+from examples.systems.angel.program import ASP, BSP, make_program
+from examples.systems.angel.regression import LogisticRegression, Rows
+from examples.systems.angel.shard import Get, Report, Shard
+from examples.systems.angel.worker import Outcome, Trained
 
 ALL = np.array([0, 1])
 

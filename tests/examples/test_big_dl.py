@@ -5,12 +5,12 @@ import numpy as np
 import launchpad as lp
 from examples._shared import networks
 from examples._shared.digits import Digits
-from examples.big_dl import claims, quantized
-from examples.big_dl.algorithm import (
+from examples.systems.big_dl import claims, quantized
+from examples.systems.big_dl.algorithm import (
     FORWARD_BACKWARD,
     Task,
 )
-from examples.big_dl.program import Result, Trained
+from examples.systems.big_dl.program import Result, Trained
 from tests.examples.conftest import assert_refused, noise
 
 

@@ -10,13 +10,13 @@ import pytest
 
 import launchpad as lp
 from examples._shared.problem import Problem
-from examples.byteps import claims
-from examples.byteps.algorithm import SendQueue
-from examples.byteps.iteration_time import iteration_time
-from examples.byteps.placement import PARTITION_BYTES, Partition, placement, traffic
-from examples.byteps.program import make_program
-from examples.byteps.server import SummationServer
-from examples.byteps.worker import CREDIT, Trained
+from examples.systems.byteps import claims
+from examples.systems.byteps.algorithm import SendQueue
+from examples.systems.byteps.iteration_time import iteration_time
+from examples.systems.byteps.placement import PARTITION_BYTES, Partition, placement, traffic
+from examples.systems.byteps.program import make_program
+from examples.systems.byteps.server import SummationServer
+from examples.systems.byteps.worker import CREDIT, Trained
 
 FULL = PARTITION_BYTES // 8
 FIRST, SECOND, THIRD = (Partition(1, 0, i * FULL, (i + 1) * FULL) for i in range(3))

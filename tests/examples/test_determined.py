@@ -16,16 +16,16 @@ import threadpoolctl
 import launchpad as lp
 from examples._shared import digits
 from examples._shared.digits import Digits
-from examples.determined import claims
-from examples.determined.algorithm import Asha, Grid, Pbt, Random
-from examples.determined.experiment import Experiment
-from examples.determined.log import Allocation, History, Report, TrialRow
-from examples.determined.master import Master
-from examples.determined.oracle import train_alone
-from examples.determined.page import page
-from examples.determined.program import Agent, make_program
-from examples.determined.scheduler import Job, Plan, schedule
-from examples.determined.user import Sight, Submission
+from examples.systems.determined import claims
+from examples.systems.determined.algorithm import Asha, Grid, Pbt, Random
+from examples.systems.determined.experiment import Experiment
+from examples.systems.determined.log import Allocation, History, Report, TrialRow
+from examples.systems.determined.master import Master
+from examples.systems.determined.oracle import train_alone
+from examples.systems.determined.page import page
+from examples.systems.determined.program import Agent, make_program
+from examples.systems.determined.scheduler import Job, Plan, schedule
+from examples.systems.determined.user import Sight, Submission
 from tests.examples.conftest import assert_refused
 from tests.helpers import browsers
 

@@ -8,8 +8,8 @@ import pytest
 
 from examples._shared import networks
 from examples._shared.problem import Problem
-from examples.dist_keras import claims
-from examples.dist_keras.algorithm import (
+from examples.systems.dist_keras import claims
+from examples.systems.dist_keras.algorithm import (
     AdagReplica,
     Centre,
     Commit,
@@ -18,11 +18,11 @@ from examples.dist_keras.algorithm import (
     MomentumReplica,
     Replica,
 )
-from examples.dist_keras.averaging import AveragingCentre, EnsembleCentre
-from examples.dist_keras.oracle import replay
-from examples.dist_keras.program import Trained
-from examples.dist_keras.server import Server
-from examples.dist_keras.training import Rule, Training
+from examples.systems.dist_keras.averaging import AveragingCentre, EnsembleCentre
+from examples.systems.dist_keras.oracle import replay
+from examples.systems.dist_keras.program import Trained
+from examples.systems.dist_keras.server import Server
+from examples.systems.dist_keras.training import Rule, Training
 from tests.examples.conftest import noise
 
 RECORD = [Commit(0, 0, 0), Commit(1, 0, 1), Commit(1, 2, 0), Commit(0, 1, 2)]

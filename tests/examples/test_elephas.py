@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from examples._shared import networks
-from examples.elephas import claims
-from examples.elephas.algorithm import Model, Weights, in_batches, rounds
-from examples.elephas.driver import MODES, Fitted
-from examples.elephas.oracle import average_alone
-from examples.elephas.program import Result, fit
-from examples.elephas.worker import Worked
+from examples.systems.elephas import claims
+from examples.systems.elephas.algorithm import Model, Weights, in_batches, rounds
+from examples.systems.elephas.driver import MODES, Fitted
+from examples.systems.elephas.oracle import average_alone
+from examples.systems.elephas.program import Result, fit
+from examples.systems.elephas.worker import Worked
 from tests.examples.conftest import assert_refused, noise
 from tests.waiting import until
 

@@ -12,7 +12,11 @@ import pytest
 from examples import gallery
 from launchpad.graph.svg import svg
 
-FOLDERS = sorted(file.parent for file in gallery.HERE.glob("*/__main__.py"))
+FOLDERS = sorted(
+    file.parent
+    for pattern in ("*/__main__.py", "systems/*/__main__.py")
+    for file in gallery.HERE.glob(pattern)
+)
 
 
 def test_the_page_of_all_examples_is_what_the_script_makes_of_files_and_figures() -> None:

@@ -9,12 +9,12 @@ import pytest
 
 import launchpad as lp
 from examples._shared.logical_time import Event, idle, replay
-from examples.gpipe import claims
-from examples.gpipe.algorithm import cut, schedule
-from examples.gpipe.oracle import Trained, best_of_all_cuts
-from examples.gpipe.program import make_program
-from examples.gpipe.stage import Batch
-from examples.gpipe.training import Run, Training
+from examples.systems.gpipe import claims
+from examples.systems.gpipe.algorithm import cut, schedule
+from examples.systems.gpipe.oracle import Trained, best_of_all_cuts
+from examples.systems.gpipe.program import make_program
+from examples.systems.gpipe.stage import Batch
+from examples.systems.gpipe.training import Run, Training
 from tests.examples.conftest import noise
 
 

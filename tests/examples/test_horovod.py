@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import launchpad as lp
-from examples.horovod import claims
-from examples.horovod.algorithm import DistributedOptimizer, Momentum, backward
-from examples.horovod.program import Trained, Training
+from examples.systems.horovod import claims
+from examples.systems.horovod.algorithm import DistributedOptimizer, Momentum, backward
+from examples.systems.horovod.program import Trained, Training
 from tests.examples.conftest import noise
 
 WIDTHS = (64, 9, 8, 7, 10)

@@ -12,6 +12,7 @@ import pytest
 import launchpad as lp
 from examples import on_digits
 from examples._shared.digits import Digits
+from examples._shared.places import module_of
 from examples._shared.problem import Problem
 
 QUICKEST = "byteps"
@@ -51,7 +52,7 @@ def test_a_run_that_was_to_be_disturbed_and_was_not_is_refused(
 ) -> None:
     monkeypatch.setenv("LP_LAUNCH_TYPE", "test_mt")
     monkeypatch.setattr(lp.testing, "crash", lambda: None)
-    system = importlib.import_module(f"examples.{method.partition(',')[0]}.on_digits")
+    system = importlib.import_module(f"{module_of(method.partition(',')[0])}.on_digits")
     few = Digits(np.random.default_rng(0).random((99, 64)), np.arange(99) % 10)
 
     with pytest.raises(RuntimeError, match="to be killed"):

@@ -9,8 +9,8 @@ import launchpad as lp
 from examples._shared import logical_time, networks
 from examples._shared.digits import Array, Digits
 from examples._shared.logical_time import Event
-from examples.pipedream import claims, oracle
-from examples.pipedream.algorithm import (
+from examples.systems.pipedream import claims, oracle
+from examples.systems.pipedream.algorithm import (
     BACKWARD,
     FORWARD,
     STASHING,
@@ -21,8 +21,8 @@ from examples.pipedream.algorithm import (
     in_flight,
     schedule,
 )
-from examples.pipedream.program import RATE, WIDTHS, add_pipeline
-from examples.pipedream.stage import AVERAGE, worker_of
+from examples.systems.pipedream.program import RATE, WIDTHS, add_pipeline
+from examples.systems.pipedream.stage import AVERAGE, worker_of
 from tests.examples.conftest import noise
 
 THREE = [Part(2, 1), Part(1, 1), Part(2, 1)]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from examples import gallery
+from examples._shared.places import folder_of
 from tests.spark import sessions
 
 LAUNCH_TYPES = {
@@ -60,7 +61,7 @@ def test_all_holds_that_is_claimed_of_an_example_whoever_is_killed(
 
     printed = run_example(example.name, launch_type, *flags)
 
-    claimed = claims_of(example, gallery.HERE / example.name / gallery.CHECKED)
+    claimed = claims_of(example, folder_of(example.name) / gallery.CHECKED)
     if "not run again by lp.edges.Replay" in printed:  # a pod writes to a disk of its own
         assert launch_type == "kubernetes"
         claimed.remove("the same program, run again through lp.edges.Replay, gives the same bits")

@@ -13,16 +13,16 @@ import pytest
 
 import launchpad as lp
 from examples._shared.digits import Array, Digits
-from examples.tf_on_spark import claims
-from examples.tf_on_spark.algorithm import DataFeed, Row
-from examples.tf_on_spark.feeder import Fed
-from examples.tf_on_spark.job import Faults, Job
-from examples.tf_on_spark.main_fun import Args, gradient, infer
-from examples.tf_on_spark.oracle import train_alone
-from examples.tf_on_spark.parameter_server import Ledger, ParameterServer
-from examples.tf_on_spark.program import Ran
-from examples.tf_on_spark.reservation import NotAllRegistered, Reservations
-from examples.tf_on_spark.worker import Worked
+from examples.systems.tf_on_spark import claims
+from examples.systems.tf_on_spark.algorithm import DataFeed, Row
+from examples.systems.tf_on_spark.feeder import Fed
+from examples.systems.tf_on_spark.job import Faults, Job
+from examples.systems.tf_on_spark.main_fun import Args, gradient, infer
+from examples.systems.tf_on_spark.oracle import train_alone
+from examples.systems.tf_on_spark.parameter_server import Ledger, ParameterServer
+from examples.systems.tf_on_spark.program import Ran
+from examples.systems.tf_on_spark.reservation import NotAllRegistered, Reservations
+from examples.systems.tf_on_spark.worker import Worked
 from tests.examples.conftest import assert_refused
 from tests.waiting import until
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from examples._shared.digits import Digits
-from examples.tf_replicator import claims, oracle
-from examples.tf_replicator.algorithm import Replicator, Trained
-from examples.tf_replicator.models import RATE, Gan, Normalization
-from examples.tf_replicator.program import AsyncResult, SyncResult
+from examples.systems.tf_replicator import claims, oracle
+from examples.systems.tf_replicator.algorithm import Replicator, Trained
+from examples.systems.tf_replicator.models import RATE, Gan, Normalization
+from examples.systems.tf_replicator.program import AsyncResult, SyncResult
 from tests.examples.conftest import assert_refused
 
 

@@ -10,14 +10,14 @@ import pytest
 
 from examples._shared import networks
 from examples._shared.digits import Array
-from examples.zero import checkpoint, claims
-from examples.zero.algorithm import STAGES
-from examples.zero.memory import Memory, memory_of
-from examples.zero.model import WIDTHS, backward, first_layers, forward
-from examples.zero.oracle import Alone
-from examples.zero.parts import padded, part, resharded
-from examples.zero.program import SAVED_AT, Resumed
-from examples.zero.transient import Transient
+from examples.systems.zero import checkpoint, claims
+from examples.systems.zero.algorithm import STAGES
+from examples.systems.zero.memory import Memory, memory_of
+from examples.systems.zero.model import WIDTHS, backward, first_layers, forward
+from examples.systems.zero.oracle import Alone
+from examples.systems.zero.parts import padded, part, resharded
+from examples.systems.zero.program import SAVED_AT, Resumed
+from examples.systems.zero.transient import Transient
 from tests.examples.conftest import assert_refused, noise
 
 SIZES = [(inputs + 1) * outputs for inputs, outputs in pairwise(WIDTHS)]

@@ -9,6 +9,7 @@ import pytest
 
 import launchpad as lp
 from launchpad.launch.supervision import supervisor
+from launchpad.nodes.thread_group import RunColocated
 from tests.helpers import closing_nodes
 from tests.helpers.closing_nodes import Journal
 from tests.waiting import until
@@ -230,3 +231,11 @@ def test_in_a_block_of_a_test_it_is_called_at_the_end(journal: Journal) -> None:
 def test_it_takes_a_function() -> None:
     with lp.testing.worker(), pytest.raises(TypeError, match="on_exit takes a function"):
         lp.on_exit("close")  # type: ignore[arg-type]
+
+
+def test_a_colocation_that_is_stopped_before_it_has_opened_ends_in_good_order() -> None:
+    colocation = RunColocated([], return_on_first_completed=False)
+
+    with lp.testing.worker("colocation"):
+        colocation.release()
+        colocation.close()

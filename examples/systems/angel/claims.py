@@ -1,0 +1,159 @@
+"""What the paper claims, each checked on what workers and shards have done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+import launchpad as lp
+from examples._shared.checks import check
+from examples._shared.digits import Array
+from examples.systems.angel import oracle
+from examples.systems.angel.makespan import makespan
+from examples.systems.angel.regression import Rows
+from examples.systems.angel.worker import Outcome, Trained
+
+ACCURACY = 0.9
+PERCENT_OFF = 5
+SAME_BYTES = 16  # numbers are pickled in a few bytes more or less
+
+
+class Trial(NamedTuple):
+    """One training: how stale weights may be, what the workers return, what went over the edges."""
+
+    name: str
+    staleness: float
+    workers: list[Trained]
+    edges: lp.edges.Edges
+
+    @property
+    def outcome(self) -> Outcome:
+        found = self.workers[0].outcome
+        assert found is not None
+        return found
+
+    @property
+    def weights(self) -> Array:
+        return self.outcome.weights.values
+
+    @property
+    def seconds(self) -> float:
+        return max(worker.seconds for worker in self.workers)
+
+
+def check_serial(trials: Sequence[Trial], alone: Array) -> None:
+    """One process that takes the workers' batches in their order arrives at the same weights."""
+    differences = [float(np.abs(trial.weights - alone).max()) for trial in trials]
+    check(
+        not any(differences),
+        "workers in step learn the bits that one process learns, on however many shards",
+        ", ".join(f"{t.name} off by {d:g}" for t, d in zip(trials, differences, strict=True)),
+    )
+
+
+def check_killed(trial: Trial, kills: int) -> None:
+    """The bits are checked by `check_serial`: here, that there was something to survive."""
+    attempts = [shard.attempt for shard in trial.outcome.shards]
+    check(
+        attempts[0] == kills + 1,
+        f"{trial.name} learned these bits although its first shard was killed {kills} times",
+        f"the shards ended in attempts {attempts}",
+    )
+
+
+def check_gaps(trial: Trial) -> None:
+    """No pull was answered while a worker was further behind than it may be; ASP has no limit."""
+    gets = [get for shard in trial.outcome.shards for get in shard.gets]
+    gap, waits = max(get.clock - get.slowest for get in gets), sum(get.has_waited for get in gets)
+    if trial.staleness == float("inf"):
+        claim, ok = "no pull waits for a worker", waits == 0
+    else:
+        claim = f"at no pull the slowest worker is more than {trial.staleness:g} clocks behind"
+        ok = gap == trial.staleness  # which it also makes use of
+    measured = f"{gap} at most at {len(gets)} pulls, of which {waits} waited"
+    check(ok, f"{trial.name}: {claim}", measured)
+
+
+def check_pulled(trials: Sequence[Trial]) -> None:
+    """Compare the bytes per weight of what each worker pulled, and of a pull of all weights."""
+    by_key = []
+    for trial in trials:
+        whole = trial.edges.total(method="weights")
+        by_key.append(whole.bytes_received / len(trial.weights))
+        for i, worker in enumerate(trial.workers):
+            pulled = trial.edges.total(caller=f"worker-{i}", method="get")
+            by_key.append(pulled.bytes_received / worker.n_pulled)
+    least = min(worker.n_pulled for trial in trials for worker in trial.workers)
+    check(
+        max(by_key) <= (1 + PERCENT_OFF / 100) * min(by_key),
+        f"a pull of some weights is answered by as many bytes for each as one of all, to {PERCENT_OFF} %",
+        f"{min(by_key):.2f} to {max(by_key):.2f} bytes, for {least} to {len(trials[0].weights)} weights",
+    )
+
+
+def check_psfuncs(trials: Sequence[Trial]) -> None:
+    """Compare what psFuncs cost, and what all weights would, at shards of different sizes."""
+    cost: list[float] = []
+    whole: list[float] = []
+    for trial in trials:
+        for method, costs in (("compute", cost), ("weights", whole)):
+            row = trial.edges.total(server="shard-0", method=method)
+            costs.append((row.bytes_sent + row.bytes_received) / row.calls)
+    check(
+        max(cost) - min(cost) <= SAME_BYTES and min(whole) < max(whole) / 2,
+        "a psFunc costs as many bytes at a large shard as at a small one; to pull its weights does not",
+        " and ".join(f"{c:.0f} of {w:.0f} bytes" for c, w in zip(cost, whole, strict=True)),
+    )
+    outcome, weights = trials[0].outcome, trials[0].weights
+    here = {
+        "dot(w, w)": weights @ weights,
+        "max(w)": weights.max(),
+        "nonzeros": np.count_nonzero(weights),
+    }
+    check(
+        all(np.isclose(outcome.psfuncs[name], value, rtol=1e-12) for name, value in here.items()),
+        "psFuncs find what is found in all weights when they are pulled",
+        ", ".join(f"{name} {value:.6g}" for name, value in outcome.psfuncs.items()),
+    )
+
+
+def check_time(bsp: Trial, ssp: Trial, asp: Trial) -> None:
+    """Compare the times that the trainings would have taken, if nothing took time but gradients and pulls."""
+    in_step, stale, free = (makespan(trial.workers, trial.staleness) for trial in (bsp, ssp, asp))
+    clocked = ", ".join(f"{trial.seconds:.2f}" for trial in (bsp, ssp, asp))
+    check(
+        free <= stale < in_step,
+        f"with stragglers, {ssp.name} takes less logical time than {bsp.name}",
+        f"{in_step}, {stale}, {asp.name} {free} units; {clocked} s by the clock",
+    )
+    apart = makespan(ssp.workers, ssp.staleness, overlaps=False)
+    check(
+        stale < apart,
+        "it takes less when the next pull overlaps the gradient",
+        f"{stale} units, else {apart}",
+    )
+
+
+def check_groups(hybrid: Trial, single: Trial) -> None:
+    """Compare what is pushed by groups with what workers push that are alone."""
+    pushed = [trial.edges.total(method="push") for trial in (hybrid, single)]
+    groups, alone = ((row.calls, row.bytes_sent) for row in pushed)
+    check(
+        2 * groups[0] == alone[0] and groups[1] < alone[1],
+        "groups of 2 push half as often as workers alone, and fewer bytes",
+        f"{groups[0]} and {alone[0]} times, {groups[1] / 1e6:.2f} and {alone[1] / 1e6:.2f} MB",
+    )
+
+
+def check_accuracy(trials: Sequence[Trial], held_out: Rows) -> None:
+    """Enough of the passages in files that were held out are told right."""
+    found = {trial.name: oracle.accuracy(trial.weights, held_out) for trial in trials}
+    most = max(held_out.labels.mean(), 1 - held_out.labels.mean())
+    check(
+        min(found.values()) >= ACCURACY,
+        f"of {len(held_out.labels)} passages of other files {ACCURACY} are told right at least",
+        ", ".join(f"{name} {share:.3f}" for name, share in found.items())
+        + f"; always the same answer {most:.3f}",
+    )

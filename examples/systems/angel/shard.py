@@ -1,0 +1,95 @@
+"""A shard: a range of the weights, with a clock for each worker, or for each group of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+import launchpad as lp
+from examples._shared.digits import Array
+from examples._shared.shard import ShardState
+from examples.systems.angel.algorithm import Keys, Weights
+
+T = TypeVar("T")
+
+
+class Get(NamedTuple):
+    """A pull, as it was answered: for which clock, and how far the slowest worker was then."""
+
+    clock: int
+    slowest: int
+    has_waited: bool
+
+
+class Report(NamedTuple):
+    """What a shard says of itself at the end; `gets` and `staleness` are those of its last attempt."""
+
+    gets: list[Get]
+    clocks: list[int]
+    staleness: int
+    attempt: int
+
+
+class Shard:
+    """Holds a range of the weights; pulls wait, pushes do not.
+
+    Args:
+        size: How many weights there are in all shards.
+        workers: How many push.
+        rate: How far a gradient is followed.
+        staleness: How many clocks the slowest worker may be behind one that pulls.
+            0: BSP, where nothing is seen of a clock before all have pushed; infinite: ASP; else SSP.
+        kills: At which clock the first shard kills itself in its first attempt, in its second, …
+    """
+
+    def __init__(
+        self, size: int, workers: int, rate: float, staleness: float, kills: Sequence[int] = ()
+    ) -> None:
+        me = lp.current()
+        low, high = lp.RangePartition(size).bounds(me.replica_index, me.num_replicas)
+        self._state = ShardState(Weights(high - low), workers)
+        self._rate, self._staleness, self._gets = rate, staleness, list[Get]()
+        dies = me.replica_index == 0 and me.attempt <= len(kills)
+        self._dies_at = kills[me.attempt - 1] if dies else None
+
+    @lp.idempotent
+    def get(self, worker: int, clock: int, keys: Keys) -> Array:
+        """Return the weights of these keys, once no worker is more than `staleness` clocks behind."""
+        with self._state.changed:
+            has_waited = self._state.wait(clock, self._staleness)
+            self._gets.append(Get(clock, int(self._state.applied.min()), has_waited))
+            self._state.mark_seen(worker, clock)
+            return self._state.value.values[keys]
+
+    @lp.idempotent
+    def push(self, worker: int, clock: int, keys: Keys, gradient: Array) -> None:
+        """Take a gradient, which moves this worker's clock on."""
+        dies = worker == 0 and clock == self._dies_at
+        if dies and lp.current().attempt % 2:
+            lp.testing.crash()  # before anything is done
+        with self._state.update(worker, clock) as is_new:
+            if is_new:
+                weights = self._state.value
+                weights.waiting[worker] = keys, gradient
+                if self._staleness > 0 or len(weights.waiting) == len(self._state.applied):
+                    weights.apply(self._rate)
+        if dies:
+            lp.testing.crash()  # all is done and saved, and nobody knows
+
+    @lp.idempotent
+    def compute(self, psfunc: Callable[[Array], T]) -> T:
+        """Call a function with the weights that are here: it comes, they stay."""
+        with self._state.changed:
+            return psfunc(self._state.value.values)
+
+    @lp.idempotent
+    def weights(self) -> Array:
+        """Return all weights that are here."""
+        with self._state.changed:
+            return self._state.value.values.copy()
+
+    @lp.idempotent
+    def report(self) -> Report:
+        with self._state.changed:
+            clocks, staleness = self._state.applied.tolist(), self._state.staleness
+            return Report(self._gets, clocks, staleness, lp.current().attempt)

@@ -1,0 +1,50 @@
+"""The graph: on each worker's machine a summation server beside it, and one on each spare machine.
+
+    machine of worker 0 … n-1                      spare machine 0 … k-1
+    ┌────────┐ pushes   ┌────────┐                 ┌────────┐
+    │ worker │ ───────▶ │ server │ ◀─── workers ──▶│ server │
+    │        │ ◀─────── │        │                 │        │
+    └────────┘ sums     └────────┘                 └────────┘
+
+Every worker has an edge to every server. Servers have edges back, for when they are started again.
+"""
+
+from __future__ import annotations
+
+import launchpad as lp
+from examples._shared.problem import Problem
+from examples.systems.byteps.killed_server import KilledServer
+from examples.systems.byteps.placement import placement
+from examples.systems.byteps.server import SummationServer
+from examples.systems.byteps.worker import Worker
+
+
+def make_program(
+    problem: Problem,
+    spares: int,
+    by_priority: bool = True,
+    momentum: float = 0.0,
+    kill_at: int | None = None,
+) -> lp.Program:
+    """Return the graph for some spare machines; at a step the server of the first one may be killed."""
+    if kill_at is not None and kill_at + 1 >= problem.steps:
+        raise ValueError(
+            f"no server can be killed after step {kill_at} of {problem.steps}, the last"
+        )
+    n = problem.workers
+    workers = [lp.CourierNode(Worker) for _ in range(n)]
+    handles = [worker.create_handle() for worker in workers]
+    nodes = [lp.CourierNode(SummationServer, i, handles) for i in range(n + spares)]
+    if kill_at is not None:
+        nodes[n] = lp.CourierNode(KilledServer, n, handles, kill_at)
+    servers = [node.create_handle() for node in nodes]
+
+    program = lp.Program("byteps")
+    with program.group("worker"):
+        for worker, beside in zip(workers, nodes, strict=False):
+            worker.configure(problem, servers, placement(n, spares), by_priority, momentum)
+            program.add_node(lp.MultiThreadingColocation([beside, worker]))
+    with program.group("spare", restart=lp.RestartPolicy(), serves_until="program"):
+        for node in nodes[n:]:
+            program.add_node(node)
+    return program

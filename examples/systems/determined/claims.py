@@ -1,0 +1,215 @@
+"""What Determined promises, checked on the log, on what the user saw, and by training every trial alone."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from html import unescape
+from itertools import islice
+
+from threadpoolctl import threadpool_limits
+
+from examples._shared.checks import check
+from examples._shared.digits import Array, Digits
+from examples.systems.determined.experiment import Experiment
+from examples.systems.determined.log import History, Report, TrialRow
+from examples.systems.determined.oracle import asha_goes_on, train_alone
+from examples.systems.determined.user import Sight
+
+Curve = list[float]
+"""The losses of a trial after each of its epochs, from the first."""
+
+
+def curves_alone(
+    history: History, data: tuple[Digits, Digits], to_the_end: Experiment
+) -> dict[int, Curve]:
+    """Train each trial alone, as far as it has come by the log; those of ASHA to the end."""
+    last = {to_the_end.name: to_the_end.options["rungs"][-1]}
+    curves, ends = dict[int, Curve](), dict[int, tuple[int, Array]]()
+    numbered = {(trial.experiment, trial.number): trial.n for trial in history.trials}
+    threadpool_limits(1)  # matrices are small: with more threads they take longer
+    for trial in history.trials:
+        parent = None if trial.parent is None else numbered[trial.experiment, trial.parent]
+        curve, begin = (curves[parent].copy(), ends[parent]) if parent else ([], None)
+        alone = train_alone(trial.number, trial.hyperparameters, data, trial.slots, begin)
+        for epochs, loss, parameters in islice(
+            alone, last.get(trial.experiment, trial.epochs) - len(curve)
+        ):
+            curve.append(loss)
+            ends[trial.n] = epochs, parameters
+        curves[trial.n] = curve
+    return curves
+
+
+def check_asha(history: History, experiment: Experiment) -> None:
+    """The searcher was a thread beside others, killed with its master; its answers are those of the rule."""
+    own = {trial.n for trial in history.trials if trial.experiment == experiment.name}
+    reports = [report for report in history.reports if report.trial in own]
+    last, eta = experiment.options["rungs"][-1], experiment.options.get("eta", 3)
+    wrong = [
+        report
+        for i, report in enumerate(reports)
+        if bool(report.target)
+        != (
+            report.epochs < last
+            and asha_goes_on([(each.epochs, each.loss) for each in reports[: i + 1]], eta)
+        )
+    ]
+    check(
+        not wrong and len(own) == experiment.options["trials"],
+        "ASHA decides as the rule does, applied by one process in the recorded order",
+        f"{len(reports) - len(wrong)} of {len(reports)} decisions, on {len(own)} trials",
+    )
+
+
+def check_bits(
+    history: History,
+    curves: Mapping[int, Curve],
+    attempts: Sequence[int],
+    expected: Sequence[int],
+) -> None:
+    """No kill has changed any trial, and none is lost; slots have died as they were to, and not else."""
+    equal = sum(
+        report.loss == curves[report.trial][report.epochs - 1] for report in history.reports
+    )
+    closed = sum(trial.is_closed for trial in history.trials)
+    n, n_trials = len(history.reports), len(history.trials)
+    check(
+        equal == n and closed == n_trials and list(attempts) == list(expected),
+        "trials have the losses of undisturbed ones, bit for bit, though agents and the master are killed",
+        f"{equal} of {n} losses of {closed} of {n_trials} trials; slots ended in attempts {list(attempts)}",
+    )
+
+
+def check_restarts(history: History, killed: int) -> None:
+    """The master has gone on from its log, each time."""
+    outcomes = Counter(each.outcome for each in history.allocations)
+    check(
+        history.attempt == killed + 1 and None not in outcomes,
+        "a master that is killed goes on from its log",
+        f"it ended in attempt {history.attempt}; allocations: "
+        + ", ".join(f"{n} {outcome}" for outcome, n in outcomes.items()),
+    )
+
+
+def check_budget(
+    history: History, experiment: Experiment, curves: Mapping[int, Curve], share: float
+) -> None:
+    """The best of few epochs is the best of all; what was trained again after kills does not count."""
+    own = [trial for trial in history.trials if trial.experiment == experiment.name]
+    last = experiment.options["rungs"][-1]
+    used, full = sum(trial.epochs for trial in own), last * len(own)
+    found = [trial for trial in own if trial.epochs == last]
+    best, of_all = (min(of, key=lambda trial: curves[trial.n][last - 1]) for of in (found, own))
+    check(
+        best == of_all and used <= share * full,
+        f"ASHA finds the best of all trials with {share:.0%} of their epochs at most",
+        f"trial {best.number}, loss {curves[best.n][last - 1]:.4f}, with {used} of {full} epochs"
+        f" ({used / full:.0%})",
+    )
+
+
+def check_slots(seen: Sequence[Sight], history: History, deaths: int) -> None:
+    """What the user has seen: whatever a slot began, it had left what it had before; and so had trials.
+
+    A slot does one thing at a time. If the master gave it another trial meanwhile, the slot would never begin
+    that, and it would be lost; so no more may be lost than slots have died.
+    """
+    holds: dict[str, Sight] = {}
+    shared, late, split = 0, 0, 0
+    of_allocation: dict[int, set[str]] = defaultdict(set)
+    for sight in seen:
+        before = holds.get(sight.slot)
+        if before is not None:
+            late += sight.attempt < before.attempt
+            shared += bool(before.allocation and sight.allocation)
+        holds[sight.slot] = sight
+        if sight.allocation:
+            of_allocation[sight.allocation].add(sight.slot)
+            others = {other.allocation for other in holds.values() if other.trial == sight.trial}
+            split += len(others) > 1
+    strangers = sum(
+        not of_allocation[each.n] <= set(each.slots)
+        or (each.outcome != "lost" and of_allocation[each.n] != set(each.slots))
+        for each in history.allocations
+    )
+    lost = sum(each.outcome == "lost" for each in history.allocations)
+    check(
+        bool(seen) and not (shared or late or split or strangers) and lost <= deaths,
+        "no slot has two trials at once, and no trial runs twice at once, as seen from outside",
+        f"of {len(of_allocation)} allocations on {len(holds)} slots {shared} shared one, {split} a trial,"
+        f" {late} were of an attempt that was over, {strangers} on other slots than those in the log;"
+        f" {lost} were lost, by the deaths of {deaths} slots",
+    )
+
+
+def check_allocations(
+    history: History, experiments: Sequence[Experiment], pools: Mapping[str, str]
+) -> None:
+    """A trial has what its experiment asks for; and some have lost a rank, and had it again."""
+    asked = {experiment.name: (experiment.pool, experiment.slots) for experiment in experiments}
+    names = {trial.n: trial.experiment for trial in history.trials}
+    right, agents, lost = 0, 0, 0
+    for each in history.allocations:
+        pool, n_slots = asked[names[each.trial]]
+        right += len(set(each.slots)) == n_slots and {pools[slot] for slot in each.slots} == {pool}
+        agents = max(agents, len({slot.partition(".")[0] for slot in each.slots}))
+        lost += n_slots > 1 and each.outcome == "lost"
+    check(
+        right == len(history.allocations) and agents > 1 and lost > 0,
+        "a trial has all its slots at once, of its pool, on several agents too, and again after a kill",
+        f"{right} of {len(history.allocations)} allocations, on {agents} agents at most; {lost} of several"
+        " slots have lost one",
+    )
+
+
+def check_preempted(history: History, curves: Mapping[int, Curve], seen: Sequence[Sight]) -> None:
+    """A trial that was preempted has gone on: later than it had begun, and with the same bits."""
+    trials = {trial.n: trial for trial in history.trials}
+    preempted = [each for each in history.allocations if each.outcome == "preempted"]
+    numbers = {each.trial for each in preempted}
+    begun = {sight.allocation: sight.epochs for sight in seen}
+    onward = 0
+    for each in preempted:
+        later = (other.n for other in history.allocations if other.trial == each.trial)
+        after = next((n for n in later if n > each.n and n in begun), None)
+        onward += after is not None and begun[after] > begun[each.n]
+    reports = [report for report in history.reports if report.trial in numbers]
+    equal = sum(report.loss == curves[report.trial][report.epochs - 1] for report in reports)
+    check(
+        bool(preempted)
+        and onward == len(preempted)
+        and all(trials[n].is_closed for n in numbers)
+        and equal == len(reports)
+        and numbers <= {report.trial for report in reports},
+        "trials that are preempted save and go on, and learn the same bits",
+        f"{onward} of {len(preempted)} times, of {len(numbers)} trials; {equal} of {len(reports)} losses"
+        " are equal",
+    )
+
+
+def check_page(page: str, history: History) -> None:
+    """Each trial is on it, with its state, its epochs and its last loss, and each report in its curve."""
+    last: dict[int, Report] = {report.trial: report for report in history.reports}
+    n_reports = Counter(report.trial for report in history.reports)
+    rows = {tuple(cells) for cells in shown_rows(page)}
+    curves = dict(re.findall(r'<polyline id="([^"]*)" points="([^"]*)"', page))
+
+    def is_shown(trial: TrialRow) -> bool:
+        name, state = f"{trial.experiment}/{trial.number}", "closed" if trial.is_closed else ""
+        row = (name, state, str(trial.epochs), repr(last[trial.n].loss))
+        return row in rows and len(curves[name].split()) == n_reports[trial.n]
+
+    shown = sum(is_shown(trial) for trial in history.trials)
+    check(
+        shown == len(history.trials) == len(rows),
+        "the page of trials shows what the log has",
+        f"{shown} of {len(history.trials)} trials, with {len(history.reports)} points of their curves",
+    )
+
+
+def shown_rows(page: str) -> list[list[str]]:
+    """Return the name, state, epochs and loss of each row of the page's tables."""
+    rows = [re.findall(r"<td>([^<]*)</td>", row) for row in re.findall(r"<tr class=.*</tr>", page)]
+    return [[unescape(row[i]) for i in (0, 1, 4, 5)] for row in rows]

@@ -1,0 +1,246 @@
+"""The master: gives trials to slots, asks searchers how trials go on, and writes all of it down.
+
+It may be killed at any moment: what it has in memory is made from the log; searchers are told the reports
+again.
+
+    slot ──free──▶ work ──▶ [ goes_on after each epoch ──▶ report ]* ──▶ free …
+                                      └─ no ──▶ save ──────────────────────┘
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import launchpad as lp
+from examples._shared.digits import Array
+from examples.systems.determined.algorithm import Hyperparameters, Start
+from examples.systems.determined.allocations import Allocations
+from examples.systems.determined.experiment import Experiment
+from examples.systems.determined.log import History, Log
+from examples.systems.determined.page import page, serve
+
+
+class Work(NamedTuple):
+    """What a slot is to do: to be a rank of a trial, from the epochs of its checkpoint to the target."""
+
+    allocation: int
+    slots: list[str]
+    trial: int
+    number: int
+    hyperparameters: Hyperparameters
+    epochs: int
+    target: int
+    parameters: Array | None
+
+
+class Master:
+    """Serves slots and users.
+
+    Args:
+        dies_at: In which attempt it dies, at which number of reports: when that is in the log, and the
+            slot does not know.
+        port: Where its host shows the page of trials; 0: at any.
+    """
+
+    def __init__(self, dies_at: dict[int, int] | None = None, port: int = 0) -> None:
+        me = lp.current()
+        self._dies_at = (dies_at or {}).get(me.attempt)
+        self._changed = threading.Condition()
+        self._log = Log(me.state_dir / "log.sqlite", me.attempt)
+        self._allocations = Allocations(self._log)
+        submitted = self._log("SELECT name, config FROM experiment ORDER BY n")
+        self._experiments = {name: Experiment(**json.loads(config)) for name, config in submitted}
+        self._searchers = {name: each.make_searcher() for name, each in self._experiments.items()}
+        for name, *report in self._log(
+            "SELECT experiment, number, report.epochs, loss FROM report JOIN trial ON trial = trial.n"
+            " ORDER BY report.n"
+        ):
+            self._searchers[name].report(*report)
+        with self._transaction():
+            pass  # the log does not say which trials are to leave
+        self._pages = serve(self.page, port)
+        self._stop = lp.stop_event()
+        lp.register_stop_handler(self._end_attempt)
+        print(f"the page of trials is at http://127.0.0.1:{self._pages.server_port}/", flush=True)
+
+    @lp.idempotent
+    def submit(self, experiment: Experiment) -> None:
+        """Begin an experiment; once, if it is submitted again."""
+        name, config = experiment.name, json.dumps(asdict(experiment))
+        with self._transaction():
+            if name not in self._experiments:
+                self._log("INSERT INTO experiment (name, config) VALUES (?, ?)", name, config)
+                self._experiments[name] = experiment
+                self._searchers[name] = experiment.make_searcher()
+                self._start(experiment, self._searchers[name].begin())
+
+    @lp.idempotent
+    def end_submissions(self) -> None:
+        """Nothing more is submitted: slots need not wait for it."""
+        with self._transaction():
+            self._log("UPDATE master SET is_closed = 1")
+
+    @lp.idempotent
+    def wait_for_slots(self, n: int) -> None:
+        """Wait until so many slots have come."""
+        self._wait_for(lambda: self._log("SELECT count(*) FROM slot") >= [(n,)])
+
+    @lp.idempotent
+    def wait_for_epochs(self, epochs: int) -> None:
+        """Wait until a trial has trained for so many, and goes on."""
+        going_on = "SELECT n FROM report WHERE epochs >= ? AND target"
+        self._wait_for(lambda: not epochs or self._log(going_on, epochs))
+
+    @lp.idempotent
+    def wait_for_all(self) -> None:
+        """Wait until all trials are closed."""
+        self._wait_for(lambda: not self._log("SELECT n FROM trial WHERE NOT is_closed"))
+
+    @lp.idempotent
+    def free(self, slot: str, pool: str) -> int:
+        """The slot has no trial, whatever it had before; returns the newest allocation, as of now."""
+        with self._transaction():
+            return self._allocations.free(slot, pool)
+
+    @lp.idempotent
+    def work(self, slot: str) -> Work | None:
+        """Wait for a trial; None: there will be none."""
+        of_slot = (
+            "SELECT allocation.n, allocation.slots, trial.n, number, hyperparameters, epochs, target,"
+            " parameters FROM slot JOIN allocation ON allocation = allocation.n JOIN trial ON trial = trial.n"
+            " WHERE slot.name = ?"
+        )
+        over = (
+            "SELECT NULL FROM master"
+            " WHERE is_closed AND NOT EXISTS (SELECT * FROM trial WHERE NOT is_closed)"
+        )
+        with self._transaction():
+            self._allocations.ask(slot)
+        (found,) = self._wait_for(lambda: self._log(of_slot, slot) or self._log(over))
+        if found == (None,):
+            return None
+        allocation, slots, trial, number, hyperparameters, epochs, target, parameters = found
+        return Work(
+            allocation,
+            json.loads(slots),
+            trial,
+            number,
+            json.loads(hyperparameters),
+            epochs,
+            target,
+            None if parameters is None else np.frombuffer(parameters),
+        )
+
+    @lp.idempotent
+    def goes_on(self, allocation: int) -> bool:
+        """Whether the trial may keep its slots; asked after each epoch."""
+        with self._changed:
+            of = self._allocations
+            return of.runs(allocation) and allocation not in of.leaving
+
+    @lp.idempotent
+    def save(self, allocation: int, epochs: int, parameters: Array) -> None:
+        """Take the checkpoint of a trial that leaves its slots, and goes on later."""
+        with self._transaction():
+            if self._allocations.runs(allocation):
+                self._keep(allocation, epochs, parameters)
+                self._allocations.end(allocation, "preempted")
+
+    @lp.idempotent
+    def report(self, allocation: int, epochs: int, loss: float, parameters: Array) -> int:
+        """Take a trial's loss and checkpoint; return up to which epoch it trains now, or 0: it leaves."""
+        with self._transaction():
+            # If it had come before, and the answer was lost, it is in the log, and counts once.
+            runs = self._allocations.runs(allocation)
+            target = self._report(allocation, epochs, loss, parameters) if runs else 0
+            ((n_reports,),) = self._log("SELECT count(*) FROM report")
+        if self._dies_at is not None and n_reports >= self._dies_at:
+            lp.testing.crash()
+        return target
+
+    @lp.idempotent
+    def history(self) -> History:
+        with self._changed:
+            return self._log.history()
+
+    @lp.idempotent
+    def page(self) -> str:
+        """Return the page of trials, as HTML."""
+        return page(self.history())
+
+    def _report(self, allocation: int, epochs: int, loss: float, parameters: Array) -> int:
+        ((trial, name, number),) = self._log(
+            "SELECT trial.n, experiment, number FROM trial JOIN allocation ON trial = trial.n"
+            " WHERE allocation.n = ?",
+            allocation,
+        )
+        known = self._log("SELECT target FROM report WHERE trial = ? AND epochs = ?", trial, epochs)
+        if known:
+            return int(known[0][0])
+        target, starts = self._searchers[name].report(number, epochs, loss)
+        self._keep(allocation, epochs, parameters)
+        self._log(
+            "INSERT INTO report (trial, epochs, loss, target) VALUES (?, ?, ?, ?)",
+            *(trial, epochs, loss, target),
+        )
+        self._log(
+            "UPDATE trial SET target = ?, is_closed = ? WHERE n = ?", target, not target, trial
+        )
+        self._start(self._experiments[name], starts)
+        if not target:
+            self._allocations.end(allocation, "closed")
+        elif allocation in self._allocations.leaving:
+            self._allocations.end(allocation, "preempted")
+            return 0
+        return target
+
+    def _start(self, experiment: Experiment, starts: Sequence[Start]) -> None:
+        name = experiment.name
+        ((n,),) = self._log("SELECT count(*) FROM trial WHERE experiment = ?", name)
+        for number, start in enumerate(starts, n):
+            ((epochs, parameters),) = self._log(
+                "SELECT epochs, parameters FROM trial WHERE experiment = ? AND number = ?",
+                *(name, start.parent),
+            ) or [(0, None)]
+            self._log(
+                "INSERT INTO trial (experiment, number, hyperparameters, parent, slots, pool, priority,"
+                " target, epochs, parameters) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                *(name, number, json.dumps(start.hyperparameters), start.parent, experiment.slots),
+                *(experiment.pool, experiment.priority, start.epochs, epochs, parameters),
+            )
+
+    def _keep(self, allocation: int, epochs: int, parameters: Array) -> None:
+        self._log(
+            "UPDATE trial SET epochs = ?, parameters = ?"
+            " WHERE n = (SELECT trial FROM allocation WHERE n = ?)",
+            *(epochs, parameters.tobytes(), allocation),
+        )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Change the log, and what follows from it: who has which slot."""
+        with self._changed, self._log.transaction():
+            yield
+            self._allocations.schedule()
+            self._changed.notify_all()
+
+    def _wait_for(self, find: Callable[[], Any]) -> Any:
+        with self._changed:
+            found = self._changed.wait_for(lambda: self._stop.is_set() or find())
+            if self._stop.is_set():
+                raise lp.Stopped(f"{lp.current().name} has ended")
+            return found
+
+    def _end_attempt(self) -> None:
+        self._pages.shutdown()
+        self._pages.server_close()
+        with self._changed:
+            self._changed.notify_all()
+            self._log.close()

@@ -1,0 +1,121 @@
+"""What dist-keras says of its rules, and what must hold of any, checked on what workers have returned."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from examples._shared import networks
+from examples._shared.checks import check
+from examples._shared.digits import Array, Digits
+from examples.systems.dist_keras.oracle import Replayed
+from examples.systems.dist_keras.program import Trained
+from examples.systems.dist_keras.training import Training
+
+WANTED_ACCURACY = 0.94
+ROUNDING = 1e-14
+
+Workers = Sequence[Trained]  # what all have returned of one rule
+
+
+def check_counted(training: Training, trained: Mapping[str, Workers]) -> None:
+    """A server that dies has saved what it has answered, and is sent again what it has not."""
+    wrong = total = 0
+    for name, workers in trained.items():
+        counted = Counter(commit.worker for commit in workers[0].centre.record)
+        rounds = training.rounds(training.rules[name])
+        wrong += sum(abs(counted[worker] - rounds) for worker in range(len(workers)))
+        total += counted.total()
+    attempt = min(workers[0].attempt for workers in trained.values())
+    check(
+        wrong == 0 and attempt > 1,
+        "servers that are killed lose no commit, and count none twice",
+        f"{total} commits, {wrong} lost or counted twice, attempt {attempt} of all servers",
+    )
+
+
+def check_replay(name: str, workers: Workers, alone: Replayed) -> None:
+    """The centre, what was recorded of it, and the workers' replicas are those of one process."""
+    centre, replicas = workers[0].centre, [each.parameters for each in alone.replicas]
+    arrays = [*centre.models, *(worker.replica for worker in workers)]
+    expected = [*alone.centre.models, *replicas]
+    n_same = sum(a.tobytes() == b.tobytes() for a, b in zip(arrays, expected, strict=False))
+    check(
+        n_same == len(arrays) == len(expected) and centre.record == alone.centre.record,
+        f"{name}, replayed by one process in the recorded order, gives the same bits",
+        f"{len(centre.record)} commits, {n_same} of {len(expected)} models equal",
+    )
+
+
+def check_staleness(trained: Mapping[str, Workers]) -> None:
+    """What the server has recorded, beside what the workers have noted themselves."""
+    wrong = total = 0
+    for workers in trained.values():
+        seen = [iter(worker.seen) for worker in workers]
+        for number, commit in enumerate(workers[0].centre.record):
+            wrong += commit.staleness != number - next(seen[commit.worker])
+            total += 1
+    check(
+        wrong == 0,
+        "a server finds a commit as stale as there are updates since its worker's pull",
+        f"{total} commits, {wrong} of them otherwise",
+    )
+    staleness = [commit.staleness for commit in trained["DynSGD"][0].centre.record]
+    check(
+        max(staleness) >= 1,
+        "DynSGD has stale commits to divide, by 1 + staleness",
+        f"{sum(map(bool, staleness))} of {len(staleness)}, by {max(staleness) + 1} at most",
+    )
+
+
+def check_elastic(name: str, alone: Replayed) -> None:
+    """What the centre gains the worker loses."""
+    check(
+        max(alone.moved) <= ROUNDING,
+        f"no exchange of {name} changes the sum of worker and centre, but for rounding",
+        f"{len(alone.moved)} exchanges, {max(alone.moved):.1e} at most",
+    )
+
+
+def check_accuracy(name: str, reached: Sequence[float]) -> None:
+    """All seeds get there."""
+    check(
+        min(reached) >= WANTED_ACCURACY,
+        f"{name} reads {WANTED_ACCURACY} of the held-out digits at least, on each of {len(reached)} seeds",
+        show(reached),
+    )
+
+
+def check_order(recorded: Trained, replayed: Trained) -> None:
+    """The same program, whose server keeps to the order of calls of another run."""
+    check(
+        recorded.centre.record == replayed.centre.record
+        and np.array_equal(recorded.centre.parameters, replayed.centre.parameters),
+        "the same program, run again through lp.edges.Replay, gives the same bits",
+        f"{len(recorded.centre.record)} commits of DynSGD",
+    )
+
+
+def accuracies(training: Training, models: Sequence[Array], held_out: Digits) -> list[float]:
+    """Return for each seed the share of digits that are read correctly, by the models' mean vote."""
+    shares = []
+    for of_seed in zip(*models, strict=True):
+        votes = np.zeros((len(held_out), 10))
+        for parameters in of_seed:
+            probabilities = np.exp(
+                networks.forward(training.problem.widths, parameters, held_out.images)[-1]
+            )
+            votes += probabilities / probabilities.sum(axis=1, keepdims=True)
+        shares.append(float((votes.argmax(axis=1) == held_out.labels).mean()))
+    return shares
+
+
+def lowest(training: Training, versions: Sequence[Array], held_out: Digits) -> list[float]:
+    """Return for each seed the lowest accuracy of the centre in the second half of the training."""
+    late = [accuracies(training, [version], held_out) for version in versions[len(versions) // 2 :]]
+    return [min(of_seed) for of_seed in zip(*late, strict=True)]
+
+
+def show(shares: Sequence[float]) -> str:
+    """Return them with three digits."""
+    return " ".join(f"{share:.3f}" for share in shares)

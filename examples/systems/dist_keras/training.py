@@ -1,0 +1,88 @@
+"""What is trained: rules, each on several seeds side by side, so that parameters have a row for each seed."""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from examples._shared import networks
+from examples._shared.digits import Array, Digits
+from examples._shared.problem import Problem
+from examples.systems.dist_keras.algorithm import (
+    AdagReplica,
+    Centre,
+    DynSgdCentre,
+    ElasticReplica,
+    MomentumReplica,
+    Replica,
+)
+from examples.systems.dist_keras.averaging import AveragingCentre, EnsembleCentre
+
+
+@dataclass(frozen=True)
+class Rule:
+    """An optimizer.
+
+    Attributes:
+        worker: The worker's part of it.
+        server: The server's.
+        learning_rate: Of the steps of a worker.
+        window: How many of them it makes between two commits.
+        seeds: How many models are trained, each from other parameters, on other batches; one begins where
+            the problem says.
+    """
+
+    worker: type[Replica]
+    server: type[Centre]
+    learning_rate: float
+    window: int
+    seeds: int = 1
+
+
+@dataclass(frozen=True)
+class Training:
+    """Rules to be trained on a problem, one after the other."""
+
+    problem: Problem
+    rules: Mapping[str, Rule]
+
+    def first_parameters(self, rule: Rule) -> Array:
+        if rule.seeds == 1:
+            return np.stack([self.problem.first_parameters])
+        widths = self.problem.widths
+        return np.stack([networks.first_parameters(widths, seed) for seed in range(rule.seeds)])
+
+    def replica(self, rule: Rule, worker: int) -> Replica:
+        """Return the worker's part of the rule."""
+        batches = itertools.count()
+
+        def gradient(rows: Array) -> Array:
+            batch, steps = next(batches), self.problem.steps
+            slices = [self.problem.slice(i * steps + batch, worker) for i in range(len(rows))]
+            images = np.stack([each.images for each in slices])
+            labels = np.stack([each.labels for each in slices])
+            return networks.gradient(self.problem.widths, rows, Digits(images, labels))
+
+        return rule.worker(self.first_parameters(rule), gradient, rule.learning_rate, rule.window)
+
+    def centre(self, rule: Rule) -> Centre:
+        return rule.server(self.first_parameters(rule), self.problem.workers)
+
+    def rounds(self, rule: Rule) -> int:
+        """How often a worker commits."""
+        return self.problem.steps // rule.window
+
+
+def rules(problem: Problem, seeds: int = 1) -> dict[str, Rule]:
+    """Return all that dist-keras has; the seeds are those of the asynchronous ones that are compared."""
+    rate, steps = problem.learning_rate, problem.steps
+    return {
+        "DOWNPOUR": Rule(Replica, Centre, rate, 5, seeds),
+        "ADAG": Rule(AdagReplica, Centre, 4 * rate, 5, seeds),
+        "DynSGD": Rule(Replica, DynSgdCentre, 1.4 * rate, 5, seeds),
+        "AEASGD": Rule(ElasticReplica, Centre, 4 * rate, 10, seeds),
+        "EAMSGD": Rule(MomentumReplica, Centre, 0.4 * rate, 10),
+        "averaging": Rule(Replica, AveragingCentre, 4 * rate, steps // 5),
+        "ensemble": Rule(Replica, EnsembleCentre, 4 * rate, steps),
+    }

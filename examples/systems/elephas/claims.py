@@ -1,0 +1,118 @@
+"""What each mode promises, checked on what drivers and workers have returned."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from examples._shared import networks
+from examples._shared.checks import check
+from examples._shared.digits import Array, Digits
+from examples.systems.elephas.algorithm import Model
+from examples.systems.elephas.program import Result
+from examples.systems.elephas.worker import VICTIM
+
+TOLERANCE = 1e-12
+WANTED_ACCURACY = 0.94
+
+
+def check_averages(result: Result, alone: Sequence[Array], frequency: str) -> None:
+    """The driver's averages are those of one process."""
+    pairs = zip(result.fitted, alone, strict=False)
+    difference = max(float(np.abs(one.weights.parameters - other).max()) for one, other in pairs)
+    check(
+        difference <= TOLERANCE,
+        f"synchronous: averages after each {frequency} are those of one process, to {TOLERANCE:g}",
+        f"largest difference {difference:.0e}, of {len(alone)} models",
+    )
+
+
+def check_same_bits(result: Result) -> None:
+    """The last model is the first, trained once more while two are killed."""
+    first, last = (result.fitted[i].weights.parameters for i in (0, -1))
+    check(
+        bool((first == last).all()) and min(attempts(result)) > 1,
+        "synchronous: the kill of a worker, and of the driver, changes no bit",
+        f"{(first == last).sum()} of {len(first)} parameters are equal, in attempts {attempts(result)}",
+    )
+
+
+def check_none_lost(result: Result, models: Sequence[Model]) -> None:
+    """Each update that was pushed is in the parameters, exactly once, and nothing else is."""
+    counts = np.concatenate([fitted.weights.counts.flatten() for fitted in result.fitted])
+    difference = max(distance_from_counted(result, models))
+    check(
+        bool((counts == 1).all()) and difference <= TOLERANCE and min(attempts(result)) > 1,
+        "asynchronous: no update is lost, or in twice, though a worker and the driver are killed",
+        f"{(counts == 1).sum()} of {pushed(result)} are in once, and their sum is what was learned, to"
+        f" {difference:.0e}; attempts {attempts(result)}",
+    )
+
+
+def check_refused(result: Result, bad: int) -> None:
+    """An update that raises, with the lock held, is the error of the worker that has pushed it, only."""
+    refused = sum(worker.refused for worker in result.workers)
+    check(
+        0 < refused == bad,
+        "asynchronous: an update that raises in the driver holds up no other",
+        f"{refused} of {bad} have raised, beside {pushed(result)} others",
+    )
+
+
+def check_lost_are_counted(result: Result, models: Sequence[Model]) -> None:
+    """What is lost is known: the parameters are the sum of just those updates that are not."""
+    counts = np.concatenate([fitted.weights.counts.flatten() for fitted in result.fitted])
+    lost, there = int((counts == 0).sum()), int(counts.sum())
+    difference = max(distance_from_counted(result, models))
+    check(
+        pushed(result) - lost == there
+        and counts.max() <= 1
+        and difference <= TOLERANCE
+        and min(attempts(result)) > 1,
+        "hogwild: updates pushed less updates lost is what is in the parameters",
+        f"{pushed(result)} - {lost} = {there}, whose sum is what was learned, to {difference:.0e};"
+        f" attempts {attempts(result)}",
+    )
+
+
+def check_accuracy(what: str, result: Result, models: Sequence[Model], held_out: Digits) -> None:
+    """Enough of the digits that were held out are read correctly, whatever the seed."""
+    found = [
+        networks.accuracy(model.widths, fitted.weights.parameters, held_out)
+        for model, fitted in zip(models, result.fitted, strict=True)
+    ]
+    check(
+        min(found) >= WANTED_ACCURACY,
+        f"{what}: of {len(held_out)} held-out digits {WANTED_ACCURACY} are read at least",
+        " ".join(f"{accuracy:.3f}" for accuracy in found),
+    )
+
+
+def check_spark(by_spark: Result, by_list: Result) -> None:
+    """It makes no difference where the partitions come from."""
+    ends = [result.fitted[0].weights.parameters for result in (by_spark, by_list)]
+    check(
+        bool((ends[0] == ends[1]).all()),
+        "partitions of an RDD train the same model as a list of them, bit for bit",
+        f"{(ends[0] == ends[1]).sum()} of {len(ends[0])} parameters are equal",
+    )
+
+
+def attempts(result: Result) -> list[int]:
+    """Return those in which the worker and the driver have ended that were to be killed."""
+    return [result.workers[VICTIM].attempt, result.fitted[-1].attempt]
+
+
+def pushed(result: Result) -> int:
+    """Return how many updates the drivers have taken."""
+    return sum(sum(fitted.pushed) for fitted in result.fitted)
+
+
+def distance_from_counted(result: Result, models: Sequence[Model]) -> list[float]:
+    """Return, of each model, how far it is from the sum of the updates that are counted as in it."""
+    distances = []
+    for i, (model, fitted) in enumerate(zip(models, result.fitted, strict=True)):
+        counted = model.parameters.copy()
+        for worker, counts in zip(result.workers, fitted.weights.counts, strict=True):
+            counted += counts.astype(float) @ worker.deltas[i]
+        distances.append(float(np.abs(fitted.weights.parameters - counted).max()))
+    return distances

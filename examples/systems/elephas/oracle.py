@@ -1,0 +1,15 @@
+"""The serial truth: averaging, in one process."""
+
+from collections.abc import Sequence
+
+from examples._shared.digits import Array
+from examples.systems.elephas.algorithm import Model, Partition, train
+
+
+def average_alone(model: Model, partitions: Sequence[Partition], rounds: Sequence[range]) -> Array:
+    """In each round train a copy on every partition, and go on from the mean of these."""
+    parameters = model.parameters
+    for steps in rounds:
+        copies = [train(model, partition, parameters, steps) for partition in partitions]
+        parameters = parameters + sum(copy - parameters for copy in copies) / len(copies)
+    return parameters

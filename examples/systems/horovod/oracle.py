@@ -1,0 +1,40 @@
+"""What the ranks must arrive at: one process that learns from whole batches, and torch's data parallelism."""
+
+from typing import Any
+
+import numpy as np
+
+import launchpad as lp
+from examples._shared import networks
+from examples._shared.digits import Array
+from examples.systems.horovod.program import Training
+
+
+def train_alone(training: Training) -> Array:
+    """Return the parameters after all steps."""
+    parameters = training.first_parameters
+    velocity = np.zeros_like(parameters)
+    for step in range(training.steps):
+        gradient = networks.gradient(training.widths, parameters, training.batch(step))
+        velocity = training.momentum * velocity + gradient
+        parameters = parameters - training.learning_rate * velocity
+    return parameters
+
+
+def train_by_torch(group: lp.Collective, training: Training) -> Array:
+    """Return what torch's DistributedDataParallel makes of the same network, as one of its ranks."""
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+
+    group.init_torch()
+    network = DistributedDataParallel(networks.in_torch(training.widths, training.first_parameters))
+    optimizer = torch.optim.SGD(network.parameters(), training.learning_rate, training.momentum)
+    for step in range(training.steps):
+        part = training.batch(step)[group.rank :: group.size]
+        optimizer.zero_grad()
+        scores = network(torch.from_numpy(part.images))
+        loss: Any = torch.nn.functional.cross_entropy(scores, torch.from_numpy(part.labels))
+        loss.backward()
+        optimizer.step()
+    tensors = [tensor.detach().numpy().T for tensor in network.parameters()]
+    return np.concatenate([tensor.ravel() for tensor in tensors])

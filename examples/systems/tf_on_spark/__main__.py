@@ -1,0 +1,60 @@
+"""Run it: python -m examples.systems.tf_on_spark --lp_launch_type=local_mp."""
+
+from dataclasses import replace
+
+from absl import app, flags
+
+from examples._shared import digits, networks
+from examples._shared.checks import QUICK, done
+from examples.systems.tf_on_spark import claims
+from examples.systems.tf_on_spark.job import Faults, Job
+from examples.systems.tf_on_spark.main_fun import Args, infer
+from examples.systems.tf_on_spark.program import run
+
+SPARK = flags.DEFINE_bool("spark", False, "Have tasks of Spark push rows, too.")
+TORCH = flags.DEFINE_bool("torch", False, "Train by Spark's TorchDistributor, too.")
+
+WIDTHS, PARTITIONS = (64, 10), 9
+
+
+def main(_: list[str]) -> None:
+    """Train on rows that are pushed, and that are read; have enough; infer; miss one."""
+    examples, held_out = digits.load()
+    partitions = [examples[i::PARTITIONS] for i in range(PARTITIONS)]
+    args = Args(WIDTHS, networks.first_parameters(WIDTHS))
+    job = Job(args, partitions, epochs=4 if QUICK.value else 12)
+
+    pushed = run(replace(job, faults=Faults(kill_at=20)))
+    claims.check_once(pushed)
+    claims.check_bounded(pushed)
+    claims.check_same_as_alone(pushed, "pushed, in the order in which they came")
+    claims.check_accuracy(pushed, held_out, "pushed")
+
+    read = run(replace(job, is_pushed=False))
+    claims.check_planned(read)
+    claims.check_same_as_alone(read, "read by workers themselves")
+    claims.check_accuracy(read, held_out, "read")
+
+    claims.check_enough(run(replace(job, args=replace(args, enough_at=40), epochs=1000)))
+
+    trained = replace(args, parameters=pushed.parameters)
+    claims.check_inferred(run(replace(job, args=trained, main_fun=infer, answers=True, epochs=1)))
+
+    missing = replace(job, workers=3, is_pushed=False, limit_s=3, faults=Faults(absent=2))
+    claims.check_absent(missing)
+
+    if SPARK.value:
+        from examples.systems.tf_on_spark.spark import run_by_spark
+
+        by_spark = run_by_spark(job)
+        claims.check_once(by_spark)
+        claims.check_same_as_alone(by_spark, "of an RDD, pushed by tasks of Spark")
+    if TORCH.value:
+        from examples.systems.tf_on_spark.torch_distributor import train_by_torch
+
+        claims.check_torch(read, train_by_torch(job))
+    done()
+
+
+if __name__ == "__main__":
+    app.run(main)

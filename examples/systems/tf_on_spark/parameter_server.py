@@ -1,0 +1,82 @@
+"""The parameter server: it adds up the gradients of all workers, and keeps book of the rows they are of."""
+
+from typing import NamedTuple
+
+import launchpad as lp
+from examples._shared.digits import Array
+from examples._shared.shard import ShardState
+from examples.systems.tf_on_spark.algorithm import Id
+from examples.systems.tf_on_spark.main_fun import Args
+from examples.systems.tf_on_spark.reservation import Reservations
+
+Ledger = list[list[list[Id]]]
+"""By step and worker, the rows whose gradients are in the parameters."""
+
+
+class Trained(NamedTuple):
+    """What the parameter server holds."""
+
+    parameters: Array
+    ledger: Ledger
+
+
+class ParameterServer:
+    """Applies the gradient of the rows that all workers have in a step.
+
+    Args:
+        me: Its own client, which it registers: workers reach it by what the reservation says.
+    """
+
+    def __init__(
+        self,
+        args: Args,
+        workers: int,
+        reservations: lp.CourierClient[Reservations],
+        me: lp.CourierClient["ParameterServer"],
+    ) -> None:
+        self._state = ShardState(Trained(args.parameters, []), workers)
+        self._learning_rate = args.learning_rate
+        self._reservations, self._me = reservations, me
+
+    def run(self) -> None:
+        """Register. It serves until the program ends."""
+        lp.submit(self._reservations.register, "ps", 0, self._me).result()
+
+    @lp.idempotent
+    def begin(self, worker: int) -> list[Id]:
+        """Return the rows of this worker that are in the parameters.
+
+        What an attempt before has pushed in a step that is not complete does not count: it is pushed again.
+        """
+        with self._state.changed:
+            self._state.withdraw(worker)
+            return [id_ for step in self._state.value.ledger for id_ in step[worker]]
+
+    @lp.idempotent
+    def pull(self, worker: int) -> tuple[Array, int]:
+        """Return the parameters, and the next step of this worker."""
+        with self._state.changed:
+            return self._state.value.parameters.copy(), int(self._state.applied[worker])
+
+    @lp.idempotent
+    def push(self, worker: int, step: int, gradient: Array, ids: list[Id]) -> tuple[Array, int]:
+        """Wait for the gradients of all in this step; return the parameters, and of how many rows."""
+        with self._state.changed:
+            # Summed in the workers' order, so that the bits do not depend on which came first.
+            if pushed := self._state.gather(worker, step, (gradient, ids)):
+                parameters, ledger = self._state.value
+                of_step = [rows for _, rows in pushed]
+                if n_rows := sum(map(len, of_step)):
+                    mean = sum(of_rows for of_rows, _ in pushed) / n_rows
+                    parameters = parameters - self._learning_rate * mean
+                self._state.value = Trained(parameters, [*ledger, of_step])
+                self._state.count(slice(None))
+            self._state.wait(step + 1)
+            parameters, ledger = self._state.value
+            return parameters.copy(), sum(map(len, ledger[step]))
+
+    @lp.idempotent
+    def trained(self) -> Trained:
+        """What it holds."""
+        with self._state.changed:
+            return self._state.value

@@ -1,0 +1,128 @@
+"""What the paper claims, held against what the deployments have trained."""
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from examples._shared.checks import check
+from examples._shared.digits import Array, Digits
+from examples.systems.tf_replicator import oracle
+from examples.systems.tf_replicator.algorithm import Replicator, Trained
+from examples.systems.tf_replicator.models import BATCH, RATE, Classifier, Gan, Normalization
+from examples.systems.tf_replicator.program import AsyncResult, SyncResult
+
+TOLERANCE = 1e-12
+COMMUNICATION = set(
+    "all_sum all_reduce all_gather broadcast replicator replica_id num_replicas rank size group"
+    " server client push lp launchpad".split()
+)
+
+
+def check_names_no_communication(step_fn: Callable[..., Any]) -> None:
+    """Search the source of what a user has written."""
+    words = re.findall(r"[a-z_]+", inspect.getsource(step_fn))
+    found = sorted(COMMUNICATION.intersection(words))
+    measured = f"{', '.join(found) or 'nothing of the kind'} in {len(words)} words of its source"
+    check(not found, f"{step_fn.__qualname__} names no communication", measured)
+
+
+def check_losses(name: str, alone: Trained, together: dict[int, Trained]) -> None:
+    """Check that at each step the mean of the replicas' losses is the loss of the whole batch."""
+    whole = np.mean(alone.outputs, axis=1)
+    means = [np.mean(trained.outputs, axis=1) for trained in together.values()]
+    difference = max(_distance(mean, whole) for mean in means)
+    claim = f"losses of the {name} are the same with 1, {', '.join(map(str, together))} replicas"
+    check(difference <= TOLERANCE, claim, f"{len(whole)} steps differ by {difference:.1e} at most")
+
+
+def check_serial(trained: Trained, examples: Digits) -> None:
+    """Check losses and parameters of a classifier by those of a serial program."""
+    losses, parameters = oracle.train(examples, len(trained.outputs), BATCH, RATE)
+    by_losses = _distance(np.mean(trained.outputs, axis=1), np.array(losses))
+    by_parameters = _distance(trained.variables[0], parameters)
+    claim = "a serial program without Replicator has the same losses and parameters"
+    measured = f"they differ by {by_losses:.1e} and {by_parameters:.1e}"
+    check(max(by_losses, by_parameters) <= TOLERANCE, claim, measured)
+
+
+def check_batch_norm(trained: Trained, uses_torch: bool = False) -> None:
+    """Check that what replicas have of a batch is batch norm of the whole, and its gradient."""
+    parts = zip(*trained.outputs[0], strict=True)
+    outputs, gradient = (np.stack(part, axis=1).reshape(BATCH, -1) for part in parts)
+    whole = next(Normalization(Replicator()).input_fn(0, 1))
+    wanted = (_by_torch if uses_torch else oracle.batch_norm_and_gradient)(*whole)
+    forward, backward = _distance(outputs, wanted[0]), _distance(gradient, wanted[1])
+    by = "torch" if uses_torch else "numpy"
+    claim = (
+        f"batch norm over {len(trained.outputs[0])} replicas is that of {by} over the whole batch"
+    )
+    measured = f"outputs differ by {forward:.1e}, gradients by {backward:.1e}"
+    check(max(forward, backward) <= TOLERANCE, claim, measured)
+
+
+def _by_torch(inputs: Array, gradient: Array) -> tuple[Array, Array]:
+    import torch
+
+    x = torch.tensor(inputs, requires_grad=True)
+    outputs = torch.nn.functional.batch_norm(x, None, None, training=True)
+    (by_inputs,) = torch.autograd.grad(outputs, x, torch.tensor(gradient))
+    return outputs.detach().numpy(), by_inputs.numpy()
+
+
+def _distance(x: Array, y: Array) -> float:
+    return float(np.abs(x - y).max())
+
+
+def check_gan_learns(trained: Trained, held_out: Digits) -> None:
+    """Check that the mean of the images made up has come nearer to that of digits."""
+    gan, distances = Gan(Replicator(), held_out), []
+    _, noise = next(gan.input_fn(0, 1))
+    for variables in (gan.variables[0].copy(), trained.variables[0]):
+        gan.variables[0][...] = variables
+        mean = gan.generator.forward(noise).mean(axis=0)
+        distances.append(np.abs(mean - held_out.images.mean(axis=0)).mean())
+    claim = "images made up come nearer, in their mean, to digits that were held out"
+    measured = "from {:.2f} to {:.2f} a pixel".format(*distances)
+    check(distances[1] < distances[0] / 2, claim, measured)
+
+
+def check_killed(killed: Sequence[SyncResult], undisturbed: Trained) -> None:
+    """Check that replicas one of which was killed have the losses and variables of others."""
+    are_equal = all(
+        of_replica.generation == 2
+        and of_replica.trained[Gan].outputs == undisturbed.outputs
+        and all(map(np.array_equal, of_replica.trained[Gan].variables, undisturbed.variables))
+        for of_replica in killed
+    )
+    claim = "replicas one of which is killed have the same losses and variables, bit for bit"
+    measured = f"{len(undisturbed.outputs)} steps, {killed[0].generation} generations"
+    check(are_equal, claim, measured)
+
+
+def check_applied(replicas: Sequence[AsyncResult], pushes: int, first: Sequence[Array]) -> None:
+    """Check that all gradients pushed, counted at the edges, are in the server's variables."""
+    last = max(replicas, key=lambda replica: replica.applied)
+    check(last.applied == pushes, "each gradient pushed is applied", f"{pushes}, {last.applied}")
+    difference = 0.0
+    for number, variable in enumerate(last.variables):
+        pushed = sum(replica.pushed[number] for replica in replicas)
+        difference = max(difference, _distance(first[number] - RATE * pushed, variable))
+    claim = "the server's variables are the first ones less the gradients that replicas pushed"
+    check(difference <= TOLERANCE, claim, f"{len(first)} differ by {difference:.1e} at most")
+
+
+def check_accuracy(sync: Trained, replicas: Sequence[AsyncResult], held_out: Digits) -> None:
+    """Check that asynchronous replicas learn nearly as well."""
+    last = max(replicas, key=lambda replica: replica.applied)
+    accuracies = []
+    for parameters in (sync.variables[0], last.variables[0]):
+        classifier = Classifier(Replicator(), held_out)
+        classifier.variables[0][...] = parameters
+        read = classifier.network.forward(held_out.images).argmax(axis=1)
+        accuracies.append(np.mean(read == held_out.labels))
+    claim = f"with mode='async' replicas read {len(held_out)} held-out digits nearly as well"
+    measured = "{1:.3f} of them, and {0:.3f} with mode='sync'".format(*accuracies)
+    check(accuracies[1] >= accuracies[0] - 0.02, claim, measured)

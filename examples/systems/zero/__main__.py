@@ -1,0 +1,75 @@
+"""Run it: python -m examples.systems.zero --lp_launch_type=local_mp."""
+
+import json
+import tempfile
+from typing import Any
+
+import numpy as np
+from absl import app, flags
+
+import launchpad as lp
+from examples._shared.checks import QUICK, done
+from examples._shared.digits import Array, Digits, load
+from examples.systems.zero import claims, oracle
+from examples.systems.zero.algorithm import STAGES
+from examples.systems.zero.program import Rank, make_program, resume, train
+
+VOLUME = flags.DEFINE_string("volume", "", "On Kubernetes: where shards are saved, as JSON.")
+TORCH = flags.DEFINE_bool("torch", False, "Compare torch's own; as processes.")
+RANKS, FEWER = 4, 2
+
+
+def main(_: list[str]) -> None:
+    """Train in one process, with ZeRO or torch's likes of it, and compare."""
+    digits, steps = load()[0], 4 if QUICK.value else 40
+    alone = oracle.train(digits, steps).layers
+    if TORCH.value:
+        from examples.systems.zero import torch_ranks
+
+        torch_ranks.compare(digits, steps, np.concatenate(alone))
+    else:
+        claims.check_few_lines_differ(oracle.train, train)
+        undisturbed = compare_stages(digits, steps, alone)
+        with tempfile.TemporaryDirectory() as folder:
+            compare_resumed(digits, steps, undisturbed, folder)
+    done()
+
+
+def compare_stages(digits: Digits, steps: int, alone: list[Array]) -> Array:
+    """Check each stage; returns what the last one has come to."""
+    sizes, reached = [len(layer) for layer in alone], alone
+    with lp.launch(make_program(RANKS, Rank, digits)) as running:
+        ranks = lp.broadcast(running.clients("rank"))
+        counted = [bytes_of(running)]
+        for stage in range(len(STAGES)):
+            memory = ranks.train(stage, steps)
+            counted.append(bytes_of(running))
+            reached = ranks.weights()  # only at the last stage that sends anything
+            claim = f"{RANKS} ranks at stage {stage} learn what Adam does in one process"
+            claims.check_weights(claim, reached, np.concatenate(alone))
+            claims.check_memory(stage, memory, sizes)
+    claims.check_traffic(np.diff(counted) / (8 * sum(sizes) * RANKS * steps), RANKS)
+    return reached[0]
+
+
+def bytes_of(running: lp.Running) -> int:
+    """Return what has gone from rank to rank: of each call its arguments and its result."""
+    edges = running.edges(timeout_s=60).total(caller="rank", server="rank")
+    if not edges.is_exact:
+        raise TimeoutError("a rank has not said within a minute what it has counted")
+    return edges.bytes_sent + edges.bytes_received
+
+
+def compare_resumed(digits: Digits, steps: int, undisturbed: Array, folder: str) -> None:
+    """Check what comes of a kill; then what fewer ranks make of the shards that were saved there."""
+    place: dict[str, Any] = {"state": folder}
+    if VOLUME.value:
+        place = {"state": "zero", "state_volume": json.loads(VOLUME.value)}
+    ranks = lp.run(make_program(RANKS, resume, digits, steps, 1), **place)["rank"]
+    claims.check_kill(ranks, undisturbed)
+    ranks = lp.run(make_program(FEWER, resume, digits, steps), **place)["rank"]
+    claims.check_fewer(ranks, RANKS, undisturbed)
+
+
+if __name__ == "__main__":
+    app.run(main)

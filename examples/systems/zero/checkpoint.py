@@ -1,0 +1,29 @@
+"""Each rank saves its shard to a file; any number of ranks load them."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from examples.systems.zero.algorithm import Stage0
+from examples.systems.zero.parts import resharded
+
+
+def save(folder: Path, store: Stage0) -> None:
+    """Save what this rank updates, and its moments: from stage 1 on no other rank has these."""
+    shard = np.stack([np.concatenate(store.own()), store.adam.mean, store.adam.square])
+    place = folder / f"step-{store.steps}-of-{store.group.size}"
+    place.mkdir(exist_ok=True)
+    np.save(place / f"new-{store.group.rank}.npy", shard)
+    os.replace(place / f"new-{store.group.rank}.npy", place / f"rank-{store.group.rank:03}.npy")
+
+
+def load(folder: Path, store: Stage0, step: int) -> None:
+    """Go on from that step, if all ranks have saved it: there may have been more of them, or fewer."""
+    for place in folder.glob(f"step-{step}-of-*"):
+        files = sorted(place.glob("rank-*.npy"))
+        if len(files) == int(place.name.rpartition("-")[2]):
+            group, shards = store.group, [np.load(file) for file in files]
+            own, *moments = resharded(shards, store.sizes, group.rank, group.size)
+            store.steps, (store.adam.mean, store.adam.square) = step, moments
+            store.write(own)
