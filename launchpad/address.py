@@ -28,6 +28,8 @@ from launchpad.runtime.context import LaunchedAddress, RunContext
 
 _CONNECT_S = 2.0
 _LOOPBACK = "127.0.0.1"
+_RESOLVE_S = 60.0
+_POLL_S = 0.01
 
 COURIER, PORT = "courier", "port"
 """What an address is for: a courier server, or a TCP port for a service of the user's own."""
@@ -68,7 +70,7 @@ class Address:
         """
         me = context.try_current()
         if me is not None and self.name:
-            return me.endpoint(self.name)
+            return _endpoint_of(me, self.name)
         return self.place().where()
 
     def wait(self, timeout_s: float | None = 60.0) -> str:
@@ -128,10 +130,10 @@ class Address:
         me = context.try_current()
         if me is not None and self.name:
             worker = self.name.partition("/")[0]
-            find = functools.partial(me.endpoint, self.name)
-            where = AddressLookup(self.name) if me.can_move else find
+            find = functools.partial(_endpoint_of, me, self.name)
+            where = AddressLookup(self.name) if me.addresses.can_move else find
             check = functools.partial(_worker_failure, me, worker)
-            return LaunchedAddress(where, me.can_move, worker, check)
+            return LaunchedAddress(where, me.addresses.can_move, worker, check)
         if (launched := context.launched.get(self.uid)) is not None:
             return launched
         owner = self.owner or "a node that was not added to a program"
@@ -143,6 +145,36 @@ class Address:
 
     def __repr__(self) -> str:
         return f"Address({self.name or self.role!r} of {self.owner or 'no node yet'})"
+
+
+def _endpoint_of(me: RunContext, address: str) -> str:
+    """Return the endpoint of an address, `unix:/run/…/learner-0.sock`.
+
+    Where servers move it waits until that is known; a minute at most.
+
+    Raises:
+        NotRunningError: there is no such address, its worker has ended, or the minute is over.
+    """
+    worker = address.partition("/")[0]
+    known = me.addresses
+    deadline = time.monotonic() + _RESOLVE_S
+    while not (endpoint := known.endpoints.get(address)):
+        if not known.can_move:
+            raise NotRunningError(
+                f"program {me.program!r} has no address {address!r}; it has {sorted(known.endpoints)}"
+            )
+        if time.monotonic() >= deadline:
+            raise NotRunningError(
+                f"the endpoint of {address!r} was not known for {_RESOLVE_S:g} s: {worker} has not"
+                " started there, or waits for room. Call resolve() again if it may take longer."
+            )
+        why = me.link.gone_reason(worker)
+        if not why and me.stop.event.is_set():
+            why = f"{me.name} was asked to stop"
+        if why:
+            raise NotRunningError(f"the endpoint of {address!r} is not known: {why}")
+        time.sleep(_POLL_S)
+    return endpoint
 
 
 def _listens(host: str, port: str) -> bool:
@@ -175,17 +207,17 @@ class AddressLookup:
 
     def __call__(self) -> str:
         me = context.try_current()
-        return "" if me is None else me.endpoints.get(self.name, "")
+        return "" if me is None else me.addresses.endpoints.get(self.name, "")
 
 
 def _worker_failure(me: RunContext, worker: str) -> Exception | None:
     """Whether the worker of a server has ended: polled by a client that waits for the server."""
-    why = me.gone_reason(worker)
-    if not why and me.stop_event.is_set():  # a server that is not up by now does not start any more
+    why = me.link.gone_reason(worker)
+    if not why and me.stop.event.is_set():  # a server that is not up by now does not start any more
         why = f"{worker} does not serve, and {me.name} was asked to stop"
     if why:
         return WorkerFailed(why, server=worker)
-    me.note_waiting(worker)
+    me.link.note_waiting(worker)
     return None
 
 

@@ -79,8 +79,8 @@ MUTATIONS = (
     Mutation(
         "a run() that has asked for the stop event is not interrupted",
         "runtime/stopping.py",
-        "me.handles_stop = True",
-        "me.handles_stop = False",
+        "me.stop.is_watched = True",
+        "me.stop.is_watched = False",
         "tests/launch/test_processes.py",
     ),
     Mutation(

@@ -46,10 +46,10 @@ class Attendance:
         self._generation: Generation | None = None
         self._has_left = False
         me = self._me
-        with me.interruption.forbidden():
+        with me.stop.interruption.forbidden():
             here = socket.gethostname()
             self._stream: Stream = client.attend(
-                self._key, replica, me.name, me.attempt, here, me.restart.min_replicas
+                self._key, replica, me.name, me.attempt, here, me.link.policy.min_replicas
             )
             context.inherit()
             self._thread = OwnThread(target=self._listen, name=f"collective-{me.name}")
@@ -111,7 +111,7 @@ class Attendance:
             error = lost
         if self._has_left:
             return
-        if self._me.stop_event.is_set():
+        if self._me.stop.event.is_set():
             if self._generation is not None:
                 self._generation.note_stop()
             return
@@ -140,7 +140,7 @@ class Attendance:
             case RankReturned(member=member):
                 generation_now.note_returned(member.rank)
             case Lost(member=member, why=why, has_returned=has_returned):
-                if why == STOPPED and self._me.stop_event.wait(STOP_S):
+                if why == STOPPED and self._me.stop.event.wait(STOP_S):
                     generation_now.note_stop()
                     return
                 generation_now.end(generation_now.lost(member, why, has_returned=has_returned))

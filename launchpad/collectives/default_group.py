@@ -94,7 +94,7 @@ class DefaultGroup:
             run_id=f"{me.program}/{me.label}",
             role=me.label,
             generation=generation.number,
-            max_restarts=me.restart.max_restarts,
+            max_restarts=me.link.policy.max_restarts,
         )
 
     def _rendezvous(self, url: str, **kwargs: object) -> Iterator[tuple[Any, int, int]]:

@@ -47,12 +47,12 @@ def in_thread(generation: Generation, make: Callable[[], T]) -> T:
     me = context.current()
     context.inherit()
     generation.on_end(wake)
-    me.call_at_stop(wake)
+    me.stop.call_at_stop(wake)
     try:
         OwnThread(target=run, name=f"{me.name}-connect").start()
         is_over.wait()
     finally:
-        me.remove_stop_handler(wake)
+        me.stop.remove_handler(wake)
     generation.check()
     if not outcomes:
         raise Stopped
@@ -71,7 +71,7 @@ def cause_of(error: BaseException, generation: Generation) -> BaseException | No
         return None  # it is about no connection of gloo's or nccl's, and not about torch's store
     if generation.wait_end(NOTICE_S):
         return generation.error
-    if context.current().stop_event.is_set():
+    if context.current().stop.event.is_set():
         return Stopped()
     if generation.returned:
         return generation.missed(min(generation.returned), "while others wait for it")

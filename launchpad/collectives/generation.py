@@ -97,7 +97,7 @@ class Generation:
         """Waits until it ends, so long at most, or until this worker is asked to stop; whether it has."""
         deadline, me = time.monotonic() + timeout_s, context.try_current()
         while not self._has_ended.wait(_LOOK_S):
-            if time.monotonic() > deadline or (me is not None and me.stop_event.is_set()):
+            if time.monotonic() > deadline or (me is not None and me.stop.event.is_set()):
                 return False
         return True
 

@@ -261,8 +261,8 @@ class Mailbox:
                 it.end(Stopped())
 
         me = context.current()
-        me.call_at_stop(end)
-        self._forget_stop = functools.partial(me.remove_stop_handler, end)
+        me.stop.call_at_stop(end)
+        self._forget_stop = functools.partial(me.stop.remove_handler, end)
 
     def forget_stop(self) -> None:
         """It is over: the program's stop finds no wait here."""

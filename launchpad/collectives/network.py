@@ -15,9 +15,11 @@ _SIOCGIFADDR = 0x8915  # of Linux; elsewhere it fails
 
 def own_address(me: RunContext) -> str:
     """An IP address of this host that the others reach: the loopback's, where all are on one host."""
-    if me.listens_at:
-        return me.listens_at.removeprefix("tcp:").rpartition(":")[0].strip("[]")
-    if me.known_as:  # its servers are known by names of services, which lead to no other port
+    if me.addresses.listens_at:
+        return me.addresses.listens_at.removeprefix("tcp:").rpartition(":")[0].strip("[]")
+    if (
+        me.addresses.known_as
+    ):  # its servers are known by names of services, which lead to no other port
         return socket.gethostbyname(socket.gethostname())
     return _LOOPBACK
 

@@ -61,7 +61,7 @@ class Participation:
 
     def open(self) -> None:
         """Serves the port, before others know of this rank."""
-        with context.current().interruption.forbidden():
+        with context.current().stop.interruption.forbidden():
             self._port = Port()
             self._server = new_server(self.address)
             self._server.bind_object(self._port)
@@ -119,11 +119,11 @@ class Participation:
             raise
         except BaseException as error:
             kind = type(error).__name__
-            why = STOPPED if me.stop_event.is_set() else f"has failed: {kind}: {error}"
+            why = STOPPED if me.stop.event.is_set() else f"has failed: {kind}: {error}"
             self._leave(why, has_raised=True)
             raise
         else:
-            is_stopped = me.stop_event.is_set()
+            is_stopped = me.stop.event.is_set()
             self._leave(STOPPED if is_stopped else "has returned", has_returned=not is_stopped)
 
     def abandon(self) -> None:
@@ -135,7 +135,7 @@ class Participation:
 
     def close(self) -> None:
         """Leaves, and serves no more."""
-        self._leave(STOPPED if context.current().stop_event.is_set() else "has ended")
+        self._leave(STOPPED if context.current().stop.event.is_set() else "has ended")
         close(self.rendezvous)
         if self._server is not None:
             self._server.stop()
@@ -143,7 +143,7 @@ class Participation:
     def _goes_on(self) -> bool:
         """Whether this rank takes part in the next generation when another one is lost."""
         me = context.current()
-        return me.restart.min_replicas is not None and not me.stop_event.is_set()
+        return me.link.policy.min_replicas is not None and not me.stop.event.is_set()
 
     def _operations(self, generation: Generation) -> Operations:
         if self.backend != "courier":
@@ -159,7 +159,7 @@ class Participation:
 
     def _leave(self, why: str, *, has_returned: bool = False, has_raised: bool = False) -> None:
         """The second time does nothing."""
-        with context.current().interruption.forbidden():
+        with context.current().stop.interruption.forbidden():
             if self._attendance is not None:
                 self._attendance.leave(why, has_returned=has_returned)
             if (group := self._group) is not None:

@@ -241,7 +241,9 @@ class RankEdges:
 
     def open_memory(self, row_bytes: int) -> HostMemory | None:
         """A row for each rank and the means to wake them; None, for all, if they are not on one host."""
-        with context.current().interruption.forbidden():  # between a descriptor and what closes it
+        with (
+            context.current().stop.interruption.forbidden()
+        ):  # between a descriptor and what closes it
             return open_together(self._mailbox, self.ranks, self.rank, row_bytes, self.meet)
 
     def meet_in(self, memory: HostMemory, n_bytes: Sequence[int]) -> None:

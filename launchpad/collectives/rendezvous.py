@@ -108,7 +108,7 @@ class ServeRendezvous(Serving):
     size: int
 
     def open(self) -> None:
-        with context.current().interruption.forbidden():
+        with context.current().stop.interruption.forbidden():
             self._server = new_server(self.address)
             self._server.bind_object(Rendezvous(self.size))
             start(self._server, self.address)

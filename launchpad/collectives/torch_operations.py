@@ -259,7 +259,7 @@ class TorchOperations(Operations):
                     work.wait()
                     return
             generation.check()
-            if context.current().stop_event.is_set():
+            if context.current().stop.event.is_set():
                 raise Stopped
             if returned := generation.returned.intersection(self._ranks):
                 returned_at = returned_at or now

@@ -58,7 +58,7 @@ class CounterServer:
                 lambda owner: (
                     me is not None
                     and isinstance(owner, Caller)
-                    and me.has_ended(owner.worker, owner.attempt)
+                    and me.link.has_ended(owner.worker, owner.attempt)
                 )
             )
             self._fold_from = 2 * len(self._counts.owners) + _FOLD_FROM

@@ -292,7 +292,7 @@ def _started(
             test_case.addCleanup(running.stop_and_wait)
         if launcher is not None:
             why = f"{launcher.name}, which launched it, stops"
-            launcher.add_stop_handler(lambda: running.stop(why))
+            launcher.stop.add_handler(lambda: running.stop(why))
         if ctrl_c.pressed is not None:
             running.ask_to_stop()
     return running

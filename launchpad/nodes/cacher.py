@@ -201,12 +201,12 @@ class ServeCache(Serving):
     def open(self) -> None:
         cache = Cache(self.target, self.refresh_s, self.stale_s)
         me = context.current()
-        with me.interruption.forbidden():
+        with me.stop.interruption.forbidden():
             self._server = new_server(self.address)
             self._server.bind_fallback(cache.call, lambda: list_methods(self.target))
             start(self._server, self.address)
             refresh = cache.refresh_until
-            threading.Thread(target=refresh, args=(me.stop_event,), daemon=True).start()
+            threading.Thread(target=refresh, args=(me.stop.event,), daemon=True).start()
 
     def close(self) -> None:
         """Stops serving and refreshing; the thread ends with the worker."""

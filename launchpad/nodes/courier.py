@@ -255,7 +255,7 @@ class ServeObject(BuildObject, Serving):
     def open(self) -> Run | None:
         """Builds the object, then serves it: no call reaches one that is half built."""
         me = context.current()
-        with me.interruption.forbidden():
+        with me.stop.interruption.forbidden():
             if self.one_at_a_time or self.server_kwargs.get("thread_pool_size") == 1:
                 self._one_thread = OneThread()
             server = new_server(self.address, self.server_kwargs, self._one_thread)
@@ -268,11 +268,11 @@ class ServeObject(BuildObject, Serving):
             built = self.build(self._loop)
         if self.one_at_a_time and (why_not := why_not_one_at_a_time(type(built), runs=self.runs)):
             raise TypeError(f"{me.name} cannot run one call at a time: {why_not}")
-        with context.current().interruption.forbidden():
+        with context.current().stop.interruption.forbidden():
             server.bind_object(built)
             me = context.current()
-            if me.ordering is not None:
-                order = self._order = order_of(me.ordering, me.name + me.part, me.attempt)
+            if me.addresses.ordering is not None:
+                order = self._order = order_of(me.addresses.ordering, me.name + me.part, me.attempt)
                 for name, method in public_methods(built).items():
                     server.bind(name, order.wrapped(name, method))
             if not self.runs and callable(switched_off := getattr(built, "run", None)):
@@ -292,7 +292,7 @@ class ServeObject(BuildObject, Serving):
         if self._one_thread is None or context.current().part:
             super().serve(stop)
             return
-        context.current().add_stop_handler(self._end_turns)
+        context.current().stop.add_handler(self._end_turns)
         self._one_thread.run()
 
     def save_while_it_runs(self, built: object, loop: EventLoop) -> None:
@@ -321,7 +321,7 @@ class ServeObject(BuildObject, Serving):
 
         def interrupt_if_busy() -> None:
             if not one_thread.wait_until_it_has_returned(_GRACE_S):
-                me.interruption.request()
+                me.stop.interruption.request()
 
         OwnThread(target=interrupt_if_busy, name="launchpad-interrupt").start()
 
@@ -395,9 +395,12 @@ def new_server(
 ) -> Server:
     """A server at the address, and at another one for workers on other hosts if there can be any."""
     me = context.current()
-    also_at = (*server_kwargs.get("also_at", ()), *([me.listens_at] if me.listens_at else []))
-    known_as = [me.known_as[address.name]] if address.name in me.known_as else []
-    options = {**server_kwargs, "also_at": also_at, "known_as": known_as}
+    known = me.addresses
+    also_at = [*server_kwargs.get("also_at", ())]
+    if known.listens_at:
+        also_at.append(known.listens_at)
+    known_as = [known.known_as[address.name]] if address.name in known.known_as else []
+    options = {**server_kwargs, "also_at": tuple(also_at), "known_as": known_as}
     return Server(me.name, address=address.resolve(), one_thread=one_thread, **options)
 
 
@@ -405,8 +408,10 @@ def start(server: Server, address: Address) -> None:
     """Starts it, and reports its endpoints for workers that do not have them from the plan."""
     server.Start()  # its object may have done so, in set_courier_server
     me = context.current()
-    if me.listens_at:  # where servers move, the launcher sends the endpoints to the other workers
-        me.report(Bound(me.name, me.attempt, address.name, tuple(server.addresses)))
+    if (
+        me.addresses.listens_at
+    ):  # where servers move, the launcher sends the endpoints to the other workers
+        me.link.report(Bound(me.name, me.attempt, address.name, tuple(server.addresses)))
 
 
 def checked_server(given: Mapping[str, Any] | None) -> dict[str, Any]:

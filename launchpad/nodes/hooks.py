@@ -42,7 +42,7 @@ def save(built: object, loop: EventLoop) -> None:
         return
     saved = user_code.until_done(hook, loop)()
     if saved is not None:
-        with context.current().saved_states(of_object=True) as states:
+        with context.current().state.saved_states(of_object=True) as states:
             states.save(saved, None, _KEEP)
 
 
@@ -52,7 +52,7 @@ def restore(built: object, loop: EventLoop) -> None:
         return
     found = None
     if _takes(hook, None):
-        with context.current().saved_states(of_object=True) as states:
+        with context.current().state.saved_states(of_object=True) as states:
             found = states.load()
     if found is not None:
         user_code.until_done(functools.partial(hook, found[1]), loop)()

@@ -234,11 +234,12 @@ class BuildObject(Calling):
             hooks.restore(built, loop)
         self._built = built
         if (close := self.find_close(built)) is not None:
-            me.add_exit_handler(close)
-        if me.restart.save_every_s is not None:
-            with me.interruption.forbidden():  # no thread that `close` would not know of
+            me.exits.add(close)
+        if me.link.policy.save_every_s is not None:
+            with me.stop.interruption.forbidden():  # no thread that `close` would not know of
                 self._saves = PeriodicSave(
-                    functools.partial(self.save_while_it_runs, built, loop), me.restart.save_every_s
+                    functools.partial(self.save_while_it_runs, built, loop),
+                    me.link.policy.save_every_s,
                 )
         return built
 

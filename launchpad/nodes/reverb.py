@@ -115,7 +115,7 @@ class ServeTables(Executable):
         reverb = _reverb()
         make = self.checkpointer or reverb.checkpointers.default_checkpointer
         tables, checkpointer = list(self.tables()), make()
-        with context.current().interruption.forbidden():
+        with context.current().stop.interruption.forbidden():
             port = get_port_from_address(self.address.resolve())
             self._server = reverb.Server(tables=tables, port=port, checkpointer=checkpointer)
         if self.minutes is not None:

@@ -49,7 +49,7 @@ class RunColocated(Executable):
             NodeThread(each, self._me, i, self._on_end) for i, each in enumerate(self.executables)
         ]
         # so the worker's own thread is never interrupted
-        self._me.add_stop_handler(functools.partial(self._on_end, None))
+        self._me.stop.add_handler(functools.partial(self._on_end, None))
         self._together(self._threads, NodeThread.open, first=False)
         return self._run if any(node_thread.has_run for node_thread in self._threads) else None
 
@@ -95,11 +95,11 @@ class RunColocated(Executable):
         has_any = any(each is not None for each in result)
         me = self._me
         # One that is stopped has not done its work: to say so would end the program.
-        if len(runners) < len(self._threads) and not first and not me.stop_event.is_set():
+        if len(runners) < len(self._threads) and not first and not me.stop.event.is_set():
             if has_any and (event := results.returned(me.name, me.attempt, result)) is not None:
-                me.report(event)
-            me.report(Done(me.name, me.attempt))
-            me.stop_event.wait()
+                me.link.report(event)
+            me.link.report(Done(me.name, me.attempt))
+            me.stop.event.wait()
             return None
         return result if has_any else None
 
@@ -129,14 +129,15 @@ class RunColocated(Executable):
         for node_thread in threads:
             node_thread.start(call)
         may_run = len(threads) - 1 if first else 0
-        stop = self._me.stop_event
+        stop = self._me.stop.event
         self._wait(lambda: stop.is_set() or bool(self._errors) or len(self._busy()) <= may_run)
         if stop.is_set():
-            self._me.ask_to_stop()  # that has begun; this waits for the handlers
-            self._interrupt(lambda: all(t.context.handles_stop for t in self._busy()))
+            self._me.stop.request()  # that has begun; this waits for the handlers
+            self._interrupt(lambda: all(t.context.stop.is_watched for t in self._busy()))
             self._wait(
                 lambda: (
-                    bool(self._own_errors) or not any(t.context.handles_stop for t in self._busy())
+                    bool(self._own_errors)
+                    or not any(t.context.stop.is_watched for t in self._busy())
                 )
             )
         if self._errors:
@@ -148,8 +149,8 @@ class RunColocated(Executable):
         if not self._threads:
             return
         for node_thread in self._busy():
-            if not node_thread.context.handles_stop:
-                node_thread.context.interruption.request()
+            if not node_thread.context.stop.is_watched:
+                node_thread.context.stop.interruption.request()
         self._wait(until, _STOP_TIMEOUT_S)
 
     def _busy(self) -> list[NodeThread]:
@@ -179,7 +180,7 @@ class NodeThread:
         on_end: Callable[[BaseException | None], None],
     ) -> None:
         interruption = Interruption(lambda: interrupt_thread(self._thread))
-        interruption.on_caught = worker.interruption.on_caught
+        interruption.on_caught = worker.stop.interruption.on_caught
         self.context = worker.child(index, interruption)
         self.is_busy = False
         self.has_run = False
@@ -216,7 +217,6 @@ class NodeThread:
 
     def run(self) -> None:
         assert self._run is not None
-        self.context.phase = "run"
         self.result = self._run()
 
     def close(self) -> None:
@@ -230,11 +230,11 @@ class NodeThread:
     def _run_call(self, call: Callable[[NodeThread], None]) -> None:
         error: BaseException | None = None
         try:
-            with context.entered(self.context), self.context.interruption.allowed():
+            with context.entered(self.context), self.context.stop.interruption.allowed():
                 call(self)
         except BaseException as raised:
             error = raised
         finally:
-            self.context.end_if_child(error)
+            self.context.link.end_if_child(error)
             self.is_busy = False
             self._on_end(error)

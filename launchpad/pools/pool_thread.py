@@ -164,7 +164,7 @@ class PoolThread:
 
     def _work(self) -> None:
         """Until all is done and the pool shut down; raises Stopped if the program stops before."""
-        stop = None if self._context is None else self._context.stop_event
+        stop = None if self._context is None else self._context.stop.event
         members = self.schedule.members
         while not (self._is_shut and self.schedule.is_idle and self._inbox.empty()):
             is_unreached = any(m.state is MemberState.UNREACHED for m in members)

@@ -379,7 +379,7 @@ class Queue(Generic[T]):
         """One request with a number, repeated until it is answered."""
         while True:
             me = context.try_current()
-            is_stopping = me is not None and me.stop_event.is_set()
+            is_stopping = me is not None and me.stop.event.is_set()
             wait_s = 0.0 if is_stopping else _SLICE_S
             calls = self._calls
             if deadline is not None:
@@ -469,4 +469,4 @@ class Queue(Generic[T]):
 
 def _stopping() -> bool:
     me = context.try_current()
-    return me is not None and me.stop_event.is_set()
+    return me is not None and me.stop.event.is_set()

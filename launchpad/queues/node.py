@@ -110,7 +110,7 @@ class ServeQueue(Serving):
             QueueContents(self.maxsize, self.producers, self.redeliver),
             "",
         )
-        with me.interruption.forbidden():
+        with me.stop.interruption.forbidden():
             self._queue = QueueServer(me.name, contents, queue_id)
             _follow_ends(me, self._queue, is_restored=bool(queue_id))
             self._server = new_server(self.address)
@@ -127,7 +127,7 @@ class ServeQueue(Serving):
         """Before a restart that is planned, or when a later launch goes on with this one's state."""
         self.close()
         if self._queue is not None:
-            with context.current().saved_states(of_object=True) as states:
+            with context.current().state.saved_states(of_object=True) as states:
                 states.save((self._queue.contents, self._queue.queue_id), None, 1)
 
     def _restored(self) -> tuple[QueueContents, str] | None:
@@ -135,7 +135,7 @@ class ServeQueue(Serving):
         me = context.current()
         if not me.is_resumed:
             return None
-        with me.saved_states(of_object=True) as states:
+        with me.state.saved_states(of_object=True) as states:
             found = states.load()
             if found is None or found[1] is None:
                 return None
@@ -156,7 +156,7 @@ def _follow_ends(me: RunContext, queue: QueueServer, *, is_restored: bool) -> No
     One that is restored learns first which producers that have closed come again: its consumers must not be
     told the end meanwhile.
     """
-    marks = me.watermarks
+    marks = me.link.watermarks
 
     def ended(worker: str, attempt: int) -> None:
         is_well = marks.get(f"{SUCCEEDED}{worker}") == attempt
@@ -165,10 +165,10 @@ def _follow_ends(me: RunContext, queue: QueueServer, *, is_restored: bool) -> No
 
     def is_told() -> bool:
         # That its own attempt before has ended comes with the ends of all others.
-        return me.has_ended(me.name, me.attempt - 1) or me.stop_event.is_set()
+        return me.link.has_ended(me.name, me.attempt - 1) or me.stop.event.is_set()
 
     marks.on_growth(RESTARTED, queue.worker_restarted)
-    me.watch_ends(ended)
+    me.link.watch_ends(ended)
     if is_restored:
         marks.wait_for(is_told, _TOLD_WITHIN_S)
         for worker in marks.names(ENDED, 1):

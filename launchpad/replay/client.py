@@ -346,7 +346,7 @@ def _until_done(call: Callable[[float | None], Any], timeout_s: float | None) ->
             me = context.try_current()
             if me is None:
                 time.sleep(pause_s)
-            elif me.stop_event.wait(pause_s):
+            elif me.stop.event.wait(pause_s):
                 raise Stopped from None
             left_s = None if ends is None else max(0.0, ends - time.monotonic())
 

@@ -223,7 +223,7 @@ class ReplayServer:
         if me is not None:
             for number, table in enumerate(tables):
                 table.seed(me.seed + number + (me.attempt << 32))
-            me.add_stop_handler(self.stop)
+            me.stop.add_handler(self.stop)
 
     def insert(
         self,
@@ -300,7 +300,7 @@ class ReplayServer:
 
     def checkpoint(self) -> int:
         """Saves itself now; returns which version that is."""
-        with context.current().saved_states(of_object=True) as states:
+        with context.current().state.saved_states(of_object=True) as states:
             return states.save(self.save(), None, _KEEP)
 
     def forget(self, writer: bytes) -> None:

@@ -46,23 +46,22 @@ def barrier(name: str = "", timeout_s: float | None = None) -> None:
     """
     check_timeout(timeout_s)
     me = context.current()
-    me = me.parent or me
-    me.refuse_in_child("lp.barrier()", "Call it there, and let the child wait for the worker.")
-    marks = me.watermarks
+    me.link.refuse_in_child("lp.barrier()", "Call it there, and let the child wait for the worker.")
+    marks = me.link.watermarks
     number = next(_numbers)
     absent, broken = f"{ABSENT}{name}/", f"{BROKEN}{name}/"
     passed, left = f"{BARRIER}{name}", f"{LEFT}{name}"
 
     def is_over() -> bool:
         is_decided = marks.get(passed) >= number or bool(marks.names(broken, number))
-        return is_decided or me.stop_event.is_set()
+        return is_decided or me.stop.event.is_set()
 
-    me.report(BarrierReached(me.name, me.attempt, name, number))
+    me.link.report(BarrierReached(me.name, me.attempt, name, number))
     try:
         with tracing.Wait(f"barrier {name!r}"):
             in_time = marks.wait_for(is_over, timeout_s)
         if not in_time:
-            me.report(BarrierLeft(me.name, me.attempt, name, number))
+            me.link.report(BarrierLeft(me.name, me.attempt, name, number))
             marks.wait_for(lambda: is_over() or marks.get(left) >= number, _REPLY_S)
         if marks.get(passed) >= number:
             return
@@ -71,7 +70,7 @@ def barrier(name: str = "", timeout_s: float | None = None) -> None:
                 f"{me.name} cannot pass barrier {name!r}: {', '.join(ended)} of its group has ended, and will"
                 " not come"
             )
-        if me.stop_event.is_set():
+        if me.stop.event.is_set():
             raise Stopped
         missing = ", ".join(marks.names(absent, number)) or "someone"
         raise TimeoutError(

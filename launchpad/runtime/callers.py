@@ -63,7 +63,7 @@ class Caller:
         if self._answered is not None and self._answered.is_in_vain():
             return True
         me = context.try_current()
-        return me is not None and me.has_ended(self.worker, self.attempt)
+        return me is not None and me.link.has_ended(self.worker, self.attempt)
 
 
 @dataclass(frozen=True)

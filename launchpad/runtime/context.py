@@ -14,43 +14,24 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
-import sys
 import threading
-import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
-from launchpad.courier import caller, fork
+from launchpad.courier import caller
 from launchpad.courier.caller import Peer
-from launchpad.courier.interruptions import Lock
 from launchpad.courier.light_dataclass import dataclass
-from launchpad.courier.security import private_directory
 from launchpad.errors import NotRunningError
-from launchpad.restart_policy import NO_RESTARTS, RestartPolicy
-from launchpad.runtime.events import EndsWatched, Event, Heartbeat, Waiting
+from launchpad.runtime.addresses import KnownAddresses
 from launchpad.runtime.interrupt import Interruption
-from launchpad.runtime.watermarks import ENDED, Watermarks
-from launchpad.state.fence import Fence
-from launchpad.state.places import StatePlaces
-
-if TYPE_CHECKING:
-    from launchpad.state.saved_states import SavedStates
+from launchpad.runtime.link import SupervisorLink
+from launchpad.runtime.stop import ExitHandlers, StopSignal
+from launchpad.state.own_state import OwnState
 
 _State = TypeVar("_State")
-
-_REPORT_AFTER_S = 1.0
-_HANDLERS_S = 5.0
-_RESOLVE_S, _POLL_S = 60.0, 0.01
-_BEATS = 5  # within the time in which one has to come: some may be late
-
-
-def _new_lock() -> Lock:
-    return fork.free_in_child(Lock())
 
 
 @dataclass(eq=False)
@@ -82,106 +63,30 @@ class RunContext:
     attempt: int
     seed: int
     launch_type: str
-    endpoints: Mapping[str, str]
+    link: SupervisorLink = field(repr=False)
+    state: OwnState = field(repr=False)
+    addresses: KnownAddresses = field(default_factory=KnownAddresses, repr=False)
     gpus: tuple[str, ...] = ()
-    can_move: bool = False
-    """Whether servers may move: then `endpoints` changes, and lacks those of servers that are not up yet."""
-    listens_at: str = ""
-    """Where servers listen for clients on other hosts, `tcp:10.0.0.5:0`; empty where there are none."""
-    known_as: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Address → the endpoint that others connect to, where it differs from what its server listens at."""
-    report: Callable[[Event], None] = field(repr=False, default=lambda event: None)
-    """Reports an event of this worker to the supervisor."""
-    restart: RestartPolicy = field(default=NO_RESTARTS, repr=False)
-    """What its group's policy is."""
-    ordering: Any = field(default=None, repr=False)
-    """How the calls of its server are ordered, `edges.Record` or `Replay`; None: as they come."""
-    state_places: StatePlaces = field(default=StatePlaces("", ""), repr=False)
-    fence: Fence = field(default_factory=Fence, repr=False)
-    """Closed when this attempt has ended, though threads of it may go on: it saves nothing more."""
-    phase: str = "import"
-    stop_event: threading.Event = field(default_factory=threading.Event, repr=False)
-    handles_stop: bool = False
-    """Whether this worker's code watches for the stop; if it does, it is not interrupted."""
-    incarnation: bytes = field(default_factory=lambda: os.urandom(16), repr=False)
-    """Random for each attempt; tells servers which of them calls."""
-    interruption: Interruption = field(default_factory=Interruption, repr=False)
-    watermarks: Watermarks = field(default_factory=Watermarks, repr=False)
-    """What the supervisor tells this worker."""
-    crash: Callable[[str], None] = field(repr=False, default=lambda why: None)
-    """Makes this attempt a failure, from a thread that is not the worker's own, where it is a thread."""
-    parent: RunContext | None = field(default=None, repr=False)
-    """The worker's context, in the context of one of several nodes in it."""
     part: str = ""
     """Which of several nodes in the worker it is of, as `.0`."""
-    _stop_handlers: list[Callable[[], None]] = field(default_factory=list, repr=False)
-    _exit_handlers: list[Callable[[], object]] = field(default_factory=list, repr=False)
-    is_inherited: bool = field(default=False, repr=False)
-    """Whether this is a forked child of the worker: the supervisor neither hears it nor tells it anything."""
-    _stop_lock: Lock = field(default_factory=_new_lock, repr=False)
-    _state_lock: Lock = field(default_factory=_new_lock, repr=False)
-    _handlers_called: threading.Event = field(default_factory=threading.Event, repr=False)
-    _gone: dict[str, str] = field(default_factory=dict, repr=False)
-    _waiting_since: dict[str, float] = field(default_factory=dict, repr=False)
-    _has_earlier: bool | None = field(default=None, repr=False)
-    _last_beat: float = field(default=0.0, repr=False)
-    _watches_ends: bool = field(default=False, repr=False)
+    stop: StopSignal = field(default_factory=StopSignal, repr=False)
+    exits: ExitHandlers = field(default_factory=ExitHandlers, repr=False)
 
     def __post_init__(self) -> None:
-        fork.call_in_child(self, type(self)._drop_inherited)
-
-    def _drop_inherited(self) -> None:
-        """Remember, in a forked child of the worker, that it is one."""
-        self.is_inherited = True
-
-    def refuse_in_child(self, what: str, hint: str) -> None:
-        """Refuse what can't work in a forked child of the worker.
-
-        Raises:
-            NotRunningError: this is one.
-        """
-        if self.is_inherited:
-            raise NotRunningError(
-                f"{what} works in the worker itself, and {fork.describe_child()}, {self.name}. {hint}"
-            )
-
-    def end_if_child(self, error: BaseException | None) -> None:
-        """Ends this process where it is a forked child of the worker, which has left the worker's code.
-
-        Only the parent goes on from here: it reports how the worker has ended, and closes what that serves.
-        """
-        if not self.is_inherited:
-            return
-        code: object = None
-        if isinstance(error, SystemExit):
-            code = error.code
-        elif error is not None:
-            code = 1
-            with contextlib.suppress(Exception):
-                traceback.print_exception(error)
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):
-                stream.flush()
-        os._exit(code & 0xFF if isinstance(code, int) else int(code is not None))
+        # What waits for watermarks has nothing to wait for any more once the worker stops.
+        self.stop.call_at_stop(self.link.watermarks.wake)
 
     def child(self, index: int, interruption: Interruption) -> RunContext:
-        """The context of one of several nodes in this worker.
+        """Return the context of one of several nodes in this worker.
 
         It is stopped with it, but interrupted by itself, and what it saves is its own, files included.
         """
-        parent, places = self.parent or self, self.state_places
-        own, saved = (place and f"{place}/{index}" for place in (places.own, places.saved))
-        places = replace(places, own=own, saved=saved)
         return replace(
             self,
-            parent=parent,
             part=f"{self.part}.{index}",
-            interruption=interruption,
-            handles_stop=False,
-            state_places=places,
-            _has_earlier=None,
-            _state_lock=_new_lock(),
-            _exit_handlers=[],
+            state=self.state.child(index),
+            stop=self.stop.child(interruption),
+            exits=ExitHandlers(),
         )
 
     def save(self, state: object, *, version: int | None = None, keep: int = 2) -> int:
@@ -211,7 +116,7 @@ class RunContext:
             StateError: it could not be written: the disk is full, say. What was saved is untouched.
             Exception: what pickling it raised.
         """
-        with self.saved_states() as states:
+        with self.state.saved_states() as states:
             return states.save(state, version, keep)
 
     @overload
@@ -232,33 +137,24 @@ class RunContext:
         Raises:
             StateError: it cannot be read or unpickled, or there is no such version.
         """
-        if version is None and not self.state_places.saved:
-            return default  # in a test: there is no place, so nothing in it
-        with self.saved_states() as states:
-            found = states.load(version)
-        return default if found is None else found[1]
+        # In a test there is no place, so there is nothing in it.
+        if version is None and not self.state.places.saved:
+            return default
+        with self.state.saved_states() as states:
+            saved = states.load(version)
+        return default if saved is None else saved[1]
 
     def saved_versions(self) -> list[int]:
         """The numbers of what was saved and is whole, the last one last."""
-        if not self.state_places.saved:
+        if not self.state.places.saved:
             return []
-        with self.saved_states() as states:
+        with self.state.saved_states() as states:
             return states.versions()
-
-    @contextlib.contextmanager
-    def saved_states(self, *, of_object: bool = False) -> Iterator[SavedStates]:
-        """What was saved, for one thread at a time; `of_object`: what the object's own `save()` gave."""
-        from launchpad.state.saved_states import SavedStates
-
-        self._looks_back()
-        place = self._place(self.state_places.saved)
-        with self._state_lock:
-            yield SavedStates(self.name, f"{place}/object" if of_object else place, self.fence)
 
     @property
     def is_resumed(self) -> bool:
-        """Whether it goes on from an earlier attempt, or, by `launch(state=…)`, from an earlier launch."""
-        return self.attempt > 1 or self._looks_back()
+        """True if it goes on from an earlier attempt, or, by `launch(state=…)`, from an earlier launch."""
+        return self.attempt > 1 or self.state.has_earlier()
 
     @property
     def state_dir(self) -> Path:
@@ -279,35 +175,7 @@ class RunContext:
             PermissionError: another user could change what is in it, for instance a checkpoint that would be
                 unpickled; the text names the directory for which that is so, and what to do.
         """
-        self._looks_back()
-        path = Path(self._place(self.state_places.own))
-        # With its parents: on another host than the launcher's they are not there yet.
-        private_directory.make_private(path)
-        return path
-
-    def _looks_back(self) -> bool:
-        """Whether an earlier launch has left anything; as it was when this was called first."""
-        if self._has_earlier is None:
-            self._has_earlier = False
-            if self.state_places.is_kept:
-                from launchpad.state.folder import folder_of
-
-                places = {self.state_places.own, self.state_places.saved} - {""}
-                with contextlib.suppress(OSError):  # which is raised where they are used
-                    self._has_earlier = any(folder_of(place).names() for place in places)
-        return self._has_earlier
-
-    def _place(self, place: str) -> str:
-        if not place:
-            why = (
-                f"no state_dir beside {self.state_places.saved}: name a folder, no URL"
-                if self.state_places.saved
-                else "no place for state: give one"
-            )
-            raise NotRunningError(
-                f"{self.name} has {why}, `with lp.testing.worker(state=tmp_path):`"
-            )
-        return place
+        return self.state.directory()
 
     @property
     def group_dir(self) -> Path:
@@ -323,166 +191,7 @@ class RunContext:
                 `launch(state=…)`.
             PermissionError: as for `state_dir`.
         """
-        if not self.state_places.group:
-            raise NotRunningError(
-                f"{self.name} has no group_dir: on {self.launch_type} the workers of a group may be on"
-                " different hosts. Name a folder that all of them have: lp.launch(program, state='/shared/a')"
-            )
-        path = Path(self.state_places.group)
-        private_directory.make_private(path)
-        return path
-
-    def endpoint(self, address: str) -> str:
-        """The endpoint of the address with this name, `unix:/run/…/learner-0.sock`.
-
-        Where servers move it waits until that is known; a minute at most.
-
-        Raises:
-            NotRunningError: there is no such address, its worker has ended, or the minute is over.
-        """
-        worker = address.partition("/")[0]
-        deadline = time.monotonic() + _RESOLVE_S
-        while not (endpoint := self.endpoints.get(address)):
-            if not self.can_move:
-                raise NotRunningError(
-                    f"program {self.program!r} has no address {address!r}; it has {sorted(self.endpoints)}"
-                )
-            if time.monotonic() >= deadline:
-                raise NotRunningError(
-                    f"the endpoint of {address!r} was not known for {_RESOLVE_S:g} s: {worker} has not"
-                    " started there, or waits for room. Call resolve() again if it may take longer."
-                )
-            if self.gone_reason(worker) or self.stop_event.is_set():
-                why = self.gone_reason(worker) or f"{self.name} was asked to stop"
-                raise NotRunningError(f"the endpoint of {address!r} is not known: {why}")
-            time.sleep(_POLL_S)
-        return endpoint
-
-    def ask_to_stop(self) -> None:
-        """Asks this worker to stop: the event is set, then the handlers are called.
-
-        A handler that raises has its traceback printed, and the others are called all the same. A second
-        call waits up to 5 s for the handlers: a worker does not end while they run.
-        """
-        with self._stop_lock:
-            is_first = not self.stop_event.is_set()
-            self.stop_event.set()
-            handlers = list(self._stop_handlers)
-        if not is_first:
-            self._handlers_called.wait(_HANDLERS_S)
-            return
-        self.watermarks.wake()  # what waits there has nothing to wait for any more
-        for handler in handlers:
-            _call(handler)
-        self._handlers_called.set()
-
-    def give_up(self) -> None:
-        """Sets the event and calls no handler: the worker is given up, and waits for none."""
-        self.stop_event.set()
-        self._handlers_called.set()
-
-    def add_stop_handler(self, handler: Callable[[], None]) -> None:
-        """Calls `handler` once, when the program stops; at once if it is stopping already."""
-        self.handles_stop = True
-        self.call_at_stop(handler)
-
-    def call_at_stop(self, handler: Callable[[], None]) -> None:
-        """The same for what wakes waits of ours: the worker is interrupted as if there were none."""
-        with self._stop_lock:
-            self._stop_handlers.append(handler)
-            is_late = self.stop_event.is_set()
-        if is_late:
-            _call(handler)
-
-    def remove_stop_handler(self, handler: Callable[[], None]) -> None:
-        """Removes a handler; ValueError if it was never added."""
-        self._stop_handlers.remove(handler)
-
-    def add_exit_handler(self, handler: Callable[[], object]) -> None:
-        """Calls `handler` when this attempt has ended in good order."""
-        self._exit_handlers.append(handler)
-
-    def drop_exit_handlers(self) -> None:
-        """Forgets those that have not been called, and will not be."""
-        self._exit_handlers.clear()
-
-    def call_exit_handlers(self, call: Callable[[Callable[[], object]], object]) -> None:
-        """Calls the exit handlers, the last one first; also those that are given meanwhile.
-
-        One that raises keeps no other from being called.
-
-        Args:
-            call: Calls one of them.
-
-        Raises:
-            BaseException: what the first of those that raise has raised; of the others it is printed.
-        """
-        error: BaseException | None = None
-        while self._exit_handlers:
-            handler = self._exit_handlers.pop()
-            try:
-                call(handler)
-            except BaseException as raised:
-                if error is None:
-                    error = raised
-                else:
-                    traceback.print_exception(raised)
-        if error is not None:
-            raise error
-
-    def mark_gone(self, worker: str, why: str) -> None:
-        """Records that another worker failed or ended for good; with an empty `why`, that it is back."""
-        self._gone[worker] = why
-
-    def has_ended(self, worker: str, attempt: int) -> bool:
-        """Whether this attempt of another worker has ended, as far as the supervisor has announced it.
-
-        It is asked to do so when this is called first: from then on it is known soon after.
-        """
-        if not self._watches_ends:
-            self._watches_ends = True
-            self.report(EndsWatched(self.name, self.attempt))
-        return 0 < attempt <= self.watermarks.get(f"{ENDED}{worker}")
-
-    def watch_ends(self, callback: Callable[[str, int], None]) -> None:
-        """Calls back with each worker and attempt that has ended, in a thread of launchpad's."""
-        self.watermarks.on_growth(ENDED, callback)
-        self.has_ended("", 0)  # from now on the supervisor announces it
-
-    @property
-    def peer(self) -> Peer:
-        """What servers know of this worker when it calls them."""
-        return Peer(self.name, self.attempt, self.incarnation)
-
-    def heartbeat(self) -> None:
-        """Says that this worker makes progress, where its policy has `heartbeat_s`: `lp.heartbeat()`."""
-        within_s = self.restart.heartbeat_s
-        if within_s is not None:
-            me, now = self.parent or self, time.monotonic()
-            if now - me._last_beat >= within_s / _BEATS:
-                me._last_beat = now
-                me.report(Heartbeat(me.name, me.attempt))
-
-    def note_waiting(self, worker: str) -> None:
-        """Reports, once a second, that a constructor waits for that worker: two may wait for each other."""
-        if self.phase != "init":
-            return
-        now = time.monotonic()
-        if now - self._waiting_since.setdefault(worker, now) > _REPORT_AFTER_S:
-            self._waiting_since[worker] = now
-            self.report(Waiting(self.name, worker))
-
-    def gone_reason(self, worker: str) -> str:
-        """Why that worker failed or ended for good; empty while it is not known to have."""
-        return self._gone.get(worker, "")
-
-
-def _call(handler: Callable[[], None]) -> None:
-    try:
-        handler()
-    except BaseException:
-        with contextlib.suppress(Exception):  # there may be no stderr any more
-            traceback.print_exc()
+        return self.state.group_directory(self.launch_type)
 
 
 _here: ContextVar[RunContext | None] = ContextVar("launchpad_context", default=None)
@@ -535,13 +244,13 @@ def enter_process(context: RunContext) -> None:
 
 def is_a_process(context: RunContext) -> bool:
     """Whether this worker has its process to itself, but for threads of its own."""
-    return _process is not None and (context.parent or context) is _process
+    return _process is not None and context.link is _process.link
 
 
 def _peer() -> Peer | None:
     """What clients say of themselves to servers, in the handshake."""
     context = try_current()
-    return None if context is None else context.peer
+    return None if context is None else context.link.peer
 
 
 def belongs_to(thread: threading.Thread, context: RunContext) -> None:

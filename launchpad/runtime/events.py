@@ -1,6 +1,6 @@
 """Events: what is reported of a worker, by its own code, by its process, or by what started it.
 
-    worker's code          context.report(…)   StopRequested · Waiting · Heartbeat ─────┐
+    worker's code          context.link.report(…)   StopRequested · Waiting · Heartbeat ─────┐
                                                EndsWatched · BarrierReached, Left       │
                                                Debugged                                 │
                                                Done · Bound · SpansRecorded             │

@@ -128,7 +128,7 @@ def made(key: Key, name: str, kind: str, bit_generator: Any, device: str) -> Any
         if own not in _made:
             _made[own] = _new(kind, _seed_for(name), bit_generator, device)
             me = context.try_current()
-            if me is not None and me.phase != "import":  # else the launch has said so
+            if me is not None and me.link.phase != "import":  # else the launch has said so
                 print(note([name]), file=sys.stderr)
         return _made[own]
 

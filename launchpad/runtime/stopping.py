@@ -32,7 +32,7 @@ def stop(reason: str = "") -> None:
     """
     me = context.current()
     _refuse_in_child_of_thread(me, "lp.stop()")
-    me.report(StopRequested(me.name, str(reason)))
+    me.link.report(StopRequested(me.name, str(reason)))
 
 
 def heartbeat() -> None:
@@ -51,7 +51,7 @@ def heartbeat() -> None:
     """
     me = context.current()
     _refuse_in_child_of_thread(me, "lp.heartbeat()")
-    me.heartbeat()
+    me.link.heartbeat()
 
 
 def stop_event() -> threading.Event:
@@ -62,8 +62,8 @@ def stop_event() -> threading.Event:
           step()
     """
     me = context.current()
-    me.handles_stop = True
-    return me.stop_event
+    me.stop.is_watched = True
+    return me.stop.event
 
 
 def wait_for_stop(timeout_secs: float | None = None) -> bool:
@@ -76,7 +76,7 @@ def wait_for_stop(timeout_secs: float | None = None) -> bool:
     Raises:
         NotRunningError: outside of workers, and in a forked child of one, which is not asked.
     """
-    context.current().refuse_in_child(
+    context.current().link.refuse_in_child(
         "lp.wait_for_stop()",
         "The child ends with the worker's process, or when the worker ends it.",
     )
@@ -99,7 +99,7 @@ def register_stop_handler(handler: Callable[[], None]) -> None:
             f"a stop handler is a plain function, and {handler!r} is async; an async run() need not ask for"
             " the stop: it is cancelled, and its `finally` blocks run"
         )
-    context.current().add_stop_handler(handler)
+    context.current().stop.add_handler(handler)
 
 
 def unregister_stop_handler(handler: Callable[[], None]) -> None:
@@ -110,7 +110,7 @@ def unregister_stop_handler(handler: Callable[[], None]) -> None:
         download.wait()
         lp.unregister_stop_handler(download.cancel)
     """
-    context.current().remove_stop_handler(handler)
+    context.current().stop.remove_handler(handler)
 
 
 def on_exit(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Callable[P, T]:
@@ -136,14 +136,14 @@ def on_exit(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> C
         TypeError: it cannot be called.
     """
     me = context.current()
-    me.refuse_in_child("lp.on_exit()", "In the child use `try` and `finally`.")
+    me.link.refuse_in_child("lp.on_exit()", "In the child use `try` and `finally`.")
     if not callable(function):
         raise TypeError(f"on_exit takes a function and its arguments, got {function!r}")
-    me.add_exit_handler(functools.partial(function, *args, **kwargs))
+    me.exits.add(functools.partial(function, *args, **kwargs))
     return function
 
 
 def _refuse_in_child_of_thread(me: context.RunContext, what: str) -> None:
     """Raises where what is reported would reach no supervisor: its queue is one between threads."""
     if not context.is_a_process(me):
-        me.refuse_in_child(what, "Call it there.")
+        me.link.refuse_in_child(what, "Call it there.")

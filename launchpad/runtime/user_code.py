@@ -128,7 +128,7 @@ def until_done(function: Function, loop: EventLoop) -> Callable[[], Any]:
 
 def call_exit_handlers(loop: EventLoop) -> None:
     """Calls what this worker was given by `lp.on_exit`; coroutines run on the loop."""
-    context.current().call_exit_handlers(lambda handler: until_done(handler, loop)())
+    context.current().exits.call(lambda handler: until_done(handler, loop)())
 
 
 async def _awaiting(awaitable: Awaitable[Any]) -> Any:
@@ -142,15 +142,15 @@ def _run_coroutine(coroutine: Coroutine[Any, Any, Any], loop: EventLoop) -> Any:
     """
     me = context.current()
     with contextlib.ExitStack() as until_it_has_ended:
-        with me.interruption.forbidden():
+        with me.stop.interruption.forbidden():
             promise = loop.spawn(coroutine)
             until_it_has_ended.callback(promise.cancel)  # where the waiting is interrupted
-            until_it_has_ended.enter_context(me.interruption.replaced_by(promise.cancel))
+            until_it_has_ended.enter_context(me.stop.interruption.replaced_by(promise.cancel))
         promise.wait()
     try:
         return promise.result()
     except CancelledError:
-        if not me.stop_event.is_set():
+        if not me.stop.event.is_set():
             raise
     raise Stopped
 

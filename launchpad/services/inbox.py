@@ -217,7 +217,7 @@ class Inbox(Generic[K, V]):
             if (it := inbox()) is not None:
                 it.close(Stopped())
 
-        me.call_at_stop(end)
+        me.stop.call_at_stop(end)
 
 
 class _Waiter(Generic[K, V]):

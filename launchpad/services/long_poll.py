@@ -71,9 +71,9 @@ def _raise_if_stopping(within_s: float) -> None:
     me = context.try_current()
     if me is None:
         return
-    if within_s and not me.is_inherited:  # a forked child is not asked to stop
-        me.stop_event.wait(within_s)
-    if me.stop_event.is_set():
+    if within_s and not me.link.is_inherited:  # a forked child is not asked to stop
+        me.stop.event.wait(within_s)
+    if me.stop.event.is_set():
         raise Stopped from None
 
 

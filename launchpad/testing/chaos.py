@@ -301,7 +301,7 @@ def crash() -> NoReturn:
         why = f"{me.name} crashes, by an error, as a thread cannot be killed"
         if caller.current.get() is not None:
             # Elsewhere than here: a method that stops its own server is still answered.
-            crashing = threading.Thread(target=me.crash, args=(why,), name="launchpad-crash")
+            crashing = threading.Thread(target=me.link.crash, args=(why,), name="launchpad-crash")
             crashing.start()
             crashing.join()
         raise RuntimeError(why)

@@ -12,7 +12,9 @@ from launchpad.launch.plan import seed_of
 from launchpad.runtime import context, user_code
 from launchpad.runtime.context import RunContext
 from launchpad.runtime.events import BarrierReached, Event
+from launchpad.runtime.link import SupervisorLink
 from launchpad.runtime.watermarks import BARRIER
+from launchpad.state.own_state import OwnState
 from launchpad.state.places import StatePlaces, is_url
 
 _PROGRAM = "test"
@@ -69,7 +71,7 @@ def worker(
                 f"{name} cannot pass barrier {event.name!r}: lp.testing.worker(of={of}) has no other workers"
                 " that come to it. Launch the program, lp.testing.run(…), or leave `of` out."
             )
-        me.watermarks.grow({f"{BARRIER}{event.name}": event.number})
+        me.link.watermarks.grow({f"{BARRIER}{event.name}": event.number})
 
     me = RunContext(
         program=_PROGRAM,
@@ -80,16 +82,15 @@ def worker(
         attempt=attempt,
         seed=seed_of(_PROGRAM, name),
         launch_type="test",
-        endpoints={},
-        report=answer,
-        state_places=places,
+        link=SupervisorLink(name, attempt, answer),
+        state=OwnState(name, places),
     )
     context.inherit()
     with context.entered(me):
         try:
             yield me
         finally:
-            me.ask_to_stop()
+            me.stop.request()
         loop = EventLoop(name)
         try:
             user_code.call_exit_handlers(loop)

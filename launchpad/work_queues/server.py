@@ -50,7 +50,7 @@ class WorkQueueServer:
         self._leases = (f"{self._start}-{n}" for n in itertools.count())
         me = context.try_current()
         if me is not None:
-            me.watch_ends(self._on_end)
+            me.link.watch_ends(self._on_end)
 
     async def add(
         self, adder: str, number: int, jobs: Sequence[tuple[Hashable | None, Any]]
@@ -177,4 +177,4 @@ def _page(finished: Sequence[FinishedJob]) -> list[FinishedJob]:
 
 def _has_ended(holder: Caller) -> bool:
     me = context.try_current()
-    return me is not None and me.has_ended(holder.worker, holder.attempt)
+    return me is not None and me.link.has_ended(holder.worker, holder.attempt)

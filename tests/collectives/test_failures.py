@@ -327,7 +327,7 @@ def test_a_rank_stopped_opening_memory_leaves_none_open(monkeypatch: pytest.Monk
     def open_and_stop(size: int) -> int:
         opened.append(fd := create_file(size))
         lp.stop()
-        lp.current().interruption.request()
+        lp.current().stop.interruption.request()
         return fd
 
     create_file = segments.create_file

@@ -18,7 +18,7 @@ from launchpad.runtime import context
 def test_the_address_is_that_for_other_hosts(listens_at: str, address: str) -> None:
     with lp.testing.worker():
         me = context.current()
-        me.listens_at = listens_at
+        me.addresses.listens_at = listens_at
 
         assert network.own_address(me) == address
 

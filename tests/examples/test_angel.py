@@ -80,7 +80,7 @@ def test_a_pull_that_waits_ends_with_the_attempt_of_its_shard(tmp_path: Path) ->
     with lp.testing.worker("shard", state=tmp_path) as me, ThreadPoolExecutor(1) as pool:
         shard = Shard(2, workers=2, rate=1.0, staleness=1)
         waiting = pool.submit(shard.get, 0, 2, ALL)
-        me.ask_to_stop()
+        me.stop.request()
 
         with pytest.raises(lp.Stopped, match="shard-0 has ended: clock 2 is not waited for"):
             waiting.result(timeout=5)

@@ -16,7 +16,7 @@ import pytest
 import launchpad as lp
 from launchpad import __main__ as main
 from launchpad.launch.rundir import claims, locations, record
-from launchpad.runtime.context import RunContext
+from launchpad.state.own_state import OwnState
 from launchpad.state.places import StatePlaces
 from tests.helpers import other_user
 from tests.helpers.other_user import UID, needs_root
@@ -178,7 +178,7 @@ def test_sound_02_a_directory_for_logs_that_others_could_only_read_is_closed(
 
 def state_dir(path: Path) -> Path:
     places = StatePlaces(str(path), str(path))
-    return RunContext("p", "a-0", "a", 0, 1, 1, 7, "ray", {}, state_places=places).state_dir
+    return OwnState("a-0", places).directory()
 
 
 @needs_root

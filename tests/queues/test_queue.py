@@ -382,7 +382,7 @@ def test_a_wait_ends_with_its_worker_or_attempt(served: Served, wait: Any, ends:
         waiting = pool.submit(wait, client)
         until(lambda: served.queue._getters or served.queue._putters)
         if ends == "worker":
-            me.ask_to_stop()
+            me.stop.request()
         else:
             served.contents.maxsize = MAXSIZE
             served.queue.worker_ended(me.name, me.attempt, is_well=False, is_over=False)
@@ -398,7 +398,7 @@ def test_an_iteration_ends_between_two_chunks_when_the_worker_stops(rows: Queue[
 
     def handle() -> None:
         for _ in rows:
-            lp.current().ask_to_stop()
+            lp.current().stop.request()
 
     with lp.testing.worker(), pytest.raises(lp.Stopped):
         handle()

@@ -12,15 +12,31 @@ from collections.abc import Iterator
 import pytest
 
 import launchpad as lp
+from launchpad import address as addresses
 from launchpad import courier
 from launchpad.errors import NotRunningError
 from launchpad.runtime import context
+from launchpad.runtime.addresses import KnownAddresses
 from launchpad.runtime.context import RunContext
 from launchpad.runtime.interrupt import Interruption
+from launchpad.runtime.link import SupervisorLink
+from launchpad.state.own_state import OwnState
+from launchpad.state.places import StatePlaces
 
 
 def a_context(name: str = "w-0") -> RunContext:
-    return RunContext("program", name, "w", 0, 1, 1, 0, "test_mt", {})
+    return RunContext(
+        "program",
+        name,
+        "w",
+        0,
+        1,
+        1,
+        0,
+        "test_mt",
+        link=SupervisorLink(name, 1),
+        state=OwnState(name, StatePlaces("", "")),
+    )
 
 
 @pytest.fixture
@@ -42,9 +58,9 @@ def test_a_handler_registered_while_the_stop_is_asked_is_called_exactly_once() -
         def count(calls: list[int] = calls) -> None:
             calls[0] += 1
 
-        asks = threading.Thread(target=me.ask_to_stop)
+        asks = threading.Thread(target=me.stop.request)
         asks.start()
-        me.add_stop_handler(count)
+        me.stop.add_handler(count)
         asks.join()
         counts.add(calls[0])
 
@@ -55,13 +71,13 @@ def test_a_part_of_a_worker_stops_with_it_and_asks_about_it_for_itself() -> None
     me = a_context()
     part = me.child(0, Interruption())
     calls: list[str] = []
-    part.add_stop_handler(lambda: part.add_stop_handler(lambda: calls.append("inner")))
+    part.stop.add_handler(lambda: part.stop.add_handler(lambda: calls.append("inner")))
 
-    me.ask_to_stop()
+    me.stop.request()
 
-    assert part.stop_event.is_set()
+    assert part.stop.event.is_set()
     assert calls == ["inner"], "a handler registered by a handler is called once"
-    assert (part.handles_stop, me.handles_stop) == (True, False)
+    assert (part.stop.is_watched, me.stop.is_watched) == (True, False)
 
 
 def who() -> tuple[str | None, str | None]:
@@ -96,20 +112,27 @@ def test_a_method_belongs_to_the_servers_worker_not_to_its_callers(owner: str | 
 
 
 def test_an_address_may_not_be_known_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(context, "_RESOLVE_S", 0.02)
-    moving = dataclasses.replace(a_context(), can_move=True)
+    monkeypatch.setattr(addresses, "_RESOLVE_S", 0.02)
+    moving = dataclasses.replace(a_context(), addresses=KnownAddresses(can_move=True))
+    board = lp.Address("port")
+    board.name = "board-0/port"
 
-    with pytest.raises(
-        NotRunningError,
-        match=r"the endpoint of 'board-0/port' was not known for 0.02 s: board-0 has",
+    with (
+        context.entered(moving),
+        pytest.raises(
+            NotRunningError,
+            match=r"the endpoint of 'board-0/port' was not known for 0.02 s: board-0 has",
+        ),
     ):
-        moving.endpoint("board-0/port")
+        board.resolve()
 
 
 def test_a_service_that_listens_on_this_host_only_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        worker = dataclasses.replace(a_context(), endpoints={"web-0/http": f"127.0.0.2:{port}"})
+        worker = dataclasses.replace(
+            a_context(), addresses=KnownAddresses({"web-0/http": f"127.0.0.2:{port}"})
+        )
         address = lp.Address("http")
         address.name = "web-0/http"
 

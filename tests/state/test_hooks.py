@@ -34,7 +34,7 @@ class DiesWhenSaved:
     def run(self) -> int:
         if lp.current().attempt == 1:
             self.steps = 41
-            saved = SavedStates("", f"{lp.current().state_places.saved}/object")
+            saved = SavedStates("", f"{lp.current().state.places.saved}/object")
             until(lambda: (saved.load() or (0, {}))[1] == {"steps": 41})
             os._exit(1)
         return self.steps + 1
@@ -127,7 +127,7 @@ class SavesSlowly:
         self.is_saving.set()
         assert lp.stop_event().wait(DEADLINE_S)
         if self.saves_again.wait(0.5):
-            until(SavedStates("", f"{lp.current().state_places.saved}/object").versions)
+            until(SavedStates("", f"{lp.current().state.places.saved}/object").versions)
         return count
 
 

@@ -186,9 +186,9 @@ def receive(pipe: Connection, worker: Worker, me: context.RunContext) -> None:
                 ask = partial(worker.ask_to_stop, restarts=message)
                 threading.Thread(target=ask, daemon=True).start()
             elif isinstance(message, dict):
-                me.watermarks.grow(message)
+                me.link.watermarks.grow(message)
             else:
-                me.mark_gone(*message)
+                me.link.mark_gone(*message)
     os.killpg(os.getpid(), signal.SIGKILL)
 
 

@@ -13,7 +13,7 @@ events, `launchpad.runtime.events`, through one function; nothing else. `tests/c
                                               EndsWatched · Waiting · StopRequested · WorkerNote
                                               Exiting · Ended
       .request_stop(worker, restarts) ────────────────────────────▶ worker.ask_to_stop()
-      .announce_gone(worker, why) ──────────────────────────────▶ all others: context.mark_gone()
+      .announce_gone(worker, why) ──────────────────────────────▶ all others: context.link.mark_gone()
       .announce_watermarks(worker, values) ────────────────────────────▶ worker: watermarks.grow()
       .kill(worker) ──────────────────────────▶ makes an end
 """
@@ -79,7 +79,7 @@ class Workers(abc.ABC):
 
     @abc.abstractmethod
     def announce_watermarks(self, worker: str, values: Mapping[str, int]) -> None:
-        """Sends this worker numbers that only grow: `context.watermarks.grow`."""
+        """Sends this worker numbers that only grow: `context.link.watermarks.grow`."""
 
     def places(self) -> Mapping[str, str] | None:
         """Address name → where it is now as this process sees it, if workers move; changes by itself.

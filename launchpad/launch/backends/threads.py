@@ -119,7 +119,7 @@ class ThreadWorkers(WorkerThreads):
         """Interrupts it; its end will be a failure."""
         running = self._threads.get(worker)
         # While it imports it is left alone: other workers would get half a module.
-        if running is None or running.context.phase == "import":
+        if running is None or running.context.link.phase == "import":
             return ""
         with context.entered(running.context):
             running.worker.crash(why)
@@ -129,7 +129,7 @@ class ThreadWorkers(WorkerThreads):
         """Waits a moment for the threads, which have reported their end or were given up."""
         deadline = time.monotonic() + _JOIN_S
         for running in self._threads.values():
-            running.context.stop_event.set()
+            running.context.stop.event.set()
         threads = [t.thread for t in self._threads.values() if not t.is_given_up]
         for thread in (*threads, *self._abandon_threads):
             if thread.ident is not None:

@@ -22,12 +22,13 @@ from launchpad.launch.logs.log_files import Rotation
 from launchpad.launch.logs.log_writer import LogWriter
 from launchpad.runtime import context
 from launchpad.runtime.context import RunContext
+from launchpad.runtime.link import SupervisorLink
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 _lock = fork.free_in_child(threading.Lock())
-_files: dict[RunContext, LogWriter] = {}
+_files: dict[SupervisorLink, LogWriter] = {}
 _NAMES = ("stdout", "stderr")
 _routed: dict[str, ThreadStdout] = {}
 """The last of each name. They are kept, since `print` holds no reference to the sys.stdout that it writes to
@@ -78,7 +79,8 @@ class ThreadStdout(threading.local):
     def target(self) -> TextIO | LogWriter | None:
         """Where it goes from this thread."""
         me = context.try_current()
-        return (_files.get(me.parent or me) if me is not None else None) or self.original
+        file = None if me is None else _files.get(me.link)
+        return file or self.original
 
 
 @dataclass(eq=False, repr=False)
@@ -127,13 +129,13 @@ def begin(worker: RunContext, path: Path, rotation: Rotation, warn: Callable[[st
                 for handler in _log_handlers():
                     if original is not None and handler.stream is original:
                         handler.setStream(routed)
-        _files[worker] = LogWriter(path, rotation, warn)
+        _files[worker.link] = LogWriter(path, rotation, warn)
 
 
 def end(worker: RunContext) -> None:
     """Ends what `begin` began; what the worker's threads still print goes to the original stream."""
     with _lock:
-        if (file := _files.pop(worker, None)) is not None:
+        if (file := _files.pop(worker.link, None)) is not None:
             file.close()
         if not _files:
             for name in _NAMES:

@@ -115,7 +115,7 @@ class Debugger:
                 if attached.has_quit:
                     break
         self.close("goes on to fail")
-        me.report(Debugged(me.name, me.attempt))
+        me.link.report(Debugged(me.name, me.attempt))
 
     def stand_at(self, frame: FrameType) -> None:
         """Has the calling thread stand in pdb at this frame; before that it waits until a terminal attaches.
@@ -147,7 +147,7 @@ class Debugger:
                     self._waits_with = ""
                     is_left = self._session is None
                 if is_left:
-                    me.report(Debugged(me.name, me.attempt))
+                    me.link.report(Debugged(me.name, me.attempt))
 
     def _serve(self, path: str, token: bytes, thread_name: str) -> None:
         """One session, from the connection to its end."""
@@ -174,7 +174,7 @@ class Debugger:
             try:
                 connection.sendall(ACCEPTED)
                 what = f"{waits_with}; in pdb" if waits_with else "in pdb"
-                me.report(Debugged(me.name, me.attempt, what))
+                me.link.report(Debugged(me.name, me.attempt, what))
                 attached = AttachedPdb(terminal, lambda: self._standing(threading.current_thread()))
                 self._session = attached
                 if waits_with:
@@ -187,7 +187,7 @@ class Debugger:
                 with self._lock:
                     self._terminal = self._session = None
                     if not self._is_waiting:  # else it has been at the next breakpoint since
-                        me.report(Debugged(me.name, me.attempt))
+                        me.link.report(Debugged(me.name, me.attempt))
 
     def _wait_for_terminal(self) -> AttachedPdb | None:
         """Waits, and says so, until a terminal attaches; None when none may any more."""
@@ -197,7 +197,7 @@ class Debugger:
             if not self._ends:
                 self._is_waiting = True
                 # Within the lock: the end of a session before it must not be reported after it.
-                me.report(Debugged(me.name, me.attempt, what, is_waiting=True))
+                me.link.report(Debugged(me.name, me.attempt, what, is_waiting=True))
         return self._attached.get()
 
     def _thread_of(self, name: str) -> tuple[threading.Thread | None, str]:

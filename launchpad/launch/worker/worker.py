@@ -31,6 +31,7 @@ from launchpad.outcome import Outcome
 from launchpad.program import UNTIL_RUN
 from launchpad.runtime import context as run_context
 from launchpad.runtime import results
+from launchpad.runtime.addresses import KnownAddresses
 from launchpad.runtime.context import RunContext
 from launchpad.runtime.events import (
     Done,
@@ -44,7 +45,9 @@ from launchpad.runtime.events import (
 )
 from launchpad.runtime.executable import Executable
 from launchpad.runtime.interrupt import is_consequence
+from launchpad.runtime.link import SupervisorLink
 from launchpad.runtime.watermarks import COUNTS, RECORDING, parse_recording
+from launchpad.state.own_state import OwnState
 from launchpad.state.places import StatePlaces
 from launchpad.telemetry import process_usage
 
@@ -86,14 +89,14 @@ class Worker:
         self._crash = ""
         self._executable = executable
         self.debugger = Debugger(context, interrupt, call_in_main)
-        context.interruption.raise_in_thread = self.debugger.interrupt
-        context.interruption.on_caught = self._report_caught
-        context.crash = self.crash
+        context.stop.interruption.raise_in_thread = self.debugger.interrupt
+        context.stop.interruption.on_caught = self._report_caught
+        context.link.crash = self.crash
         self._is_counted = False
         self._free_answers = threading.Semaphore(_ANSWERS)
-        context.watermarks.on_growth(COUNTS, lambda _, number: self._answer(number))
+        context.link.watermarks.on_growth(COUNTS, lambda _, number: self._answer(number))
         self._sessions: list[recording.RecordingSession] = []
-        context.watermarks.on_growth(RECORDING, lambda _, value: self._record(value))
+        context.link.watermarks.on_growth(RECORDING, lambda _, value: self._record(value))
 
     def main(self) -> Outcome:
         """The attempt from beginning to end. Raises nothing: whatever happens becomes the outcome."""
@@ -101,7 +104,7 @@ class Worker:
         try:
             with self._limited():
                 for packed in self._plan.setup:
-                    with self._context.interruption.allowed():
+                    with self._context.stop.interruption.allowed():
                         self._set_up(packed)
                 if self._executable is None:
                     self._executable = payload.load(
@@ -110,37 +113,37 @@ class Worker:
                 ended = self._open_and_run(self._executable)
         except BaseException as raised:
             error = raised.args[0] if isinstance(raised, payload.BuildFailed) else raised
-            self._context.end_if_child(error)
+            self._context.link.end_if_child(error)
             ended = self._outcome_of(error)
             if ended.is_failure and self._plan.pdb:
                 self.debugger.wait_with(error, ended)
-        self._context.end_if_child(None)
+        self._context.link.end_if_child(None)
         self.debugger.close("has ended")
         if self._plan.restart.heartbeat_s is not None:  # to save and to close may take longer
             self._report(Heartbeat(self._plan.name, self._context.attempt, is_last=True))
-        self._context.ask_to_stop()  # threads that the worker leaves running can see it
+        self._context.stop.request()  # threads that the worker leaves running can see it
         try:
             if self._executable is not None:
                 with contextlib.nullcontext() if ended.out_of_memory else self._limited():
                     self._close(self._executable, in_good_order=not ended.is_failure)
         except BaseException as error:
-            self._context.phase = "stop"
+            self._context.link.phase = "stop"
             # A failure to close counts unless one came before.
             ended = ended if ended.is_failure else self._outcome_of(error)
         # With all that they keep, as clients: the run may be kept for long.
         self._executable = None
-        self._context.drop_exit_handlers()
+        self._context.exits.clear()
         self._report_counts(0, is_last=True)
         recording.end(self._sessions)
-        registry.forget(self._context.peer)
+        registry.forget(self._context.link.peer)
         return self._ended(outcome.FAILED, self._crash) if self._crash else ended
 
     def abandon(self) -> None:
         """Interrupts it and closes what it serves, from another thread: `main` does not return."""
         self.debugger.close("is given up")
-        self._context.give_up()
-        self._context.interruption.request()
-        self._context.interruption.give_up()
+        self._context.stop.give_up()
+        self._context.stop.interruption.request()
+        self._context.stop.interruption.give_up()
         with contextlib.suppress(Exception):
             if self._executable is not None:
                 self._executable.abandon()
@@ -152,8 +155,8 @@ class Worker:
         self.debugger.close("fails")
         if (executable := self._executable) is not None:
             executable.abandon()  # first: its callers must see a failure, not a stop
-        self._context.ask_to_stop()
-        self._context.interruption.request()
+        self._context.stop.request()
+        self._context.stop.interruption.request()
 
     def ask_to_stop(self, restarts: bool = False) -> None:
         """Sets the stop event, calls the stop handlers, and interrupts a run() that never asked.
@@ -163,45 +166,45 @@ class Worker:
         """
         self._restarts = restarts
         self.debugger.close("stops")
-        self._context.ask_to_stop()
-        if not self._context.handles_stop:
-            self._context.interruption.request()
+        self._context.stop.request()
+        if not self._context.stop.is_watched:
+            self._context.stop.interruption.request()
 
     @contextlib.contextmanager
     def _building(self) -> Iterator[None]:
         """A Deferred is built in here: a constructor that runs early, and is interrupted like one."""
-        self._context.phase = "init"
+        self._context.link.phase = "init"
         self._on_phase("init")
-        with self._context.interruption.allowed():
+        with self._context.stop.interruption.allowed():
             yield
-        self._context.phase = "import"
+        self._context.link.phase = "import"
         self._on_phase("import")
 
     def _open_and_run(self, executable: Executable) -> Outcome:
         """Constructs, serves and runs; interrupted only in here."""
         try:
-            with self._context.interruption.allowed():
-                self._context.phase = "init"
+            with self._context.stop.interruption.allowed():
+                self._context.link.phase = "init"
                 self._on_phase("init")
                 absl_flags.refresh()
                 run = executable.open()
                 name, attempt, result = self._plan.name, self._context.attempt, None
-                self._context.phase = "run"
+                self._context.link.phase = "run"
                 self._report(Ready(name, attempt, run is not None))
                 if run is not None:
                     result = run()
                 else:
-                    self._context.handles_stop = True
-                    executable.serve(self._context.stop_event)
+                    self._context.stop.is_watched = True
+                    executable.serve(self._context.stop.event)
         except Stopped:
             return self._ended(outcome.STOPPED, "interrupted by the program's stop")
         if (returned := results.returned(name, attempt, result)) is not None:
             self._report(returned)
-        is_stopped = self._context.stop_event.is_set()
+        is_stopped = self._context.stop.event.is_set()
         if run is not None and self._plan.serves_until != UNTIL_RUN and not is_stopped:
-            self._context.handles_stop = True
+            self._context.stop.is_watched = True
             self._report(Done(name, attempt))
-            self._context.stop_event.wait()
+            self._context.stop.event.wait()
             return self._ended(outcome.SUCCEEDED, "")
         return self._ended(outcome.STOPPED if is_stopped else outcome.SUCCEEDED, "")
 
@@ -210,9 +213,9 @@ class Worker:
         try:
             if not in_good_order or self._crash:
                 return
-            if self._restarts or self._context.state_places.is_kept:
+            if self._restarts or self._context.state.places.is_kept:
                 executable.save()
-            self._context.phase = "stop"
+            self._context.link.phase = "stop"
             # From here on the supervisor gives it as long as its process has to exit.
             name = self._plan.name
             attempt = self._context.attempt
@@ -226,7 +229,7 @@ class Worker:
         if isinstance(error, SystemExit) and error.code in (None, 0):
             return self._ended(outcome.SUCCEEDED, "sys.exit(0)")
         is_of_the_stop = isinstance(error, courier.CourierError) or is_consequence(error)
-        if self._context.stop_event.is_set() and is_of_the_stop:
+        if self._context.stop.event.is_set() and is_of_the_stop:
             return self._ended(outcome.STOPPED, f"{type(error).__name__} while stopping")
         failed = self._ended(outcome.FAILED, error_report.describe(error))
         is_limited = self._limited is not contextlib.nullcontext
@@ -271,7 +274,7 @@ class Worker:
         if not is_last:
             is_shared = not run_context.is_a_process(self._context)
             usage = process_usage.of_this_process(self._context.gpus, is_shared=is_shared)
-        counted = registry.counted(self._context.peer)
+        counted = registry.counted(self._context.link.peer)
         name, attempt = self._plan.name, self._context.attempt
         self._report(EdgesCounted(name, attempt, number, is_last, counted, usage))
 
@@ -284,13 +287,13 @@ class Worker:
             self._report(SpansRecorded(name, attempt, number, recorded))
 
         with contextlib.suppress(RuntimeError):  # there can be no new thread: then it is missing
-            self._sessions.append(recording.record(self._context.peer, seconds, rate, report))
+            self._sessions.append(recording.record(self._context.link.peer, seconds, rate, report))
 
     def _ended(self, kind: str, cause: str) -> Outcome:
         return Outcome(
             worker=self._plan.name,
             kind=kind,
-            phase=self._context.phase,
+            phase=self._context.link.phase,
             attempt=self._context.attempt,
             cause=cause,
             pid=os.getpid(),
@@ -320,13 +323,8 @@ def context_of(
         attempt=attempt,
         seed=plan.seed,
         launch_type=launch_type,
-        endpoints=endpoints,
+        link=SupervisorLink(plan.name, attempt, report, plan.restart),
+        state=OwnState(plan.name, state_places),
+        addresses=KnownAddresses(endpoints, can_move, listens_at, known_as, plan.ordering),
         gpus=plan.gpus,
-        can_move=can_move,
-        listens_at=listens_at,
-        known_as=known_as,
-        report=report,
-        restart=plan.restart,
-        ordering=plan.ordering,
-        state_places=state_places,
     )

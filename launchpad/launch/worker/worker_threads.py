@@ -48,7 +48,7 @@ class WorkerThread:
         mine = [self.thread]
         for thread in threading.enumerate():
             theirs = getattr(thread, "launchpad_context", None)
-            if isinstance(theirs, RunContext) and self.context in (theirs, theirs.parent):
+            if isinstance(theirs, RunContext) and theirs.link is self.context.link:
                 mine.append(thread)
         frames = sys._current_frames()
         texts = []
@@ -88,11 +88,11 @@ class WorkerThreads(Workers):
 
     def announce_gone(self, worker: str, why: str) -> None:
         for each in list(self._threads.values()):
-            each.context.mark_gone(worker, why)
+            each.context.link.mark_gone(worker, why)
 
     def announce_watermarks(self, worker: str, values: Mapping[str, int]) -> None:
         if (told := self._threads.get(worker)) is not None:
-            told.context.watermarks.grow(values)
+            told.context.link.watermarks.grow(values)
 
     def stacks(self, worker: str) -> str:
         shown = self._threads.get(worker)
@@ -144,7 +144,7 @@ class WorkerThreads(Workers):
 
     def _end(self, ending: WorkerThread, ended: Outcome) -> None:
         """Reports the end, unless that has been done. Threads that it leaves save nothing more."""
-        ending.context.fence.close()
+        ending.context.state.fence.close()
         ended = replace(ended, hung=ending.is_given_up)
         ending.ends.append(ended)
         if ending.ends[0] is ended:
@@ -154,7 +154,7 @@ class WorkerThreads(Workers):
         """Reports the end although the thread may still run: no thread can be killed."""
         me = ending.context
         cause = "did not stop in time; its thread was left behind"
-        self._end(ending, Outcome(me.name, outcome.STOPPED, me.phase, me.attempt, cause))
+        self._end(ending, Outcome(me.name, outcome.STOPPED, me.link.phase, me.attempt, cause))
 
 
 class ScriptThreads(WorkerThreads):

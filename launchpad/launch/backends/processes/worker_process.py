@@ -318,9 +318,9 @@ class _ForkServerClient:
                     target=worker.ask_to_stop, args=(message.restarts,), name="launchpad-stop"
                 ).start()
             elif isinstance(message, AnnounceGone):
-                me.mark_gone(message.worker, message.why)
+                me.link.mark_gone(message.worker, message.why)
             elif isinstance(message, AnnounceWatermarks):
-                me.watermarks.grow(message.values)
+                me.link.watermarks.grow(message.values)
             elif isinstance(message, AttachDebugger):
                 worker.debugger.attach(message.path, message.token, message.thread)
             elif isinstance(message, AddressesChanged):

@@ -1,0 +1,140 @@
+"""The link between a worker and the supervisor: what either tells the other while the worker runs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+
+from launchpad.courier import fork
+from launchpad.courier.caller import Peer
+from launchpad.errors import NotRunningError
+from launchpad.restart_policy import NO_RESTARTS, RestartPolicy
+from launchpad.runtime.events import EndsWatched, Event, Heartbeat, Waiting
+from launchpad.runtime.watermarks import ENDED, Watermarks
+
+_REPORT_AFTER_S = 1.0
+_BEATS = 5
+"""How often to beat within the time in which one beat has to come: some may be late."""
+
+
+def _ignore(_: object) -> None:
+    pass
+
+
+class SupervisorLink:
+    """One attempt of a worker, as the supervisor and other workers know it. Safe from any thread.
+
+    Several nodes in one worker share it.
+
+    Attributes:
+        report: Reports an event of this worker to the supervisor.
+        crash: Makes this attempt a failure, from a thread that is not the worker's own, where it is a thread.
+        policy: The restart policy of its group.
+        watermarks: What the supervisor tells this worker.
+        peer: What servers know of this worker when it calls them; its incarnation is random.
+        phase: What the worker is doing: import, init, run, stop.
+        is_inherited: True in a forked child of the worker: the supervisor neither hears it nor tells it
+            anything.
+    """
+
+    def __init__(
+        self,
+        worker: str,
+        attempt: int,
+        report: Callable[[Event], None] = _ignore,
+        policy: RestartPolicy = NO_RESTARTS,
+    ) -> None:
+        self.report = report
+        self.crash: Callable[[str], None] = _ignore
+        self.policy = policy
+        self.watermarks = Watermarks()
+        self.peer = Peer(worker, attempt, os.urandom(16))
+        self.phase = "import"
+        self.is_inherited = False
+        self._worker = worker
+        self._attempt = attempt
+        self._gone: dict[str, str] = {}
+        self._waiting_since: dict[str, float] = {}
+        self._last_beat = 0.0
+        self._watches_ends = False
+        fork.call_in_child(self, type(self)._drop_inherited)
+
+    def _drop_inherited(self) -> None:
+        self.is_inherited = True
+
+    def refuse_in_child(self, what: str, hint: str) -> None:
+        """Refuse what can't work in a forked child of the worker.
+
+        Raises:
+            NotRunningError: this is one.
+        """
+        if self.is_inherited:
+            raise NotRunningError(
+                f"{what} works in the worker itself, and {fork.describe_child()}, {self._worker}. {hint}"
+            )
+
+    def end_if_child(self, error: BaseException | None) -> None:
+        """End this process where it is a forked child of the worker, which has left the worker's code.
+
+        Only the parent goes on from here: it reports how the worker has ended, and closes what that serves.
+        """
+        if not self.is_inherited:
+            return
+        code: object = None
+        if isinstance(error, SystemExit):
+            code = error.code
+        elif error is not None:
+            code = 1
+            with contextlib.suppress(Exception):
+                traceback.print_exception(error)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(code & 0xFF if isinstance(code, int) else int(code is not None))
+
+    def mark_gone(self, worker: str, why: str) -> None:
+        """Record that another worker failed or ended for good; with an empty `why`, that it is back."""
+        self._gone[worker] = why
+
+    def gone_reason(self, worker: str) -> str:
+        """Return why that worker failed or ended for good; empty while it is not known to have."""
+        return self._gone.get(worker, "")
+
+    def has_ended(self, worker: str, attempt: int) -> bool:
+        """True if this attempt of another worker has ended, as far as the supervisor has announced it.
+
+        It is asked to do so when this is called first: from then on it is known soon after.
+        """
+        if not self._watches_ends:
+            self._watches_ends = True
+            self.report(EndsWatched(self._worker, self._attempt))
+        return 0 < attempt <= self.watermarks.get(f"{ENDED}{worker}")
+
+    def watch_ends(self, callback: Callable[[str, int], None]) -> None:
+        """Call back with each worker and attempt that has ended, in a thread of launchpad's."""
+        self.watermarks.on_growth(ENDED, callback)
+        # From now on the supervisor announces it.
+        self.has_ended("", 0)
+
+    def heartbeat(self) -> None:
+        """Report that this worker makes progress, where its policy has `heartbeat_s`: `lp.heartbeat()`."""
+        within_s = self.policy.heartbeat_s
+        if within_s is None:
+            return
+        now = time.monotonic()
+        if now - self._last_beat >= within_s / _BEATS:
+            self._last_beat = now
+            self.report(Heartbeat(self._worker, self._attempt))
+
+    def note_waiting(self, worker: str) -> None:
+        """Report, once a second, that a constructor waits for that worker: two may wait for each other."""
+        if self.phase != "init":
+            return
+        now = time.monotonic()
+        if now - self._waiting_since.setdefault(worker, now) > _REPORT_AFTER_S:
+            self._waiting_since[worker] = now
+            self.report(Waiting(self._worker, worker))

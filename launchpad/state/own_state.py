@@ -1,0 +1,93 @@
+"""A worker's own state: where it is kept, and the way to it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from launchpad.courier import fork
+from launchpad.courier.interruptions import Lock
+from launchpad.courier.security import private_directory
+from launchpad.errors import NotRunningError
+from launchpad.state.fence import Fence
+from launchpad.state.places import StatePlaces
+
+if TYPE_CHECKING:
+    from launchpad.state.saved_states import SavedStates
+
+
+class OwnState:
+    """What one worker keeps from one attempt to the next. Methods may be called from any thread.
+
+    Attributes:
+        places: Where it is.
+        fence: Closed when this attempt has ended, though threads of it may go on: it saves nothing more.
+    """
+
+    def __init__(self, worker: str, places: StatePlaces, fence: Fence | None = None) -> None:
+        self.places = places
+        self.fence = fence or Fence()
+        self._worker = worker
+        self._lock = fork.free_in_child(Lock())
+        self._has_earlier: bool | None = None
+
+    def child(self, index: int) -> OwnState:
+        """Return the state of one of several nodes in this worker, which is kept apart, files included."""
+        own = self.places.own and f"{self.places.own}/{index}"
+        saved = self.places.saved and f"{self.places.saved}/{index}"
+        return OwnState(self._worker, replace(self.places, own=own, saved=saved), self.fence)
+
+    @contextlib.contextmanager
+    def saved_states(self, *, of_object: bool = False) -> Iterator[SavedStates]:
+        """Give what was saved to one thread at a time; `of_object`: what the object's own `save()` gave."""
+        from launchpad.state.saved_states import SavedStates
+
+        self.has_earlier()
+        place = self._known(self.places.saved)
+        with self._lock:
+            yield SavedStates(self._worker, f"{place}/object" if of_object else place, self.fence)
+
+    def directory(self) -> Path:
+        """Make the worker's directory, with its parents: on another host they are not there yet."""
+        self.has_earlier()
+        path = Path(self._known(self.places.own))
+        private_directory.make_private(path)
+        return path
+
+    def group_directory(self, launch_type: str) -> Path:
+        """Make the directory that all workers of the group have."""
+        if not self.places.group:
+            raise NotRunningError(
+                f"{self._worker} has no group_dir: on {launch_type} the workers of a group may be on"
+                " different hosts. Name a folder that all of them have: lp.launch(program, state='/shared/a')"
+            )
+        path = Path(self.places.group)
+        private_directory.make_private(path)
+        return path
+
+    def has_earlier(self) -> bool:
+        """True if an earlier launch left state behind. The first answer is cached."""
+        if self._has_earlier is None:
+            self._has_earlier = False
+            if self.places.is_kept:
+                from launchpad.state.folder import folder_of
+
+                places = {self.places.own, self.places.saved} - {""}
+                # An error is raised where the place is used.
+                with contextlib.suppress(OSError):
+                    self._has_earlier = any(folder_of(place).names() for place in places)
+        return self._has_earlier
+
+    def _known(self, place: str) -> str:
+        if place:
+            return place
+        if self.places.saved:
+            why = f"no state_dir beside {self.places.saved}: name a folder, no URL"
+        else:
+            why = "no place for state: give one"
+        raise NotRunningError(
+            f"{self._worker} has {why}, `with lp.testing.worker(state=tmp_path):`"
+        )
