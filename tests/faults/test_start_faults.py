@@ -16,7 +16,7 @@ import pytest
 
 import launchpad as lp
 from launchpad.launch.rundir import directory
-from launchpad.runtime import context
+from launchpad.runtime import stop
 from tests import nodes
 from tests.faults.backends import both, everywhere
 from tests.faults.test_reports import NeedsWhatIsNotThere
@@ -78,7 +78,7 @@ def test_f12_f13_a_deferred_counts_as_init_and_unpickling_as_import(
 def test_f15_a_thread_that_is_given_up_waits_for_no_stop_handlers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(context, "_HANDLERS_S", 3600.0)  # else it is left over
+    monkeypatch.setattr(stop, "_HANDLERS_S", 3600.0)  # else it is left over
     program = lp.Program("slow")
     with program.group("slow", restart=lp.RestartPolicy(max_restarts=0, start_timeout_s=0.2)):
         program.add_node(lp.PyNode(print, lp.Deferred(nodes.loop_for_ever)))

@@ -259,7 +259,7 @@ def walk(clients: Clients, name: str) -> Walk:
         seen["lp.wait_for_stop()"] = in_child(lambda: lp.wait_for_stop(5))
         seen["lp.heartbeat()"] = in_child(lp.heartbeat)
         seen["lp.stop_event()"] = in_child(lambda: lp.stop_event().is_set())
-        release = held(lp.current()._state_lock)
+        release = held(lp.current().state._lock)
         seen["lp.current().save()"] = in_child(lambda: lp.current().save(1))
         release()
     return {what: _shown(outcome) for what, outcome in seen.items()}
