@@ -40,11 +40,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 import launchpad as lp
+from launchpad.courier import trees
 from launchpad.courier.batching import stacking
 from launchpad.courier.client import sharded
 from launchpad.courier.codec import pickling
 from launchpad.queues import packing
-from launchpad.replay import columns, structure
+from launchpad.replay import columns
 
 LIMIT_S = 30.0
 
@@ -318,11 +319,11 @@ def is_as_entry(found: Any, wanted: Any) -> bool:
 
 def travel_by_replay(value: Any) -> None:
     arrays, found = columns.arrays_of(value)
-    specs = tuple(columns.spec_of(array) for array in arrays)
+    specs = tuple(trees.spec_of(array) for array in arrays)
     encoded = columns.encode_signature(columns.Signature(found, specs))
     signature = columns.decode_signature(encoded)
     buffers = [bytes(memoryview(columns.buffer_of(array))) for array in arrays]
-    batch = structure.unflatten(
+    batch = trees.unflatten(
         signature.structure, iter(columns.stacked(signature, [2 * each for each in buffers], 2))
     )
     for row, wanted in zip(leaves_of(batch), leaves_of(value), strict=True):

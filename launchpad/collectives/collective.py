@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from launchpad.collectives.freeing import cause_of
 from launchpad.collectives.operations import OPS, Operations
-from launchpad.collectives.trees import described, leaves_of, rebuilt
-from launchpad.courier import fork
+from launchpad.courier import fork, trees
 from launchpad.courier.codec import by_value
 from launchpad.courier.deadlines import check_timeout
 from launchpad.courier.interruptions import Lock
@@ -138,7 +137,7 @@ class Collective:
                     part = part / self.size
                 shape = (rows[self.rank + 1] - rows[self.rank], *leaf.shape[1:])
                 results.append(leaf.restored(part, shape))
-        return rebuilt(x, iter(results))  # type: ignore[no-any-return]
+        return trees.rebuilt(x, iter(results))  # type: ignore[no-any-return]
 
     def all_gather(self, x: T) -> list[T]:
         """The values of all ranks, by rank; shapes and types are the same in all.
@@ -155,7 +154,7 @@ class Collective:
                         part = gathered[begin:end]
                         own = part.copy() if rank == self.rank and gathered is flat else part
                         columns[rank][number] = _new(leaves[number], own)
-        return [rebuilt(x, iter(column)) for column in columns]
+        return [trees.rebuilt(x, iter(column)) for column in columns]
 
     def broadcast(self, x: T, root: int = 0, *, out: Any = None) -> T:
         """The root's values, in all ranks; the others give values of the same shapes and types.
@@ -208,7 +207,7 @@ class Collective:
                 ]
                 columns.append(column)
         return [
-            rebuilt(part, iter([column[rank] for column in columns]))
+            trees.rebuilt(part, iter([column[rank] for column in columns]))
             for rank, part in enumerate(parts)
         ]
 
@@ -377,7 +376,15 @@ class Collective:
     def _leaves(self, x: Any) -> list[Leaf]:
         from launchpad.collectives.leaves import leaf_of
 
-        return [leaf_of(value, self._operations.takes_tensors) for value in leaves_of(x)]
+        values: list[Any] = []
+        trees.flatten(x, values)
+        leaves = []
+        for number, value in enumerate(values):
+            try:
+                leaves.append(leaf_of(value, self._operations.takes_tensors))
+            except TypeError as error:
+                raise TypeError(f"{trees.path_of(x, number)} {error}") from None
+        return leaves
 
     def _buckets(self, leaves: list[Leaf]) -> list[tuple[list[int], Any, list[tuple[int, int]]]]:
         """(numbers of leaves, one flat array of them, where each of them is in it)."""
@@ -413,7 +420,7 @@ class Collective:
                 for number, (begin, end) in zip(bucket, bounds, strict=True):
                     part = result if len(bucket) == 1 else result[begin:end]
                     results[number] = leaves[number].restored(part)
-        return out if out is not None else rebuilt(x, iter(results))
+        return out if out is not None else trees.rebuilt(x, iter(results))
 
 
 def _new(leaf: Leaf, flat: Any, shape: tuple[int, ...] | None = None) -> Any:
@@ -423,10 +430,8 @@ def _new(leaf: Leaf, flat: Any, shape: tuple[int, ...] | None = None) -> Any:
 
 def _layout(x: Any, leaves: Sequence[Leaf], *, with_shapes: bool = True) -> str:
     """Return structure, types and shapes as a text that is short, and differs where they do."""
-    from launchpad.collectives.leaves import layout_of
-
-    names = (layout_of(leaf) if with_shapes else str(leaf.flat.dtype) for leaf in leaves)
-    text = described(x, names)
+    names = (trees.spec_text(leaf.flat.dtype, leaf.shape if with_shapes else ()) for leaf in leaves)
+    text = trees.described(trees.flatten(x, []), names)
     if len(text) <= _SHOWN and text.isascii():
         return text
     plain = text.encode("ascii", "backslashreplace")

@@ -8,14 +8,13 @@ A tensor on the CPU is its memory as numpy sees it. Several leaves of one type a
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-_name_of = functools.cache(str)  # a dtype's name takes longer to make than 64 kB to copy
+from launchpad.courier import trees
 
 
 class ArrayLeaf:
@@ -23,17 +22,13 @@ class ArrayLeaf:
 
     def __init__(self, value: Any) -> None:
         self._value = value
-        masked = sys.modules.get("numpy.ma")  # numpy imports it when it is used first
-        if masked is not None and isinstance(value, masked.MaskedArray):
-            raise TypeError(
-                "collective operations would lose the mask of a masked array: give its data and its mask as"
-                " two arrays, fill it with array.filled(0), or use broadcast_object and all_gather_object"
-            )
+        if trees.is_masked(value):
+            raise TypeError(trees.refusal_of_masked("a collective operation"))
         array = np.asarray(value)
         if array.dtype.kind not in "biufc":
             raise TypeError(
-                f"collective operations take numbers, arrays of numbers, and trees of these, not {value!r}"
-                f" of type {type(value).__qualname__}; there are broadcast_object and all_gather_object"
+                f"is {value!r} of type {type(value).__qualname__}: collective operations take numbers,"
+                " arrays of numbers, and trees of these; there are broadcast_object and all_gather_object"
             )
         self.flat: Any = np.ascontiguousarray(array).reshape(-1)
         self.shape: tuple[int, ...] = array.shape
@@ -108,12 +103,6 @@ def buckets_of(leaves: Sequence[Leaf]) -> list[list[int]]:
     for number, leaf in enumerate(leaves):
         buckets.setdefault(leaf.kind, []).append(number)
     return list(buckets.values())
-
-
-def layout_of(leaf: Leaf) -> str:
-    """Return its type and shape as text, `float64[2, 3]`; alike for what ranks can exchange."""
-    name = _name_of(leaf.flat.dtype)
-    return f"{name}{list(leaf.shape)}" if leaf.shape else name
 
 
 def joined(flats: Sequence[Any]) -> Any:

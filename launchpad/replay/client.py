@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from launchpad.courier import trees
 from launchpad.courier.deadlines import deadline_after
 from launchpad.courier.interruptions import is_interruption
+from launchpad.courier.trees import Structure
 from launchpad.errors import Stopped
-from launchpad.replay import columns, structure
+from launchpad.replay import columns
 from launchpad.replay.columns import Signature
 from launchpad.replay.errors import ItemsRefused, ServerStopping
 from launchpad.runtime import context
@@ -116,7 +118,7 @@ class ReplayClient:
             DefinitionError: there is no such table. ValueError: a priority that its selector cannot take.
         """
         arrays, found = columns.arrays_of(data)
-        signature = Signature(found, tuple([columns.spec_of(array) for array in arrays]))
+        signature = Signature(found, tuple([trees.spec_of(array) for array in arrays]))
         row = columns.encode_signature(signature), [columns.buffer_of(array) for array in arrays]
         items = [(table, self.new_key(), float(p), 0) for table, p in priorities.items()]
         try:
@@ -148,7 +150,7 @@ class ReplayClient:
                 for row, place in enumerate(places):
                     leaves = (array[row] for array in arrays)
                     info = SampleInfo(*(column[place] for column in infos))
-                    data = structure.unflatten(signature.structure, leaves)
+                    data = trees.unflatten(signature.structure, leaves)
                     samples[place] = ReplaySample(info, data)
             found += [samples[place] for place in sorted(samples)]
         return found
@@ -355,18 +357,19 @@ def _batch_of(table: str, sampled: Iterable[tuple[Any, Any]]) -> ReplaySample:
     """Items that are alike, stacked: of what the server gave, in that order."""
     import numpy as np
 
-    signatures: set[Signature] = set()
+    signatures: dict[Signature, Structure] = {}
     parts, infos = [], []
     order: list[int] = []
     for info, groups in sampled:
         infos.append(info)
         first = len(order)
         for encoded, places, buffers in groups:
-            signatures.add(signature := columns.decode_signature(encoded))
+            signature = columns.decode_signature(encoded)
+            signatures[signature.without_order()] = signature.structure
             parts.append(columns.stacked(signature, buffers, len(places)))
             order += [first + place for place in places]
     if len(signatures) > 1:
-        shown = " and ".join(str([*each.specs]) for each in list(signatures)[:2])
+        shown = " and ".join(str(each) for each in list(signatures)[:2])
         raise ValueError(
             f"items of table {table!r} cannot be stacked: some are {shown}. Insert such as are alike, as"
             " SequenceWriter does by padding, or use sample(), which stacks nothing"
@@ -378,5 +381,6 @@ def _batch_of(table: str, sampled: Iterable[tuple[Any, Any]]) -> ReplaySample:
         by_place = np.argsort(order)
         arrays = [array[by_place] for array in arrays]
     columns_of_info = [np.concatenate([*map(np.asarray, c)]) for c in zip(*infos, strict=True)]
-    data = structure.unflatten(signatures.pop().structure, iter(arrays))
+    _, structure = signatures.popitem()
+    data = trees.unflatten(structure, iter(arrays))
     return ReplaySample(SampleInfo(*columns_of_info), data)

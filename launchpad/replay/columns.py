@@ -14,54 +14,51 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from launchpad.courier import trees
 from launchpad.courier.codec import pickling
-from launchpad.replay import structure
-from launchpad.replay.structure import Structure
+from launchpad.courier.trees import Spec, Structure
 
 _OUT_OF_BAND_FROM = 4 << 10
 """Courier would look at a message with smaller buffers twice."""
-
-Spec = tuple[str, tuple[int, ...]]
-"""Dtype and shape of a column, of one item."""
 
 
 class Signature(NamedTuple):
     """What an item is, but for the bytes of its columns."""
 
     structure: Structure
-    specs: tuple[Spec, ...]
+    specs: tuple[Spec, ...]  # of the columns of one item
+
+    def without_order(self) -> Signature:
+        """Return it without the order of dicts: items that can be stacked have the same one."""
+        return Signature(trees.without_order(self.structure), self.specs)
+
+    def __str__(self) -> str:
+        texts = (trees.spec_text(dtype, shape) for dtype, shape in self.specs)
+        return trees.described(self.structure, texts)
 
 
 def arrays_of(value: Any) -> tuple[list[Any], Structure]:
-    """The leaves as contiguous arrays, and the structure. TypeError, with the path, for what is none."""
+    """Return the leaves as contiguous arrays, and the structure.
+
+    TypeError, with the path, for a leaf that is no array.
+    """
     import numpy as np
 
     leaves: list[Any] = []
-    found = structure.flatten(value, leaves)
-    masked = sys.modules.get("numpy.ma")  # numpy imports it when it is used first
+    structure = trees.flatten(value, leaves)
     if not leaves:
         raise TypeError(f"an item holds at least one array or number, and {value!r} holds none")
     for place, leaf in enumerate(leaves):
-        if masked is not None and isinstance(leaf, masked.MaskedArray):
-            where = list(structure.paths(found))[place]
-            raise TypeError(
-                f"{where} is a masked array: replay would lose its mask. Give its data and its mask as two"
-                " arrays, or fill it: array.filled(0)"
-            )
+        if trees.is_masked(leaf):
+            raise TypeError(f"{trees.path_of(value, place)} {trees.refusal_of_masked('replay')}")
         array = np.asarray(leaf, order="C")
         if array.dtype.kind in "OV" or np.dtype(array.dtype.str) != array.dtype:
-            where = list(structure.paths(found))[place]
             raise TypeError(
-                f"{where} is a {type(leaf).__name__} of dtype {array.dtype}: replay keeps arrays and numbers,"
-                " whose bytes are all there is to them"
+                f"{trees.path_of(value, place)} is a {type(leaf).__name__} of dtype {array.dtype}: replay"
+                " keeps arrays and numbers, whose bytes are all there is to them"
             )
         leaves[place] = array
-    return leaves, found
-
-
-def spec_of(array: Any) -> Spec:
-    """Its dtype and shape."""
-    return array.dtype.str, array.shape
+    return leaves, structure
 
 
 def buffer_of(array: Any) -> pickle.PickleBuffer | bytes:

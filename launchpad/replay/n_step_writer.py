@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from launchpad.courier.trees import flatten, unflatten
 from launchpad.replay import columns
 from launchpad.replay.episode_writer import EpisodeWriter
-from launchpad.replay.structure import flatten, unflatten
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from launchpad.courier.trees import unflatten
 from launchpad.replay import columns
 from launchpad.replay.episode_writer import EpisodeWriter
-from launchpad.replay.structure import unflatten
 
 if TYPE_CHECKING:
     from launchpad.replay.client import ReplayClient

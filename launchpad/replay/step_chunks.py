@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from launchpad.replay.columns import Spec, buffer_of
+from launchpad.courier.trees import Spec
+from launchpad.replay.columns import buffer_of
 
 
 class StepChunk(NamedTuple):

@@ -14,7 +14,9 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
-from launchpad.replay import columns, structure
+from launchpad.courier import trees
+from launchpad.courier.trees import Spec, Structure
+from launchpad.replay import columns
 from launchpad.replay.columns import Signature
 from launchpad.replay.item_sender import ItemSender, SentItem
 from launchpad.replay.step_chunks import StepChunks
@@ -99,15 +101,15 @@ class TrajectoryWriter:
                 f" {max_sequence_length!r} and {items_per_call!r}"
             )
         self._client, self._length = client, max_sequence_length
-        self._structure: structure.Structure = None
-        self._specs: list[columns.Spec] = []
+        self._structure: Structure = None
+        self._specs: list[Spec] = []
         self._signatures: dict[int, bytes] = {}  # of items of so many steps
         self._chunks, self._chunk_length = StepChunks(), 0
         self._chunk_first = self._chunk_stop = 0  # of the last one, which is filled
         self._columns: list[Any] = []  # its columns
         self._next = self._episode_first = 0
         self._keys: tuple[Any, ...] | None = None
-        self._kinds: list[tuple[Any, Any, Any]] = []
+        self._kinds: list[tuple[int, Any, Any, Any]] = []  # and which column it is
         self._quick: list[tuple[Any, Any, Any, Any]] = []
         self._sender = ItemSender(client, items_per_call, self._chunks)
 
@@ -131,7 +133,7 @@ class TrajectoryWriter:
         if not self._specs:
             raise RuntimeError("there is no history before the first step: call append() first")
         leaves: Iterator[Any] = (ColumnHistory(self, column) for column in range(len(self._specs)))
-        return structure.unflatten(self._structure, leaves)
+        return trees.unflatten(self._structure, leaves)
 
     def append(self, step: Any) -> None:
         """Appends a step, a structure of arrays and numbers.
@@ -155,16 +157,19 @@ class TrajectoryWriter:
                 self._next += 1
                 return
         arrays, found = columns.arrays_of(step)
-        specs = [columns.spec_of(array) for array in arrays]
+        specs = [trees.spec_of(array) for array in arrays]
         if not self._specs:
             self._learn(step, arrays, found, specs)
-        elif found != self._structure or specs != self._specs:
-            where = [*structure.paths(found)]
+        elif specs != self._specs or (
+            found != self._structure
+            and trees.without_order(found) != trees.without_order(self._structure)
+        ):
+            where = [*trees.paths(found)]
             pairs = zip(where, self._specs, specs, strict=False)
             differ = [f"{path}: {new} after {old}" for path, old, new in pairs if new != old]
             raise ValueError(
                 "a step is not like the first one of its writer: "
-                + ("; ".join(differ) or f"{where} after {[*structure.paths(self._structure)]}")
+                + ("; ".join(differ) or f"{where} after {[*trees.paths(self._structure)]}")
             )
         for column, array in zip(self._columns, arrays, strict=True):
             column[at] = array
@@ -221,7 +226,7 @@ class TrajectoryWriter:
         else:
             leaves: list[Any] = []
             parts, specs = [], []
-            found = structure.flatten(trajectory, leaves)
+            found = trees.flatten(trajectory, leaves)
             for leaf in leaves:
                 if isinstance(leaf, StepRange | ColumnHistory) and leaf.writer is not self:
                     raise ValueError(
@@ -238,7 +243,7 @@ class TrajectoryWriter:
                     raise TypeError("a column of the history has to be indexed: [-1], or [-5:]")
                 else:
                     (array,), _ = columns.arrays_of(leaf)
-                    specs.append(columns.spec_of(array))
+                    specs.append(trees.spec_of(array))
                     parts.append(columns.buffer_of(array.copy()))
             signature = columns.encode_signature(Signature(found, tuple(specs)))
             ranges = [each for each in parts if isinstance(each, tuple)]
@@ -313,27 +318,27 @@ class TrajectoryWriter:
         """Raises what was wrong with an earlier item; at the end of what a user calls."""
         self._sender.raise_refusal()
 
-    def _learn(
-        self, step: Any, arrays: list[Any], found: structure.Structure, specs: list[columns.Spec]
-    ) -> None:
+    def _learn(self, step: Any, arrays: list[Any], found: Structure, specs: list[Spec]) -> None:
         """Takes the first step as the pattern of all."""
         import numpy as np
 
         self._structure, self._specs = found, specs
         item_size = self._length * sum(array.nbytes for array in arrays)
         self._chunk_length = self._length * self._sender.limit(item_size)
+        keys = () if found is None else found[1]
         is_flat = type(step) is dict and found is not None and set(found[2]) == {None}
         if is_flat and all(
             array.dtype.kind in "biufc"
             and (type(value) in (bool, int, float, np.ndarray) or isinstance(value, np.generic))
-            for array, value in zip(arrays, step.values(), strict=True)
+            for array, value in zip(arrays, [step[key] for key in keys], strict=True)
         ):
             # Most are flat dicts. A number of the same type is then alike, and an array by shape and dtype.
             self._keys = tuple(step)
-            for value in step.values():
+            for key, value in step.items():
                 is_array = type(value) is np.ndarray
+                shape = value.shape if is_array else ()
                 dtype = value.dtype if is_array else None
-                self._kinds.append((type(value), value.shape if is_array else (), dtype))
+                self._kinds.append((keys.index(key), type(value), shape, dtype))
         self._begin_chunk()
 
     def _begin_chunk(self) -> None:
@@ -345,5 +350,4 @@ class TrajectoryWriter:
                 self._specs, self._chunk_first, self._chunk_stop, keep_from
             )
         # There are no kinds where steps are not flat dicts.
-        kinds = zip(self._columns, self._kinds, strict=False)
-        self._quick = [(column, *kind) for column, kind in kinds]
+        self._quick = [(self._columns[column], *kind) for column, *kind in self._kinds]

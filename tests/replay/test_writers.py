@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import launchpad as lp
 from launchpad import replay
+from launchpad.courier.trees import flatten
 from launchpad.replay.client import ReplayClient
 from launchpad.replay.server import ReplayServer
-from launchpad.replay.structure import flatten
 from tests.replay.conftest import Serve
 from tests.waiting import until
 

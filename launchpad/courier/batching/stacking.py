@@ -8,12 +8,11 @@
     numpy array or scalar; number; bool                a numpy array with a new first axis
     torch tensor, jax array                            its own kind, with a new first axis; jax's, where
                                                        some are jax's and some numpy's
-    None                                               None
     all else: str, bytes, list, set, objects           a list, one item per value
 
-What a tuple, namedtuple, dict, dataclass or attrs class holds is looked into; everything else is a leaf.
-A list is a leaf because its length is data: the tokens of a sentence, the moves of a game. To mean
-structure, write a tuple.
+Containers and leaves are those of `courier/trees.py`, except that a list is a leaf here: its length is data,
+the tokens of a sentence, the moves of a game. To mean structure, write a tuple. A masked array is an object
+like any other.
 
 On the way back, arrays and lists are taken apart along their first axis, and each request gets None
 where None is. No array library is imported before a value needs it.
@@ -21,12 +20,12 @@ where None is. No array library is imported before a value needs it.
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import reprlib
 import sys
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
+
+from launchpad.courier import trees
 
 # Ints and floats are no kind in common: an int beyond 2**53 would be another number as a float, and a method
 # would get floats or ints depending on what other callers have sent.
@@ -36,7 +35,7 @@ _COMPLEX = "a complex"
 _BOOL = "a bool"
 _ANY = "any object"
 _SCALARS = (_INT, _FLOAT, _COMPLEX, _BOOL)
-_PLAIN: dict[type, Hashable] = {float: _FLOAT, complex: _COMPLEX, bool: _BOOL, type(None): None}
+_PLAIN: dict[type, Hashable] = {float: _FLOAT, complex: _COMPLEX, bool: _BOOL}
 _PLAIN |= {kind: kind.__name__ for kind in (str, bytes, bytearray, list, set, frozenset)}
 _HUGE = "an int that 64 bits cannot hold"
 # What numpy makes of Python's numbers.
@@ -47,8 +46,10 @@ def describe(value: Any) -> Hashable:
     """Equal for values that can be stacked: of the same structure, shapes and dtypes."""
     if (kind := type(value)) in _PLAIN:
         return _PLAIN[kind]
-    if (held := _contents(value)) is not None:
-        return _type_name(kind), frozenset([(key, describe(each)) for key, each in held.items()])
+    held = _contents(value)
+    if held is not None:
+        keys, values = held
+        return _type_name(kind), keys, tuple([describe(each) for each in values])
     library = _library_of(value)
     if library == "numpy":
         dtype, shape = value.dtype, value.shape
@@ -76,17 +77,17 @@ def are_alike(values: Sequence[Any]) -> bool:
             return True
         if kind is _type("numpy", "ndarray") and len({(v.dtype, v.shape) for v in values}) == 1:
             return True
-        if (columns := _columns(values)) is not None:
-            return all(are_alike(column) for column in columns.values())
+        columns = _columns(values)
+        if columns is not None:
+            return all(are_alike(column) for column in columns)
     return len({describe(value) for value in values}) == 1
 
 
 def stack(values: Sequence[Any]) -> Any:
     """One value that has those of all `values`, which are described alike, in place of each leaf."""
-    if (columns := _columns(values)) is not None:
-        return _rebuild(values[0], {key: stack(column) for key, column in columns.items()})
-    if values[0] is None:
-        return None
+    columns = _columns(values)
+    if columns is not None:
+        return trees.refilled(values[0], [stack(column) for column in columns])
     library = _library_of(values[0])
     if library == "numpy" and "jax" in sys.modules and "jax" in map(_library_of, values):
         library = "jax"
@@ -107,12 +108,15 @@ def unstack(value: Any, n: int, path: str = "result") -> list[Any]:
     Arrays are copied: a result is sent when the method runs for the next batch already, and it may fill the
     array that it has returned again.
     """
-    if (held := _contents(value)) is not None:
-        columns = [unstack(each, n, path + _step(value, key)) for key, each in held.items()]
+    held = _contents(value)
+    if held is not None:
+        keys, values = held
+        columns = [
+            unstack(each, n, path + trees.step(type(value), key))
+            for key, each in zip(trees.names_of(keys), values, strict=True)
+        ]
         rows = zip(*columns, strict=True) if columns else [()] * n
-        return [_rebuild(value, dict(zip(held, row, strict=True))) for row in rows]
-    if value is None:
-        return [None] * n
+        return [trees.refilled(value, row) for row in rows]
     library = _library_of(value)
     if library is None and not isinstance(value, list):
         raise ValueError(
@@ -136,80 +140,42 @@ def difference(expected: object, given: object, path: str) -> str:
     """Where the two differ, in words; empty for values that can be stacked."""
     ours, theirs = _contents(expected), _contents(given)
     is_other = _type_name(type(expected)) != _type_name(type(given))
+    are_tuples = isinstance(expected, tuple) and isinstance(given, tuple)
     if (
         ours is None
         or theirs is None
         or is_other
-        or (type(expected) is tuple and len(ours) != len(theirs))
+        or (are_tuples and ours[0] != theirs[0])  # of different lengths
     ):
         is_alike = describe(expected) == describe(given)
         return "" if is_alike else f"{path}: {_words(expected)} expected, {_words(given)} given"
-    if ours.keys() != theirs.keys():
-        missing = [key for key in ours if key not in theirs]
-        unknown = [key for key in theirs if key not in ours]
+    keys, values = ours
+    if keys != theirs[0]:
+        missing = [key for key in keys if key not in theirs[0]]
+        unknown = [key for key in theirs[0] if key not in keys]
         parts = [f"without {_names(missing)}"] * bool(missing)
         parts += [f"with {_names(unknown)}"] * bool(unknown)
+        parts = parts or ["with keys of other types"]
         return f"{path}: {' and '.join(parts)}, unlike the others"
-    for key in ours:
-        found = difference(ours[key], theirs[key], path + _step(expected, key))
+    for key, one, other in zip(trees.names_of(keys), values, theirs[1], strict=True):
+        found = difference(one, other, path + trees.step(type(expected), key))
         if found:
             return found
     return ""
 
 
-def _contents(value: object) -> dict[Any, Any] | None:
-    """What a structure holds, by index, field or key; None for a leaf. Not to be changed."""
-    kind: Any = type(value)
-    if isinstance(value, dict):
-        return value
-    if isinstance(value, tuple):
-        names = range(len(value)) if kind is tuple else getattr(kind, "_fields", None)
-        return None if names is None else dict(zip(names, value, strict=True))
-    is_dataclass = hasattr(kind, "__dataclass_fields__")
-    fields = dataclasses.fields(kind) if is_dataclass else getattr(kind, "__attrs_attrs__", None)
-    return None if fields is None else {each.name: getattr(value, each.name) for each in fields}
+def _contents(value: object) -> tuple[Any, Any] | None:
+    """Return the keys and values of a container; None for a leaf, as which a list counts here."""
+    return None if isinstance(value, list) else trees.contents(value)
 
 
-def _columns(values: Sequence[Any]) -> dict[Any, Sequence[Any]] | None:
-    """What structures of one type hold: by index, field or key that of all. None if they differ in these."""
-    first = values[0]
-    held = _contents(first)
-    if held is None:
+def _columns(values: Sequence[Any]) -> list[Any] | None:
+    """Return what containers of one type hold, for each key what all of them have. None if keys differ."""
+    held = [_contents(value) for value in values]
+    first = held[0]
+    if first is None or any(each is None or each[0] != first[0] for each in held):
         return None
-    if isinstance(first, dict):
-        if any(value.keys() != held.keys() for value in values):
-            return None
-        return {key: [value[key] for value in values] for key in held}
-    if isinstance(first, tuple):
-        is_even = all(len(value) == len(first) for value in values)
-        return dict(zip(held, zip(*values, strict=True), strict=True)) if is_even else None
-    return {name: [getattr(value, name) for value in values] for name in held}
-
-
-def _rebuild(like: Any, held: dict[Any, Any]) -> Any:
-    """The same structure as `like`, holding something else: `_contents(_rebuild(x, held)) == held`.
-
-    No constructor and no `__post_init__` runs: they may not take batches for what they hold.
-    """
-    kind = type(like)
-    if kind is tuple:
-        return tuple(held.values())
-    if isinstance(like, tuple):
-        return kind._make(held.values())
-    if kind is dict:
-        return held
-    rebuilt = copy.copy(like)
-    if isinstance(like, dict):
-        rebuilt.update(held)
-        return rebuilt
-    for name, value in held.items():
-        object.__setattr__(rebuilt, name, value)  # it may be frozen
-    return rebuilt
-
-
-def _step(value: object, key: object) -> str:
-    """How one writes the way from a structure to what it holds: `[0]`, `.reward`, `['obs']`."""
-    return f"[{key!r}]" if isinstance(value, dict) or type(value) is tuple else f".{key}"
+    return list(zip(*[each[1] for each in held if each is not None], strict=True))
 
 
 def _type_name(kind: type) -> tuple[str, str]:
@@ -247,7 +213,7 @@ def _numpy() -> Any:
 
 
 def _words(value: Any) -> str:
-    if _contents(value) is None and (library := _library_of(value)) is not None:
+    if (library := _library_of(value)) is not None:
         kind = "an array" if library == "numpy" else f"a {library} array"
         place = f" on {value.device}" if library == "torch" else ""
         return f"{kind} of {value.dtype} with shape {tuple(value.shape)}{place}"

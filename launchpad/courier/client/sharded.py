@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
+from launchpad.courier import trees
 from launchpad.courier.client.fan_out import FanOut, Join, Request
 from launchpad.courier.client.group import ClientGroup, checked
 from launchpad.courier.client.partition import Partition, Share, is_column, is_many
@@ -45,7 +46,8 @@ def sharded(clients: Iterable[C], partition: Partition) -> C:
     - **Arrays and lists after the keys**, by position, have an entry for each key, and are cut alike. All
       else goes to each shard as it is: what stands before the keys, other types, what is given by keyword.
     - **Results** are arrays or lists with an entry for each key, joined in the order of the keys (arrays
-      whose entries have one shape); dicts, which are merged; tuples of such results; or None.
+      whose entries have one shape); dicts, which are merged; tuples, named tuples, dataclasses and attrs
+      classes of such results; or None.
 
     If some shards fail, the exception of the first is raised when all are done, with a note that lists
     every failure; the others have done their part. `.futures` gives one future, `.aio` is awaited, and to
@@ -171,13 +173,24 @@ def _only(results: list[Any]) -> Any:
     return results[0]
 
 
-def _join(shares: Sequence[Share], results: Sequence[Any]) -> Any:
-    """One result of those of the shards, in the order of the keys."""
-    if all(result is None for result in results):
-        return None
+def _join(shares: Sequence[Share], results: Sequence[Any], path: str = "result") -> Any:
+    """Return one result of those of the shards, in the order of the keys.
+
+    A list is a column of entries here, and a dict a table; other containers are joined part by part.
+    """
     kind = type(results[0])
-    if kind is tuple and len({type(each) is tuple and len(each) for each in results}) == 1:
-        return tuple(_join(shares, column) for column in zip(*results, strict=True))
+    is_data = isinstance(results[0], list | dict)
+    held = [] if is_data else [trees.contents(result) for result in results]
+    parts = [each for each in held if each is not None]
+    are_of_one_type = all(type(result) is kind for result in results)
+    if parts and are_of_one_type and all(part[0] == parts[0][0] for part in parts):
+        names = trees.names_of(parts[0][0])
+        columns = zip(*[values for _, values in parts], strict=True)
+        joined_parts = [
+            _join(shares, column, path + trees.step(kind, name))
+            for name, column in zip(names, columns, strict=True)
+        ]
+        return trees.refilled(results[0], joined_parts)
     if kind is dict and all(type(each) is dict for each in results):
         merged = {key: value for result in results for key, value in result.items()}
         if len(merged) < sum(map(len, results)):
@@ -187,6 +200,8 @@ def _join(shares: Sequence[Share], results: Sequence[Any]) -> Any:
             )
         return merged
     for share, result in zip(shares, results, strict=True):
+        if trees.is_masked(result):
+            raise TypeError(f"{path} {trees.refusal_of_masked('a sharded call')}")
         is_known = kind is list or hasattr(kind, "__array_interface__")  # numpy's
         if (
             type(result) is not kind
@@ -198,7 +213,7 @@ def _join(shares: Sequence[Share], results: Sequence[Any]) -> Any:
             raise TypeError(
                 f"the {len(share)} keys of shard {share.shard} were answered with {what}"
                 f" {type(result).__name__}: numpy arrays or lists with an entry for each key can be"
-                " joined, dicts, None, and tuples of these, of one type from all shards."
+                " joined, dicts, None, and tuples and classes of these, of one type from all shards."
                 " lp.broadcast(group) and lp.scatter(group) give the shards' own answers."
             )
     n = sum(map(len, shares))

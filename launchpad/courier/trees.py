@@ -1,0 +1,292 @@
+"""Nested values: the one rule for what holds leaves, and what is a leaf.
+
+    a container                                       what it holds, in this order
+    ------------------------------------------------  ------------------------------------------
+    dict, and its subclasses                          its values, sorted by key
+    list, tuple, and their subclasses                 its items
+    namedtuple; instance of a dataclass or of attrs   its fields
+    None                                              nothing
+
+Everything else is a leaf: arrays and tensors, numbers, strings, sets, members of an enum, other objects.
+Dicts are sorted so that processes that filled them in different order agree; a dict that is made again has
+the order of its own. Lists and dicts can also be data: batches and shards take a list as a column of
+entries, and `lp.sharded` takes a dict as a table.
+
+    {"b": [x, y], "a": z}  ──flatten──▶  [z, x, y] and its structure  ──unflatten──▶  the same
+
+This module imports nothing of its own package, nor numpy before there are arrays.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import enum
+import functools
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Any
+
+Structure = tuple[Any, ...] | None
+"""(type, keys, structures of what it holds, keys of a dict in its own order); None for a leaf.
+
+It can be hashed and pickled. For containers without names, the keys are their number.
+"""
+
+Spec = tuple[str, tuple[int, ...]]
+"""Dtype and shape of an array."""
+
+_DICT = "dict"
+_LIST = "list"
+_TUPLE = "tuple"
+_NONE = "None"
+
+
+@functools.lru_cache(512)
+def _form_of(kind: Any) -> str | tuple[str, ...] | None:
+    """Return how instances of a type are taken apart: a form or the names of fields; None for leaves."""
+    if issubclass(kind, enum.Enum):
+        return None
+    if kind is type(None):
+        return _NONE
+    if issubclass(kind, dict):
+        return _DICT
+    if issubclass(kind, list):
+        return _LIST
+    if issubclass(kind, tuple):
+        return tuple(getattr(kind, "_fields", ())) or _TUPLE
+    if dataclasses.is_dataclass(kind):
+        return tuple(each.name for each in dataclasses.fields(kind))
+    attributes = getattr(kind, "__attrs_attrs__", None)
+    return None if attributes is None else tuple(each.name for each in attributes)
+
+
+def contents(value: Any) -> tuple[Any, Any] | None:
+    """Return the keys and the values of a container; None for a leaf.
+
+    Keys are those of a dict, sorted, or the names of fields; of other containers, their number.
+    """
+    kind: Any = type(value)
+    form = _form_of(kind)
+    if form is None:
+        return None
+    if form is _DICT:
+        keys = sorted_keys(value)
+        return keys, [value[key] for key in keys]
+    if form is _LIST or form is _TUPLE:
+        return len(value), value
+    if form is _NONE:
+        return 0, ()
+    if isinstance(value, tuple):
+        return form, value
+    return form, [getattr(value, name) for name in form]
+
+
+def refilled(like: Any, values: Any) -> Any:
+    """Return a container like this one that holds other values, given in the order of `contents`.
+
+    No constructor of a user's class runs: it may not take what the container is to hold. What the container
+    has besides, such as the factory of a defaultdict, is kept.
+    """
+    kind: Any = type(like)
+    if kind is type(None):
+        return None
+    if kind is dict:
+        return _dict(sorted_keys(like), values, like)
+    if isinstance(like, tuple):
+        return _with_attributes(_tuple(kind, values), like)
+    new = copy.copy(like)
+    if new is like:
+        # A class whose instances never change may say that they are their own copies.
+        new = _with_attributes(kind.__new__(kind), like)
+    return _filled(new, _keys_of(like), values, like)
+
+
+def flatten(value: Any, leaves: list[Any]) -> Structure:
+    """Append the leaves of a value, and return its structure."""
+    held = contents(value)
+    if held is None:
+        leaves.append(value)
+        return None
+    keys, values = held
+    parts = tuple([flatten(each, leaves) for each in values])
+    order = tuple(value) if isinstance(value, dict) else ()
+    return type(value), keys, parts, order
+
+
+def unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
+    """Return the value with this structure and these leaves. No constructor of a user's class runs.
+
+    A structure knows the types of containers and what they hold; what else they have is lost.
+    """
+    if structure is None:
+        return next(leaves)
+    kind, keys, parts, order = structure
+    values = [unflatten(part, leaves) for part in parts]
+    if kind is dict:
+        return _dict(keys, values, order)
+    if kind is list:
+        return values
+    if kind is type(None):
+        return None
+    if issubclass(kind, tuple):
+        return _tuple(kind, values)
+    return _filled(kind.__new__(kind), keys, values, order)
+
+
+def rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
+    """Return a value like this one with other leaves; what containers have besides is kept."""
+    held = contents(value)
+    if held is None:
+        return next(leaves)
+    return refilled(value, [rebuilt(each, leaves) for each in held[1]])
+
+
+def without_order(structure: Structure) -> Structure:
+    """Return the structure without the order of dicts: values that can be stacked have the same one."""
+    if structure is None:
+        return None
+    kind, keys, parts, _ = structure
+    return kind, keys, tuple([without_order(part) for part in parts]), ()
+
+
+def paths(structure: Structure, path: str = "") -> Iterator[str]:
+    """Yield where each leaf is, `['observation']` or `.reward[0]`; for errors."""
+    if structure is None:
+        yield path or "the value"
+        return
+    kind, keys, parts, _ = structure
+    for key, part in zip(names_of(keys), parts, strict=True):
+        yield from paths(part, path + step(kind, key))
+
+
+def path_of(value: Any, number: int) -> str:
+    """Return where the leaf with this number is."""
+    return list(paths(flatten(value, [])))[number]
+
+
+def step(kind: type, key: Any) -> str:
+    """Return how one writes the way from a container to what it holds: `[0]`, `.reward`, `['obs']`."""
+    is_field = isinstance(key, str) and not issubclass(kind, dict)
+    return f".{key}" if is_field else f"[{key!r}]"
+
+
+def described(structure: Structure, texts: Iterator[str]) -> str:
+    """Return the structure as text, with these texts for its leaves: `{'w': float32[2, 3], 'b': float32}`."""
+    if structure is None:
+        return next(texts)
+    kind, keys, parts, _ = structure
+    inner = [described(part, texts) for part in parts]
+    if kind is type(None):
+        return "None"
+    if issubclass(kind, dict):
+        pairs = [f"{key!r}: {text}" for key, text in zip(keys, inner, strict=True)]
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(keys, int):
+        text = ", ".join(inner)
+        return f"[{text}]" if issubclass(kind, list) else f"({text})"
+    pairs = [f"{name}={text}" for name, text in zip(keys, inner, strict=True)]
+    return f"{kind.__qualname__}({', '.join(pairs)})"
+
+
+def names_of(keys: Any) -> Iterable[Any]:
+    """Return the keys of a container, those of one without names as well: 0, 1, 2."""
+    return range(keys) if isinstance(keys, int) else keys
+
+
+def is_masked(leaf: Any) -> bool:
+    """True if it is a masked array, which is refused where only numbers are kept."""
+    masked = sys.modules.get("numpy.ma")  # numpy imports it when it is used first
+    return masked is not None and isinstance(leaf, masked.MaskedArray)
+
+
+def refusal_of_masked(who: str) -> str:
+    """Return the text of an error about a masked array, to follow its path."""
+    return (
+        f"is a masked array: {who} would lose its mask. Give its data and its mask as two arrays, or fill it:"
+        " array.filled(0)"
+    )
+
+
+def spec_of(array: Any) -> Spec:
+    """Return dtype and shape of an array."""
+    return array.dtype.str, array.shape
+
+
+def spec_text(dtype: Any, shape: Iterable[int]) -> str:
+    """Return dtype and shape for people, `float64[2, 3]`."""
+    lengths = list(shape)
+    return f"{_name_of(dtype)}{lengths}" if lengths else _name_of(dtype)
+
+
+_name_of = functools.cache(str)  # a dtype's name takes longer to make than 64 kB to copy
+
+
+def sorted_keys(keys: Iterable[Any]) -> tuple[Any, ...]:
+    """Return the keys of a dict in an order that depends on nothing but them.
+
+    TypeError if that cannot be, since two are written alike.
+    """
+    if set(map(type, keys)) <= {str}:
+        return tuple(sorted(keys))
+    ranked = sorted(((_rank(key), key) for key in keys), key=lambda pair: pair[0])
+    for (rank, key), (next_rank, _) in pairwise(ranked):
+        if rank == next_rank:
+            raise TypeError(
+                f"two keys of a dict are both written {key!r}, and processes could not agree on their order:"
+                " give them different texts (__repr__), or use strings or numbers as keys"
+            )
+    return tuple(key for _, key in ranked)
+
+
+def _rank(key: Any) -> tuple[str, Any]:
+    """Return what a key is sorted by; equal for keys that are equal, such as 1 and True."""
+    if isinstance(key, int | float):
+        return "number", key
+    if isinstance(key, str | bytes):
+        return ("str" if isinstance(key, str) else "bytes"), key
+    return type(key).__name__, repr(key)
+
+
+def _keys_of(container: Any) -> Any:
+    held = contents(container)
+    return held[0] if held is not None else 0
+
+
+def _dict(keys: Iterable[Any], values: Iterable[Any], order: Iterable[Any]) -> dict[Any, Any]:
+    by_key = dict(zip(keys, values, strict=True))
+    return {key: by_key[key] for key in order}
+
+
+def _tuple(kind: Any, values: Any) -> Any:
+    if kind is tuple:
+        return tuple(values)
+    try:
+        return tuple.__new__(kind, values)  # a subclass may have a constructor of its own
+    except TypeError:
+        pass
+    try:
+        return kind(values)  # a type that is written in C, such as time.struct_time
+    except TypeError:
+        return tuple(values)  # torch.Size holds nothing but ints
+
+
+def _filled(new: Any, keys: Any, values: Any, order: Iterable[Any]) -> Any:
+    """Return the container, which is a copy or empty, with these values in it."""
+    if isinstance(new, dict):
+        for key, value in _dict(keys, values, order).items():
+            new[key] = value
+    elif isinstance(new, list):
+        new[:] = values
+    else:
+        for name, value in zip(keys, values, strict=True):
+            object.__setattr__(new, name, value)  # it may be frozen
+    return new
+
+
+def _with_attributes(new: Any, like: Any) -> Any:
+    attributes = getattr(like, "__dict__", None)
+    if attributes and type(new) is type(like):
+        new.__dict__.update(attributes)
+    return new
