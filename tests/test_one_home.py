@@ -34,6 +34,12 @@ HOMES = [
         ("printable.py",),
         second=r"def (_?size|_?duration|in_words|human_\w+|\w+_for_people)\(",
     ),
+    Home(
+        "nested values",
+        ("courier/trees.py", "courier/light_dataclass.py", "runtime/user_code.py"),
+        second=r"__dataclass_fields__|__attrs_attrs__|dataclasses\.is_dataclass|numpy\.ma\b"
+        r"|def (_?flatten|_?unflatten|_?leaves_of|_?tree_map|_?map_leaves|_?rebuilt)\(",
+    ),
 ]
 
 

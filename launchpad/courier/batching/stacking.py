@@ -171,11 +171,19 @@ def _contents(value: object) -> tuple[Any, Any] | None:
 
 def _columns(values: Sequence[Any]) -> list[Any] | None:
     """Return what containers of one type hold, for each key what all of them have. None if keys differ."""
-    held = [_contents(value) for value in values]
-    first = held[0]
-    if first is None or any(each is None or each[0] != first[0] for each in held):
+    first = values[0]
+    held = _contents(first)
+    if held is None:
         return None
-    return list(zip(*[each[1] for each in held if each is not None], strict=True))
+    keys = held[0]
+    # These two are most of what is in batches, and need no sorting for each value.
+    if isinstance(first, tuple):
+        is_even = all(len(value) == len(first) for value in values)
+        return list(zip(*values, strict=True)) if is_even else None
+    if isinstance(first, dict):
+        is_even = all(value.keys() == first.keys() for value in values)
+        return [[value[key] for value in values] for key in keys] if is_even else None
+    return [[getattr(value, key) for value in values] for key in trees.names_of(keys)]
 
 
 def _type_name(kind: type) -> tuple[str, str]:
