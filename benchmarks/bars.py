@@ -9,37 +9,34 @@ does not hold.
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks.calls.bars import BARS
+from benchmarks.calls.run import SOAK, SPEED, run
+from benchmarks.harness import bars, machine
+from benchmarks.harness.command_line import Parser, write_report
 
-from benchmarks.calls import bars, machine, report
-from benchmarks.calls.measurements import SOAK, SPEED
-from benchmarks.calls.run import parser, run
-
-HERE = Path(__file__).resolve().parent
-REPORTS = [HERE / "results" / "rpc.json", HERE / "results" / "soak.json"]
+RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def main() -> None:
-    options = parser(__doc__, rounds=0).parse_args()
-    if options.rounds or options.quick:
+    options = Parser(__doc__, {"rounds": 1}, rounds=0).parse_args()
+    if options.rounds:
         found = run(SPEED | SOAK, options)
     else:
         found = last_report()
         print(machine.in_words(found["machine"]))
-        bars.show(found)
+        bars.show(found, BARS)
         if options.json:
-            report.write(options.json, found)
-    raise SystemExit(1 if bars.misses(found) else 0)
+            write_report(options.json, found)
+    raise SystemExit(1 if bars.misses(found, BARS) else 0)
 
 
 def last_report() -> dict[str, Any]:
-    """Both of them as one."""
+    """Return both reports as one."""
     found: dict[str, Any] = {}
-    for path in REPORTS:
+    for path in (RESULTS / "rpc.json", RESULTS / "soak.json"):
         if not path.exists():
             raise SystemExit(f"there is no {path}: run `make bench` first")
         found |= json.loads(path.read_text())

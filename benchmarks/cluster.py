@@ -66,10 +66,10 @@ def main() -> None:
             f"{name:8}median {statistics.median(times):5.2f} s   worst {max(times):5.2f} s   ≤ {most:g} s"
         )
     if options.json:
-        from benchmarks.calls import report
+        from benchmarks.harness import command_line as report
 
         found = {"workers": options.workers, "answer_and_stop_s": rounds}
-        report.write(options.json, {"cluster": found})
+        report.write_report(options.json, {"cluster": found})
     raise SystemExit(0 if is_kept else 1)
 
 

@@ -254,10 +254,10 @@ def main() -> None:
         trials.append(made)
     faulty = show(trials, LIMITS_S[options.presses])
     if options.json:
-        from benchmarks.calls import report
+        from benchmarks.harness import command_line as report
 
         rows = [vars(t) for t in trials]
-        report.write(options.json, {"ctrl_c": {"trials": rows, "faulty": faulty}})
+        report.write_report(options.json, {"ctrl_c": {"trials": rows, "faulty": faulty}})
     raise SystemExit(1 if faulty else 0)
 
 

@@ -142,9 +142,9 @@ def main() -> None:
         found[launch_type] = measure_apart(launch_type, cycles)
         show(launch_type, found[launch_type])
     if options.json:
-        from benchmarks.calls import report
+        from benchmarks.harness import command_line as report
 
-        report.write(options.json, {"cycles": found})
+        report.write_report(options.json, {"cycles": found})
     raise SystemExit(1 if any(faults(one) for one in found.values()) else 0)
 
 

@@ -159,9 +159,9 @@ def main() -> None:
         sizes = [int(n) for n in options.sizes.split(",")]
         rows = compare(interpreters, sizes, options.rounds)
     if options.json:
-        from benchmarks.calls import report
+        from benchmarks.harness import command_line as report
 
-        report.write(options.json, {"import_ms": import_ms, "launch": rows})
+        report.write_report(options.json, {"import_ms": import_ms, "launch": rows})
 
 
 if __name__ == "__main__":

@@ -150,9 +150,9 @@ def main() -> None:
             flush=True,
         )
     if options.json:
-        from benchmarks.calls import report
+        from benchmarks.harness import command_line as report
 
-        report.write(options.json, {"logs": results})
+        report.write_report(options.json, {"logs": results})
     raise SystemExit(any(row["lost"] or row["unaccounted"] for row in results.values()))
 
 

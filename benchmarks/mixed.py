@@ -37,8 +37,8 @@ QUICK_S = 2.0
 
 def measure(rounds: int, round_s: float) -> dict[str, Any]:
     """All rounds; the first one is to fill caches, heaps and pools."""
-    from benchmarks.calls import memory
-    from benchmarks.calls.worker import Worker
+    from benchmarks.harness import holdings
+    from benchmarks.harness.processes import Worker
     from benchmarks.traffic import processes
     from launchpad.courier.security.certificates import make_credentials
 
@@ -59,7 +59,7 @@ def measure(rounds: int, round_s: float) -> dict[str, Any]:
                 known["n"] += n
                 known["total_s"] += total_s
                 known["worst_s"] = max(known["worst_s"], worst_s)
-            sizes = [memory.footprint([each.pid]) for each in (caller, server)]
+            sizes = [holdings.footprint([each.pid]) for each in (caller, server)]
             found["faults"] += [f"round {number + 1}: {fault}" for fault in faults]
             found["memory_bytes"].append(sizes)
             found["belongings"].append([calling, serving])
@@ -78,7 +78,7 @@ def measure(rounds: int, round_s: float) -> dict[str, Any]:
 
 def growth(found: dict[str, Any]) -> dict[str, dict[str, int]]:
     """Of each process: what it has more of."""
-    from benchmarks.calls.soak import growth as memory_growth
+    from benchmarks.harness.holdings import growth as memory_growth
 
     grown = {}
     for i, process in enumerate(("calling", "serving")):
@@ -126,9 +126,9 @@ def main() -> None:
     for fault in broken:
         print(f"  {fault}")
     if options.json:
-        from benchmarks.calls import report
+        from benchmarks.harness import command_line as report
 
-        report.write(options.json, {"mixed": found, "grown": growth(found)})
+        report.write_report(options.json, {"mixed": found, "grown": growth(found)})
     raise SystemExit(1 if broken else 0)
 
 

@@ -69,9 +69,9 @@ def main() -> None:
         rows.append({"nodes": nodes, "seconds": times})
         print(f"{nodes:>8} {statistics.median(times):>10.3f} {min(times):>8.3f} {max(times):>8.3f}")
     if options.json:
-        from benchmarks.calls import report
+        from benchmarks.harness import command_line as report
 
-        report.write(options.json, {"plan": rows})
+        report.write_report(options.json, {"plan": rows})
 
 
 if __name__ == "__main__":

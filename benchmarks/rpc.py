@@ -12,13 +12,9 @@ measurement and for each contender, which say what they do.
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from benchmarks.calls.measurements import ON_RAY, SPEED
-from benchmarks.calls.run import parser, run
+from benchmarks.calls.run import ON_RAY, SPEED, run
+from benchmarks.harness.command_line import Parser
 
 
 def names(text: str) -> list[str]:
@@ -29,10 +25,10 @@ def names(text: str) -> list[str]:
 
 
 def main() -> None:
-    wanted = parser(__doc__, rounds=5)
-    wanted.add_argument("--only", type=names, default=list(SPEED), help=f"of: {', '.join(SPEED)}")
-    wanted.add_argument("--backend", choices=["processes", "ray"], default="processes")
-    options = wanted.parse_args()
+    parser = Parser(__doc__, {}, rounds=5)
+    parser.add_argument("--only", type=names, default=list(SPEED), help=f"of: {', '.join(SPEED)}")
+    parser.add_argument("--backend", choices=["processes", "ray"], default="processes")
+    options = parser.parse_args()
     chosen = {name: SPEED[name] for name in options.only}
     run(ON_RAY if options.backend == "ray" else chosen, options)
 

@@ -114,9 +114,9 @@ def main() -> None:
     for fault in faults(found):
         print(f"  {fault}")
     if options.json:
-        from benchmarks.calls import report
+        from benchmarks.harness import command_line as report
 
-        report.write(options.json, {"scale": found})
+        report.write_report(options.json, {"scale": found})
     raise SystemExit(1 if faults(found) else 0)
 
 

@@ -7,13 +7,8 @@ benchmarks/calls/soak.py says what is called and what is weighed. The worst of t
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from benchmarks.calls.measurements import SOAK
-from benchmarks.calls.run import parser, run
+from benchmarks.calls.run import SOAK, run
+from benchmarks.harness.command_line import Parser
 
 if __name__ == "__main__":
-    run(SOAK, parser(__doc__, rounds=1).parse_args())
+    run(SOAK, Parser(__doc__, {}, rounds=1).parse_args())

@@ -25,8 +25,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.calls import machine, report
-from benchmarks.calls.worker import Worker
+from benchmarks.harness import command_line as report
+from benchmarks.harness import machine
+from benchmarks.harness.processes import Worker
 from benchmarks.hostile import bystander, garbage, strangers
 from benchmarks.hostile.canary import Canary
 from benchmarks.hostile.target import TRANSPORTS, Footprint, Target, footprint, new_target, serve
@@ -174,7 +175,7 @@ def main() -> None:
             found["garbage"][transport] = disturb(transport, options.garbage, quiet_s)
             is_well &= show_garbage(transport, found["garbage"][transport])
     if options.json:
-        report.write(options.json, found)
+        report.write_report(options.json, found)
     sys.exit(0 if is_well else 1)
 
 

@@ -10,55 +10,43 @@ from typing import Any
 
 from benchmarks.calls.contenders import ours
 from benchmarks.calls.large_futures import connect
-from benchmarks.calls.options import Options
-from benchmarks.calls.pair import Failed, be_client
-from benchmarks.calls.placement import placements, unpinned
-from benchmarks.calls.spread import spread, with_range
-from benchmarks.calls.worker import Worker
+from benchmarks.calls.pairs import Options, ask_client, placements, start_client, unpinned
+from benchmarks.harness.figures import Table, summary
+from benchmarks.harness.processes import Worker
 from launchpad import courier
 
 SERVERS = 8
 BYTES = 10**6
-TURNS, UNCOUNTED = 300, 20
+TURNS = 300
+UNCOUNTED = 20
 SERVE = {"unix": ours.serve_unix, "tcp": ours.serve_tcp}
 
 
 def measure(options: Options) -> dict[str, Any]:
     turns = options.amount(TURNS, 3)
-    places = [*placements()[:1], *unpinned()]
-    found: dict[str, list[tuple[float, float, float]]] = {}
+    found: dict[str, list[dict[str, float]]] = {}
     for _ in range(options.rounds):
         for name, serve in SERVE.items():
             with ExitStack() as stack:
                 directory = stack.enter_context(tempfile.TemporaryDirectory())
                 servers = [Worker(stack, serve, f"{directory}/{i}") for i in range(SERVERS)]
-                client = Worker(stack, be_client, connect)
-                client.say([server.hear() for server in servers])
-                client.hear()
-                for where in places:
+                client = start_client(stack, connect, [server.hear() for server in servers])
+                for where in (placements()[0], *unpinned()):
                     client.pin(where.client)
                     for server in servers:
                         server.pin(where.server)
-                    times = client.ask((medians, (turns,)))
-                    if isinstance(times, Failed):
-                        raise times
-                    found.setdefault(f"{name}, {where.name}", []).append(times)
-    return {
-        where: {
-            "call_ms": spread([call * 1e3 for call, _, _ in rounds]),
-            "broadcast_ms": spread([to_all * 1e3 for _, to_all, _ in rounds]),
-            "to_one_call": spread([ratio for _, _, ratio in rounds]),
-        }
-        for where, rounds in found.items()
-    }
+                    figures = ask_client(client, medians, turns)
+                    found.setdefault(f"{name}, {where.name}", []).append(figures)
+    return {where: summary(rounds) for where, rounds in found.items()}
 
 
-def medians(clients: list[courier.Client[Any]], turns: int) -> tuple[float, float, float]:
-    """Seconds of a call, of a broadcast, and the ratio; over the turns, in which both come."""
+def medians(clients: list[courier.Client[Any]], turns: int) -> dict[str, float]:
+    """Return the medians over the turns, in each of which a call and a broadcast come."""
     import numpy as np
 
     array = np.full(BYTES // 4, 1.5, dtype=np.float32)
-    to_all, now = courier.broadcast(clients).size, time.perf_counter
+    to_all = courier.broadcast(clients).size
+    now = time.perf_counter
     times = []
     for turn in range(UNCOUNTED + turns):
         began = now()
@@ -67,13 +55,16 @@ def medians(clients: list[courier.Client[Any]], turns: int) -> tuple[float, floa
         to_all(array)
         times.append((between - began, now() - between))
     counted = times[UNCOUNTED:]
-    calls, broadcasts = zip(*counted, strict=True)
-    ratio = statistics.median(to_all / call for call, to_all in counted)
-    return statistics.median(calls), statistics.median(broadcasts), ratio
+    return {
+        "call_ms": 1e3 * statistics.median(call for call, _ in counted),
+        "broadcast_ms": 1e3 * statistics.median(broadcast for _, broadcast in counted),
+        "to_one_call": statistics.median(broadcast / call for call, broadcast in counted),
+    }
 
 
 def show(report: dict[str, Any]) -> None:
-    heads = "".join(f"{head:>11}{'(range)':>22}" for head in ("call ms", "broadcast", "to a call"))
-    print(f"\n{'':20}{heads}")
+    print()
+    heads = ("call ms (range)", "broadcast ms (range)", "to a call (range)")
+    table = Table("", dict.fromkeys(heads, ",.2f"))
     for where, row in report.items():
-        print(f"{where:20}" + "".join(with_range(each, 2) for each in row.values()))
+        table.row(where, *row.values())

@@ -4,34 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.calls.contender import Contender, available, needs
+from benchmarks.calls import pipelined
 from benchmarks.calls.contenders import ours, uvloop_protocol
-from benchmarks.calls.options import Options
-from benchmarks.calls.pipelined import one_turn
-from benchmarks.calls.placement import pinned
-from benchmarks.calls.rates import rates_and_ratios, show_rates
-from benchmarks.calls.turns import take_turns
+from benchmarks.calls.contenders.contender import Client, Contender
+from benchmarks.calls.pairs import Options, pinned, rates, take_turns
 
 CALLS = 20_000
-BASE = "uvloop"
 CONTENDERS = [
-    Contender(BASE, uvloop_protocol.serve, uvloop_protocol.connect_callers, needs("uvloop")),
-    Contender("courier", ours.serve_unix, ours.connect_coroutines),
-    Contender(
-        "courier on uvloop", ours.serve_unix, ours.connect_coroutines_of_uvloop, needs("uvloop")
-    ),
-    Contender("courier tcp", ours.serve_tcp, ours.connect_coroutines, ours.cannot_serve(ours.TCP)),
+    Contender("uvloop", uvloop_protocol.serve, uvloop_protocol.connect, "uvloop"),
+    ours.UNIX,
+    Contender("courier on uvloop", ours.serve_unix, ours.connect_on_uvloop, "uvloop"),
+    ours.OVER_TCP,
 ]
+show = pipelined.show
 
 
 def measure(options: Options) -> dict[str, Any]:
     calls = options.amount(CALLS, 1000)
     found = take_turns(
-        available(CONTENDERS), pinned(), options.rounds, lambda pair: one_turn(pair, calls)
+        CONTENDERS, pinned(), options.rounds, lambda pair: pair.measure(calls_per_s, calls)
     )
-    return {where: rates_and_ratios(rates, [BASE]) for where, rates in found.items()}
+    return {where: rates(turns, ["uvloop"]) for where, turns in found.items()}
 
 
-def show(report: dict[str, Any]) -> None:
-    for where, rows in report.items():
-        show_rates(where, rows)
+def calls_per_s(client: Client, n: int) -> float:
+    assert client.await_all is not None
+    return pipelined.rate_of(client.await_all, n)

@@ -1,4 +1,8 @@
-"""1,000 clients of one server with 10 calls in flight each: errors, calls/s, the server's memory."""
+"""Very many calls at once: errors, calls/s, memory.
+
+outstanding   100,000 futures of one client at once
+crowd         1,000 clients of one server with 10 calls in flight each
+"""
 
 from __future__ import annotations
 
@@ -9,27 +13,52 @@ from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from typing import Any
 
-from benchmarks.calls import memory
-from benchmarks.calls.contender import Contender, available
 from benchmarks.calls.contenders import ours
+from benchmarks.calls.contenders.contender import Client, Contender
 from benchmarks.calls.contenders.ours import Place, new_client
-from benchmarks.calls.options import Options
-from benchmarks.calls.worker import Worker
+from benchmarks.calls.pairs import Options, Pair, take_turns_once
+from benchmarks.harness import holdings
+from benchmarks.harness.figures import Table
+from benchmarks.harness.processes import Worker
 
+FUTURES = 100_000
 CLIENTS = 1000
 PROCESSES = 4
 IN_FLIGHT = 10
 WAVES = 5
 MIB = 2**20
-CONTENDERS = [
-    Contender("courier", ours.serve_unix, ours.connect),
-    Contender("courier tcp", ours.serve_tcp, ours.connect, ours.cannot_serve(ours.TCP)),
-]
+CONTENDERS = [ours.UNIX, ours.OVER_TCP, ours.IN_PROCESS]
 
 
 def measure(options: Options) -> dict[str, Any]:
+    n_futures = options.amount(FUTURES, 1000)
     each = options.amount(CLIENTS, 40) // PROCESSES
-    return {contender.name: one_crowd(contender, each) for contender in available(CONTENDERS)}
+    return {
+        "outstanding": take_turns_once(CONTENDERS, lambda pair: many_futures(pair, n_futures)),
+        "clients": {c.name: one_crowd(c, each) for c in CONTENDERS[:2]},
+    }
+
+
+def many_futures(pair: Pair, n: int) -> dict[str, float]:
+    before = holdings.resident(pair.server.pid)
+    seconds, errors = pair.measure(submit_all, n)
+    grown = holdings.resident_peak(pair.server.pid) - before
+    return {"calls": n, "errors": errors, "calls_per_s": n / seconds, "server_mib": grown / MIB}
+
+
+def submit_all(client: Client, n: int) -> tuple[float, int]:
+    assert client.submit is not None
+    began = time.perf_counter()
+    futures = [client.submit(i) for i in range(n)]
+    errors = n_wrong(futures, list(range(n)))
+    return time.perf_counter() - began, errors
+
+
+def n_wrong(futures: list[Any], expected: list[int]) -> int:
+    return sum(
+        future.exception(60) is not None or future.result() != value
+        for future, value in zip(futures, expected, strict=True)
+    )
 
 
 def one_crowd(contender: Contender, each: int) -> dict[str, float]:
@@ -40,12 +69,12 @@ def one_crowd(contender: Contender, each: int) -> dict[str, float]:
         crowds = [Worker(stack, be_crowd, place, each) for _ in range(PROCESSES)]
         for crowd in crowds:
             crowd.hear()
-        before = memory.resident(server.pid)
+        before = holdings.resident(server.pid)
         errors, seconds = all_at_once(crowds)
-        grown = memory.resident_peak(server.pid) - before
+        grown = holdings.resident_peak(server.pid) - before
     calls = each * PROCESSES * IN_FLIGHT * WAVES
     return {
-        "clients": each * PROCESSES,
+        "calls": calls,
         "errors": errors,
         "calls_per_s": calls / seconds,
         "server_mib": grown / MIB,
@@ -66,7 +95,7 @@ def serve_many(serve: Any, path: str, pipe: Connection) -> None:
 
 
 def be_crowd(place: Place, n: int, pipe: Connection) -> None:
-    """So many clients, none of which has connected when it says that it is ready."""
+    """Be so many clients, none of which has connected when it says that it is ready."""
     allow_many_files()
     clients = [new_client(place) for _ in range(n)]
     pipe.send(True)
@@ -77,11 +106,7 @@ def be_crowd(place: Place, n: int, pipe: Connection) -> None:
 
 def errors_of_a_wave(clients: list[Any]) -> int:
     futures = [client.futures.echo(i) for i in range(IN_FLIGHT) for client in clients]
-    expected = [i for i in range(IN_FLIGHT) for _ in clients]
-    return sum(
-        future.exception(60) is not None or future.result() != value
-        for future, value in zip(futures, expected, strict=True)
-    )
+    return n_wrong(futures, [i for i in range(IN_FLIGHT) for _ in clients])
 
 
 def allow_many_files() -> None:
@@ -90,9 +115,9 @@ def allow_many_files() -> None:
 
 
 def show(report: dict[str, Any]) -> None:
-    print(f"\n{'':20}{'clients':>8}{'errors':>8}{'calls/s':>10}{'server +MiB':>13}")
-    for name, row in report.items():
-        print(
-            f"{name:20}{row['clients']:8,}{row['errors']:8,}{row['calls_per_s']:10,.0f}"
-            f"{row['server_mib']:13.1f}"
-        )
+    columns = {"calls": ",", "errors": ",", "calls/s": ",.0f", "server +MiB": ".1f"}
+    for what, rows in report.items():
+        print()
+        table = Table(what, columns)
+        for name, row in rows.items():
+            table.row(name, *row.values())

@@ -11,23 +11,22 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from benchmarks.calls.contenders import ours
-from benchmarks.calls.options import Options
-from benchmarks.calls.pair import Failed, be_client
-from benchmarks.calls.spread import spread, with_range
-from benchmarks.calls.worker import Worker
+from benchmarks.calls.pairs import Options, ask_client, start_client
+from benchmarks.harness.figures import Table, in_turns, spread, timed
+from benchmarks.harness.processes import Worker
 from launchpad import courier
 
 MB = 10**6
 SIZES = {"1 MB": MB, "4 MB": 4 * MB, "16 MB": 16 * MB}
 TURNS = {"1 MB": 200, "4 MB": 80, "16 MB": 25}
 METHODS = {"push": "size", "echo": "echo"}
-SERVERS, AT_ONCE = 3, 8
+SERVERS = 3
+AT_ONCE = 8
 UNCOUNTED = 3  # turns: connections are opened, and the system has to find the memory
 BASES = {"one future": "call", "8 futures": "8 calls", "broadcast": "3 calls"}
 
@@ -42,13 +41,8 @@ def measure(options: Options) -> dict[str, Any]:
             directory = stack.enter_context(tempfile.TemporaryDirectory())
             paths = [f"{directory}/{i}" for i in range(SERVERS)]
             servers = [Worker(stack, ours.serve_unix, path) for path in paths]
-            client = Worker(stack, be_client, connect)
-            client.say([server.hear() for server in servers])
-            client.hear()
-            found = client.ask((time_all, (sizes, options.amount(10**9, 3))))
-            if isinstance(found, Failed):
-                raise found
-            rounds.append(found)
+            client = start_client(stack, connect, [server.hear() for server in servers])
+            rounds.append(ask_client(client, time_all, sizes, options.amount(10**9, 3)))
     return {way: of_rounds(rounds, way, base) for way, base in BASES.items()}
 
 
@@ -73,32 +67,20 @@ def connect(places: list[ours.Place]) -> Iterator[list[courier.Client[Any]]]:
 def time_all(
     clients: list[courier.Client[Any]], sizes: list[str], most_turns: int
 ) -> dict[str, dict[str, float]]:
-    """By size and method: seconds of each way, and ratios."""
+    """Return by size and method: seconds of each way, and its ratio to the calls of the same turn."""
     import numpy as np
 
     found: dict[str, dict[str, float]] = {}
     for size in sizes:
         array = np.full(SIZES[size] // 4, 1.5, dtype=np.float32)
         for what, method in METHODS.items():
-            made = ways(clients, method, array)
-            times: dict[str, list[float]] = {name: [] for name in made}
-            for _ in range(UNCOUNTED + min(TURNS[size], most_turns)):
-                for name, way in made.items():
-                    began = time.perf_counter()
-                    kept = way()
-                    times[name].append(time.perf_counter() - began)
-                    del kept
-            found[f"{size} {what}"] = summary(times)
-    return found
-
-
-def summary(times: dict[str, list[float]]) -> dict[str, float]:
-    """Medians over the turns: what each way takes, and its ratio to the calls of the same turn."""
-    counted = {name: each[UNCOUNTED:] for name, each in times.items()}
-    found = {name: statistics.median(each) for name, each in counted.items()}
-    for way, base in BASES.items():
-        pairs = zip(counted[way], counted[base], strict=True)
-        found[f"{way} to {base}"] = statistics.median(took / other for took, other in pairs)
+            timed_ways = {name: timed(way) for name, way in ways(clients, method, array).items()}
+            times = in_turns(timed_ways, min(TURNS[size], most_turns), warm_up=UNCOUNTED)
+            row = {name: statistics.median(each) for name, each in times.items()}
+            for way, base in BASES.items():
+                pairs = zip(times[way], times[base], strict=True)
+                row[f"{way} to {base}"] = statistics.median(took / other for took, other in pairs)
+            found[f"{size} {what}"] = row
     return found
 
 
@@ -117,9 +99,9 @@ def ways(clients: list[courier.Client[Any]], method: str, array: Any) -> dict[st
 
 
 def show(report: dict[str, Any]) -> None:
-    print(f"\n{'':28}{'ms':>11}{'(range)':>22}{'to calls':>11}{'(range)':>22}")
+    print()
+    table = Table("", {"ms (range)": ",.2f", "to calls (range)": ",.2f"}, width=28)
     for way, rows in report.items():
         for what, row in rows.items():
             if isinstance(row, dict):
-                figures = with_range(row["ms"], 2) + with_range(row["to_blocking"], 2)
-                print(f"{way:14}{what:14}{figures}")
+                table.row(f"{way:14}{what}", row["ms"], row["to_blocking"])

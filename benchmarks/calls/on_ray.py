@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import nullcontext
 from typing import Any
 
 import launchpad as lp
-from benchmarks.calls.contender import Contender, needs
-from benchmarks.calls.contenders.timing import all_at_once, one_by_one
+from benchmarks.calls.contenders.contender import Client, Contender, serve_nothing
 from benchmarks.calls.latency import percentiles
-from benchmarks.calls.options import Options
-from benchmarks.calls.pipelined import calls_per_s
-from benchmarks.calls.spread import ratios, spread, with_range
+from benchmarks.calls.pairs import Options
+from benchmarks.calls.pipelined import rate_of
+from benchmarks.harness.figures import Table, in_turns, ratios, spread
 
 CALLS = 4_000
-OURS, THEIRS = "courier", "ray actor"
-CONTENDERS = [Contender(THEIRS, lambda *_: None, lambda _: None, needs("ray"))]  # type: ignore[arg-type,return-value]
+OURS = "courier"
+THEIRS = "ray actor"
+CONTENDERS = [Contender(THEIRS, serve_nothing, lambda _: nullcontext(), "ray")]
 
 
 class Echo:
@@ -36,13 +37,9 @@ class Caller:
     def __init__(self, echo: Any) -> None:
         self._echo = echo
 
-    def latency(self, seconds: float) -> tuple[float, float]:
-        """p50 and p99 of single calls, in µs."""
-        return percentiles(one_by_one(self._echo.echo), seconds)[:2]
-
-    def rate(self, calls: int) -> float:
-        """Calls per second of so many at once."""
-        return calls_per_s(all_at_once(self._echo.futures.echo), calls)
+    def turn(self, seconds: float, calls: int) -> dict[str, float]:
+        """Return percentiles of single calls, and the rate of so many at once."""
+        return time_both(Client(self._echo.echo, self._echo.futures.echo), seconds, calls)
 
 
 class RayCaller:
@@ -51,18 +48,21 @@ class RayCaller:
     def __init__(self, echo: Any) -> None:
         self._echo = echo
 
-    def latency(self, seconds: float) -> tuple[float, float]:
+    def turn(self, seconds: float, calls: int) -> dict[str, float]:
         import ray
 
-        return percentiles(one_by_one(lambda v: ray.get(self._echo.echo.remote(v))), seconds)[:2]
-
-    def rate(self, calls: int) -> float:
-        import ray
+        def call(value: Any) -> Any:
+            return ray.get(self._echo.echo.remote(value))
 
         def call_all(n: int) -> None:
             assert ray.get([self._echo.echo.remote(i) for i in range(n)]) == list(range(n))
 
-        return calls_per_s(call_all, calls)
+        return time_both(Client(call, call_all=call_all), seconds, calls)
+
+
+def time_both(client: Client, seconds: float, calls: int) -> dict[str, float]:
+    assert client.call_all is not None
+    return {**percentiles(client, seconds), "calls_per_s": rate_of(client.call_all, calls)}
 
 
 def measure(options: Options) -> dict[str, Any]:
@@ -92,37 +92,29 @@ def program() -> lp.Program:
 
 
 def rounds(ours: Any, theirs: Any, options: Options) -> dict[str, Any]:
-    """Both in turn, round after round."""
+    """Let both take turns, round after round."""
     import ray
 
-    seconds, calls = (0.1 if options.quick else 1.0), options.amount(CALLS, 500)
-    found: dict[str, list[tuple[float, float, float]]] = {OURS: [], THEIRS: []}
-    for _ in range(options.rounds):
-        found[OURS].append((*ours.latency(seconds), ours.rate(calls)))
-        latency = ray.get(theirs.latency.remote(seconds))
-        found[THEIRS].append((*latency, ray.get(theirs.rate.remote(calls))))
-    return summary(found)
-
-
-def summary(found: dict[str, list[tuple[float, float, float]]]) -> dict[str, Any]:
-    columns = {name: list(zip(*turns, strict=True)) for name, turns in found.items()}
-    ours, theirs = columns[OURS], columns[THEIRS]
-    rows = {
-        name: {"p50_us": spread(p50), "p99_us": spread(p99), "calls_per_s": spread(rate)}
-        for name, (p50, p99, rate) in columns.items()
+    amounts = options.amount(1.0, 0.1), options.amount(CALLS, 500)
+    contenders = {
+        OURS: lambda: ours.turn(*amounts),
+        THEIRS: lambda: ray.get(theirs.turn.remote(*amounts)),
     }
+    turns = in_turns(contenders, options.rounds)
+
+    def of(name: str, figure: str) -> list[float]:
+        return [turn[figure] for turn in turns[name]]
+
+    figures = ("p50_us", "p99_us", "calls_per_s")
     return {
-        **rows,
-        "times_lower_latency": ratios(theirs[0], ours[0]),
-        "times_more_calls": ratios(ours[2], theirs[2]),
+        **{name: {figure: spread(of(name, figure)) for figure in figures} for name in turns},
+        "times_lower_latency": ratios(of(THEIRS, "p50_us"), of(OURS, "p50_us")),
+        "times_more_calls": ratios(of(OURS, "calls_per_s"), of(THEIRS, "calls_per_s")),
     }
 
 
 def show(report: dict[str, Any]) -> None:
-    print(f"\n{'':14}{'p50 µs':>11}{'(range)':>22}{'p99 µs':>10}{'calls/s':>11}{'(range)':>22}")
+    print()
+    table = Table("", {"p50 µs (range)": ",.1f", "p99 µs": ",.0f", "calls/s (range)": ",.0f"})
     for name in (OURS, THEIRS):
-        row = report[name]
-        print(
-            f"{name:14}{with_range(row['p50_us'])}{row['p99_us']['median']:10.0f}"
-            f"{with_range(row['calls_per_s'], 0)}"
-        )
+        table.row(name, *report[name].values())

@@ -1,31 +1,51 @@
-"""Runs measurements one after the other, prints what they find, and writes it down."""
+"""All measurements of calls by name; runs some, prints what they find, and writes it down."""
 
 from __future__ import annotations
 
-import argparse
 import time
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from benchmarks.calls import bars, machine
-from benchmarks.calls import report as reports
-from benchmarks.calls.options import Options
+from benchmarks.calls import (
+    arrays,
+    broadcast,
+    coroutines,
+    crowd,
+    large_futures,
+    latency,
+    many_to_one,
+    on_ray,
+    pipelined,
+    small_arrays,
+    soak,
+    streams,
+    threads,
+)
+from benchmarks.calls.bars import BARS
+from benchmarks.calls.pairs import Options
+from benchmarks.harness import bars, command_line, machine
 
 Measurements = dict[str, ModuleType]  # each has measure(options), show(report), perhaps CONTENDERS
 
+SOAK: Measurements = {"soak": soak}
+ON_RAY: Measurements = {"on_ray": on_ray}
+SPEED: Measurements = {  # in the order in which they are measured
+    "latency": latency,
+    "small": small_arrays,
+    "pipelined": pipelined,
+    "coroutines": coroutines,
+    "threads": threads,
+    "many_to_one": many_to_one,
+    "broadcast": broadcast,
+    "arrays": arrays,
+    "futures": large_futures,
+    "streams": streams,
+    "crowd": crowd,
+}
 
-def parser(doc: str, rounds: int) -> argparse.ArgumentParser:
-    """What all scripts understand."""
-    found = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawTextHelpFormatter)
-    found.add_argument("--rounds", type=int, default=rounds)
-    found.add_argument("--json", type=Path, help="also write the report to this file")
-    found.add_argument("--quick", action="store_true", help="seconds; to see that it runs")
-    return found
 
-
-def run(measurements: Measurements, options: argparse.Namespace) -> dict[str, Any]:
-    """Prints tables and bars; returns the report, which `--json` also writes."""
+def run(measurements: Measurements, options: Any) -> dict[str, Any]:
+    """Print tables and bars; return the report, which `--json` also writes."""
     report: dict[str, Any] = {"machine": machine.describe(), "missing": missing(measurements)}
     print(machine.in_words(report["machine"]))
     for name, reason in report["missing"].items():
@@ -33,18 +53,18 @@ def run(measurements: Measurements, options: argparse.Namespace) -> dict[str, An
     for name, measurement in measurements.items():
         began = time.perf_counter()
         print(f"\n=== {name}: {str(measurement.__doc__).splitlines()[0]}", flush=True)
-        report[name] = measurement.measure(
-            Options(1 if options.quick else options.rounds, options.quick)
-        )
+        rounds = 1 if options.quick else options.rounds
+        report[name] = measurement.measure(Options(rounds, options.quick))
         measurement.show(report[name])
         print(f"({time.perf_counter() - began:.0f} s)", flush=True)
-    bars.show(report)
+    bars.show(report, BARS)
     if options.json:
-        reports.write(options.json, report)
+        command_line.write_report(options.json, report)
     return report
 
 
 def missing(measurements: Measurements) -> dict[str, str]:
-    """The contenders that cannot be measured here, and why."""
+    """Return the contenders that cannot be measured here, and why."""
     contenders = [c for module in measurements.values() for c in getattr(module, "CONTENDERS", [])]
-    return {c.name: reason for c in contenders if (reason := c.why_not())}
+    reasons = {contender.name: contender.reason_to_skip() for contender in contenders}
+    return {name: reason for name, reason in reasons.items() if reason}

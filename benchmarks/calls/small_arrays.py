@@ -9,14 +9,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from benchmarks.calls.contender import Contender, available, needs
 from benchmarks.calls.contenders import grpcio_generic, ours, raw, zeromq
-from benchmarks.calls.contenders.raw import Call
-from benchmarks.calls.options import Options
-from benchmarks.calls.pair import Pair
-from benchmarks.calls.placement import UNPINNED, placements
-from benchmarks.calls.spread import ratios, spread
-from benchmarks.calls.turns import take_turns
+from benchmarks.calls.contenders.contender import Client, Contender
+from benchmarks.calls.pairs import Options, pinned, take_turns
+from benchmarks.harness.figures import Table, percentile, ratios, spread
 
 INT = "int"
 ELEMENTS = 1, 84, 256, 4096, 16384
@@ -24,39 +20,35 @@ NESTS = "list of 8 × 1 kB", "dicts of 20 arrays"
 NAMES = (INT, *(f"{n:,}" for n in ELEMENTS), *NESTS)
 CONTENDERS = [
     Contender("raw unix", raw.serve_unix, raw.connect_unix),
-    Contender("courier", ours.serve_unix, ours.connect),
-    Contender("courier tcp", ours.serve_tcp, ours.connect, ours.cannot_serve(ours.TCP)),
-    Contender("zmq", zeromq.serve_arrays, zeromq.connect_arrays, needs("zmq")),
-    Contender("grpcio", grpcio_generic.serve, grpcio_generic.connect, needs("grpc")),
+    ours.UNIX,
+    ours.OVER_TCP,
+    Contender("zmq", zeromq.serve_arrays, zeromq.connect_arrays, "zmq"),
+    Contender("grpcio", grpcio_generic.serve, grpcio_generic.connect, "grpc"),
 ]
 ALONE_ONLY = ("zmq",)  # these send arrays, and nothing else
 
 
 def measure(options: Options) -> dict[str, Any]:
-    seconds = 0.005 if options.quick else 0.05
-    where = [each for each in placements() if each.name != UNPINNED]
+    seconds = options.amount(0.05, 0.005)
     found = take_turns(
-        available(CONTENDERS), where, options.rounds, lambda pair: one_turn(pair, seconds)
+        CONTENDERS,
+        pinned(),
+        options.rounds,
+        lambda pair: pair.measure(p50s, pair.contender.name in ALONE_ONLY, seconds),
     )
     return {
         placement: {
             name: {value: summary(value, turns, each["raw unix"]) for value in turns[0]}
             for name, turns in each.items()
-            if turns
         }
         for placement, each in found.items()
     }
 
 
-def one_turn(pair: Pair, seconds: float) -> dict[str, float]:
-    found: dict[str, float] = pair.measure(p50s, pair.contender.name in ALONE_ONLY, seconds)
-    return found
-
-
-def p50s(call: Call, are_arrays: bool, seconds: float) -> dict[str, float]:
-    """µs, by name."""
+def p50s(client: Client, are_arrays: bool, seconds: float) -> dict[str, float]:
+    """Return the µs, by the name of the value."""
     return {
-        name: p50_us(call, value, seconds)
+        name: p50_us(client, value, seconds)
         for name, value in values().items()
         if not are_arrays or name not in (INT, *NESTS)
     }
@@ -75,7 +67,8 @@ def values() -> dict[str, Any]:
     return {INT: 7, **alone, NESTS[0]: of_1_kb, NESTS[1]: nested}
 
 
-def p50_us(call: Call, value: Any, seconds: float) -> float:
+def p50_us(client: Client, value: Any, seconds: float) -> float:
+    call = client.call
     now = time.perf_counter
     for _ in range(20):
         call(value)
@@ -84,7 +77,7 @@ def p50_us(call: Call, value: Any, seconds: float) -> float:
     while (began := now()) < end:
         call(value)
         times.append(now() - began)
-    return sorted(times)[len(times) // 2] * 1e6
+    return percentile(times, 50) * 1e6
 
 
 def summary(value: str, turns: list[dict[str, float]], raw: list[dict[str, float]]) -> Any:
@@ -97,14 +90,10 @@ def summary(value: str, turns: list[dict[str, float]], raw: list[dict[str, float
 
 def show(report: dict[str, Any]) -> None:
     for where, rows in report.items():
-        print(f"\n{where:14}" + "".join(f"{name:>20}" for name in NAMES))
+        print()
+        table = Table(where, dict.fromkeys(NAMES, ".2f"), width=26)
         for figure, text in (("p50_us", "µs"), ("to_raw", "to raw"), ("to_int", "to its int")):
             for name, row in rows.items():
-                cells = (
-                    f"{row[value][figure]['median']:20.2f}"
-                    if figure in row.get(value, {})
-                    else f"{'–':>20}"
-                    for value in NAMES
-                )
-                if any(figure in each for each in row.values()):
-                    print(f"{name + ', ' + text:24}"[:24] + "".join(cells)[10:])
+                cells = [row.get(value, {}).get(figure) for value in NAMES]
+                if any(cells):
+                    table.row(f"{name}, {text}", *cells)

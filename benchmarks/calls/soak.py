@@ -9,26 +9,21 @@ close than before their courier was made: threads, descriptors, mappings that ar
 from __future__ import annotations
 
 import gc
-import os
-import statistics
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from typing import Any
 
-from benchmarks.calls import memory
-from benchmarks.calls.options import Options
-from benchmarks.calls.worker import Worker
+from benchmarks.calls.pairs import Options
+from benchmarks.harness.holdings import Belongings, belongings, footprint, growth
+from benchmarks.harness.processes import Worker, wait_until
 from launchpad import courier
 
 MIB = 2**20
 CALLS = 1_000_000
 SAMPLES = 10
 BLOCK = 1000  # calls, of which one is of each rare kind, and a tenth are futures
-
-DetachedRun = dict[str, int]
 
 
 def echo(value: Any) -> Any:
@@ -84,29 +79,16 @@ def call_a_block(client: Any, array: Any) -> None:
     raise AssertionError("the method's exception has not arrived")
 
 
-def belongings() -> DetachedRun:
-    return {
-        "threads": len(os.listdir("/proc/self/task")),
-        "descriptors": len(os.listdir("/proc/self/fd")),
-        "mappings": sum(1 for _ in shared_mappings()),
-    }
-
-
-def shared_mappings() -> Iterator[str]:
-    with open("/proc/self/maps") as mappings:
-        yield from (mapping for mapping in mappings if mapping.split()[1].endswith("s"))
-
-
-def more_than(before: DetachedRun) -> DetachedRun:
+def more_than(before: Belongings) -> Belongings:
     gc.collect()
-    deadline = time.monotonic() + 5
-    while (now := belongings()) != before and time.monotonic() < deadline:
-        time.sleep(0.05)  # a thread that has been joined is still in /proc for a moment
+    # A thread that has been joined is still in /proc for a moment.
+    wait_until(lambda: belongings() == before, 5, pause_s=0.05)
+    now = belongings()
     return {what: now[what] - n for what, n in before.items()}
 
 
 def measure(options: Options) -> dict[str, Any]:
-    """The worst of the rounds."""
+    """Return the worst of the rounds."""
     rounds = [soak(options.amount(CALLS, 10_000)) for _ in range(options.rounds)]
     return max(rounds, key=badness) | {"rounds": rounds}
 
@@ -129,7 +111,7 @@ def soak(calls: int) -> dict[str, Any]:
         for _ in range(SAMPLES):
             client.ask(blocks)
             for name, side in sides.items():
-                samples[name].append(memory.footprint([side.pid]))
+                samples[name].append(footprint([side.pid]))
         seconds = time.perf_counter() - began
         left = [side.ask(0) for side in sides.values()]
     return {
@@ -139,11 +121,6 @@ def soak(calls: int) -> dict[str, Any]:
         "samples": samples,
         "left": {what: left[0][what] + left[1][what] for what in left[0]},
     }
-
-
-def growth(samples: list[int]) -> float:
-    """From the first three to the last three: a single one may see an array that is on its way."""
-    return statistics.median(samples[-3:]) - statistics.median(samples[:3])
 
 
 def show(report: dict[str, Any]) -> None:

@@ -18,17 +18,13 @@ import asyncio
 import statistics
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
-from benchmarks.calls.contender import Contender, available
 from benchmarks.calls.contenders import ours
-from benchmarks.calls.options import Options
-from benchmarks.calls.pair import Pair
-from benchmarks.calls.placement import unpinned
-from benchmarks.calls.spread import ratios, spread, with_range
-from benchmarks.calls.turns import take_turns
+from benchmarks.calls.contenders.contender import Contender
+from benchmarks.calls.pairs import Options, take_turns, unpinned
+from benchmarks.harness.figures import Table, ratios, spread
 from launchpad import courier
 
 ROW = b"x" * 100
@@ -67,7 +63,7 @@ def lists_of_rows(n: int) -> Iterator[list[bytes]]:
 
 
 def times(n: int) -> Iterator[float]:
-    """When each item is given."""
+    """Give the time at which each item is given."""
     for _ in range(n):
         time.sleep(PAUSE_S)
         yield time.perf_counter()
@@ -85,7 +81,7 @@ async def count_async(items: Any) -> int:
 
 
 def delays(items: Iterable[float]) -> list[float]:
-    """Between two processes: the clock is the machine's."""
+    """Return how late each is; between two processes, since the clock is the machine's."""
     return [time.perf_counter() - given for given in items]
 
 
@@ -121,22 +117,14 @@ def serve(path: str, pipe: Connection) -> None:
     server.join()
 
 
-@contextmanager
-def connect(place: ours.Place) -> Iterator[Any]:
-    with ours.connected(place) as client:
-        yield client
-
-
-CONTENDERS = [Contender("courier", serve, connect)]
+CONTENDERS = [Contender("courier", serve, ours.connected)]
 
 
 def measure(options: Options) -> dict[str, Any]:
-    n, n_lone = options.amount(100_000, 2_000), options.amount(60, 5)
+    n = options.amount(100_000, 2_000)
+    n_lone = options.amount(60, 5)
     found = take_turns(
-        available(CONTENDERS),
-        unpinned(),
-        options.rounds,
-        lambda pair: one_turn(pair, n, n_lone),
+        CONTENDERS, unpinned(), options.rounds, lambda pair: pair.measure(time_all, n, n_lone)
     )
     rounds: list[dict[str, dict[str, float]]] = found["unpinned"]["courier"]
     calls_per_s = [each["items_per_s"][CALLS] for each in rounds]
@@ -165,13 +153,9 @@ def by_way(rounds: list[dict[str, dict[str, float]]], what: str) -> dict[str, li
     return {way: [each[what][way] for each in rounds] for way in rounds[0][what]}
 
 
-def one_turn(pair: Pair, n: int, n_lone: int) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = pair.measure(time_all, n, n_lone)
-    return found
-
-
 def time_all(client: Any, n: int, n_lone: int) -> dict[str, dict[str, float]]:
-    rates, late = {}, {}
+    rates = {}
+    late = {}
     for way, run in ways(client).items():
         run_n(run, way, n // 10)
         rates[way] = run_n(run, way, n)
@@ -181,7 +165,7 @@ def time_all(client: Any, n: int, n_lone: int) -> dict[str, dict[str, float]]:
 
 
 def run_n(run: Callable[[int], int], way: str, n: int) -> float:
-    """Items a second; of calls a tenth as many, since they take so long."""
+    """Return items a second; of calls a tenth as many, since they take so long."""
     n = n // 10 if way == CALLS else n
     began = time.perf_counter()
     done = run(n)
@@ -237,9 +221,11 @@ async def lone_calls_async(call: Callable[[float], Any], n: int) -> list[float]:
 
 
 def show(report: dict[str, Any]) -> None:
-    print(f"\n{'':28}{'items/s':>11}{'(range)':>22}{'to calls':>11}{'(range)':>22}")
+    print()
+    table = Table("", {"items/s (range)": ",.0f", "to calls (range)": ",.1f"}, width=28)
     for way, row in report["rates"].items():
-        print(f"{way:28}{with_range(row['items_per_s'], 0)}{with_range(row['to_calls'])}")
-    print(f"\n{'after a pause':28}{'µs':>11}{'(range)':>22}{'to a call':>11}{'(range)':>22}")
+        table.row(way, row["items_per_s"], row["to_calls"])
+    print()
+    table = Table("after a pause", {"µs (range)": ",.1f", "to a call (range)": ",.2f"}, width=28)
     for way, row in report["delays"].items():
-        print(f"{way:28}{with_range(row['us'])}{with_range(row['to_call'], 2)}")
+        table.row(way, row["us"], row["to_call"])

@@ -6,37 +6,37 @@ import threading
 import time
 from typing import Any
 
-from benchmarks.calls.contender import Contender, available, needs
 from benchmarks.calls.contenders import batched, grpcio_generic, ours, raw, zeromq
-from benchmarks.calls.contenders.raw import Call
-from benchmarks.calls.options import Options
-from benchmarks.calls.pair import Pair
-from benchmarks.calls.placement import pinned
-from benchmarks.calls.rates import rates_and_ratios, show_rates
-from benchmarks.calls.turns import take_turns
+from benchmarks.calls.contenders.contender import Client, Contender
+from benchmarks.calls.pairs import Options, pinned, rates, show_rates, take_turns
+from benchmarks.harness.processes import run_threads
 
 CALLERS = (4, 16)
-LOCKED, OWN = "raw locked", "raw own sockets"
+LOCKED = "raw locked"
+OWN = "raw own sockets"
 CONTENDERS = [
     Contender(LOCKED, raw.serve_unix, raw.connect_locked),
     Contender(OWN, raw.serve_unix, raw.connect_each_thread),
     Contender("raw batched", batched.serve, batched.connect),
-    Contender("courier", ours.serve_unix, ours.connect),
-    Contender("courier tcp", ours.serve_tcp, ours.connect, ours.cannot_serve(ours.TCP)),
-    Contender("courier in-process", ours.serve_nothing, ours.connect),
-    Contender("zmq req/rep", zeromq.serve_rep, zeromq.connect_each_thread, needs("zmq")),
-    Contender("grpcio", grpcio_generic.serve, grpcio_generic.connect, needs("grpc")),
+    ours.UNIX,
+    ours.OVER_TCP,
+    ours.IN_PROCESS,
+    Contender("zmq req/rep", zeromq.serve_rep, zeromq.connect, "zmq"),
+    Contender("grpcio", grpcio_generic.serve, grpcio_generic.connect, "grpc"),
 ]
 
 
 def measure(options: Options) -> dict[str, Any]:
-    seconds = 0.02 if options.quick else 0.3
+    seconds = options.amount(0.3, 0.02)
     found = take_turns(
-        available(CONTENDERS), pinned(), options.rounds, lambda pair: one_turn(pair, seconds)
+        CONTENDERS,
+        pinned(),
+        options.rounds,
+        lambda pair: [pair.measure(calls_per_s, callers, seconds) for callers in CALLERS],
     )
     return {
         f"{callers} threads": {
-            where: rates_and_ratios(
+            where: rates(
                 {name: [turn[i] for turn in turns] for name, turns in by_name.items()},
                 [LOCKED, OWN],
             )
@@ -46,12 +46,9 @@ def measure(options: Options) -> dict[str, Any]:
     }
 
 
-def one_turn(pair: Pair, seconds: float) -> list[float]:
-    return [pair.measure(calls_per_s, callers, seconds) for callers in CALLERS]
-
-
-def calls_per_s(call: Call, callers: int, seconds: float) -> float:
-    begins, ends, counts = [], [], []
+def calls_per_s(client: Client, callers: int, seconds: float) -> float:
+    call = client.call
+    spans: list[tuple[float, float, int]] = []  # its begin, its end, its calls: of each thread
     barrier = threading.Barrier(callers)
 
     def keep_calling() -> None:
@@ -59,22 +56,18 @@ def calls_per_s(call: Call, callers: int, seconds: float) -> float:
         barrier.wait()
         now = time.perf_counter
         begin = now()
-        n, end = 0, begin + seconds
+        end = begin + seconds
+        n = 0
         while now() < end:
             call(7)
             n += 1
-        begins.append(begin)
-        ends.append(now())
-        counts.append(n)
+        spans.append((begin, now(), n))
 
-    threads = [threading.Thread(target=keep_calling) for _ in range(callers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if len(counts) < callers:
-        raise RuntimeError(f"{callers - len(counts)} of {callers} threads failed")
-    return sum(counts) / (max(ends) - min(begins))
+    run_threads(*[keep_calling] * callers)
+    if len(spans) < callers:
+        raise RuntimeError(f"{callers - len(spans)} of {callers} threads failed")
+    begins, ends, counts = zip(*spans, strict=True)
+    return float(sum(counts) / (max(ends) - min(begins)))
 
 
 def show(report: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from benchmarks.calls.soak import belongings
+from benchmarks.harness.holdings import belongings
 from benchmarks.traffic import kinds, service
 from benchmarks.traffic.kinds import AIO_KINDS, DEADLINE_S, KINDS, SLACK_S, Caller
 from launchpad import courier

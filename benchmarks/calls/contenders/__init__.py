@@ -1,5 +1,4 @@
-"""One RPC a file. What they all serve is an echo; what they pickle, they pickle alike."""
+"""One RPC a file: how it serves an echo, and how its client calls it.
 
-from __future__ import annotations
-
-PROTOCOL = 5  # of pickle, for all
+What they pickle, they pickle alike.
+"""

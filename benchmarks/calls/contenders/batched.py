@@ -16,14 +16,13 @@ import queue
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
-from benchmarks.calls.contenders import PROTOCOL
-from benchmarks.calls.contenders.timing import CallAll, all_at_once
+from benchmarks.calls.contenders.contender import PROTOCOL, Client
 
 HEADER = struct.Struct("<IQ")
 pack, unpack_from, HEADER_SIZE = HEADER.pack, HEADER.unpack_from, HEADER.size
@@ -114,11 +113,6 @@ class BatchedClient:
 
 
 @contextmanager
-def connect(path: str) -> Iterator[Callable[[Any], Any]]:
+def connect(path: str) -> Iterator[Client]:
     client = BatchedClient(path)
-    yield lambda value: client.submit(value).result()
-
-
-@contextmanager
-def connect_all_at_once(path: str) -> Iterator[CallAll]:
-    yield all_at_once(BatchedClient(path).submit)
+    yield Client(lambda value: client.submit(value).result(), client.submit)

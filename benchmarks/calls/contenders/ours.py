@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from benchmarks.calls.contenders.raw import Call
-from benchmarks.calls.contenders.timing import (
-    CallAll,
-    TimeCalls,
-    all_at_once,
-    by_coroutines,
-    one_by_one,
-)
+from benchmarks.calls.contenders.contender import Client, Contender, by_coroutines
 from launchpad import courier
 from launchpad.courier import keyring
 
@@ -55,7 +48,7 @@ serve_tcp = partial(serve, TCP)
 
 
 def serve_guarded(path: str, pipe: Connection) -> None:
-    """With a token; the client has a deadline for every call, too."""
+    """Serve with a token; the client has a deadline for every call, too."""
     serve("unix:{path}", path, pipe, Place("", secrets.token_bytes(32)))
 
 
@@ -68,39 +61,14 @@ def serve_tls(path: str, pipe: Connection) -> None:
 
 
 def serve_nothing(path: str, pipe: Connection) -> None:
-    """The server is in the client's process."""
+    """Let the client have the server in its process."""
     pipe.send(Place(f"inproc:{path}"))
     pipe.recv()
 
 
-def cannot_serve(address: str) -> Callable[[], str]:
-    """A reason to be skipped, where a server refuses such an address."""
-
-    def why_not() -> str:
-        try:
-            server = courier.Server("probe", address=address)
-            server.start()
-        except Exception as error:
-            return f"courier.Server(address={address!r}) says: {str(error).splitlines()[0]}"
-        server.stop()
-        return ""
-
-    return why_not
-
-
-def cannot_serve_tls() -> str:
-    try:
-        from launchpad.courier.security.certificates import make_credentials
-
-        make_credentials()
-    except Exception as error:
-        return f"courier makes no certificates here: {error}"
-    return cannot_serve(TCP)()
-
-
 @contextmanager
 def connected(place: Place) -> Iterator[Any]:
-    """A client; its server is made here, where the address is in process."""
+    """Give a client; its server is made here, where the address is in process."""
     with ExitStack() as stack:
         if place.address.startswith("inproc:"):
             server = courier.Server("echo", address=place.address)
@@ -119,56 +87,32 @@ def new_client(place: Place) -> courier.Client[Any]:
 
 
 @contextmanager
-def connect(place: Place) -> Iterator[Call]:
-    with connected(place) as client:
-        yield client.echo
+def connect(place: Place, loop_factory: Any = None) -> Iterator[Client]:
+    with connected(place) as client, asyncio.Runner(loop_factory=loop_factory) as runner:
+        yield Client(
+            client.echo,
+            client.futures.echo,
+            await_all=lambda n: runner.run(by_coroutines(client.aio.echo, n)),
+        )
 
 
 @contextmanager
-def connect_size(place: Place) -> Iterator[Call]:
-    with connected(place) as client:
-        yield client.size
-
-
-@contextmanager
-def connect_submit(place: Place) -> Iterator[Call]:
-    with connected(place) as client:
-        yield client.futures.echo
-
-
-@contextmanager
-def connect_one_by_one(place: Place) -> Iterator[TimeCalls]:
-    with connected(place) as client:
-        yield one_by_one(client.echo)
-
-
-@contextmanager
-def connect_all_at_once(place: Place) -> Iterator[CallAll]:
-    with connected(place) as client:
-        yield all_at_once(client.futures.echo)
-
-
-@contextmanager
-def connect_coroutines(place: Place) -> Iterator[CallAll]:
-    with connected(place) as client, asyncio.Runner() as runner:
-        yield lambda n: runner.run(by_coroutines(client.aio.echo, n))
-
-
-@contextmanager
-def connect_coroutines_of_uvloop(place: Place) -> Iterator[CallAll]:
+def connect_on_uvloop(place: Place) -> Iterator[Client]:
     import uvloop
 
-    with connected(place) as client, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        yield lambda n: runner.run(by_coroutines(client.aio.echo, n))
+    with connect(place, uvloop.new_event_loop) as client:
+        yield client
 
 
 @contextmanager
-def connect_anew(place: Place) -> Iterator[Callable[[], Any]]:
-    """What is measured is a new client's first call."""
+def connect_size(place: Place) -> Iterator[Client]:
+    """Call a method that returns the size of an array in place of the array."""
+    with connected(place) as client:
+        yield Client(client.size)
 
-    def set_up() -> Any:
-        client = new_client(place)
-        client.echo(7)
-        return client
 
-    yield set_up
+UNIX = Contender("courier", serve_unix, connect)
+GUARDED = Contender("courier guarded", serve_guarded, connect)
+OVER_TCP = Contender("courier tcp", serve_tcp, connect)
+OVER_TLS = Contender("courier tls", serve_tls, connect)
+IN_PROCESS = Contender("courier in-process", serve_nothing, connect)

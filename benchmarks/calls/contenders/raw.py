@@ -10,15 +10,13 @@ import pickle
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
-from benchmarks.calls.contenders import PROTOCOL
-from benchmarks.calls.contenders.timing import TimeCalls, one_by_one
+from benchmarks.calls.contenders.contender import PROTOCOL, Call, Client
 
-Call = Callable[[Any], Any]
 LENGTH = struct.Struct("<Q")
 BUFFER = 1 << 20  # the largest message
 
@@ -60,50 +58,44 @@ def receive(sock: socket.socket, buffer: bytearray) -> int:
 
 
 @contextmanager
-def connect_unix(path: str) -> Iterator[Call]:
+def connect_unix(path: str) -> Iterator[Client]:
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(path)
-        yield caller(sock)
+        yield Client(caller(sock))
 
 
 @contextmanager
-def connect_one_by_one(path: str) -> Iterator[TimeCalls]:
-    with connect_unix(path) as call:
-        yield one_by_one(call)
-
-
-@contextmanager
-def connect_tcp_one_by_one(port: str) -> Iterator[TimeCalls]:
+def connect_tcp(port: str) -> Iterator[Client]:
     with socket.create_connection(("127.0.0.1", int(port))) as sock:
         hurry(sock)
-        yield one_by_one(caller(sock))
+        yield Client(caller(sock))
 
 
 @contextmanager
-def connect_each_thread(path: str) -> Iterator[Call]:
-    """A call that gives every thread a connection of its own."""
+def connect_each_thread(path: str) -> Iterator[Client]:
+    """Give every thread that calls a connection of its own."""
     with ExitStack() as stack:
         own = threading.local()
 
         def call(value: Any) -> Any:
             if not hasattr(own, "call"):
-                own.call = stack.enter_context(connect_unix(path))
+                own.call = stack.enter_context(connect_unix(path)).call
             return own.call(value)
 
-        yield call
+        yield Client(call)
 
 
 @contextmanager
-def connect_locked(path: str) -> Iterator[Call]:
-    """A call on the one connection of all threads, which a lock gives to one at a time."""
+def connect_locked(path: str) -> Iterator[Client]:
+    """Let all threads share one connection, which a lock gives to one at a time."""
     lock = threading.Lock()
-    with connect_unix(path) as call_alone:
+    with connect_unix(path) as alone:
 
         def call(value: Any) -> Any:
             with lock:
-                return call_alone(value)
+                return alone.call(value)
 
-        yield call
+        yield Client(call)
 
 
 def caller(sock: socket.socket) -> Call:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
+from benchmarks.calls.contenders.contender import Client
 from benchmarks.calls.contenders.raw import hurry
 
 if TYPE_CHECKING:
@@ -71,17 +72,17 @@ def answer_one(listener: socket.socket, address: str, pipe: Connection) -> None:
 
 
 @contextmanager
-def connect_unix(path: str) -> Iterator[Echo]:
+def connect_unix(path: str) -> Iterator[Client]:
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(path)
-        yield echo_over(sock)
+        yield Client(echo_over(sock))
 
 
 @contextmanager
-def connect_tcp(port: str) -> Iterator[Echo]:
+def connect_tcp(port: str) -> Iterator[Client]:
     with socket.create_connection(("127.0.0.1", int(port))) as sock:
         hurry(sock)
-        yield echo_over(sock)
+        yield Client(echo_over(sock))
 
 
 def echo_over(sock: socket.socket) -> Echo:
@@ -98,24 +99,21 @@ def echo_over(sock: socket.socket) -> Echo:
     return echo
 
 
-def serve_nothing(path: str, pipe: Connection) -> None:
-    pipe.send(path)
-    pipe.recv()
-
-
 @contextmanager
-def connect_memcpy(_: str) -> Iterator[Echo]:
+def connect_memcpy(_: str) -> Iterator[Client]:
     """There and back by one copy each, into memory that is there already."""
     import numpy as np
 
-    there, back = np.empty(0, np.float32), np.empty(0, np.float32)
+    there = np.empty(0, np.float32)
+    back = np.empty(0, np.float32)
 
     def echo(array: Array) -> Array:
         nonlocal there, back
         if len(there) < len(array):
-            there, back = np.zeros_like(array), np.zeros_like(array)
+            there = np.zeros_like(array)
+            back = np.zeros_like(array)
         np.copyto(there[: len(array)], array)
         np.copyto(back[: len(array)], there[: len(array)])
         return back[: len(array)]
 
-    yield echo
+    yield Client(echo)

@@ -11,13 +11,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from benchmarks.calls.contenders import PROTOCOL
-from benchmarks.calls.contenders.timing import TimeCalls, one_by_one
+from benchmarks.calls.contenders.contender import PROTOCOL, Client
 
 
 @contextmanager
-def connect_one_by_one(_: object) -> Iterator[TimeCalls]:
-    asked, answered = threading.Lock(), threading.Lock()
+def connect(_: object) -> Iterator[Client]:
+    asked = threading.Lock()
+    answered = threading.Lock()
     asked.acquire()
     answered.acquire()
     body = b""
@@ -37,4 +37,4 @@ def connect_one_by_one(_: object) -> Iterator[TimeCalls]:
         return result
 
     threading.Thread(target=answer, daemon=True).start()
-    yield one_by_one(call)
+    yield Client(call)

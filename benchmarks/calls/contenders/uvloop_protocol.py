@@ -10,15 +10,13 @@ import asyncio
 import pickle
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
-from benchmarks.calls.contenders import PROTOCOL
 from benchmarks.calls.contenders.batched import BATCH, HEADER
-from benchmarks.calls.contenders.raw import Call
-from benchmarks.calls.contenders.timing import CallAll, TimeCalls, by_coroutines
+from benchmarks.calls.contenders.contender import PROTOCOL, Client, by_coroutines
 
 
 class Framed(asyncio.Protocol):
@@ -104,51 +102,28 @@ def serve(path: str, pipe: Connection) -> None:
 
 
 @contextmanager
-def connected(path: str) -> Iterator[tuple[asyncio.AbstractEventLoop, Caller]]:
+def connect(path: str) -> Iterator[Client]:
     import uvloop
 
     loop = uvloop.new_event_loop()
     _, caller = loop.run_until_complete(loop.create_unix_connection(Caller, path))
-    yield loop, caller
 
-
-@contextmanager
-def connect_one_by_one(path: str) -> Iterator[TimeCalls]:
-    async def time_calls(call: Callable[[int], asyncio.Future[Any]], seconds: float) -> list[float]:
+    async def time_calls(seconds: float) -> list[float]:
         now = time.perf_counter
         times = []
         end = now() + seconds
         while (began := now()) < end:
-            await call(7)
+            await caller.call_alone(7)
             times.append(now() - began)
         return times
 
-    with connected(path) as (loop, caller):
-        yield lambda s: loop.run_until_complete(time_calls(caller.call_alone, s))
-
-
-@contextmanager
-def connect_all_at_once(path: str) -> Iterator[CallAll]:
-    async def call_all(call: Callable[[int], asyncio.Future[Any]], n: int) -> Any:
-        futures = [call(i) for i in range(n)]
+    async def call_all(n: int) -> Any:
+        futures = [caller.call(i) for i in range(n)]
         for i, future in enumerate(futures):
             assert await future == i
         return futures
 
-    with connected(path) as (loop, caller):
-        yield lambda n: loop.run_until_complete(call_all(caller.call, n))
-
-
-@contextmanager
-def connect_callers(path: str) -> Iterator[CallAll]:
-    """The calls of many coroutines, each of which waits for one at a time."""
-    with connected(path) as (loop, caller):
-        yield lambda n: loop.run_until_complete(by_coroutines(caller.call, n))
-
-
-@contextmanager
-def connect_blocking(path: str) -> Iterator[Call]:
-    """A plain socket, and no event loop, for a process that makes one call at a time."""
+    # For a process that makes one call at a time: a plain socket, and no event loop.
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(path)
         buffer = bytearray(65536)
@@ -162,4 +137,9 @@ def connect_blocking(path: str) -> Iterator[Call]:
                 n += sock.recv_into(view[n:])
             return pickle.loads(view[HEADER.size : n])
 
-        yield call
+        yield Client(
+            call,
+            call_all=lambda n: loop.run_until_complete(call_all(n)),
+            await_all=lambda n: loop.run_until_complete(by_coroutines(caller.call, n)),
+            time_calls=lambda seconds: loop.run_until_complete(time_calls(seconds)),
+        )

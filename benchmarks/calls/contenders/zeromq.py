@@ -9,9 +9,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
-from benchmarks.calls.contenders import PROTOCOL
-from benchmarks.calls.contenders.raw import Call
-from benchmarks.calls.contenders.timing import CallAll, TimeCalls, one_by_one
+from benchmarks.calls.contenders.contender import PROTOCOL, Client
 
 
 def serve_rep(path: str, pipe: Connection) -> None:
@@ -38,8 +36,8 @@ def serve_router(path: str, pipe: Connection) -> None:
 
 
 @contextmanager
-def connect_each_thread(address: str) -> Iterator[Call]:
-    """A call; every thread has a socket of its own, as ZeroMQ wants it."""
+def connect(address: str) -> Iterator[Client]:
+    """Give every thread that calls a socket of its own, as ZeroMQ wants it."""
     import zmq
 
     context = zmq.Context()
@@ -52,25 +50,11 @@ def connect_each_thread(address: str) -> Iterator[Call]:
         own.sock.send(pickle.dumps(value, PROTOCOL))
         return pickle.loads(own.sock.recv())
 
-    yield call
+    yield Client(call)
 
 
 @contextmanager
-def connect_one_by_one(address: str) -> Iterator[TimeCalls]:
-    import zmq
-
-    with zmq.Context() as context, context.socket(zmq.REQ) as sock:
-        sock.connect(address)
-
-        def call(value: Any) -> Any:
-            sock.send(pickle.dumps(value, PROTOCOL))
-            return pickle.loads(sock.recv())
-
-        yield one_by_one(call)
-
-
-@contextmanager
-def connect_all_at_once(address: str) -> Iterator[CallAll]:
+def connect_dealer(address: str) -> Iterator[Client]:
     import zmq
 
     with zmq.Context() as context, context.socket(zmq.DEALER) as sock:
@@ -87,7 +71,7 @@ def connect_all_at_once(address: str) -> Iterator[CallAll]:
                 assert pickle.loads(body) == i
                 waiting.remove(i)
 
-        yield call_all
+        yield Client(lambda value: call_all(1), call_all=call_all)
 
 
 def serve_arrays(path: str, pipe: Connection) -> None:
@@ -102,7 +86,7 @@ def serve_arrays(path: str, pipe: Connection) -> None:
 
 
 @contextmanager
-def connect_arrays(address: str) -> Iterator[Call]:
+def connect_arrays(address: str) -> Iterator[Client]:
     """Without a copy of ZeroMQ's bindings on either way; the answer cannot be written to."""
     import numpy as np
     import zmq
@@ -114,4 +98,4 @@ def connect_arrays(address: str) -> Iterator[Call]:
             sock.send(array, copy=False)
             return np.frombuffer(sock.recv(copy=False).buffer, array.dtype)
 
-        yield echo
+        yield Client(echo)

@@ -1,4 +1,4 @@
-"""On what, with what and when it was measured."""
+"""The machine, the versions and the time of a measurement."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ PEERS = (
 
 
 def describe() -> dict[str, Any]:
+    """Return it as data."""
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": commit(),
@@ -39,6 +40,7 @@ def describe() -> dict[str, Any]:
 
 
 def in_words(machine: dict[str, Any]) -> str:
+    """Return it as two lines."""
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     is_slow_to_wake = machine.get("halt_poll_ns") == 0
     halts = "; idle cores halt at once, and wake slowly" if is_slow_to_wake else ""
@@ -63,7 +65,7 @@ def cpu() -> str:
 
 
 def halt_poll_ns() -> int | None:
-    """How long an idle core of a virtual machine polls before it halts; Linux's default is 200,000."""
+    """Return how long an idle core of a virtual machine polls before it halts; Linux's default is 200,000."""
     try:
         return int(Path("/sys/module/haltpoll/parameters/guest_halt_poll_ns").read_text())
     except OSError:
@@ -71,7 +73,7 @@ def halt_poll_ns() -> int | None:
 
 
 def commit() -> str:
-    """The checkout's, with a + when it has been edited."""
+    """Return the commit of the checkout, with a + when it has been edited."""
     git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+", "--exclude=*"]
     try:
         return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()

@@ -1,0 +1,215 @@
+"""Pairs of a client's and a server's process, which take turns.
+
+Each contender has processes of its own, new in every round, because where the loader happens to place a
+process moves its figures by a third. Every placement turns the order around.
+
+one core    both processes pinned to the same one: what the code costs
+two cores   each pinned to its own: what the kernel needs to wake the other one up
+unpinned    what you get when you just run it: the scheduler goes back and forth between the two
+            above, for each contender as it likes, and the figures follow it. Measured once after
+            each of the two, so that everybody begins in the same place
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+from benchmarks.calls.contenders.contender import Contender
+from benchmarks.harness.figures import Spread, Table, ratios, spread, summary
+from benchmarks.harness.processes import Worker
+
+UNPINNED = "unpinned"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How much to measure; `quick` proves in seconds that everything runs, and its figures mean nothing."""
+
+    rounds: int
+    quick: bool = False
+
+    def amount(self, usual: float, quick: float) -> Any:
+        return quick if self.quick else usual
+
+
+class Placement(NamedTuple):
+    """Where client and server run."""
+
+    name: str
+    client: set[int]
+    server: set[int]
+
+
+def unpinned() -> list[Placement]:
+    everywhere = os.sched_getaffinity(0)
+    return [Placement(UNPINNED, everywhere, everywhere)]
+
+
+def placements() -> list[Placement]:
+    """Return all, in the order in which they are tried."""
+    first, *others = sorted(os.sched_getaffinity(0))
+    found = [Placement("one core", {first}, {first}), *unpinned()]
+    if others:
+        found += [Placement("two cores", {first}, {others[0]}), *unpinned()]
+    return found
+
+
+def pinned() -> list[Placement]:
+    """Return those that leave nothing to the scheduler."""
+    return [placement for placement in placements() if placement.name != UNPINNED]
+
+
+class Failed(Exception):
+    """A contender did not bring its calls to an end."""
+
+
+def start_client(stack: ExitStack, connect: Callable[[Any], Any], place: Any = None) -> Worker:
+    """Start a process with a client, which `ask_client` asks."""
+    client = Worker(stack, _be_client, connect)
+    if place is not None:
+        client.say(place)
+        client.hear()
+    return client
+
+
+def ask_client(client: Worker, measure: Callable[..., Any], *args: Any) -> Any:
+    """Return what `measure(client, *args)` finds in that process. Raises Failed if a call fails."""
+    found = client.ask((measure, args))
+    if isinstance(found, Failed):
+        raise found
+    return found
+
+
+def _be_client(connect: Callable[[Any], Any], pipe: Connection) -> None:
+    with connect(pipe.recv()) as client:
+        pipe.send(True)
+        while True:
+            measure, args = pipe.recv()
+            try:
+                pipe.send(measure(client, *args))
+            except Exception as error:
+                traceback.print_exc()
+                pipe.send(Failed(" ".join(repr(error).split())[:200]))
+
+
+class Pair:
+    """A server and its client, new, and after `connect` connected; killed when the stack is unwound."""
+
+    def __init__(self, stack: ExitStack, contender: Contender, path: str) -> None:
+        self.contender = contender
+        self.server = Worker(stack, contender.serve, path)
+        self.client = start_client(stack, contender.connect)
+
+    def connect(self) -> None:
+        self.client.say(self.server.hear())
+        self.client.hear()
+
+    def measure(self, measure: Callable[..., Any], *args: Any) -> Any:
+        """Return what `measure(client, *args)` finds in the client's process."""
+        return ask_client(self.client, measure, *args)
+
+    def pin(self, placement: Placement) -> None:
+        self.client.pin(placement.client)
+        self.server.pin(placement.server)
+
+
+Turns = dict[str, list[Any]]  # what each turn found, by contender
+
+
+def available(contenders: Sequence[Contender]) -> list[Contender]:
+    return [contender for contender in contenders if not contender.reason_to_skip()]
+
+
+def take_turns(
+    contenders: Sequence[Contender],
+    where: Sequence[Placement],
+    rounds: int,
+    measure: Callable[[Pair], Any],
+) -> dict[str, Turns]:
+    """Return what `measure` finds out about each that is available, by placement.
+
+    A contender that fails is named and left out: from the turns to come, and from what is found.
+    """
+    found: dict[str, Turns] = {placement.name: {} for placement in where}
+    taking_part = available(contenders)
+    for i in range(rounds):
+        with ExitStack() as stack:
+            directory = stack.enter_context(tempfile.TemporaryDirectory())
+            pairs = [Pair(stack, c, f"{directory}/{n}") for n, c in enumerate(taking_part)]
+            for pair in pairs:  # all of whose processes start by now
+                pair.connect()
+            for turn, placement in enumerate(where, start=i):
+                for pair in pairs if turn % 2 else reversed(pairs):
+                    if pair.contender not in taking_part:
+                        continue
+                    try:
+                        pair.pin(placement)
+                        figure = measure(pair)
+                    except Failed as error:
+                        print(
+                            f"    {pair.contender.name} failed and is left out: {error}", flush=True
+                        )
+                        taking_part.remove(pair.contender)
+                        continue
+                    found[placement.name].setdefault(pair.contender.name, []).append(figure)
+    names = [contender.name for contender in taking_part]
+    return {
+        placement: {name: turns[name] for name in names if name in turns}
+        for placement, turns in found.items()
+    }
+
+
+def take_turns_once(
+    contenders: Sequence[Contender], measure: Callable[[Pair], Any]
+) -> dict[str, Any]:
+    """Return what `measure` finds out about each, unpinned, in one turn."""
+    found = take_turns(contenders, unpinned(), 1, measure)[UNPINNED]
+    return {name: turn for name, (turn,) in found.items()}
+
+
+def summaries(
+    turns: Turns, to: dict[str, tuple[str, str]] | None = None
+) -> dict[str, dict[str, Spread]]:
+    """Return the spreads of the figures that each turn has found, by contender.
+
+    Args:
+        turns: The figures by name.
+        to: The name of a ratio → its figure, and the contender whose figure it is compared with.
+    """
+    found = {name: summary(each) for name, each in turns.items() if each}
+    for ratio, (figure, base) in (to or {}).items():
+        if base not in turns:
+            continue
+        base_figures = [turn[figure] for turn in turns[base]]
+        for name in found:
+            found[name][ratio] = ratios([turn[figure] for turn in turns[name]], base_figures)
+    return found
+
+
+def rates(turns: dict[str, list[float]], bases: Sequence[str]) -> dict[str, Any]:
+    """Return each contender's calls a second, and these to those of the bases that took part."""
+    return {
+        name: {"calls_per_s": spread(each)}
+        | {
+            f"to_{base.replace(' ', '_')}": ratios(each, turns[base])
+            for base in bases
+            if base in turns
+        }
+        for name, each in turns.items()
+    }
+
+
+def show_rates(where: str, rows: dict[str, Any]) -> None:
+    print()
+    bases = [name for name in next(iter(rows.values())) if name.startswith("to_")]
+    heads = {f"{base.replace('_', ' ')} (range)": ",.2f" for base in bases}
+    table = Table(where, {"calls/s (range)": ",.0f", **heads}, width=32)
+    for name, row in rows.items():
+        table.row(name, row["calls_per_s"], *(row[base] for base in bases))

@@ -1,0 +1,105 @@
+"""Rounds in which all take turns, what is made of their figures, and tables of these."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Spread = dict[str, float]
+RANGE = " (range)"
+
+
+def in_turns(
+    contenders: Mapping[str, Callable[[], T]], rounds: int, *, warm_up: int = 0
+) -> dict[str, list[T]]:
+    """Let each contender measure once a round, and return what it found, by its name.
+
+    So whatever else the machine does hits all of them alike. Every second round has the order turned around.
+    The rounds to warm up are not counted.
+    """
+    found: dict[str, list[T]] = {name: [] for name in contenders}
+    for number in range(-warm_up, rounds):
+        order = list(contenders.items())
+        for name, measure in reversed(order) if number % 2 else order:
+            figure = measure()
+            if number >= 0:
+                found[name].append(figure)
+    return found
+
+
+def timed(act: Callable[[], object]) -> Callable[[], float]:
+    """Return a function that does it, and returns the seconds; its result is freed after that."""
+
+    def measure() -> float:
+        began = time.perf_counter()
+        kept = act()
+        took_s = time.perf_counter() - began
+        del kept
+        return took_s
+
+    return measure
+
+
+def spread(values: Iterable[float]) -> Spread:
+    """Return the median of the rounds, with the range."""
+    each = list(values)
+    return {"median": statistics.median(each), "min": min(each), "max": max(each)}
+
+
+def ratios(values: Sequence[float], base: Sequence[float]) -> Spread:
+    """Return the spread of ratios that compare within a round."""
+    return spread(value / other for value, other in zip(values, base, strict=True))
+
+
+def percentile(values: Iterable[float], percent: float) -> float:
+    """Return the value below which so many percent of them are."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+
+
+def summary(rounds: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
+    """Return the spread of each figure over the rounds."""
+    return {figure: spread(each[figure] for each in rounds) for figure in rounds[0]}
+
+
+class Table:
+    """A table that is printed row by row.
+
+    A figure is a number, a spread, whose median is shown and in a column `… (range)` its range too, or text;
+    None is a dash.
+
+    Args:
+        title: The head of the names.
+        columns: Head → format of its figures.
+        width: Characters of the names.
+    """
+
+    def __init__(self, title: str, columns: Mapping[str, str], width: int = 20) -> None:
+        self._columns = dict(columns)
+        self._width = width
+        print(f"{title:{width}}" + "".join(f"{head:>{self._width_of(head)}}" for head in columns))
+
+    def row(self, name: object, *figures: Any) -> None:
+        """Print a row."""
+        cells = zip(self._columns.items(), figures, strict=True)
+        shown = [
+            f"{_shown(figure, *column):>{self._width_of(column[0])}}" for column, figure in cells
+        ]
+        print(f"{name!s:{self._width}}" + "".join(shown), flush=True)
+
+    def _width_of(self, head: str) -> int:
+        return 30 if head.endswith(RANGE) else max(len(head) + 2, 11)
+
+
+def _shown(figure: Any, head: str, spec: str) -> str:
+    if figure is None:
+        return "–"
+    if isinstance(figure, dict):
+        shown = format(figure["median"], spec)
+        if not head.endswith(RANGE):
+            return shown
+        return f"{shown} ({figure['min']:{spec}} to {figure['max']:{spec}})"
+    return str(figure) if isinstance(figure, str) else format(figure, spec)

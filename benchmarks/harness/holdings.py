@@ -1,0 +1,186 @@
+"""What processes hold of the machine, as Linux tells it, and what is left of them afterwards.
+
+A footprint counts shared memory once, however many of the processes have mapped it, and also while it is
+only held by a descriptor. The peak of the resident set (VmHWM) counts it in every process.
+
+The processes of a script are found by a mark in their environment, which all inherit that it starts.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import statistics
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from benchmarks.harness.processes import ROOT
+
+INTERVAL_S = 0.004
+MARK = "LAUNCHPAD_BENCHMARK"
+
+Belongings = dict[str, int]
+
+
+def belongings(pid: int | str = "self") -> Belongings:
+    """Return the numbers of threads, descriptors and shared mappings of a process."""
+    mappings = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return {
+        "threads": len(os.listdir(f"/proc/{pid}/task")),
+        "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
+        "mappings": sum(mapping.split()[1].endswith("s") for mapping in mappings),
+    }
+
+
+def quiet_belongings(quiet_s: float, within_s: float) -> Belongings:
+    """Return those of this process, once nothing has changed for a while."""
+    seen = belongings()
+    since = time.monotonic()
+    deadline = since + within_s
+    while time.monotonic() < min(deadline, since + quiet_s):
+        time.sleep(0.05)
+        gc.collect()
+        now = belongings()
+        if now != seen:
+            seen = now
+            since = time.monotonic()
+    return seen
+
+
+def growth(samples: Sequence[float]) -> float:
+    """Return the growth from the first three to the last three: a single sample may be off."""
+    return statistics.median(samples[-3:]) - statistics.median(samples[:3])
+
+
+def marked_environment(value: str, directory: str) -> dict[str, str]:
+    """Return an environment with a mark, in which all that is put on the disk comes into the directory."""
+    env = {**os.environ, MARK: value, "PYTHONPATH": str(ROOT), "TMPDIR": directory}
+    env.pop("XDG_RUNTIME_DIR", None)
+    return env
+
+
+def marked(value: str) -> set[int]:
+    """Return the processes that carry the mark, zombies not counted."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if (
+                entry.name.isdigit()
+                and f"{MARK}={value}".encode() in (entry / "environ").read_bytes()
+            ):
+                found.add(int(entry.name))
+    return found
+
+
+def children(pid: int | str) -> list[int]:
+    """Return the children of a process, zombies counted."""
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            found += map(int, path.read_text().split())
+    return found
+
+
+def left_over(value: str, directory: str, spared: set[int] | None = None) -> list[str]:
+    """Return the marked processes that are still there, and files of theirs that are no logs."""
+    left = [f"process {pid}" for pid in marked(value) - (spared or set())]
+    # Folders may be removed while we walk.
+    for at, folders, names in os.walk(Path(directory, f"launchpad-{os.getuid()}")):
+        left += [str(Path(at, name)) for name in (*folders, *names)]
+    return left
+
+
+def resident_peak(pid: int) -> int:
+    """Return the largest resident set that it ever had, in bytes."""
+    return _field(f"/proc/{pid}/status", "VmHWM:")
+
+
+def resident(pid: int) -> int:
+    return _field(f"/proc/{pid}/status", "VmRSS:")
+
+
+def proportional(pid: int) -> int:
+    """Return its memory (PSS), in which what is shared counts once."""
+    return _field(f"/proc/{pid}/smaps_rollup", "Pss:")
+
+
+def footprint(pids: Sequence[int]) -> int:
+    """Return the bytes that the processes occupy together: their own, and files in memory.
+
+    Not what they have mapped of programs and libraries. That is everybody's who runs Python here, and
+    one's share of it changes as others come and go.
+    """
+    own = sum(_field(f"/proc/{pid}/smaps_rollup", "Pss_Anon:") for pid in pids)
+    return own + sum(_shared(pids).values())
+
+
+def _shared(pids: Sequence[int]) -> dict[int, int]:
+    """Return the bytes of each file in memory, by inode."""
+    mapped: dict[int, int] = {}
+    held: dict[int, int] = {}
+    for pid in pids:
+        mapped |= dict(_mapped(pid))
+        held |= dict(_held(pid))
+    return mapped | held
+
+
+def _mapped(pid: int) -> list[tuple[int, int]]:
+    found = []
+    with open(f"/proc/{pid}/maps") as lines:
+        for line in lines:
+            if "/memfd:" in line or "/dev/shm/" in line:
+                span, _, _, _, inode, _ = line.split(maxsplit=5)
+                begin, end = (int(number, 16) for number in span.split("-"))
+                found.append((int(inode), end - begin))
+    return found
+
+
+def _held(pid: int) -> list[tuple[int, int]]:
+    found = []
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        path = f"/proc/{pid}/fd/{name}"
+        with suppress(OSError):  # closed meanwhile
+            if os.readlink(path).startswith(("/memfd:", "/dev/shm/")):
+                status = os.stat(path)
+                found.append((status.st_ino, status.st_blocks * 512))
+    return found
+
+
+def _field(path: str, name: str) -> int:
+    with open(path) as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024
+
+
+class Peak:
+    """The largest footprint of some processes, while the block runs.
+
+    Example:
+        with Peak([client.pid, server.pid]) as peak:
+            client.ask(echo, array)
+        print(peak.growth)
+    """
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        self._pids = pids
+        self._before = self._most = footprint(pids)
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    @property
+    def growth(self) -> int:
+        return self._most - self._before
+
+    def __enter__(self) -> Peak:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._done.wait(INTERVAL_S):
+            self._most = max(self._most, footprint(self._pids))
