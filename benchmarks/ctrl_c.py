@@ -35,8 +35,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from benchmarks.orphans import MARK, children, files_below, marked, percentile
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -25,8 +25,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 MAX_BYTES = 1 << 20
 MAX_GROWTH = 16 << 20
 

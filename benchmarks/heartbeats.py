@@ -16,9 +16,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import launchpad as lp
 

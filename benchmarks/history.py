@@ -33,8 +33,6 @@ from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from launchpad import courier
 from launchpad.testing import Faults, Findings, History
 from launchpad.testing.call_history import OK

@@ -10,19 +10,15 @@ Printed as multiples of the array's size:
 
 from __future__ import annotations
 
-import argparse
-import json
 import resource
 import sys
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 import psutil
 
 import launchpad as lp
+from benchmarks.harness.command_line import Parser, finish
 
 
 def own_bytes() -> int:
@@ -30,13 +26,13 @@ def own_bytes() -> int:
 
 
 def idle() -> int:
-    """Own memory of a worker that has imported the same, and has no large array."""
+    """Return the own memory of a worker that has imported the same, and has no large array."""
     assert np.ones(1).sum() == 1.0
     return own_bytes()
 
 
 def read_and_write(array: Any) -> list[int]:
-    """Own memory when all have read, and when all have written."""
+    """Return the own memory when all have read, and when all have written."""
     seen = []
     for step in ("read", "written"):
         if step == "written":
@@ -50,7 +46,7 @@ def read_and_write(array: Any) -> list[int]:
 
 
 def measure(size: int, workers: int, launch_type: str) -> dict[str, float]:
-    """Runs the program; multiples of the array's size."""
+    """Run the program; return multiples of the array's size."""
     idle_program = lp.Program("large_constants")
     idle_program.add_node(lp.PyNode(idle), label="idle")
     (without,) = lp.run(idle_program, launch_type)["idle"]
@@ -72,25 +68,13 @@ def measure(size: int, workers: int, launch_type: str) -> dict[str, float]:
 
 
 def main() -> None:
-    """Prints the figures; `--json FILE` writes them too."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--mb", type=int, default=200)
-    parser.add_argument("--workers", type=int, default=8)
-    parser.add_argument("--launch_type", default="test_mp", help="test_mp (default), test_ray, …")
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
-
-    found = measure(arguments.mb * 10**6 // 8 * 8, arguments.workers, arguments.launch_type)
-
-    size = f"{arguments.mb} MB"
-    print(f"{arguments.workers} workers are given one array of {size}; in multiples of that")
+    options = Parser(__doc__, mb=200, workers=8, launch_type="test_mp").parse_args()
+    found = measure(options.mb * 10**6 // 8 * 8, options.workers, options.launch_type)
+    print(f"{options.workers} workers are given one array of {options.mb} MB; in multiples of that")
     print(f"  script, at its peak             {found['script']:5.2f}")
     print(f"  each worker, when it has read   {found['worker_read']:5.2f}")
     print(f"  when it has written half        {found['worker_written']:5.2f}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=2))
+    finish(options, found)
 
 
 if __name__ == "__main__":

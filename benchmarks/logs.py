@@ -9,7 +9,6 @@ keeps up, and a terminal that sleeps half of the time, so that the launcher must
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import pty
@@ -21,15 +20,18 @@ import threading
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from benchmarks.harness.command_line import Parser, finish
+from benchmarks.harness.figures import Table
+from benchmarks.harness.processes import command_apart, environment
 
 _SKIPPED = re.compile(rb"launchpad *\| ([\d,]+) lines of (\S+) \(.* are not shown")
 
 
 def flood(rate: int, seconds: float) -> None:
     """Prints numbered lines, so many a second; the last line says how long it took."""
-    began, printed, total = time.monotonic(), 0, int(rate * seconds)
+    began = time.monotonic()
+    printed = 0
+    total = int(rate * seconds)
     while printed < total:
         due = min(total, int((time.monotonic() - began) * rate) + 1)
         for number in range(printed, due):
@@ -53,18 +55,15 @@ def launch(workers: int, rate: int, seconds: float) -> None:
 
 
 def measure(workers: int, rate: int, seconds: float, reader: str) -> dict[str, float]:
-    """One run in a process of its own."""
+    """Run it once in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="launchpad-logs-") as directory:
-        env = {
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "LAUNCHPAD_LOGGING_DIR": directory,
-            "LAUNCHPAD_LOG_MAX_MB": "4",
-            "LAUNCHPAD_LOG_FILES": "100000",
-            "TERM": "dumb",  # a terminal without colours is easier to read here
-        }
-        command = [sys.executable, __file__, "--one"]
-        command += [f"--workers={workers}", f"--rate={rate}", f"--seconds={seconds}"]
+        env = environment(
+            LAUNCHPAD_LOGGING_DIR=directory,
+            LAUNCHPAD_LOG_MAX_MB="4",
+            LAUNCHPAD_LOG_FILES="100000",
+            TERM="dumb",  # a terminal without colours is easier to read here
+        )
+        command = command_apart(launch, workers, rate, seconds)
         ours, theirs = os.pipe() if reader == "pipe" else pty.openpty()
         with subprocess.Popen(command, env=env, stdout=theirs, stderr=subprocess.PIPE) as process:
             os.close(theirs)
@@ -80,7 +79,8 @@ class _Shown(threading.Thread):
 
     def __init__(self, fd: int, sleeps: float) -> None:
         super().__init__()
-        self._fd, self._sleeps = fd, sleeps
+        self._fd = fd
+        self._sleeps = sleeps
         self.lines = self.skipped = 0
         self.start()
 
@@ -100,7 +100,8 @@ def _result(
 ) -> dict[str, float]:
     from launchpad.launch.logs.log_files import LogFiles
 
-    lost, slowest_s = 0, 0.0
+    lost = 0
+    slowest_s = 0.0
     for i in range(workers):
         *lines, last = LogFiles(logs).text(f"w-{i}").splitlines()
         numbers = [int(line[:8]) for line in lines]
@@ -119,41 +120,19 @@ def _result(
 
 
 def main() -> None:
-    """Prints a table; exits with 1 if a line was lost, or neither shown nor said to be passed over."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--workers", type=int, default=20)
-    parser.add_argument("--rate", type=int, default=10_000)
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--one", action="store_true", help="only launch, once")
-    parser.add_argument("--quick", action="store_true", help="seconds; to see that it runs")
+    """Print a table; exit with 1 if a line was lost, or neither shown nor said to be passed over."""
+    parser = Parser(__doc__, {"workers": 2, "seconds": 1.0}, workers=20, rate=10_000, seconds=10.0)
     options = parser.parse_args()
-    if options.quick:
-        options.workers, options.seconds = 2, 1.0
-    if options.one:
-        launch(options.workers, options.rate, options.seconds)
-        return
     print(f"{options.workers} workers, {options.rate:,} lines a second each, {options.seconds:g} s")
-    print(
-        "reader      lines/s        lost   shown         passed over   unaccounted  launcher's CPUs"
-    )
+    counts = dict.fromkeys(("lost", "shown", "passed over", "unaccounted"), ",")
+    heads = {"lines": ",", "lines/s": ",.0f", **counts, "launcher's CPUs": ".2f"}
+    table = Table("reader", heads, width=10)
     results = {}
     for reader in ("pipe", "terminal"):
-        row = measure(options.workers, options.rate, options.seconds, reader)
-        results[reader] = row
-        print(
-            f"{reader:<10}  {row['lines_per_s']:>9,.0f}  {row['lost']:>8,}  {row['shown']:>10,}"
-            f"  {row['said_to_be_skipped']:>12,}  {row['unaccounted']:>12,}"
-            f"  {row['launcher_cpu']:>15.2f}",
-            flush=True,
-        )
-    if options.json:
-        from benchmarks.harness import command_line as report
-
-        report.write_report(options.json, {"logs": results})
-    raise SystemExit(any(row["lost"] or row["unaccounted"] for row in results.values()))
+        results[reader] = measure(options.workers, options.rate, options.seconds, reader)
+        table.row(reader, *results[reader].values())
+    unsound = [name for name, row in results.items() if row["lost"] or row["unaccounted"]]
+    finish(options, {"logs": results}, [f"lines are missing, read by a {name}" for name in unsound])
 
 
 if __name__ == "__main__":

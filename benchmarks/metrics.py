@@ -12,17 +12,15 @@ Exits with 1 if that is more than 2 % in the launcher, or a look lacks a worker.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import psutil
 
 import launchpad as lp
+from benchmarks.harness.command_line import Parser, finish
+from benchmarks.harness.figures import Table, percentile
 
 CALLS_PER_S = 10
 MOST_PERCENT = 2.0
@@ -55,7 +53,7 @@ def program_of(workers: int) -> lp.Program:
 
 
 def cpu_s(running: lp.Running) -> tuple[float, ...]:
-    """CPU time so far: of the launcher, of the processes between it and the workers, of the workers."""
+    """Return the CPU time so far of the launcher, of what is between it and the workers, and of these."""
     pids = {row.pid for row in running.status()}
     between = workers = 0.0
     for process in psutil.Process().children(recursive=True):
@@ -68,8 +66,10 @@ def cpu_s(running: lp.Running) -> tuple[float, ...]:
 
 
 def measure(running: lp.Running, seconds: int, *, looks: bool) -> tuple[list[float], list[float]]:
-    """The percentages of one core, and how long each look took."""
-    before, began, took = cpu_s(running), time.monotonic(), []
+    """Return the percentages of one core, and how long each look took."""
+    before = cpu_s(running)
+    began = time.monotonic()
+    took = []
     last = running.metrics() if looks else None
     for number in range(1, seconds + 1):
         time.sleep(max(0.0, began + number - time.monotonic()))
@@ -81,22 +81,13 @@ def measure(running: lp.Running, seconds: int, *, looks: bool) -> tuple[list[flo
             if look.silent:
                 sys.exit(f"FAILED: no answer from {', '.join(look.silent)}")
             last = look
-    passed_s, after = time.monotonic() - began, cpu_s(running)
+    passed_s = time.monotonic() - began
+    after = cpu_s(running)
     return [100 * (b - a) / passed_s for a, b in zip(before, after, strict=True)], took
 
 
 def main() -> None:
-    """Prints a table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--workers", type=int, default=100)
-    parser.add_argument("--seconds", type=int, default=20)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--quick", action="store_true", help="seconds; to see that it runs")
-    options = parser.parse_args()
-    if options.quick:
-        options.workers, options.seconds = 4, 2
+    options = Parser(__doc__, {"workers": 4, "seconds": 2}, workers=100, seconds=20).parse_args()
     with lp.launch(program_of(options.workers), "local_mp", terminal="output_to_files") as running:
         while not all(worker.state == "running" for worker in running.status()):
             time.sleep(0.1)
@@ -106,20 +97,16 @@ def main() -> None:
         with_looks, took = measure(running, options.seconds, looks=True)
         edges = len(running.edges())
     cost = [b - a for a, b in zip(without, with_looks, strict=True)]
-    took.sort()
-    median_ms, longest_ms = 1e3 * took[len(took) // 2], 1e3 * took[-1]
+    median_ms = 1e3 * percentile(took, 50)
     print(f"{options.workers} workers, {edges} edges, a look every second for {options.seconds} s")
-    print(f"{'% of one core':14}{''.join(f'{name:>12}' for name in NAMES)}")
+    table = Table("% of one core", dict.fromkeys(NAMES, ".2f"))
     for what, row in (("without looks", without), ("with looks", with_looks), ("cost", cost)):
-        print(f"{what:14}{''.join(f'{percent:12.2f}' for percent in row)}")
-    print(f"a look takes {median_ms:.1f} ms (median), {longest_ms:.1f} ms (longest)")
-    if options.json:
-        from benchmarks.harness import command_line as report
-
-        found = dict(zip((f"{name}_percent" for name in NAMES), cost, strict=True))
-        report.write_report(options.json, {"metrics": {**found, "median_ms": median_ms}})
-    if cost[0] > MOST_PERCENT:
-        sys.exit(f"FAILED: looking costs the launcher more than {MOST_PERCENT:g} % of a core")
+        table.row(what, *row)
+    print(f"a look takes {median_ms:.1f} ms (median), {1e3 * max(took):.1f} ms (longest)")
+    found = dict(zip((f"{name}_percent" for name in NAMES), cost, strict=True))
+    is_dear = cost[0] > MOST_PERCENT
+    faults = [f"looking costs the launcher more than {MOST_PERCENT:g} % of a core"] * is_dear
+    finish(options, {"metrics": {**found, "median_ms": median_ms}}, faults)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import secrets
-import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -28,8 +27,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
 MEMORY_BYTES = 8 << 20
 ROUND_S = 56.0  # and some seconds of quiet
 QUICK_S = 2.0

@@ -27,8 +27,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
 MARK = "LAUNCHPAD_ORPHANS_TRIAL"
 LIMIT_S = 0.25
 CHECK_EVERY_S = 5.0

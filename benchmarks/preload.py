@@ -13,31 +13,27 @@ memory          of each worker: PSS, in which what is shared counts once, when a
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import json
 import multiprocessing as mp
 import os
 import signal
 import statistics
-import subprocess
-import sys
 import time
-from pathlib import Path
+from functools import partial
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-import psutil
-
 import launchpad as lp
+from benchmarks.harness import holdings
+from benchmarks.harness.command_line import Parser, finish
+from benchmarks.harness.figures import Table, in_turns, summary
+from benchmarks.harness.processes import apart
 
 FOREVER = lp.RestartPolicy(max_restarts=10**9, backoff=0)
 KINDS = ("launchpad", "launchpad, preload", "multiprocessing, forkserver")
 
 
 def compute(module: str) -> int:
-    """Imports it, and lets torch and numpy compute. Its process."""
+    """Import it, and let torch and numpy compute. Return its process."""
     loaded = importlib.import_module(module)
     ones = getattr(loaded, "ones", None)
     if ones is not None:
@@ -111,8 +107,8 @@ def with_multiprocessing(module: str, workers: int) -> dict[str, float]:
 
 
 def pss(pids: list[int]) -> float:
-    """The mean of these processes, in MB."""
-    return statistics.mean(psutil.Process(pid).memory_full_info().pss for pid in pids) / 1e6
+    """Return the mean of these processes, in MB."""
+    return statistics.mean(map(holdings.proportional, pids)) / 1e6
 
 
 def one(kind: str, module: str, workers: int) -> dict[str, float]:
@@ -122,34 +118,15 @@ def one(kind: str, module: str, workers: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Prints the medians."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--module", default="torch")
-    parser.add_argument("--workers", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--one", choices=KINDS, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.one:
-        print(json.dumps(one(options.one, options.module, options.workers)))
-        return
-    found: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
-    for _ in range(options.rounds):
-        for kind in KINDS:
-            own = ["--module", options.module, "--workers", str(options.workers), "--one", kind]
-            command = [sys.executable, str(Path(__file__).resolve()), *own]
-            ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            found[kind].append(json.loads(ended.stdout))
-    print(
-        f"{options.workers} workers, {options.module}       all ready  started again  PSS of each"
-    )
-    for kind, rounds in found.items():
-        ready_s, again_s, pss_mb = (
-            statistics.median(each[key] for each in rounds)
-            for key in ("ready_s", "again_s", "pss_mb")
-        )
-        print(f"{kind:28} {ready_s:8.2f} s {again_s:12.3f} s {pss_mb:8.1f} MB")
+    """Print the medians."""
+    options = Parser(__doc__, module="torch", workers=8, rounds=3).parse_args()
+    ways = {kind: partial(apart, one, kind, options.module, options.workers) for kind in KINDS}
+    found = {kind: summary(each) for kind, each in in_turns(ways, options.rounds).items()}
+    heads = {"all ready, s": ".2f", "started again, s": ".3f", "PSS of each, MB": ".1f"}
+    table = Table(f"{options.workers} workers, {options.module}", heads, width=30)
+    for kind, row in found.items():
+        table.row(kind, *row.values())
+    finish(options, {"preload": found})
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ import os
 import random
 import signal
 import statistics
-import sys
 import threading
 import time
 from collections import Counter
@@ -29,8 +28,6 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import launchpad as lp
 from benchmarks.harness import bars

@@ -12,22 +12,20 @@ A script launches N CourierNodes as local processes, calls each of them once, an
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks.harness import holdings
+from benchmarks.harness.command_line import Parser, finish
 
-from benchmarks.orphans import MARK, files_below, marked
-
-ROOT = Path(__file__).resolve().parent.parent
-ANSWER_S, MEMORY_BYTES, PROMPT_S = 15.0, 5 << 30, 3.0
+ANSWER_S = 15.0
+MEMORY_BYTES = 5 << 30
+PROMPT_S = 3.0
 
 SCRIPT = """
 import sys, time
@@ -52,39 +50,37 @@ print("answered", launched - began, time.perf_counter() - began, flush=True)
 
 
 def measure(nodes: int) -> dict[str, Any]:
-    """One launch, from its start to its end."""
-    value = f"scale-{os.getpid()}"
+    """Launch once, and return what was seen from its start to its end."""
+    mark = f"scale-{os.getpid()}"
     with tempfile.TemporaryDirectory() as directory:
-        env = {**os.environ, MARK: value, "PYTHONPATH": str(ROOT), "TMPDIR": directory}
-        env.pop("XDG_RUNTIME_DIR", None)
+        env = holdings.marked_environment(mark, directory)
         command = [sys.executable, "-c", SCRIPT, str(nodes)]
         with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             lines = (line.split() for line in process.stdout)  # progress is among them
             words = next((words for words in lines if words[:1] == ["answered"]), None)
             assert words is not None, "the script has failed"
-            pids = marked(f"{MARK}={value}")
-            found = {"nodes": nodes, "launch_s": float(words[1]), "answer_s": float(words[2])}
-            found |= {"processes": len(pids), "pss_bytes": sum(map(pss_bytes, pids))}
+            pids = holdings.marked(mark)
+            memory = sum(map(holdings.proportional, pids))
             process.send_signal(signal.SIGINT)
             began = time.monotonic()
             process.communicate(timeout=120)
-            found |= {"prompt_s": time.monotonic() - began, "exit_code": process.returncode}
-        left = [f"process {pid}" for pid in marked(f"{MARK}={value}")]
-        left += files_below(Path(directory, f"launchpad-{os.getuid()}"))
-    return found | {"left": left}
-
-
-def pss_bytes(pid: int) -> int:
-    """The process's proportional share of the memory it uses."""
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) * 1024
-    return 0
+            prompt_s = time.monotonic() - began
+        left = holdings.left_over(mark, directory)
+    return {
+        "nodes": nodes,
+        "launch_s": float(words[1]),
+        "answer_s": float(words[2]),
+        "processes": len(pids),
+        "pss_bytes": memory,
+        "prompt_s": prompt_s,
+        "exit_code": process.returncode,
+        "left": left,
+    }
 
 
 def faults(found: dict[str, Any]) -> list[str]:
-    """Which promises do not hold."""
+    """Return which promises do not hold."""
     broken = {
         "answers are late": found["answer_s"] > ANSWER_S,
         "too much memory": found["pss_bytes"] > MEMORY_BYTES,
@@ -96,28 +92,16 @@ def faults(found: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    """Prints the figures; exits with 1 if one is not as promised."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--nodes", type=int, default=500)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--quick", action="store_true", help="seconds; to see that it runs")
-    options = parser.parse_args()
-    found = measure(8 if options.quick else options.nodes)
+    """Print the figures; exit with 1 if one is not as promised."""
+    options = Parser(__doc__, {"nodes": 8}, nodes=500).parse_args()
+    found = measure(options.nodes)
     print(
         f"{found['nodes']} nodes ({found['processes']} processes): launch() returned after"
         f" {found['launch_s']:.2f} s, all answered after {found['answer_s']:.2f} s,"
         f" memory {found['pss_bytes'] / 2**30:.2f} GiB (PSS),"
         f" Ctrl-C to prompt {found['prompt_s']:.2f} s, left {len(found['left'])}"
     )
-    for fault in faults(found):
-        print(f"  {fault}")
-    if options.json:
-        from benchmarks.harness import command_line as report
-
-        report.write_report(options.json, {"scale": found})
-    raise SystemExit(1 if faults(found) else 0)
+    finish(options, {"scale": found}, faults(found))
 
 
 if __name__ == "__main__":

@@ -23,8 +23,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from benchmarks.harness import command_line as report
 from benchmarks.harness import machine
 from benchmarks.harness.processes import Worker

@@ -27,8 +27,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 import launchpad as lp
 
 PRELOAD = ["torch", "torch._dynamo", "torch.distributed.fsdp"]
