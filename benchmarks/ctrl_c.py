@@ -17,7 +17,6 @@ within 300 ms of the second one; no process left, and no file but logs.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import fcntl
 import os
@@ -35,9 +34,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.orphans import MARK, children, files_below, marked, percentile
+from benchmarks.harness import holdings
+from benchmarks.harness.command_line import Parser, finish
+from benchmarks.harness.figures import percentile
+from benchmarks.harness.processes import wait_until
 
-ROOT = Path(__file__).resolve().parent.parent
 LIMITS_S = {1: 1.0, 2: 0.3}
 CHECK_EVERY_S = 15.0
 FOUND_AFTER_S = 0.005
@@ -72,7 +73,7 @@ print("@runs", flush=True)
 
 @dataclass
 class Trial:
-    """What became of one script that was interrupted."""
+    """The end of one script that was interrupted."""
 
     after_s: float
     seconds: float = 0.0
@@ -82,11 +83,11 @@ class Trial:
 
     @property
     def came_too_early(self) -> bool:
-        """Whether the key came before launchpad was there."""
+        """True if the key came before launchpad was there."""
         return re.search(r'script.py", line [12]\b', self.screen) is not None
 
     def faults(self, limit_s: float) -> list[str]:
-        """What is not as it should be."""
+        """Return what is not as it should be."""
         found = list(self.left)
         if re.search(r"Traceback|KeyboardInterrupt|Exception ignored|Error", self.screen):
             found.append("a traceback on the screen")
@@ -103,8 +104,6 @@ class Terminal:
     def __init__(self, directory: str, mark: str) -> None:
         self.screen = b""
         self._keys, theirs = pty.openpty()
-        env = {**os.environ, MARK: mark, "PYTHONPATH": str(ROOT), "TMPDIR": directory}
-        env.pop("XDG_RUNTIME_DIR", None)
         script = Path(directory, "script.py")
         script.write_text(SCRIPT)
 
@@ -117,7 +116,7 @@ class Terminal:
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
-            env=env,
+            env=holdings.marked_environment(mark, directory),
             start_new_session=True,
             preexec_fn=take_terminal,
         )
@@ -127,7 +126,7 @@ class Terminal:
         os.write(self._keys, CTRL_C)
 
     def read_until(self, text: bytes, within_s: float) -> bool:
-        """Whether the text is on the screen in time."""
+        """Read; True if the text is on the screen in time."""
         deadline = time.monotonic() + within_s
         while text not in self.screen and (left_s := deadline - time.monotonic()) > 0:
             if not self._read(left_s):
@@ -135,7 +134,7 @@ class Terminal:
         return text in self.screen
 
     def wait(self, within_s: float) -> int | None:
-        """The exit code as a shell says it; None if the script has not ended in time."""
+        """Return the exit code as a shell says it; None if the script has not ended in time."""
         deadline = time.monotonic() + within_s
         while (code := self.process.poll()) is None and time.monotonic() < deadline:
             self._read(0.002)
@@ -159,18 +158,18 @@ class Terminal:
 
 
 @contextlib.contextmanager
-def terminal(number: int) -> Iterator[tuple[Terminal, str, Path]]:
-    value = f"ctrl-c-{os.getpid()}-{number}"
+def terminal(number: int) -> Iterator[tuple[Terminal, str, str]]:
+    mark = f"ctrl-c-{os.getpid()}-{number}"
     with tempfile.TemporaryDirectory() as directory:
-        opened = Terminal(directory, value)
+        opened = Terminal(directory, mark)
         try:
-            yield opened, f"{MARK}={value}", Path(directory)
+            yield opened, mark, directory
         finally:
             opened.close()
 
 
 def time_to_run() -> float:
-    """How long the script takes from its first line until all runs."""
+    """Return how long the script takes from its first line until all runs."""
     with terminal(-1) as (screen, _, _):
         assert screen.read_until(b"@begun", CHECK_EVERY_S)
         began = time.monotonic()
@@ -179,7 +178,7 @@ def time_to_run() -> float:
 
 
 def trial(number: int, after_s: float, again_after_s: float | None) -> Trial:
-    """One script, interrupted once or twice."""
+    """Interrupt one script once or twice."""
     found = Trial(after_s)
     with terminal(number) as (screen, mark, directory):
         assert screen.read_until(b"@begun", CHECK_EVERY_S)
@@ -191,27 +190,19 @@ def trial(number: int, after_s: float, again_after_s: float | None) -> Trial:
             pressed = time.monotonic()
         found.exit_code = screen.wait(CHECK_EVERY_S)
         found.seconds = time.monotonic() - pressed
-        found.left = left_over(mark, directory)
+        # Processes may be there for a moment after the prompt is back.
+        wait_until(lambda: not holdings.marked(mark), 0.25)
+        found.left = holdings.left_over(mark, directory)
         found.screen = screen.screen.decode(errors="replace")
     return found
 
 
-def left_over(mark: str, directory: Path) -> list[str]:
-    """Processes that are there a moment after the prompt is back, and files."""
-    deadline = time.monotonic() + 0.25
-    while marked(mark) and time.monotonic() < deadline:
-        time.sleep(0.005)
-    left = [f"process {pid}, children {children(pid)}" for pid in marked(mark)]
-    return left + files_below(directory / f"launchpad-{os.getuid()}")
-
-
-def show(trials: list[Trial], limit_s: float) -> int:
-    """The table, then each trial with a fault; how many there are."""
-    times = [t.seconds for t in trials]
-    cells = [f"{percentile(times, p) * 1000:.0f} ms" for p in (50, 99, 100)]
-    print(
-        f"{len(trials)} trials: prompt back after {cells[0]} (p50), {cells[1]} (p99), {cells[2]} (max)"
-    )
+def show(trials: list[Trial], limit_s: float) -> list[str]:
+    """Print the figures; return the faults of each trial that has any."""
+    ms = [t.seconds * 1000 for t in trials]
+    cells = [f"{percentile(ms, percent):.0f} ms" for percent in (50, 99, 100)]
+    n = len(trials)
+    print(f"{n} trials: prompt back after {cells[0]} (p50), {cells[1]} (p99), {cells[2]} (max)")
     counts = {
         "traceback on the screen": sum("a traceback on the screen" in t.faults(9) for t in trials),
         "exit code not 130": sum(t.exit_code != 130 for t in trials),
@@ -219,44 +210,32 @@ def show(trials: list[Trial], limit_s: float) -> int:
         "something left": sum(bool(t.left) for t in trials),
     }
     print("; ".join(f"{what}: {count}" for what, count in counts.items()))
-    faulty = [t for t in trials if t.faults(limit_s)]
-    for t in faulty:
-        print(
-            f"  pressed after {t.after_s:.3f} s: {', '.join(t.faults(limit_s))}\n{t.screen[:3000]}"
-        )
-    return len(faulty)
+    return [
+        f"pressed after {t.after_s:.3f} s: {', '.join(t.faults(limit_s))}\n{t.screen[:3000]}"
+        for t in trials
+        if t.faults(limit_s)
+    ]
 
 
 def main() -> None:
-    """Prints the table; exits with 1 if any trial was not as it should be."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    """Print the figures; exit with 1 if any trial was not as it should be."""
+    parser = Parser(__doc__, {"trials": 3}, seed=0)
     parser.add_argument("--trials", "--rounds", type=int, default=200)
     parser.add_argument("--presses", type=int, choices=(1, 2), default=1)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--quick", action="store_true", help="seconds; to see that it runs")
     options = parser.parse_args()
-    if options.quick:
-        options.trials = 3
     chance = random.Random(options.seed)
     until_it_runs_s = max(time_to_run() for _ in range(2))
     print(f"the script runs after {until_it_runs_s:.2f} s")
-    trials = []
-    for number in range(options.trials):
+    trials: list[Trial] = []
+    while len(trials) < options.trials:
         again = chance.uniform(0.0, 0.3) if options.presses == 2 else None
         after_s = chance.uniform(FOUND_AFTER_S, until_it_runs_s * 1.1)
-        while (made := trial(number, after_s, again)).came_too_early:
+        while (made := trial(len(trials), after_s, again)).came_too_early:
             continue
         trials.append(made)
-    faulty = show(trials, LIMITS_S[options.presses])
-    if options.json:
-        from benchmarks.harness import command_line as report
-
-        rows = [vars(t) for t in trials]
-        report.write_report(options.json, {"ctrl_c": {"trials": rows, "faulty": faulty}})
-    raise SystemExit(1 if faulty else 0)
+    faults = show(trials, LIMITS_S[options.presses])
+    rows = [vars(t) for t in trials]
+    finish(options, {"ctrl_c": {"trials": rows, "faulty": len(faults)}}, faults)
 
 
 if __name__ == "__main__":

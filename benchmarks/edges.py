@@ -1,4 +1,4 @@
-"""Whether numbers on edges are exact, and links hold what they promise: `python benchmarks/edges.py`.
+"""Numbers on edges are exact, and links hold what they promise: `python benchmarks/edges.py`.
 
 With `--launch_type=local_mt`, `ray` or `kubernetes`: whether they are exact there (for the last, KUBECONFIG
 and LAUNCHPAD_KUBERNETES say where).
@@ -16,7 +16,6 @@ Exits with 1 if a count is not exact, or a link is off by more than a tenth.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import threading
@@ -27,6 +26,7 @@ from typing import Any
 import numpy as np
 
 import launchpad as lp
+from benchmarks.harness.command_line import Parser, finish
 
 AT_A_TIME = 50
 KILLED = "killed"
@@ -38,12 +38,13 @@ class Caller:
     """Calls all others, and answers them until it may end."""
 
     def __init__(self, calls: int, *others: Any) -> None:
-        self._calls, self._others = calls, others
+        self._calls = calls
+        self._others = others
         self._of_killed: list[int] = []
         self._may_end = threading.Event()
 
     def run(self) -> tuple[Counter[str], int]:
-        """Worker → how often it was called; and how often the one has called that is killed."""
+        """Return worker → how often it was called; and how often the one has called that is killed."""
         made = self.call_all()
         self._may_end.wait()
         return made, len(self._of_killed)
@@ -70,12 +71,12 @@ class Caller:
 
 
 def call_until_killed(calls: int, *others: Any) -> None:
-    """Without end in the first attempt."""
+    """Call, without end in the first attempt."""
     Caller(calls if lp.current().attempt > 1 else sys.maxsize, *others).call_all()
 
 
 def count(workers: int, calls: int, launch_type: str, *, kill: bool) -> str:
-    """Lets them call each other; what the edges say of it."""
+    """Let them call each other; return what the edges say of it."""
     program = lp.Program("edges")
     nodes = [lp.CourierNode(Caller) for _ in range(workers - kill)]
     for node in nodes:
@@ -96,7 +97,8 @@ def count(workers: int, calls: int, launch_type: str, *, kill: bool) -> str:
         for client in running.clients("worker"):
             client.end()
         results = running.results("worker")
-    took_s, edges = time.monotonic() - began, running.edges().of(method="add")
+    took_s = time.monotonic() - began
+    edges = running.edges().of(method="add")
     # Edge → what has been called, as both ends must say; and whether nothing of it may be missing.
     expected = {
         (f"worker-{i}", server): (n, n, True)
@@ -111,7 +113,8 @@ def count(workers: int, calls: int, launch_type: str, *, kill: bool) -> str:
             edge = f"{KILLED}-0", f"worker-{i}"
             made = of_killed if are_lost else max(of_killed, found[edge][0])
             expected[edge] = made, of_killed, not are_lost
-    total, made_in_all = edges.total(), sum(n for n, _, _ in expected.values())
+    total = edges.total()
+    made_in_all = sum(n for n, _, _ in expected.values())
     is_whole = not (kill and are_lost)
     if found != expected or total.is_exact is not is_whole or total.calls != made_in_all:
         off = {edge: (found.get(edge), n) for edge, n in expected.items() if found.get(edge) != n}
@@ -126,7 +129,7 @@ class Echo:
 
 
 def call_through(links: tuple[Any, ...], sizes: list[int], pause_s: float) -> list[float]:
-    """How long each call takes, in seconds."""
+    """Return how long each call takes, in seconds."""
     times = []
     for size in sizes:
         value = np.zeros(size, np.uint8)
@@ -138,7 +141,7 @@ def call_through(links: tuple[Any, ...], sizes: list[int], pause_s: float) -> li
 
 
 def measure(links: tuple[Any, ...], sizes: list[int], pause_s: float = 0.0) -> list[float]:
-    """The times in a worker that calls an echo through these."""
+    """Return the times in a worker that calls an echo through these."""
     program = lp.Program("links")
     handle = program.add_node(lp.CourierNode(Echo), label="echo")
     linked = handle.through(*links) if links else handle
@@ -147,43 +150,34 @@ def measure(links: tuple[Any, ...], sizes: list[int], pause_s: float = 0.0) -> l
     return list(found)
 
 
-def check(what: str, figure: float, expected: float, unit: str) -> bool:
+def check(what: str, figure: float, expected: float, unit: str) -> list[str]:
+    """Print a figure; return its fault, if it is off by more than a tenth."""
     off = figure / expected - 1
-    verdict = "" if abs(off) <= 0.1 else "   FAILED"
-    print(f"{what:32} {figure:10.4g} {unit} {off:+8.1%}{verdict}")
-    return not verdict
+    print(f"{what:32} {figure:10.4g} {unit} {off:+8.1%}")
+    return [] if abs(off) <= 0.1 else [what]
 
 
 def main() -> None:
-    """Prints what was counted and measured."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--workers", type=int, default=20)
-    parser.add_argument("--calls", type=int, default=1_000_000)
-    parser.add_argument("--samples", type=int, default=30, help="calls through each link")
-    parser.add_argument(
-        "--launch_type", default="local_mp", help="of another, only exact and killed"
-    )
-    options = parser.parse_args()
+    options = Parser(__doc__, workers=20, calls=1_000_000, samples=30, launch_type="local_mp")
+    options = options.parse_args()
     for kill in (False, True):
         print(count(options.workers, options.calls, options.launch_type, kill=kill), flush=True)
     if options.launch_type != "local_mp":
         return
     plain_s = statistics.median(measure((), [0] * 200))
     print(f"{'no link, p50':32} {plain_s * 1e3:10.4g} ms")
-    held = True
+    faults = []
     for delay_s in DELAYS_S:
         times = measure((lp.edges.Delay(delay_s),), [0] * options.samples)
         after_a_pause_s = statistics.median(measure((), [0] * options.samples, delay_s))
         figure = statistics.median(times) - after_a_pause_s
-        held &= check(f"Delay({delay_s:g}), p50", figure * 1e3, delay_s * 1e3, "ms")
+        faults += check(f"Delay({delay_s:g}), p50", figure * 1e3, delay_s * 1e3, "ms")
     for rate in RATES:
         size = int(rate * 0.05)
         times = measure((lp.edges.Bandwidth(rate),), [size] * options.samples)
         figure = 2 * size / statistics.median(times)
-        held &= check(f"Bandwidth({rate:g}), both ways", figure / 1e6, rate / 1e6, "MB/s")
-    sys.exit(0 if held else 1)
+        faults += check(f"Bandwidth({rate:g}), both ways", figure / 1e6, rate / 1e6, "MB/s")
+    finish(options, {}, faults)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,7 @@ times, in a process without atheris: there memory may grow by 16 MiB at most.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -25,12 +22,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness import holdings
+from benchmarks.harness.command_line import Parser, finish
+from benchmarks.harness.processes import command_apart
+
 MAX_BYTES = 1 << 20
 MAX_GROWTH = 16 << 20
 
 
 def readers() -> list[Callable[[bytes], object]]:
-    """All that reads what a peer has sent."""
+    """Return all that reads what a peer has sent."""
     from launchpad.courier.codec import compression, pickling
     from launchpad.courier.protocol import framing, handshake
     from launchpad.courier.shm import segments
@@ -71,7 +72,7 @@ def readers() -> list[Callable[[bytes], object]]:
 
 
 def seeds() -> list[bytes]:
-    """Inputs that are what they should be, for the fuzzer to begin with."""
+    """Return inputs that are what they should be, for the fuzzer to begin with."""
     from launchpad.courier.caller import Peer
     from launchpad.courier.codec import compression, pickling
     from launchpad.courier.protocol import framing, handshake
@@ -111,7 +112,7 @@ def read(data: bytes, into: list[Callable[[bytes], object]]) -> float:
 
 
 def fuzz(directory: str, inputs: int, seed: int) -> None:
-    """In a process of its own: libFuzzer ends the process it runs in."""
+    """Fuzz in a process of its own: libFuzzer ends the process it runs in."""
     import atheris
 
     with atheris.instrument_imports(include=["launchpad.courier"]):
@@ -126,60 +127,46 @@ def fuzz(directory: str, inputs: int, seed: int) -> None:
         "-rss_limit_mb=2048",
     ]
     crashes = f"-artifact_prefix={directory}/crash-"
-    atheris.WorkerDraft(
-        [sys.argv[0], directory, *limits, crashes], lambda data: read(data, targets)
-    )
+    atheris.Setup([sys.argv[0], directory, *limits, crashes], lambda data: read(data, targets))
     atheris.Fuzz()
 
 
 def replay(directory: str, inputs: int) -> dict[str, float]:
-    """What the fuzzer kept, over and over: how memory grows, and the longest that one took."""
+    """Read what the fuzzer kept, over and over; return how memory grows, and the longest that one took."""
     targets = readers()
     kept = [path.read_bytes() for path in sorted(Path(directory).iterdir())]
     for data in kept * 3:
         read(data, targets)
-    before, slowest = resident(), 0.0
+    before = holdings.resident("self")
+    slowest = 0.0
     for i in range(inputs):
         slowest = max(slowest, read(kept[i % len(kept)], targets))
-    return {"kept": len(kept), "growth_bytes": resident() - before, "slowest_s": slowest}
+    return {
+        "kept": len(kept),
+        "growth_bytes": holdings.resident("self") - before,
+        "slowest_s": slowest,
+    }
 
 
-def resident() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--inputs", type=int, default=1_000_000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="also write the result to this file")
-    parser.add_argument("--quick", action="store_true", help="20,000 inputs")
-    parser.add_argument("--fuzz-in", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    inputs = 20_000 if options.quick else options.inputs
-    if options.fuzz_in:
-        fuzz(options.fuzz_in, inputs, options.seed)
+def main() -> None:
+    options = Parser(__doc__, {"inputs": 20_000}, inputs=1_000_000, seed=1).parse_args()
+    inputs = options.inputs
     with tempfile.TemporaryDirectory() as directory:
-        command = [sys.executable, __file__, "--fuzz-in", directory]
-        command += ["--inputs", str(inputs), "--seed", str(options.seed)]
+        command = command_apart(fuzz, directory, inputs, options.seed)
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         crashed = [path.name for path in Path(directory).glob("crash-*")]
         result: dict[str, Any] = {"inputs": inputs, "exit": done.returncode, "crashes": crashed}
         result |= replay(directory, inputs)
-    is_well = not done.returncode and not crashed and result["growth_bytes"] <= MAX_GROWTH
+    grown_mib = result["growth_bytes"] / 2**20
+    slowest_ms = result["slowest_s"] * 1e3
     print(f"{inputs:,} inputs made, {result['kept']} of them kept; {len(crashed)} crashes or hangs")
     print(
-        f"replayed {inputs:,} times: memory grew by {result['growth_bytes'] / 2**20:.1f} MiB, ",
-        end="",
+        f"replayed {inputs:,} times: memory grew by {grown_mib:.1f} MiB,"
+        f" the slowest took {slowest_ms:.1f} ms"
     )
-    print(f"the slowest took {result['slowest_s'] * 1e3:.1f} ms")
-    if not is_well:
-        print(done.stderr[-4000:])
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=2) + "\n")
-    return 0 if is_well else 1
+    is_well = not done.returncode and not crashed and result["growth_bytes"] <= MAX_GROWTH
+    finish(options, result, [] if is_well else [done.stderr[-4000:]])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,4 +1,4 @@
-"""Whether heartbeats that are late are noticed, and no others: `python benchmarks/heartbeats.py`.
+"""Heartbeats that are late are noticed, and no others: `python benchmarks/heartbeats.py`.
 
 no alarm     10 workers send heartbeats, 1,000 in all, while other processes keep all CPUs busy. None of
              them may be taken for silent.
@@ -10,7 +10,6 @@ Exits with 1 if one was noticed wrongly, or not at all.
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -18,22 +17,25 @@ import threading
 import time
 
 import launchpad as lp
+from benchmarks.harness.command_line import Parser, finish
 
 FOREVER = 10**9
 DEADLINE_S = 60.0
 SOON_S = 2.0
-BEATS_PER_LIMIT = (
-    4  # so often a worker sends one within heartbeat_s, however often it calls heartbeat()
-)
+BEATS_PER_LIMIT = 4  # a worker sends so many within heartbeat_s, however often it calls heartbeat()
 
 
 def beat(seconds: float) -> float:
-    """Computes and says so, for so long. The longest that it took between two heartbeats."""
-    ends_at, last, longest = time.monotonic() + seconds, time.monotonic(), 0.0
-    while (now := time.monotonic()) < ends_at:
-        longest, last = max(longest, now - last), now
+    """Compute and say so, for so long. Return the longest that it took between two heartbeats."""
+    last = time.monotonic()
+    ends_at = last + seconds
+    longest = 0.0
+    while last < ends_at:
         lp.heartbeat()
         sum(range(20_000))
+        now = time.monotonic()
+        longest = max(longest, now - last)
+        last = now
     return longest
 
 
@@ -65,7 +67,7 @@ def no_alarm(beats: int, heartbeat_s: float, workers: int) -> str:
 
 
 def fall_silent(how: str) -> tuple[int, float]:
-    """Its attempt, and when it ran."""
+    """Be silent; return the attempt after that, and when it ran."""
     if lp.current().attempt > 1:
         return lp.current().attempt, time.monotonic()
     lp.heartbeat()
@@ -96,16 +98,12 @@ def silent(how: str, heartbeat_s: float) -> str:
 
 
 def main() -> None:
-    """Prints what was noticed. Exits with 1 if it was wrong."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--beats", type=int, default=1000)
-    parser.add_argument("--heartbeat-s", type=float, default=1.0)
-    options = parser.parse_args()
+    """Print what was noticed. Exit with 1 if it was wrong."""
+    options = Parser(__doc__, beats=1000, heartbeat_s=1.0).parse_args()
     print(no_alarm(options.beats, options.heartbeat_s, workers=10))
     for how in ("asleep", "waiting for a lock", "in C"):
         print(silent(how, options.heartbeat_s))
+    finish(options, {})
 
 
 if __name__ == "__main__":

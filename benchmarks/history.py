@@ -18,9 +18,7 @@ call may have run more than once.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import os
 import random
 import subprocess
@@ -30,9 +28,10 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import wait
-from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.command_line import Parser, finish
+from benchmarks.harness.processes import ROOT
 from launchpad import courier
 from launchpad.testing import Faults, Findings, History
 from launchpad.testing.call_history import OK
@@ -63,8 +62,7 @@ class Noted:
     def __init__(self, directory: str) -> None:
         self.address = f"unix:{directory}/s"
         self.history = History(f"{directory}/history")
-        root = str(Path(__file__).resolve().parent.parent)
-        self._source = SERVER.format(root=root, path=self.history.path, address=self.address)
+        self._source = SERVER.format(root=str(ROOT), path=self.history.path, address=self.address)
         self._process = self._start()
         self.kills = 0
 
@@ -108,7 +106,7 @@ def call_with_futures(client: courier.Client[Any], numbers: range, history: Hist
 
 
 def make_history(calls: int, kills: int, seed: int, idempotent: bool) -> dict[str, Any]:
-    """Makes the calls, kills meanwhile, compares."""
+    """Make the calls, kill meanwhile, compare."""
     began = time.perf_counter()
     with noted() as server, Faults(seed=seed, drop_request=0.002, drop_response=0.002) as faults:
         with courier.Client[Any](server.address) as client:
@@ -141,7 +139,7 @@ def kill_meanwhile(
     kills: int,
     rng: random.Random,
 ) -> None:
-    """Spreads the kills over the calls, each at a random moment within its share."""
+    """Spread the kills over the calls, each at a random moment within its share."""
     for i in range(kills):
         due = (i + rng.random()) * calls / kills
         while n_begun(client) < due and any(thread.is_alive() for thread in threads):
@@ -166,33 +164,25 @@ def judge(found: Findings) -> dict[str, Any]:
     }
 
 
-def show(name: str, history: dict[str, Any], zeros: list[str]) -> bool:
+def show(name: str, history: dict[str, Any], zeros: list[str]) -> list[str]:
+    """Print what was found; return what should be zero, and is not."""
     print(f"\n{name}: {history['calls']:,} calls, {history['kills']} kills, {history['seconds']} s")
     print(f"  faults: {history['faults']}")
     print(f"  callers were told: {history['told']}")
     for zero in zeros:
         print(f"  {zero}: {history[zero]}")
-    return not any(history[zero] for zero in zeros)
+    return [f"{name}: {zero}" for zero in zeros if history[zero]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--calls", type=int, default=200_000)
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="also write the histories to this file")
-    parser.add_argument("--quick", action="store_true", help="4,000 calls and 4 kills")
-    options = parser.parse_args()
-    if options.quick:
-        options.calls, options.kills = 4_000, 4
+    quick = {"calls": 4_000, "kills": 4}
+    options = Parser(__doc__, quick, calls=200_000, kills=200, seed=1).parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a server that compiles all anew starts late
     once = make_history(options.calls, options.kills, options.seed, idempotent=False)
     again = make_history(options.calls, options.kills, options.seed + 1, idempotent=True)
-    is_well = show("at most once", once, [*ZEROS, "run more than once"])
-    is_well &= show("idempotent", again, [*ZEROS, "not completed"])
-    if options.json:
-        options.json.write_text(json.dumps({"once": once, "idempotent": again}, indent=2) + "\n")
-    sys.exit(0 if is_well else 1)
+    faults = show("at most once", once, [*ZEROS, "run more than once"])
+    faults += show("idempotent", again, [*ZEROS, "not completed"])
+    finish(options, {"once": once, "idempotent": again}, faults)
 
 
 if __name__ == "__main__":

@@ -18,27 +18,26 @@ kind, how many there were and how long the longest took, and, from the first rou
 
 from __future__ import annotations
 
-import argparse
 import secrets
 import tempfile
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from benchmarks.harness import holdings
+from benchmarks.harness.command_line import Parser, finish
+from benchmarks.harness.figures import Table
+from benchmarks.harness.processes import Worker
+from benchmarks.traffic import processes
+from launchpad.courier.security.certificates import make_credentials
+
 MEMORY_BYTES = 8 << 20
 ROUND_S = 56.0  # and some seconds of quiet
 QUICK_S = 2.0
 
 
 def measure(rounds: int, round_s: float) -> dict[str, Any]:
-    """All rounds; the first one is to fill caches, heaps and pools."""
-    from benchmarks.harness import holdings
-    from benchmarks.harness.processes import Worker
-    from benchmarks.traffic import processes
-    from launchpad.courier.security.certificates import make_credentials
-
+    """Run all rounds; the first one is to fill caches, heaps and pools."""
     kinds: dict[str, dict[str, float]] = {}
     found: dict[str, Any] = {"faults": [], "kinds": kinds, "memory_bytes": [], "belongings": []}
     began = time.monotonic()
@@ -74,59 +73,33 @@ def measure(rounds: int, round_s: float) -> dict[str, Any]:
 
 
 def growth(found: dict[str, Any]) -> dict[str, dict[str, int]]:
-    """Of each process: what it has more of."""
-    from benchmarks.harness.holdings import growth as memory_growth
-
+    """Return what each process has more of."""
     grown = {}
     for i, process in enumerate(("calling", "serving")):
         first, last = (found["belongings"][at][i] for at in (0, -1))
         grown[process] = {what: last[what] - first[what] for what in first}
         sizes = [each[i] for each in found["memory_bytes"]]
         if len(sizes) >= 6:  # the first rounds fill the heap
-            grown[process]["memory_bytes"] = int(memory_growth(sizes[len(sizes) // 3 :]))
+            grown[process]["memory_bytes"] = int(holdings.growth(sizes[len(sizes) // 3 :]))
     return grown
 
 
-def faults(found: dict[str, Any]) -> list[str]:
-    """Which promises do not hold."""
-    broken = list(found["faults"])
-    for process, grown in growth(found).items():
-        limits = dict.fromkeys(grown, 0) | {"memory_bytes": MEMORY_BYTES}
-        broken += [
-            f"the {process} process has {n:+,} {what}"
-            for what, n in grown.items()
-            if n > limits[what]
-        ]
-    return broken
-
-
 def main() -> None:
-    """Prints the figures; exits with 1 if one is not as promised."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--quick", action="store_true", help="seconds; to see that it runs")
-    options = parser.parse_args()
-    rounds = 2 if options.quick else max(2, round(options.minutes))
-    found = measure(rounds, QUICK_S if options.quick else ROUND_S)
-    print(f"\n{'':26}{'n':>10}{'mean':>12}{'worst':>12}")
+    """Print the figures; exit with 1 if one is not as promised."""
+    options = Parser(__doc__, {"minutes": 0.0}, minutes=60.0).parse_args()
+    found = measure(max(2, round(options.minutes)), QUICK_S if options.quick else ROUND_S)
+    print()
+    table = Table("", {"n": ",", "mean ms": ".1f", "worst ms": ".0f"}, width=26)
     for kind, record in sorted(found["kinds"].items()):
-        mean_s = record["total_s"] / record["n"]
-        print(
-            f"{kind:26}{record['n']:10,.0f}{1000 * mean_s:9.1f} ms{1000 * record['worst_s']:9.0f} ms"
-        )
-    broken = faults(found)
-    for process, grown in growth(found).items():
-        print(f"{process}: " + ", ".join(f"{n:+,} {what}" for what, n in grown.items()))
-    for fault in broken:
-        print(f"  {fault}")
-    if options.json:
-        from benchmarks.harness import command_line as report
-
-        report.write_report(options.json, {"mixed": found, "grown": growth(found)})
-    raise SystemExit(1 if broken else 0)
+        mean_ms = 1000 * record["total_s"] / record["n"]
+        table.row(kind, record["n"], mean_ms, 1000 * record["worst_s"])
+    grown = growth(found)
+    faults = found["faults"]
+    for process, more in grown.items():
+        print(f"{process}: " + ", ".join(f"{n:+,} {what}" for what, n in more.items()))
+        limits = dict.fromkeys(more, 0) | {"memory_bytes": MEMORY_BYTES}
+        faults += [f"{process}: {n:+,} {what}" for what, n in more.items() if n > limits[what]]
+    finish(options, {"mixed": found, "grown": grown}, faults)
 
 
 if __name__ == "__main__":

@@ -14,18 +14,16 @@ Afterwards the server must hold as many descriptors and threads as before.
 
 from __future__ import annotations
 
-import argparse
 import collections
-import sys
 import tempfile
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import command_line as report
 from benchmarks.harness import machine
-from benchmarks.harness.processes import Worker
+from benchmarks.harness.command_line import Parser, finish
+from benchmarks.harness.figures import Table
+from benchmarks.harness.processes import Worker, wait_until
 from benchmarks.hostile import bystander, garbage, strangers
 from benchmarks.hostile.canary import Canary
 from benchmarks.hostile.target import TRANSPORTS, Footprint, Target, footprint, new_target, serve
@@ -69,7 +67,7 @@ def try_strangers(transport: str, tries: int) -> dict[str, Any]:
         }
 
 
-def show_strangers(transport: str, found: dict[str, Any]) -> bool:
+def show_strangers(transport: str, found: dict[str, Any]) -> list[str]:
     is_well = found["own_canary_counted"] and not found["canaries_unpickled"] + found["accepted"]
     print(
         f"\n{transport}: {found['tries']:,} strangers, {found['accepted']} accepted, "
@@ -78,7 +76,7 @@ def show_strangers(transport: str, found: dict[str, Any]) -> bool:
     for kind, counts in found["outcomes"].items():
         shown = ", ".join(f"{outcome} × {n:,}" for outcome, n in counts.items())
         print(f"  {kind:48}{shown}")
-    return bool(is_well)
+    return [] if is_well else [f"{transport}: a stranger was heard, or no canary counted"]
 
 
 # Garbage.
@@ -104,7 +102,7 @@ def disturb(transport: str, n: int, quiet_s: float) -> dict[str, Any]:
 
 
 def observe(good: Worker, work: Any) -> dict[str, Any]:
-    """What the good client measures during the work."""
+    """Return what the good client measures during the work."""
     good.say("begin")
     began = time.perf_counter()
     work()
@@ -113,68 +111,60 @@ def observe(good: Worker, work: Any) -> dict[str, Any]:
 
 
 def send_garbage(stack: ExitStack, target: Target, n: int) -> None:
-    """Sends it from a process of its own, which now and then says that it is alive."""
+    """Send it from a process of its own, which now and then says that it is alive."""
     sender = Worker(stack, garbage.send_garbage, target, n)
     while sender.hear():
         pass
 
 
 def settled(target: Target, before: Footprint | None = None) -> Footprint:
-    """What the server holds, once that is no more than before."""
-    deadline = time.monotonic() + SETTLE_S
-    while True:
+    """Return what the server holds, once that is no more than before."""
+
+    def is_normal() -> bool:
         now = footprint(target.pid)
-        is_normal = before is None or (
+        return before is None or (
             now.descriptors <= before.descriptors and now.threads <= before.threads
         )
-        if is_normal or time.monotonic() > deadline:
-            return now
-        time.sleep(0.2)
+
+    wait_until(is_normal, SETTLE_S, pause_s=0.2)
+    return footprint(target.pid)
 
 
-def show_garbage(transport: str, found: dict[str, Any]) -> bool:
+def show_garbage(transport: str, found: dict[str, Any]) -> list[str]:
     print(f"\n{transport}: {found['connections']:,} garbage connections")
-    print(
-        f"  {'':20}{'calls':>10}{'errors':>8}{'p50 µs':>9}{'p99 µs':>9}{'new client p99 ms':>19}{'s':>8}"
-    )
+    columns = {"calls": ",", "errors": "", "p50 µs": ".1f", "p99 µs": ".1f"}
+    table = Table("", {**columns, "new client p99 ms": ".1f", "s": ".1f"})
     for name in ("quiet", "garbage elsewhere", "garbage here"):
         row = found[name]
-        print(
-            f"  {name:20}{row['calls']:>10,}{row['errors']:>8}{row['p50_us']:>9.1f}{row['p99_us']:>9.1f}"
-            f"{row['new_client_p99_ms']:>19.1f}{row['seconds']:>8.1f}"
-        )
-    before, after = found["before"], found["after"]
+        figures = ("calls", "errors", "p50_us", "p99_us", "new_client_p99_ms", "seconds")
+        table.row(name, *(row[figure] for figure in figures))
+    before = found["before"]
+    after = found["after"]
     held = [f"{key} {before[key]:.0f} → {after[key]:.0f}" for key in before]
     print(f"  the server holds: {', '.join(held)}")
+    faults = [
+        f"{transport}: {key}" for key in ("descriptors", "threads") if after[key] > before[key]
+    ]
     if error := found["garbage here"]["first_error"]:
-        print(f"  the first error: {error}")
-    has_settled = all(after[key] <= before[key] for key in ("descriptors", "threads"))
-    return has_settled and not found["garbage here"]["errors"]
+        faults.append(f"{transport}: a good client has got {error}")
+    return faults
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tries", type=int, default=10_000, help="of strangers, on each transport")
-    parser.add_argument("--garbage", type=int, default=0, help="connections, to each transport")
-    parser.add_argument("--transports", default=",".join(TRANSPORTS))
-    parser.add_argument("--json", type=Path, help="also write the report to this file")
-    parser.add_argument("--quick", action="store_true", help="seconds; to see that it runs")
-    options = parser.parse_args()
-    if options.quick:
-        options.tries, options.garbage = 60, 300
-    found: dict[str, Any] = {"machine": machine.describe(), "strangers": {}, "garbage": {}}
-    print(machine.in_words(found["machine"]))
-    is_well = True
+    transports = ",".join(TRANSPORTS)
+    quick = {"tries": 60, "garbage": 300}
+    options = Parser(__doc__, quick, tries=10_000, garbage=0, transports=transports).parse_args()
+    found: dict[str, Any] = {"strangers": {}, "garbage": {}}
+    print(machine.in_words(machine.describe()))
+    faults = []
     for transport in options.transports.split(","):
         found["strangers"][transport] = try_strangers(transport, options.tries)
-        is_well &= show_strangers(transport, found["strangers"][transport])
+        faults += show_strangers(transport, found["strangers"][transport])
         if options.garbage:
             quiet_s = 0.2 if options.quick else QUIET_S
             found["garbage"][transport] = disturb(transport, options.garbage, quiet_s)
-            is_well &= show_garbage(transport, found["garbage"][transport])
-    if options.json:
-        report.write_report(options.json, found)
-    sys.exit(0 if is_well else 1)
+            faults += show_garbage(transport, found["garbage"][transport])
+    finish(options, found, faults)
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ def resident_peak(pid: int) -> int:
     return _field(f"/proc/{pid}/status", "VmHWM:")
 
 
-def resident(pid: int) -> int:
+def resident(pid: int | str) -> int:
     return _field(f"/proc/{pid}/status", "VmRSS:")
 
 

@@ -17,12 +17,13 @@ import sys
 import threading
 import time
 import traceback
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from benchmarks.harness.holdings import belongings
+from benchmarks.harness import holdings
 from benchmarks.traffic import kinds, service
 from benchmarks.traffic.kinds import AIO_KINDS, DEADLINE_S, KINDS, SLACK_S, Caller
 from launchpad import courier
@@ -64,17 +65,11 @@ def serve(setup: Setup, pipe: Connection) -> None:
             pipe.send(inventory())
 
 
-def inventory() -> dict[str, int]:
-    """Threads, descriptors, shared mappings of this process, when nothing has changed for a while."""
-    seen, since = belongings(), time.monotonic()
-    until = since + 5 * _QUIET_S
-    while time.monotonic() < min(until, since + _QUIET_S):
-        time.sleep(0.1)
-        gc.collect()
-        if (now := belongings()) != seen:
-            seen, since = now, time.monotonic()
+def inventory() -> holdings.Belongings:
+    """Return what this process has, when nothing has changed for a while."""
+    found = holdings.quiet_belongings(_QUIET_S, 5 * _QUIET_S)
     ctypes.CDLL(None).malloc_trim(0)
-    return seen
+    return found
 
 
 class Record:
@@ -119,30 +114,34 @@ class Round:
     def _call(self, seed: int) -> None:
         caller = self._new_caller(seed)
         while self._goes_on():
-            kind, (carrier, client) = caller.random.choice(KINDS), caller.pick()
-            began = time.monotonic()
-            try:
+            kind = caller.random.choice(KINDS)
+            carrier, client = caller.pick()
+            with self._noted(kind.__name__, carrier):
                 kind(caller, client)
-            except BaseException as error:
-                self._add_fault(kind.__name__, carrier, error)
-            self._note(kind.__name__, carrier, time.monotonic() - began)
 
     def _call_in_a_loop(self, seed: int) -> None:
         async def work(number: int) -> None:
             caller = self._new_caller(seed * 1000 + number)
             while self._goes_on():
-                kind, (carrier, client) = caller.random.choice(AIO_KINDS), caller.pick()
-                began = time.monotonic()
-                try:
+                kind = caller.random.choice(AIO_KINDS)
+                carrier, client = caller.pick()
+                with self._noted(kind.__name__, carrier):
                     await kind(caller, client)
-                except BaseException as error:
-                    self._add_fault(kind.__name__, carrier, error)
-                self._note(kind.__name__, carrier, time.monotonic() - began)
 
         async def main() -> None:
             await asyncio.gather(*(work(number) for number in range(N_TASKS)))
 
         asyncio.run(main())
+
+    @contextmanager
+    def _noted(self, kind: str, carrier: str) -> Iterator[None]:
+        """Note how long the block takes, and any exception as a fault."""
+        began = time.monotonic()
+        try:
+            yield
+        except BaseException as error:
+            self._add_fault(kind, carrier, error)
+        self._note(kind, carrier, time.monotonic() - began)
 
     def _new_caller(self, seed: int) -> Caller:
         caller = Caller(self._clients, seed)
