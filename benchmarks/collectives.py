@@ -11,28 +11,26 @@ four from run to run, so look at ours as well.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
-import json
 import socket
 import statistics
-import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import launchpad as lp
+from benchmarks.harness.command_line import Parser, finish
+from benchmarks.harness.figures import Table, in_turns, timed
 
 KIB = 1 << 10
 SIZES = [KIB << n for n in (0, 3, 5, 6, 7, 8, 9, 10, 12, 14, 16)]
-LINE = "{:>5} {:>10} {:>11} {:>11} {:>7} {:>11}"
+LIMITS = {"below 1 MB": (1.3, range(1 << 20)), "from 4 MB on": (1.0, range(4 << 20, 1 << 40))}
 
 
 def measure(group: lp.Collective, sizes: list[int], rounds: int, port: int) -> list[Any]:
-    """Per size the rounds of this rank, in ms: ours, and gloo's if there is torch."""
+    """Return per size the rounds of this rank, in ms: ours, and gloo's if there is torch."""
     gloo = _gloo(group, port)
     found = []
     for size in sizes:
@@ -41,16 +39,19 @@ def measure(group: lp.Collective, sizes: list[int], rounds: int, port: int) -> l
         if gloo is not None:
             ways["gloo"] = gloo(x.copy())
         repeats = max(1, min(30, (4 << 20) // size))
-        times: dict[str, list[float]] = {name: [] for name in ways}
-        for number in range(rounds + 1):
-            for name, reduce in ways.items():
-                group.barrier()
-                began = time.perf_counter()
-                for _ in range(repeats):
-                    reduce()
-                if number:  # the first one is to warm up
-                    times[name].append((time.perf_counter() - began) / repeats * 1e3)
-        found.append(times)
+
+        def one_turn(reduce: Callable[[], Any], repeats: int = repeats) -> float:
+            group.barrier()
+            took_s = timed(lambda: [reduce() for _ in range(repeats)])()
+            return took_s / repeats * 1e3
+
+        found.append(
+            in_turns(
+                {name: partial(one_turn, reduce) for name, reduce in ways.items()},
+                rounds,
+                warm_up=1,
+            )
+        )
     return found
 
 
@@ -72,7 +73,7 @@ def _gloo(group: lp.Collective, port: int) -> Any:
 
 
 def run(ranks: int, sizes: list[int], rounds: int) -> list[dict[str, Any]]:
-    """A row per size."""
+    """Return a row per size."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -97,34 +98,25 @@ def run(ranks: int, sizes: list[int], rounds: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--max-bytes", type=int, default=SIZES[-1])
-    parser.add_argument("--quick", action="store_true", help="small sizes, few rounds")
-    parser.add_argument("--json", help="a file for the figures")
+    quick = {"ranks": [2], "rounds": 2, "max_bytes": 2 << 20}
+    parser = Parser(__doc__, quick, ranks=[2, 4], rounds=10, max_bytes=SIZES[-1])
     options = parser.parse_args()
-    if options.quick:
-        options.ranks, options.rounds, options.max_bytes = [2], 2, 2 << 20
     sizes = [size for size in SIZES if size <= options.max_bytes]
     rows = []
     for ranks in options.ranks:
         of_ranks = run(ranks, sizes, options.rounds)
-        print(LINE.format("ranks", "bytes", "ours ms", "gloo ms", "ratio", "GB/s, ours"))
+        heads = {"ours ms": ".3f", "gloo ms": ".3f", "ratio": ".2f", "GB/s, ours": ".2f"}
+        table = Table(f"{ranks} ranks, bytes", heads)
         for row in of_ranks:
             gloo = row.get("gloo")
-            ratio = f"{row['ours'] / gloo:.2f}" if gloo else "-"
-            shown = f"{gloo:.3f}" if gloo else "-"
-            gigabytes_s = row["bytes"] / row["ours"] / 1e6
-            cells = (ranks, f"{row['bytes']:,}", f"{row['ours']:.3f}", shown, ratio)
-            print(LINE.format(*cells, f"{gigabytes_s:.2f}"))
+            ratio = row["ours"] / gloo if gloo else None
+            table.row(
+                f"{row['bytes']:,}", row["ours"], gloo, ratio, row["bytes"] / row["ours"] / 1e6
+            )
         rows += of_ranks
-    for text, limit, of in (
-        ("below 1 MB", 1.3, [r for r in rows if r["bytes"] < 1 << 20]),
-        ("from 4 MB on", 1.0, [r for r in rows if r["bytes"] >= 4 << 20]),
-    ):
-        for ranks in options.ranks:
-            ratios = [r["ours"] / r["gloo"] for r in of if r["ranks"] == ranks and "gloo" in r]
+        for text, (limit, sizes_of_it) in LIMITS.items():
+            fitting = [r for r in of_ranks if r["bytes"] in sizes_of_it and "gloo" in r]
+            ratios = [r["ours"] / r["gloo"] for r in fitting]
             if ratios:
                 median = statistics.median(ratios)
                 is_kept = "kept" if median <= limit else "NOT KEPT"
@@ -132,8 +124,7 @@ def main() -> None:
                     f"{ranks} ranks, {text}: {median:.2f} times gloo's time (the worst {max(ratios):.2f});"
                     f" promised are {limit}: {is_kept}"
                 )
-    if options.json:
-        Path(options.json).write_text(json.dumps(rows))
+    finish(options, {"collectives": rows})
 
 
 if __name__ == "__main__":

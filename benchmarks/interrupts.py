@@ -8,12 +8,10 @@ Run: python benchmarks/interrupts.py [--exceptions=10000] [--seed=0]
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import faulthandler
 import random
 import signal
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -26,6 +24,7 @@ from typing import Any
 import numpy as np
 
 import launchpad as lp
+from benchmarks.harness.command_line import Parser, finish
 from launchpad import courier
 
 LIMIT_S = 20.0  # for what must end by itself
@@ -279,15 +278,16 @@ def interrupt_collectives(n: int, seed: int, launch_type: str) -> None:
     print(f"{launch_type}: collectives: {n} exceptions; others: {errors}", flush=True)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--exceptions", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kinds", default=",".join(WORK))
-    parser.add_argument("--transports", default="unix,tcp,inproc")
-    parser.add_argument("--queues", type=int, default=1)
-    parser.add_argument("--collectives", type=int, default=1)
-    args = parser.parse_args()
+def main() -> None:
+    args = Parser(
+        __doc__,
+        exceptions=10_000,
+        seed=0,
+        kinds=",".join(WORK),
+        transports="unix,tcp,inproc",
+        queues=1,
+        collectives=1,
+    ).parse_args()
     interrupter = Interrupter(args.seed)
     kinds = args.kinds.split(",")
     transports = args.transports.split(",")
@@ -307,8 +307,8 @@ def main() -> int:
     if args.collectives:
         interrupt_collectives(each, args.seed, "local_mp")
     print(f"{args.exceptions} exceptions in {time.monotonic() - began:.0f} s; all held")
-    return 0
+    finish(args, {})
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

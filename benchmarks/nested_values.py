@@ -18,7 +18,6 @@ Exits with 1 at the first value that came back different, and prints the smalles
 
 from __future__ import annotations
 
-import argparse
 import collections
 import copy
 import math
@@ -37,6 +36,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 import launchpad as lp
+from benchmarks.harness.command_line import Parser, finish
 from launchpad.courier import trees
 from launchpad.courier.batching import stacking
 from launchpad.courier.client import sharded
@@ -466,11 +466,7 @@ def _search(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--examples", type=int, default=10_000, help="values, of all ways together")
-    parser.add_argument("--seed", type=int, default=0)
+    parser = Parser(__doc__, examples=10_000, seed=0)
     parser.add_argument("--only", choices=[*WAYS, "collective"], help="this way alone")
     options = parser.parse_args()
     shares = {way: share for way, (_, _, share) in WAYS.items()}
@@ -490,6 +486,7 @@ def main() -> None:
             flush=True,
         )
     print(f"all as they were: {sum(round(options.examples * each) for each in shares.values()):,}")
+    finish(options, {})
 
 
 if __name__ == "__main__":

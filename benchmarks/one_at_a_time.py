@@ -8,15 +8,17 @@ Run: python benchmarks/one_at_a_time.py [--callers 1 100 1000] [--calls=20000]
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import statistics
-import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from typing import Any
 
+from benchmarks.harness.command_line import Parser, finish
+from benchmarks.harness.figures import Table, in_turns
+from benchmarks.harness.processes import run_threads
 from launchpad import courier
 from launchpad.courier.server.one_thread import OneThread
 
@@ -40,7 +42,7 @@ class Counter:
 
 
 def call(address: str, n_callers: int, n_calls: int, results: Any) -> None:
-    """In the other process: puts the median of a call in seconds, and calls a second."""
+    """Call in the other process: put the median of a call in seconds, and calls a second."""
     seconds: list[float] = []
 
     def call_often() -> None:
@@ -51,17 +53,13 @@ def call(address: str, n_callers: int, n_calls: int, results: Any) -> None:
             seconds.append(time.perf_counter() - began)
         courier.close(client)
 
-    threads = [threading.Thread(target=call_often) for _ in range(n_callers)]
     began = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(*[call_often] * n_callers)
     results.put((statistics.median(seconds), len(seconds) / (time.perf_counter() - began)))
 
 
 def measure(n_callers: int, n_calls: int, one_thread: OneThread | None) -> tuple[float, float, int]:
-    """The median of a call, calls a second, and how many calls ran at once at most."""
+    """Return the median of a call, calls a second, and how many calls ran at once at most."""
     counter = Counter()
     with tempfile.TemporaryDirectory() as folder:
         server = courier.Server(address=f"unix:{folder}/socket", one_thread=one_thread)
@@ -79,7 +77,7 @@ def measure(n_callers: int, n_calls: int, one_thread: OneThread | None) -> tuple
 
 
 def measure_one_thread(n_callers: int, n_calls: int) -> tuple[float, float, int]:
-    """Measures the same with calls that run in one thread."""
+    """Measure the same with calls that run in one thread."""
     one_thread = OneThread()
     runner = threading.Thread(target=one_thread.run)
     runner.start()
@@ -90,33 +88,30 @@ def measure_one_thread(n_callers: int, n_calls: int) -> tuple[float, float, int]
         runner.join()
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--callers", type=int, nargs="+", default=[1, 100, 1000])
-    parser.add_argument("--calls", type=int, default=20_000, help="of all callers together")
-    options = parser.parse_args()
+def main() -> None:
+    options = Parser(__doc__, callers=[1, 100, 1000], calls=20_000).parse_args()
     most = 0
-    print(f"{'callers':>8} {'ordinary':>20} {'one at a time':>20} {'ratio':>6}")
+    heads = {"ordinary µs": ",.1f", "ordinary, calls/s": ",.0f", "one at a time µs": ",.1f"}
+    table = Table("callers", {**heads, "one at a time, calls/s": ",.0f", "ratio": ".1f"}, width=8)
     for n_callers in options.callers:
-        n_calls = max(1, options.calls // n_callers)
-        ordinary: list[tuple[float, float, int]] = []
-        in_turn: list[tuple[float, float, int]] = []
-        for _ in range(ROUNDS):
-            ordinary.append(measure(n_callers, n_calls, None))
-            in_turn.append(measure_one_thread(n_callers, n_calls))
-        most = max(most, *(at_once for _, _, at_once in in_turn))
-        cells = []
-        medians = []
-        for runs in (ordinary, in_turn):
-            medians.append(statistics.median(seconds for seconds, _, _ in runs))
-            per_second = statistics.median(rate for _, rate, _ in runs)
-            cells.append(f"{medians[-1] * 1e6:,.1f} µs, {per_second:,.0f}/s")
-        print(f"{n_callers:>8} {cells[0]:>20} {cells[1]:>20} {medians[1] / medians[0]:>6.1f}")
+        n_calls = max(1, options.calls // n_callers)  # of all callers together
+        ways = {
+            "ordinary": partial(measure, n_callers, n_calls, None),
+            "one at a time": partial(measure_one_thread, n_callers, n_calls),
+        }
+        runs = in_turns(ways, ROUNDS)
+        most = max(most, *(at_once for _, _, at_once in runs["one at a time"]))
+        (us, rate), (us_in_turn, rate_in_turn) = (
+            (
+                1e6 * statistics.median(seconds for seconds, _, _ in each),
+                statistics.median(rate for _, rate, _ in each),
+            )
+            for each in runs.values()
+        )
+        table.row(n_callers, us, rate, us_in_turn, rate_in_turn, us_in_turn / us)
     print(f"calls that ran at once, where they are to run one at a time: {most}")
-    return 0 if most == 1 else 1
+    finish(options, {}, [] if most == 1 else [f"{most} calls ran at once"])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

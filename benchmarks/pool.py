@@ -15,7 +15,6 @@ Exits with 1 if a promise does not hold.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import math
@@ -24,7 +23,6 @@ import os
 import random
 import signal
 import statistics
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +31,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import launchpad as lp
+from benchmarks.harness.command_line import Parser, finish
+from benchmarks.harness.figures import Table, in_turns, ratios, timed
 
 MOST = 1.2
 JOB_S = 0.001
@@ -41,7 +41,7 @@ Map = Callable[[Callable[[int], int], range], Any]
 
 
 def compute(number: int) -> int:
-    """Uses a processor for 1 ms of its own time: also on a busy machine it is the same work."""
+    """Use a processor for 1 ms of its own time: also on a busy machine it is the same work."""
     end = time.thread_time() + JOB_S
     while time.thread_time() < end:
         pass
@@ -64,7 +64,7 @@ def workers(n: int) -> Iterator[lp.Running]:
 
 
 def compare(n_workers: int, n_jobs: int, rounds: int) -> bool:
-    """Prints the table; whether the promise holds."""
+    """Print the table; True if the promise holds."""
     context = multiprocessing.get_context("fork")
     with ExitStack() as stack:
         theirs = stack.enter_context(context.Pool(n_workers))
@@ -81,27 +81,24 @@ def compare(n_workers: int, n_jobs: int, rounds: int) -> bool:
                 executor.map, chunksize=chunk
             ),
         }
-        is_kept = True
+        worst = 0.0
         for job in (compute, wait):
-            times: dict[str, list[float]] = {name: [] for name in contenders}
-            for number in range(rounds + 1):
-                for name, run in contenders.items():
-                    began = time.perf_counter()
-                    assert list(run(job, range(n_jobs))) == [2 * i for i in range(n_jobs)]
-                    if number:  # the first round is for warming up
-                        times[name].append(time.perf_counter() - began)
-            print(
-                f"{n_jobs} jobs of 1 ms that {job.__name__}, {n_workers} workers, {rounds} rounds"
-            )
-            medians = {name: statistics.median(each) for name, each in times.items()}
-            for name, median in medians.items():
-                ratios = [a / b for a, b in zip(times["lp.pool"], times[name], strict=True)]
-                ratio = statistics.median(ratios)
-                of = f"lp.pool takes {ratio:.2f} of it" if name != "lp.pool" else ""
-                print(f"  {name:<40} {median:7.3f} s   {of}")
-                is_kept &= ratio <= MOST
-    print(f"at most {MOST:g} times their time: {'yes' if is_kept else 'NO'}")
-    return is_kept
+
+            def check(map_jobs: Map, job: Callable[[int], int] = job) -> None:
+                assert list(map_jobs(job, range(n_jobs))) == [2 * i for i in range(n_jobs)]
+
+            ways = {
+                name: timed(functools.partial(check, each)) for name, each in contenders.items()
+            }
+            times = in_turns(ways, rounds, warm_up=1)
+            title = f"{n_jobs} jobs of 1 ms that {job.__name__}, {n_workers} workers"
+            table = Table(title, {"s": ".3f", "lp.pool takes … of it": ".2f"}, width=44)
+            for name, each in times.items():
+                ratio = ratios(times["lp.pool"], each)["median"]
+                table.row(f"  {name}", statistics.median(each), ratio)
+                worst = max(worst, ratio)
+    print(f"at most {MOST:g} times their time: {'yes' if worst <= MOST else 'NO'}")
+    return worst <= MOST
 
 
 class Kills:
@@ -109,7 +106,8 @@ class Kills:
 
     def __init__(self, running: lp.Running, n: int, seed: int) -> None:
         self.n_done = 0
-        self._running, self._n = running, n
+        self._running = running
+        self._n = n
         self._chance = random.Random(seed)
         self._enough = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -136,8 +134,9 @@ class Kills:
 
 
 def survive(n_workers: int, n_jobs: int, n_kills: int, seed: int) -> bool:
-    """Whether all results came, each once, while workers were killed."""
-    began, numbers = time.monotonic(), range(n_jobs)
+    """Kill workers; True if all results came, each once, while workers were killed."""
+    began = time.monotonic()
+    numbers = range(n_jobs)
     with workers(n_workers) as running, lp.pool(running.clients("worker"), idempotent=True) as pool:
         with Kills(running, n_kills, seed) as kills:
             n_mapped = n_jobs // 2
@@ -166,26 +165,26 @@ def survive(n_workers: int, n_jobs: int, n_kills: int, seed: int) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--jobs", type=int, default=0, help="2000 for map, 100000 for chaos")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=17)
-    parser.add_argument("--map", action="store_true", help="only the comparison")
-    parser.add_argument("--chaos", action="store_true", help="only the kills")
-    parser.add_argument("--quick", action="store_true", help="a few seconds; proves nothing")
-    given = parser.parse_args()
-    n_map, n_chaos = given.jobs or 2000, given.jobs or 100_000
-    if given.quick:
-        n_map, n_chaos, given.rounds, given.kills = 200, 1000, 1, 3
-    is_kept = is_whole = True
-    if not given.chaos:
-        is_kept = compare(given.workers, n_map, given.rounds)
-    if not given.map:
-        is_whole = survive(given.workers, n_chaos, given.kills, given.seed)
-    if not is_whole or not (is_kept or given.quick):
-        sys.exit(1)
+    given = Parser(
+        __doc__,
+        {"rounds": 1, "kills": 3},
+        workers=2,
+        jobs=0,  # 2000 for map, 100000 for chaos
+        rounds=7,
+        kills=50,
+        seed=17,
+        map=False,  # only the comparison
+        chaos=False,  # only the kills
+    ).parse_args()
+    n_map = given.jobs or (200 if given.quick else 2000)
+    n_chaos = given.jobs or (1000 if given.quick else 100_000)
+    faults = []
+    # A quick comparison proves nothing.
+    if not given.chaos and not compare(given.workers, n_map, given.rounds) and not given.quick:
+        faults.append("lp.pool takes too long")
+    if not given.map and not survive(given.workers, n_chaos, given.kills, given.seed):
+        faults.append("results were lost, wrong or doubled")
+    finish(given, {}, faults)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How many items go through a queue, and does each arrive once while its producers and consumers are killed?
+"""Items that go through a queue: how many, and each once while its producers and consumers are killed.
 
     python benchmarks/queues.py [--items N] [--kills K] [--rounds R] [--seed S] [--quick]
 
@@ -17,27 +17,29 @@ to end.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import multiprocessing
 import os
 import random
 import statistics
 import struct
-import sys
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import launchpad as lp
+from benchmarks.harness.command_line import Parser, finish
+from benchmarks.harness.figures import Table, in_turns
 
 WORKERS = 4
 PADDING = b"x" * 92  # 100 bytes with the item's number
-NUMBER, NUMBER_BYTES = "<Q", 8
+NUMBER = "<Q"
+NUMBER_BYTES = 8
 MAXSIZE = 10_000
 FOREVER = lp.RestartPolicy(max_restarts=10**9, backoff=0)
 DEADLINE_S = 300.0
@@ -66,8 +68,9 @@ def produce(queue: lp.Queue[bytes], way: str, n: int) -> None:
 
 
 def consume(queue: lp.Queue[bytes]) -> tuple[int, float, float]:
-    """How many, and when the first and the last came."""
-    n, began = 0, 0.0
+    """Return how many came, and when the first and the last did."""
+    n = 0
+    began = 0.0
     for _ in queue:
         began = began or time.monotonic()
         n += 1
@@ -75,7 +78,7 @@ def consume(queue: lp.Queue[bytes]) -> tuple[int, float, float]:
 
 
 def rate_of(way: str, n: int) -> float:
-    """Items per second, from the first to the last."""
+    """Return items per second, from the first to the last."""
     program = lp.Program("rate")
     queue = program.add_node(lp.QueueNode[bytes](MAXSIZE, producers=WORKERS), label="queue")
     with program.group("producer"):
@@ -84,7 +87,11 @@ def rate_of(way: str, n: int) -> float:
     with program.group("consumer"):
         for _ in range(WORKERS):
             program.add_node(lp.PyNode(consume, queue))
-    results = lp.run(program, "local_mp", terminal="output_to_files")["consumer"]
+    return rate_in(lp.run(program, "local_mp", terminal="output_to_files")["consumer"], n)
+
+
+def rate_in(results: Any, n: int) -> float:
+    """Return items per second, of what each consumer has returned."""
     assert sum(taken for taken, _, _ in results) == n // WORKERS * WORKERS
     began = min(first for taken, first, _ in results if taken)
     ended = max(last for taken, _, last in results if taken)
@@ -98,7 +105,8 @@ def produce_by_multiprocessing(queue: Any, n: int) -> None:
 
 
 def consume_by_multiprocessing(queue: Any, results: Any) -> None:
-    n, began = 0, 0.0
+    n = 0
+    began = 0.0
     while queue.get() is not None:
         began = began or time.monotonic()
         n += 1
@@ -107,48 +115,39 @@ def consume_by_multiprocessing(queue: Any, results: Any) -> None:
 
 def rate_of_multiprocessing(n: int) -> float:
     forking = multiprocessing.get_context("fork")
-    queue, results = forking.Queue(MAXSIZE), forking.Queue()
-    processes = [
-        *(
-            forking.Process(target=produce_by_multiprocessing, args=(queue, n // WORKERS))
-            for _ in range(WORKERS)
-        ),
-        *(
-            forking.Process(target=consume_by_multiprocessing, args=(queue, results))
-            for _ in range(WORKERS)
-        ),
-    ]
+    queue = forking.Queue(MAXSIZE)
+    results = forking.Queue()
+    processes = []
+    for _ in range(WORKERS):
+        mains = ((produce_by_multiprocessing, n // WORKERS), (consume_by_multiprocessing, results))
+        processes += [forking.Process(target=main, args=(queue, arg)) for main, arg in mains]
     for process in processes:
         process.start()
     found = [results.get() for _ in range(WORKERS)]
     for process in processes:
         process.join()
-    began = min(first for taken, first, _ in found if taken)
-    ended = max(last for taken, _, last in found if taken)
-    return n / float(ended - began)
+    return rate_in(found, n)
 
 
-def show_rates(n: int, rounds: int) -> None:
-    rates: dict[str, list[float]] = {}
-    for _ in range(rounds):
-        for way in WAYS:
-            rates.setdefault(way, []).append(rate_of(way, n if way != "put" else n // 10))
-        of_peer = rate_of_multiprocessing(n // 4)
-        rates.setdefault("multiprocessing.Queue", []).append(of_peer)
-    peer = statistics.median(rates["multiprocessing.Queue"])
+def show_rates(n: int, rounds: int) -> dict[str, list[float]]:
+    ways = {way: partial(rate_of, way, n // 10 if way == "put" else n) for way in WAYS}
+    peer = "multiprocessing.Queue"
+    rates = in_turns({**ways, peer: partial(rate_of_multiprocessing, n // 4)}, rounds)
+    base = statistics.median(rates[peer])
+    table = Table(
+        "rate", {"items/s": ",.0f", "times": ".1f", f"best of {rounds}": ",.0f"}, width=24
+    )
     for way, each in rates.items():
         middle = statistics.median(each)
-        print(
-            f"rate       {way:22} {middle:10,.0f} items/s  {middle / peer:5.1f} ×"
-            f"   (best of {rounds}: {max(each):,.0f})"
-        )
+        table.row(way, middle, middle / base, max(each))
+    return rates
 
 
 # --- killed --------------------------------------------------------------------------------------
 
 
 def produce_and_note(queue: lp.Queue[bytes], folder: str, n: int, seed: int) -> None:
-    """Goes on until so many are acknowledged, in all attempts of this worker."""
+    """Go on until so many are acknowledged, in all attempts of this worker."""
     me = lp.current()
     mine = Path(folder).glob(f"put-{me.replica_index}-*")
     left = n - sum(path.stat().st_size for path in mine) // NUMBER_BYTES
@@ -180,7 +179,7 @@ def numbers_in(folder: str, pattern: str) -> Counter[int]:
 
 
 def kill_meanwhile(n: int, kills: int, seed: int) -> bool:
-    """Whether all is well."""
+    """Print what became of the items; True if all is well."""
     with tempfile.TemporaryDirectory() as folder:
         program = lp.Program("killed")
         queue = program.add_node(lp.QueueNode[bytes](MAXSIZE, producers=WORKERS), label="queue")
@@ -202,7 +201,8 @@ def kill_meanwhile(n: int, kills: int, seed: int) -> bool:
                 running.wait(DEADLINE_S, labels=["producer", "consumer"])
             took_s = time.monotonic() - began
             handle: lp.Queue[bytes] = running.client("queue")
-            stats, reports = handle.stats(), handle.reports()
+            stats = handle.stats()
+            reports = handle.reports()
         acknowledged = numbers_in(folder, "put-*")
         handled = numbers_in(folder, "got-*")
     reported = {struct.unpack_from(NUMBER, item)[0] for report in reports for item in report.items}
@@ -226,9 +226,9 @@ def kill_meanwhile(n: int, kills: int, seed: int) -> bool:
 
 
 def wait_at(empty: lp.Queue[int], full: lp.Queue[int], n: int) -> None:
-    """Threads wait at both queues; so does this one."""
-    threads = [threading.Thread(target=ends_by_stopped, args=(empty.get,)) for _ in range(n)]
-    threads += [threading.Thread(target=ends_by_stopped, args=(full.put, 1)) for _ in range(n)]
+    """Let threads wait at both queues, and this one as well."""
+    waits = [partial(ends_by_stopped, empty.get), partial(ends_by_stopped, full.put, 1)] * n
+    threads = [threading.Thread(target=wait) for wait in waits]
     for thread in threads:
         thread.start()
     try:
@@ -274,22 +274,16 @@ def show_stops(n: int, rounds: int) -> bool:
 
 
 def main() -> None:
-    """Prints what was found. Exits with 1 if something was not as it should be."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--items", type=int, default=1_000_000)
-    parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="20,000 items, 4 kills, 1 round")
-    options = parser.parse_args()
-    if options.quick:
-        options.items, options.kills, options.rounds = 20_000, 4, 1
-    show_rates(options.items, options.rounds)
-    is_well = kill_meanwhile(options.items, options.kills, options.seed)
-    is_well &= show_stops(32, options.rounds)
-    sys.exit(0 if is_well else 1)
+    """Print what was found. Exit with 1 if something was not as it should be."""
+    quick = {"items": 20_000, "kills": 4, "rounds": 1}
+    options = Parser(__doc__, quick, items=1_000_000, kills=100, rounds=3, seed=1).parse_args()
+    rates = show_rates(options.items, options.rounds)
+    faults = []
+    if not kill_meanwhile(options.items, options.kills, options.seed):
+        faults.append("items were lost, repeated unnoticed, or too many waited")
+    if not show_stops(32, options.rounds):
+        faults.append("a wait took more than a second to end")
+    finish(options, {"queues": {"items_per_s": rates}}, faults)
 
 
 if __name__ == "__main__":

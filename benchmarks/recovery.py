@@ -14,37 +14,34 @@ None may be lost, and none may have another one than OutcomeUnknown. Exits with 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import random
 import signal
-import statistics
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import launchpad as lp
 from benchmarks.harness import bars
-from benchmarks.harness import command_line as report
-from benchmarks.harness.bars import Bar
+from benchmarks.harness.command_line import Parser, finish
+from benchmarks.harness.figures import Table, percentile
 
 DEADLINE_S = 30.0
 FOREVER = lp.RestartPolicy(max_restarts=10**9, backoff=0)
-BARS = (
-    Bar("death noticed, p99", "recovery/noticed/p99_ms", "≤", 5, "ms"),
-    Bar("killed worker answers again, p99", "recovery/answers/p99_ms", "≤", 150, "ms"),
-    Bar("next call of a waiting client, p99", "recovery/next call/p99_ms", "≤", 250, "ms"),
-    Bar("1,000 calls in flight, worst", "recovery/in flight/1000/max_ms", "≤", 100, "ms"),
-    Bar("10,000 calls in flight, worst", "recovery/in flight/10000/max_ms", "≤", 1000, "ms"),
-    Bar("calls without an outcome", "recovery/in flight/lost", "≤", 0),
-    Bar("calls with another outcome", "recovery/in flight/strange", "≤", 0),
-)
+BARS = bars.parse("""
+death noticed, p99                 | recovery/noticed/p99_ms          | ≤ 5 ms
+killed worker answers again, p99   | recovery/answers/p99_ms          | ≤ 150 ms
+next call of a waiting client, p99 | recovery/next call/p99_ms        | ≤ 250 ms
+1,000 calls in flight, worst       | recovery/in flight/1000/max_ms   | ≤ 100 ms
+10,000 calls in flight, worst      | recovery/in flight/10000/max_ms  | ≤ 1000 ms
+calls without an outcome           | recovery/in flight/lost          | ≤ 0
+calls with another outcome         | recovery/in flight/strange       | ≤ 0
+""")
 
 
 class Server:
@@ -73,7 +70,7 @@ class Victim:
         self.client.attempt()
 
     def kill(self) -> float:
-        """Kills it; when."""
+        """Kill it; return when."""
         (status,) = self.running.status()
         assert status.pid is not None
         self.attempt = status.attempt
@@ -82,7 +79,7 @@ class Victim:
         return killed_at
 
     def noticed_at(self) -> float:
-        """When the supervisor had begun the next attempt."""
+        """Return when the supervisor had begun the next attempt."""
         (status,) = self.running.status()
         assert status.attempt == self.attempt + 1
         assert status.started_at is not None
@@ -99,7 +96,7 @@ def victim() -> Iterator[Victim]:
 
 
 def call_waiting(client: Any, answered: list[float]) -> None:
-    """Waits for an answer that will not come; when told so, calls again."""
+    """Wait for an answer that will not come; when told so, calls again."""
     try:
         client.hang()
     except lp.courier.OutcomeUnknown:
@@ -108,7 +105,7 @@ def call_waiting(client: Any, answered: list[float]) -> None:
 
 
 def one_kill(server: Victim) -> dict[str, float]:
-    """The three clocks, in ms."""
+    """Kill once; return the three clocks, in ms."""
     next_call: list[float] = []
     waiting = threading.Thread(target=call_waiting, args=(server.client, next_call))
     waiting.start()
@@ -126,7 +123,7 @@ def one_kill(server: Victim) -> dict[str, float]:
 
 
 def kill_in_flight(server: Victim, calls: int) -> dict[str, Any]:
-    """Kills it with so many calls in flight; how long until each has its outcome, and which."""
+    """Kill it with so many calls in flight; how long until each has its outcome, and which."""
     futures: list[Future[None]] = [server.client.futures.hang() for _ in range(calls)]
     with server.running.client("server") as prober:
         while prober.n_hanging() < calls:
@@ -141,16 +138,14 @@ def kill_in_flight(server: Victim, calls: int) -> dict[str, Any]:
 
 
 def spread(times: list[float]) -> dict[str, float]:
-    ordered = sorted(times)
     return {
-        "p50_ms": statistics.median(ordered),
-        "p99_ms": ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))],
-        "max_ms": ordered[-1],
+        "p50_ms": percentile(times, 50),
+        "p99_ms": percentile(times, 99),
+        "max_ms": max(times),
     }
 
 
 def measure(kills: int, rounds: int, seed: int) -> dict[str, Any]:
-    """Everything."""
     chance = random.Random(seed)
     with victim() as server:
         times = []
@@ -170,37 +165,18 @@ def measure(kills: int, rounds: int, seed: int) -> dict[str, Any]:
     return {"recovery": {"kills": kills, "rounds": rounds, **found}}
 
 
-def show(found: dict[str, Any]) -> None:
+def main() -> None:
+    quick = {"kills": 5, "rounds": 1}
+    options = Parser(__doc__, quick, kills=300, rounds=10, seed=0).parse_args()
+    found = measure(options.kills, options.rounds, options.seed)
     recovery = found["recovery"]
-    print(f"{recovery['kills']} kills, ms          p50     p99   worst")
     rows = {name: recovery[name] for name in ("noticed", "answers", "next call")}
     rows |= {f"{int(n):,} in flight": recovery["in flight"][n] for n in ("1000", "10000")}
+    table = Table(f"{options.kills} kills, ms", dict.fromkeys(("p50", "p99", "worst"), ".1f"))
     for name, row in rows.items():
-        print(f"{name:18}" + "".join(f"{row[key]:8.1f}" for key in ("p50_ms", "p99_ms", "max_ms")))
-    print()
-    for bar in BARS:
-        print(bar.line(found))
-
-
-def main() -> None:
-    """Prints the figures and whether the promises hold."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--kills", type=int, default=300)
-    parser.add_argument("--rounds", type=int, default=10, help="kills with calls in flight")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--quick", action="store_true", help="seconds; to see that it runs")
-    options = parser.parse_args()
-    if options.quick:
-        options.kills, options.rounds = 5, 1
-    found = measure(options.kills, options.rounds, options.seed)
-    show(found)
-    if options.json:
-        report.write_report(options.json, found)
-    holds = all(bar.verdict(found) == bars.HOLDS for bar in BARS)
-    raise SystemExit(0 if holds else 1)
+        table.row(name, *row.values())
+    bars.show(found, BARS)
+    finish(options, found, bars.misses(found, BARS))
 
 
 if __name__ == "__main__":

@@ -18,22 +18,25 @@ inserted, 8 at a time, and a batch sampled, as where each is sampled four times.
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import launchpad as lp
+from benchmarks.harness.command_line import Parser, finish
+from benchmarks.harness.figures import Table, in_turns
+from benchmarks.harness.processes import apart
 
 TITLES = ("trajectories inserted", "trajectories, 8 at a time", "batches sampled")
-STEPS, BATCH, SIZE, AT_A_TIME = 20, 32, 1000, 8
+STEPS = 20
+BATCH = 32
+SIZE = 1000
+AT_A_TIME = 8
 
 
 def steps_of_an_episode() -> list[dict[str, Any]]:
@@ -73,8 +76,9 @@ class PlainReplay:
 def rate(
     act: Callable[[], object], seconds: float, finish: Callable[[], object] = lambda: None
 ) -> float:
-    """How often a second it can be done, until `finish` has returned."""
-    began, times = time.perf_counter(), 0
+    """Return how often a second it can be done, until `finish` has returned."""
+    began = time.perf_counter()
+    times = 0
     while time.perf_counter() - began < seconds:
         act()
         times += 1
@@ -158,7 +162,7 @@ def reverb_tables() -> list[Any]:
 
 
 def measure(kind: str, seconds: float) -> dict[str, float]:
-    """A program of this kind: how many trajectories, and how many batches, a second."""
+    """Run a program of this kind; return how many trajectories, and how many batches, a second."""
     program = lp.Program(f"replay-{kind}")
     node: Any
     if kind == "plain":
@@ -169,7 +173,7 @@ def measure(kind: str, seconds: float) -> dict[str, float]:
         table = lp.replay.Table("t", lp.replay.Uniform(), lp.replay.Fifo(), SIZE)
         node = lp.ReplayNode([table])
     replay = program.add_node(node, label="replay")
-    insert, sample = globals()[f"insert_{kind}"], globals()[f"sample_{kind}"]
+    insert, sample = ACTS[kind]
     program.add_node(lp.PyNode(in_turn, insert, sample, replay, seconds), label="learner")
     found = lp.run(program, "local_mp", terminal="output_to_files")["learner"][0]
     return dict(zip(TITLES, found, strict=False))
@@ -180,55 +184,39 @@ def in_turn(insert: Any, sample: Any, replay: Any, seconds: float) -> tuple[floa
     return insert(replay, 1, seconds), insert(replay, AT_A_TIME, seconds), sample(replay, seconds)
 
 
+ACTS: dict[str, tuple[Any, Any]] = {
+    "ours": (insert_ours, sample_ours),
+    "plain": (insert_plain, sample_plain),
+    "reverb": (insert_reverb, sample_reverb),
+}
+
+
 def main() -> None:
-    """Prints what was measured."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=2.0, help="for each figure of a round")
+    parser = Parser(__doc__, {"rounds": 1, "seconds": 0.2}, rounds=7, seconds=2.0)
     parser.add_argument("--reverb", metavar="PYTHON", help="an interpreter with dm-reverb")
-    parser.add_argument("--only", help=argparse.SUPPRESS)  # in the interpreter with reverb
-    parser.add_argument("--quick", action="store_true", help="one short round, to see that it runs")
-    parser.add_argument("--json", type=Path, help="where to write the figures")
     options = parser.parse_args()
-    if options.quick:
-        options.rounds, options.seconds = 1, 0.2
-    if options.only:
-        print(json.dumps(measure(options.only, options.seconds)))
-        return
-    kinds = ["ours", "plain", *["reverb"] * bool(options.reverb)]
-    rounds: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
-    for number in range(options.rounds):
-        for kind in kinds[number % len(kinds) :] + kinds[: number % len(kinds)]:
-            if kind == "reverb":
-                command = [
-                    options.reverb,
-                    __file__,
-                    "--only=reverb",
-                    f"--seconds={options.seconds}",
-                ]
-                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-                rounds[kind].append(json.loads(done.stdout.splitlines()[-1]))
-            else:
-                rounds[kind].append(measure(kind, options.seconds))
-    names = "".join(f"{kind:>10}" for kind in kinds)
-    print(f"{'per second, median':32}{names}   ours ÷ plain")
+    seconds = options.seconds  # for each figure of a round
+    ways: dict[str, Callable[[], dict[str, float]]] = {
+        kind: partial(measure, kind, seconds) for kind in ("ours", "plain")
+    }
+    if options.reverb:
+        ways["reverb"] = partial(apart, measure, "reverb", seconds, python=options.reverb)
+    else:
+        print("reverb is not measured: it needs --reverb PYTHON")
+    rounds = in_turns(ways, options.rounds)
     figures: dict[str, dict[str, float]] = {
-        title: {kind: statistics.median(r[title] for r in rounds[kind]) for kind in kinds}
+        title: {kind: statistics.median(r[title] for r in each) for kind, each in rounds.items()}
         for title in TITLES
     }
     _, many, batches = TITLES
     figures["both: 8 inserted, one batch"] = {
-        kind: 1 / (AT_A_TIME / figures[many][kind] + 1 / figures[batches][kind]) for kind in kinds
+        kind: 1 / (AT_A_TIME / figures[many][kind] + 1 / figures[batches][kind]) for kind in ways
     }
+    heads = {**dict.fromkeys(ways, ".0f"), "ours ÷ plain": ".1f"}
+    table = Table("per second, median", heads, width=32)
     for title, by_kind in figures.items():
-        shown = "".join(f"{by_kind[kind]:10.0f}" for kind in kinds)
-        print(f"{title:32}{shown}{by_kind['ours'] / by_kind['plain']:15.1f}")
-    if not options.reverb:
-        print("reverb was not measured: it needs --reverb PYTHON")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2))
+        table.row(title, *by_kind.values(), by_kind["ours"] / by_kind["plain"])
+    finish(options, figures)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ Exits with 1 if a state was torn, lost or old.
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import signal
@@ -27,8 +26,9 @@ from pathlib import Path
 import numpy as np
 
 import launchpad as lp
+from benchmarks.harness.command_line import Parser, finish
+from benchmarks.harness.processes import environment
 
-ROOT = Path(__file__).resolve().parent.parent
 FOREVER = lp.RestartPolicy(max_restarts=10**9, backoff=0)
 DEADLINE_S = 60.0
 
@@ -55,15 +55,16 @@ class Saver:
 
 
 def kill_while_it_saves(kills: int, seed: int) -> tuple[int, float]:
-    """How many states were saved meanwhile, and how long that took."""
-    chance, began = random.Random(seed), time.monotonic()
+    """Return how many states were saved meanwhile, and how long that took."""
+    chance = random.Random(seed)
+    began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         notes = Path(folder) / "notes"
         program = lp.Program("saves")
         with program.group("saver", restart=FOREVER):
             program.add_node(lp.PyClassNode(Saver, str(notes)))
-        state, terminal = Path(folder) / "state", "output_to_files"
-        with lp.launch(program, "local_mp", state=state, terminal=terminal) as running:
+        state = Path(folder) / "state"
+        with lp.launch(program, "local_mp", state=state, terminal="output_to_files") as running:
             for number in range(kills):
                 pid = running_pid(running, number + 1)
                 time.sleep(chance.uniform(0, 0.05))
@@ -77,7 +78,7 @@ def kill_while_it_saves(kills: int, seed: int) -> tuple[int, float]:
 
 
 def running_pid(running: lp.Running, attempt: int) -> int:
-    """Its process in this attempt, as soon as it runs. Exits if it has found another state than it should."""
+    """Return its process in this attempt, as soon as it runs. Exit if it has found a wrong state."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         (status,) = running.status()
@@ -121,7 +122,7 @@ if __name__ == "__main__":
 
 
 def resume(resumes: int, seed: int) -> tuple[str, str, int]:
-    """The sums when nobody disturbs, those after so many kills, and how many launches that took."""
+    """Return the sums when nobody disturbs, those after so many kills, and how many launches that took."""
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "resumed.py"
@@ -129,10 +130,13 @@ def resume(resumes: int, seed: int) -> tuple[str, str, int]:
         began = time.monotonic()
         undisturbed = run(script, f"{folder}/calm", 0, "nobody")
         calm_s = time.monotonic() - began
-        sums, launches, state = "", 0, f"{folder}/state"
+        sums = ""
+        launches = 0
+        state = f"{folder}/state"
         while not sums or launches <= resumes:
             if sums:  # done before it was resumed so often: once more from the beginning
-                state, sums = f"{folder}/state-{launches}", ""
+                state = f"{folder}/state-{launches}"
+                sums = ""
             victim = chance.choice(("worker", "nobody"))
             sums = run(script, state, chance.uniform(0.3, 0.9) * calm_s, victim)
             launches += 1
@@ -142,12 +146,13 @@ def resume(resumes: int, seed: int) -> tuple[str, str, int]:
 
 
 def run(script: Path, state: str, killed_after_s: float, victim: str) -> str:
-    """What one launch prints; empty if it was killed before its end."""
+    """Return what one launch prints; empty if it was killed before its end."""
     command = [sys.executable, str(script), state, str(killed_after_s), victim]
     deadline = time.monotonic() + DEADLINE_S
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
     while True:
-        ended = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+        ended = subprocess.run(
+            command, capture_output=True, text=True, env=environment(), check=False
+        )
         # By workers of the launcher that was just killed.
         if "is in use by" not in ended.stderr or time.monotonic() > deadline:
             break
@@ -157,25 +162,17 @@ def run(script: Path, state: str, killed_after_s: float, victim: str) -> str:
 
 
 def main() -> None:
-    """Prints what was found. Exits with 1 if a state was not what it should be."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--kills", type=int, default=500)
-    parser.add_argument("--resumes", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+    """Print what was found. Exit with 1 if a state was not what it should be."""
+    options = Parser(__doc__, kills=500, resumes=20, seed=0).parse_args()
     saved, seconds = kill_while_it_saves(options.kills, options.seed)
     print(
         f"killed    {options.kills} times in {seconds:.0f} s, {saved:,} states saved meanwhile: each time the"
         " last one was found, or the one that was being saved"
     )
     undisturbed, last, launches = resume(options.resumes, options.seed)
-    if undisturbed != last:
-        sys.exit(f"FAILED: after {launches} launches {last}, undisturbed {undisturbed}")
-    print(
-        f"resumed   {launches} launches, most of them killed; the sums are those of an undisturbed one"
-    )
+    print(f"resumed   {launches} launches, most of them killed")
+    faults = [] if undisturbed == last else [f"sums {last}, undisturbed {undisturbed}"]
+    finish(options, {"saves": {"saved": saved, "launches": launches}}, faults)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,6 @@ Exits with 1 if the weights differ. Needs torch.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
 import signal
@@ -28,12 +26,13 @@ from pathlib import Path
 from typing import Any
 
 import launchpad as lp
+from benchmarks.harness.command_line import Parser, finish
 
 PRELOAD = ["torch", "torch._dynamo", "torch.distributed.fsdp"]
 PRELOAD += ["torch.distributed.checkpoint.state_dict"]
 AT_ONCE = lp.RestartPolicy(scope="group", backoff=0, max_restarts=10**9)
 DEADLINE_S = 60.0
-KINDS = ("DDP", "FSDP2")
+KINDS = ["DDP", "FSDP2"]
 
 
 def train(group: lp.Collective, kind: str, steps: int, pause_s: float, notes: str) -> Any:
@@ -158,27 +157,22 @@ def shown(seconds: list[float]) -> str:
     )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--ranks", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--quick", action="store_true", help="one kill of DDP")
-    parser.add_argument("--json", type=Path)
-    asked = parser.parse_args()
-    kinds, kills = (KINDS[:1], 1) if asked.quick else (KINDS, asked.kills)
+def main() -> None:
+    asked = Parser(
+        __doc__, {"kills": 1, "kinds": KINDS[:1]}, kills=20, ranks=3, seed=0, kinds=KINDS
+    )
+    asked = asked.parse_args()
     found = []
-    for kind in kinds:
-        result = measured(kind, asked.ranks, kills, asked.seed)
+    for kind in asked.kinds:
+        result = measured(kind, asked.ranks, asked.kills, asked.seed)
         found.append(result)
         bits = "equal bits" if result["bits_equal"] else "OTHER BITS"
-        print(f"{kind:6} {asked.ranks} ranks, {kills} kills: {bits}", flush=True)
+        print(f"{kind:6} {asked.ranks} ranks, {asked.kills} kills: {bits}", flush=True)
         print(f"       first step of the next generation: {shown(result['first_step_s'])}")
         print(f"       PeerFailed: {shown(result['peer_failed_s'])}", flush=True)
-    if asked.json:
-        asked.json.write_text(json.dumps({"torch_training": found}, indent=2))
-    return 0 if all(each["bits_equal"] for each in found) else 1
+    faults = [f"{each['kind']}: other bits" for each in found if not each["bits_equal"]]
+    finish(asked, {"torch_training": found}, faults)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

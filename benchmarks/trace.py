@@ -10,10 +10,8 @@ says more on a machine that does something else as well. Exits with 1 if both ar
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
-import sys
 import sysconfig
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +22,7 @@ from pathlib import Path
 import psutil
 
 import launchpad as lp
+from benchmarks.harness.command_line import Parser, finish
 from examples.mapreduce.program import make_program
 from examples.mapreduce.text import find_texts
 
@@ -67,7 +66,9 @@ def measure_calls(callers: int, rounds: int, seconds: float) -> tuple[Slower, st
     with program.group("caller"):
         for _ in range(callers):
             program.add_node(lp.PyNode(call, echo))
-    slower, rates, traces = Slower(), [], []
+    slower = Slower()
+    rates = []
+    traces = []
     with lp.launch(program, "local_mp", terminal="output_to_files") as running:
         client = running.client("echo")
         while client.calls() < 10_000:
@@ -76,7 +77,9 @@ def measure_calls(callers: int, rounds: int, seconds: float) -> tuple[Slower, st
 
         def measure(wait: Callable[[float], object]) -> tuple[float, float]:
             """Seconds for each call, while it waits: of wall time, and of processors."""
-            cpu_s, began, before = cpu_of(processes), time.perf_counter(), client.calls()
+            cpu_s = cpu_of(processes)
+            began = time.perf_counter()
+            before = client.calls()
             wait(seconds)
             n = client.calls() - before
             return (time.perf_counter() - began) / n, (cpu_of(processes) - cpu_s) / n
@@ -97,12 +100,15 @@ def cpu_of(processes: Sequence[psutil.Process]) -> float:
 
 def measure_mapreduce(rounds: int, texts: Sequence[Path]) -> tuple[Slower, str]:
     """By how much longer it takes while it is recorded, round by round."""
-    slower, times, recorded = Slower(), [], 0
+    slower = Slower()
+    times = []
+    recorded = 0
     with ThreadPoolExecutor(1) as pool:
         for number in range(rounds):
             took_s = {}
             for is_traced in (False, True) if number % 2 else (True, False):
-                began, cpu_s = time.perf_counter(), sum(os.times()[:4])
+                began = time.perf_counter()
+                cpu_s = sum(os.times()[:4])
                 program = make_program(texts, 4, 2)
                 running = lp.launch(program, "local_mp", terminal="output_to_files")
                 tracing = pool.submit(running.trace, 60.0) if is_traced else None
@@ -116,11 +122,11 @@ def measure_mapreduce(rounds: int, texts: Sequence[Path]) -> tuple[Slower, str]:
 
 
 def show(what: str, slower: Slower, about: str) -> bool:
-    wall, cpu = statistics.median(slower.wall), statistics.median(slower.cpu)
+    wall = statistics.median(slower.wall)
+    cpu = statistics.median(slower.cpu)
     verdict = "" if min(wall, cpu) <= MOST else "   FAILED"
-    lowest, highest = min(slower.wall), max(slower.wall)
     print(
-        f"{what:20} {wall:+7.1%} ({lowest:+.1%} to {highest:+.1%})  processors {cpu:+.1%}"
+        f"{what:20} {wall:+7.1%} ({min(slower.wall):+.1%} to {max(slower.wall):+.1%})  processors {cpu:+.1%}"
         f"   {about}{verdict}",
         flush=True,
     )
@@ -128,17 +134,8 @@ def show(what: str, slower: Slower, about: str) -> bool:
 
 
 def main() -> None:
-    """Prints what was measured."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument(
-        "--seconds", type=float, default=1.0, help="of each part of a round of calls"
-    )
-    parser.add_argument("--callers", type=int, nargs="*", default=[1, 4])
-    parser.add_argument("--runs", type=int, default=10, help="of mapreduce, with and without")
-    options = parser.parse_args()
+    # Seconds are of each part of a round of calls, runs of mapreduce.
+    options = Parser(__doc__, rounds=15, seconds=1.0, callers=[1, 4], runs=10).parse_args()
     held = True
     for n in options.callers:
         name = f"calls, {n} caller{'s' * (n != 1)}"
@@ -146,7 +143,7 @@ def main() -> None:
     if options.runs:
         texts = find_texts(Path(sysconfig.get_path("stdlib")), "*.py")
         held &= show("mapreduce", *measure_mapreduce(options.runs, texts))
-    sys.exit(0 if held else 1)
+    finish(options, {}, [] if held else ["a recording costs too much"])
 
 
 if __name__ == "__main__":
