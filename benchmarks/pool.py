@@ -15,15 +15,10 @@ Exits with 1 if a promise does not hold.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import multiprocessing
-import os
-import random
-import signal
 import statistics
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -101,44 +96,14 @@ def compare(n_workers: int, n_jobs: int, rounds: int) -> bool:
     return worst <= MOST
 
 
-class Kills:
-    """Kills workers at random moments, in a thread, until there were enough."""
-
-    def __init__(self, running: lp.Running, n: int, seed: int) -> None:
-        self.n_done = 0
-        self._running = running
-        self._n = n
-        self._chance = random.Random(seed)
-        self._enough = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Kills:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._enough.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while self.n_done < self._n and not self._enough.wait(self._chance.uniform(0, 0.3)):
-            pids = [s.pid for s in self._running.status() if s.state == "running" and s.pid]
-            with contextlib.suppress(ProcessLookupError):  # it was killed a moment ago
-                if pids:
-                    os.kill(self._chance.choice(pids), signal.SIGKILL)
-                    self.n_done += 1
-
-    @property
-    def is_over(self) -> bool:
-        return self.n_done >= self._n
-
-
 def survive(n_workers: int, n_jobs: int, n_kills: int, seed: int) -> bool:
     """Kill workers; True if all results came, each once, while workers were killed."""
     began = time.monotonic()
     numbers = range(n_jobs)
     with workers(n_workers) as running, lp.pool(running.clients("worker"), idempotent=True) as pool:
-        with Kills(running, n_kills, seed) as kills:
+        with lp.testing.KillWorkers(
+            running, ["worker"], seed=seed, every_s=0.15, at_most=n_kills
+        ) as kills:
             n_mapped = n_jobs // 2
             mapped = list(pool.map(compute, numbers[:n_mapped]))
             n_set = [0] * n_jobs
@@ -150,7 +115,7 @@ def survive(n_workers: int, n_jobs: int, n_kills: int, seed: int) -> bool:
             for number, future in enumerate(futures):
                 future.add_done_callback(functools.partial(count, number))
             submitted = [future.result() for future in futures]
-            while not kills.is_over:  # a quick run: the last ones fall into one more map
+            while len(kills.done) < n_kills:  # a quick run: the last ones fall into one more map
                 assert sum(pool.map(compute, range(100))) == 9900
         attempts = sum(status.attempt for status in running.status())
     took_s = time.monotonic() - began
@@ -158,7 +123,7 @@ def survive(n_workers: int, n_jobs: int, n_kills: int, seed: int) -> bool:
     twice = sum(n > 1 for n in n_set)
     print(
         f"{n_jobs} jobs of 1 ms, half by map and half by submit, {n_workers} workers,"
-        f" {kills.n_done} kills, {attempts} starts, {took_s:.1f} s"
+        f" {len(kills.done)} kills, {attempts} starts, {took_s:.1f} s"
     )
     print(f"all results, in order: {'yes' if is_whole else 'NO'}; twice: {twice}")
     return is_whole and not twice

@@ -30,7 +30,7 @@ peak memory, to the least possible        | arrays/peak_in_arrays/courier/to_lea
 large future to a call                    | futures/one future/worst_to_blocking               | ≤ 1.1
 8 large futures to 8 calls                | futures/8 futures/worst_to_blocking                | ≤ 1.1
 large broadcast to calls                  | futures/broadcast/worst_to_blocking                | ≤ 1.1
-small items of a stream                   | streams/least_items_per_s                          | ≥ 400000/s
+small items of a stream                   | streams/least_items_per_s                          | ≥ 400000
 small items to calls                      | streams/least_to_calls                             | ≥ 10 times
 a lone item to a lone call                | streams/worst_to_call                              | ≤ 1.2
 errors of 100,000 futures                 | crowd/outstanding/courier/errors                   | ≤ 0

@@ -7,8 +7,8 @@ import random
 import socket
 import struct
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection
-from typing import NamedTuple
 
 from benchmarks.hostile.strangers import context, dial_raw
 from benchmarks.hostile.target import Target
@@ -23,119 +23,129 @@ _HTTP = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 _CLIENT_HELLO = bytes.fromhex("1603010200010001fc0303") + bytes(range(256))  # of a longer one
 
 
-class Attempt(NamedTuple):
-    """One connection: its target, and the random numbers that decide what is sent."""
+class Attempt:
+    """Connections to a target; random numbers decide what is sent."""
 
-    target: Target
-    rng: random.Random
+    def __init__(self, target: Target, rng: random.Random) -> None:
+        self.target = target
+        self.rng = rng
 
+    def _send(self, data: bytes, *, is_read: bool = False) -> None:
+        """Send something. If the answer is not read, closing with something unread resets the connection."""
+        with dial_raw(self.target) as sock:
+            sock.sendall(data)
+            if is_read:
+                sock.shutdown(socket.SHUT_WR)
+                read_to_end(sock)
 
-def nothing_at_all(attempt: Attempt) -> None:
-    dial_raw(attempt.target).close()
-
-
-def a_reset(attempt: Attempt) -> None:
-    with dial_raw(attempt.target) as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-
-
-def random_bytes(attempt: Attempt) -> None:
-    send(attempt, attempt.rng.randbytes(attempt.rng.randrange(1, 4096)))
-
-
-def a_browser(attempt: Attempt) -> None:
-    send(attempt, _HTTP)
-
-
-def zeros(attempt: Attempt) -> None:
-    send(attempt, bytes(1024))
-
-
-def half_a_hello(attempt: Attempt) -> None:
-    hello = handshake.encode_client_hello(b"", Peer("garbage"))
-    send(attempt, hello[: attempt.rng.randrange(len(hello))])
+    def _send_after_hello(self, data: bytes) -> None:
+        """Send after a correct client hello."""
+        sock = transport.find(self.target.address).connect(self.target.address, CHECK_EVERY_S)
+        flags = self.rng.choice([0, handshake.OVERLAP])
+        with contextlib.closing(sock):
+            sock.settimeout(CHECK_EVERY_S)
+            sock.sendall(
+                handshake.encode_client_hello(self.target.token, Peer("garbage"), flags) + data
+            )
+            sock.shutdown(socket.SHUT_WR)
+            read_to_end(sock)
 
 
-def a_damaged_hello(attempt: Attempt) -> None:
-    hello = bytearray(handshake.encode_client_hello(attempt.target.token, Peer("garbage")))
-    for _ in range(4):
-        hello[attempt.rng.randrange(80)] ^= 1 << attempt.rng.randrange(8)
-    send(attempt, bytes(hello), is_read=True)
+class WithoutToken(Attempt):
+    """What anyone can send: each public method is a kind."""
+
+    def nothing_at_all(self) -> None:
+        dial_raw(self.target).close()
+
+    def a_reset(self) -> None:
+        with dial_raw(self.target) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+
+    def random_bytes(self) -> None:
+        self._send(self.rng.randbytes(self.rng.randrange(1, 4096)))
+
+    def a_browser(self) -> None:
+        self._send(_HTTP)
+
+    def zeros(self) -> None:
+        self._send(bytes(1024))
+
+    def half_a_hello(self) -> None:
+        hello = handshake.encode_client_hello(b"", Peer("garbage"))
+        self._send(hello[: self.rng.randrange(len(hello))])
+
+    def a_damaged_hello(self) -> None:
+        hello = bytearray(handshake.encode_client_hello(self.target.token, Peer("garbage")))
+        for _ in range(4):
+            hello[self.rng.randrange(80)] ^= 1 << self.rng.randrange(8)
+        self._send(bytes(hello), is_read=True)
+
+    def a_tls_hello(self) -> None:
+        self._send(_CLIENT_HELLO[: self.rng.randrange(3, len(_CLIENT_HELLO))], is_read=True)
+
+    def a_tls_handshake_without_a_certificate(self) -> None:
+        raw = dial_raw(self.target)
+        try:
+            with context(None).wrap_socket(raw) as sock:
+                sock.recv(1)
+        except OSError:
+            raw.close()
 
 
-def a_tls_hello(attempt: Attempt) -> None:
-    send(attempt, _CLIENT_HELLO[: attempt.rng.randrange(3, len(_CLIENT_HELLO))], is_read=True)
+class WithToken(Attempt):
+    """What clients of the run can send, after they were accepted."""
+
+    def a_header_that_promises_too_much(self) -> None:
+        method, extra, body = self.rng.choice(
+            [(0, 0, 1 << 60), (65_535, 0, 8), (1, 65_535, 8), (1, 0xFFFF << 16, 8), (1, 1, 1 << 40)]
+        )
+        header = framing.HEADER.pack(framing.MAGIC, framing.CALL, method, extra, 1, body, 0)
+        self._send_after_hello(header + b"x" * 100)
+
+    def frames_of_random_bytes(self) -> None:
+        self._send_after_hello(self.rng.randbytes(self.rng.randrange(1, 2048)))
+
+    def a_call_that_is_no_pickle(self) -> None:
+        body = b"\xff" + self.rng.randbytes(self.rng.randrange(200))
+        self._send_after_hello(framing.encode_small(framing.CALL, 1, b"echo", body))
+
+    def half_a_call(self) -> None:
+        call = framing.encode_small(framing.CALL, 1, b"echo", bytes(1000))
+        self._send_after_hello(call[: self.rng.randrange(len(call))])
 
 
-def a_tls_handshake_without_a_certificate(attempt: Attempt) -> None:
-    raw = dial_raw(attempt.target)
-    try:
-        with context(None).wrap_socket(raw) as sock:
-            sock.recv(1)
-    except OSError:
-        raw.close()
+Kind = Callable[[Target, random.Random], None]
 
 
-# From clients of the run, too: they are accepted, and then send garbage.
+def _kinds(of: type[Attempt]) -> list[Kind]:
+    names = [name for name in vars(of) if not name.startswith("_")]
+    return [partial(_send_one, of, name) for name in names]
 
 
-def a_header_that_promises_too_much(attempt: Attempt) -> None:
-    method, extra, body = attempt.rng.choice(
-        [(0, 0, 1 << 60), (65_535, 0, 8), (1, 65_535, 8), (1, 0xFFFF << 16, 8), (1, 1, 1 << 40)]
-    )
-    header = framing.HEADER.pack(framing.MAGIC, framing.CALL, method, extra, 1, body, 0)
-    send_after_hello(attempt, header + b"x" * 100)
+def _send_one(of: type[Attempt], name: str, target: Target, rng: random.Random) -> None:
+    getattr(of(target, rng), name)()
 
 
-def frames_of_random_bytes(attempt: Attempt) -> None:
-    send_after_hello(attempt, attempt.rng.randbytes(attempt.rng.randrange(1, 2048)))
-
-
-def a_call_that_is_no_pickle(attempt: Attempt) -> None:
-    body = b"\xff" + attempt.rng.randbytes(attempt.rng.randrange(200))
-    send_after_hello(attempt, framing.encode_small(framing.CALL, 1, b"echo", body))
-
-
-def half_a_call(attempt: Attempt) -> None:
-    call = framing.encode_small(framing.CALL, 1, b"echo", bytes(1000))
-    send_after_hello(attempt, call[: attempt.rng.randrange(len(call))])
-
-
-WITHOUT_TOKEN: tuple[Callable[[Attempt], None], ...] = (
-    nothing_at_all,
-    a_reset,
-    random_bytes,
-    a_browser,
-    zeros,
-    half_a_hello,
-    a_damaged_hello,
-    a_tls_hello,
-    a_tls_handshake_without_a_certificate,
-)
-WITH_TOKEN: tuple[Callable[[Attempt], None], ...] = (
-    a_header_that_promises_too_much,
-    frames_of_random_bytes,
-    a_call_that_is_no_pickle,
-    half_a_call,
-)
+ANYONE = _kinds(WithoutToken)
+CLIENTS = _kinds(WithToken)
 KINDS = {
+    "unix": ANYONE + CLIENTS,
+    "tcp": ANYONE + CLIENTS,
     # A handshake costs a hundred times what the rest does, so with TLS clients of the run are few.
-    "unix": WITHOUT_TOKEN + WITH_TOKEN,
-    "tcp": WITHOUT_TOKEN + WITH_TOKEN,
-    "tls": WITHOUT_TOKEN[:-1] * 6 + WITHOUT_TOKEN[-1:] + WITH_TOKEN,
+    "tls": ANYONE[:-1] * 6 + ANYONE[-1:] + CLIENTS,
 }
 
 
 def send_garbage(target: Target, n: int, pipe: Connection) -> None:
-    """Makes `n` connections; sends True now and then, and in the end False."""
+    """Make `n` connections; send True now and then, and in the end False."""
     with target.client():  # clients of the run need the credentials
         disturb(target, n, lambda: pipe.send(True))
     pipe.send(False)
 
 
 def disturb(target: Target, n: int, on_progress: Callable[[], None] = lambda: None) -> None:
-    """Makes one connection after the other, except for a few that stay open for a while."""
-    attempt = Attempt(target, random.Random(n))
+    """Make one connection after the other, except for a few that stay open for a while."""
+    rng = random.Random(n)
     kinds = KINDS[target.transport]
     with contextlib.ExitStack() as silent:
         for i in range(n):
@@ -147,29 +157,7 @@ def disturb(target: Target, n: int, on_progress: Callable[[], None] = lambda: No
                 with contextlib.suppress(OSError):
                     sock.sendall(handshake.encode_client_hello(b"", Peer("silent"))[: i % 300])
             with contextlib.suppress(ConnectionError):
-                attempt.rng.choice(kinds)(attempt)
-
-
-def send(attempt: Attempt, data: bytes, *, is_read: bool = False) -> None:
-    """Whether the answer is read: closing with something unread resets the connection."""
-    with dial_raw(attempt.target) as sock:
-        sock.sendall(data)
-        if is_read:
-            sock.shutdown(socket.SHUT_WR)
-            read_to_end(sock)
-
-
-def send_after_hello(attempt: Attempt, data: bytes) -> None:
-    """Sends after a correct client hello."""
-    sock = transport.find(attempt.target.address).connect(attempt.target.address, CHECK_EVERY_S)
-    flags = attempt.rng.choice([0, handshake.OVERLAP])
-    with contextlib.closing(sock):
-        sock.settimeout(CHECK_EVERY_S)
-        sock.sendall(
-            handshake.encode_client_hello(attempt.target.token, Peer("garbage"), flags) + data
-        )
-        sock.shutdown(socket.SHUT_WR)
-        read_to_end(sock)
+                rng.choice(kinds)(target, rng)
 
 
 def read_to_end(sock: Socket) -> None:

@@ -32,101 +32,8 @@ Stranger = Callable[[Target], str]
 
 
 def try_once(target: Target, kind: str) -> str:
-    """Connects once; returns how the stranger was refused, or ACCEPTED."""
+    """Connect once; return how the stranger was refused, or ACCEPTED."""
     return KINDS[target.transport][kind](target)
-
-
-# On any transport.
-
-
-def with_a_wrong_token(target: Target) -> str:
-    return send_call(dial_raw(target), hello_with(os.urandom(32)))
-
-
-def with_no_token(target: Target) -> str:
-    return send_call(dial_raw(target), hello_with(b""))
-
-
-def with_half_the_token(target: Target) -> str:
-    return send_call(dial_raw(target), hello_with(target.token[:16]))
-
-
-def with_the_token_and_more(target: Target) -> str:
-    return send_call(dial_raw(target), hello_with(target.token + b"\0"))
-
-
-def without_a_hello(target: Target) -> str:
-    return send_call(dial_raw(target), b"")
-
-
-def with_another_version(target: Target) -> str:
-    hello = bytearray(hello_with(target.token))
-    hello[4] += 1
-    return send_call(dial_raw(target), bytes(hello))
-
-
-# With TLS they even have the token.
-
-
-def with_the_certificate_of_another_run(target: Target) -> str:
-    return send_call(dial_tls(target, other_run()), hello_with(target.token))
-
-
-def with_a_certificate_of_a_forged_authority(target: Target) -> str:
-    assert target.credentials is not None
-    return send_call(dial_tls(target, forge(target.credentials)), hello_with(target.token))
-
-
-def with_our_certificate_behind_its_own(target: Target) -> str:
-    """Certificates are no secret. Our key is, and OpenSSL takes no certificate without its key."""
-    assert target.credentials is not None
-    chain = other_run().cert_pem + b"\n" + target.credentials.cert_pem
-    return send_call(
-        dial_tls(target, replace(other_run(), cert_pem=chain)), hello_with(target.token)
-    )
-
-
-def without_a_certificate(target: Target) -> str:
-    return send_call(dial_tls(target, None), hello_with(target.token))
-
-
-def without_tls(target: Target) -> str:
-    return send_call(dial_raw(target), hello_with(target.token))
-
-
-def with_our_certificate_and_a_wrong_token(target: Target) -> str:
-    return send_call(dial_tls(target, target.credentials), hello_with(os.urandom(32)))
-
-
-COMMON: tuple[Stranger, ...] = (
-    with_a_wrong_token,
-    with_no_token,
-    with_half_the_token,
-    with_the_token_and_more,
-    without_a_hello,
-    with_another_version,
-)
-TLS: tuple[Stranger, ...] = (
-    with_the_certificate_of_another_run,
-    with_a_certificate_of_a_forged_authority,
-    with_our_certificate_behind_its_own,
-    without_a_certificate,
-    without_tls,
-    with_our_certificate_and_a_wrong_token,
-)
-
-
-def by_name(strangers: tuple[Stranger, ...]) -> dict[str, Stranger]:
-    return {stranger.__name__.replace("_", " "): stranger for stranger in strangers}
-
-
-KINDS: dict[str, dict[str, Stranger]] = {
-    "unix": by_name(COMMON),
-    "tcp": by_name(COMMON),
-    "tls": by_name(TLS),
-}
-
-# How they connect.
 
 
 def hello_with(token: bytes) -> bytes:
@@ -134,7 +41,7 @@ def hello_with(token: bytes) -> bytes:
 
 
 def send_call(sock: socket.socket | None, hello: bytes) -> str:
-    """Sends the hello and the call at once; reads until the connection is closed."""
+    """Send the hello and the call at once; read until the connection is closed."""
     if sock is None:
         return "refused in the TLS handshake"
     body = pickle.dumps(((Canary(),), {}), protocol=5)
@@ -180,7 +87,7 @@ def dial_raw(target: Target) -> socket.socket:
 
 
 def dial_tls(target: Target, credentials: Credentials | None) -> socket.socket | None:
-    """None when the TLS handshake fails."""
+    """Return None if the TLS handshake fails."""
     raw = dial_raw(target)
     try:
         return context(credentials).wrap_socket(raw)
@@ -193,7 +100,7 @@ def dial_tls(target: Target, credentials: Credentials | None) -> socket.socket |
 
 @functools.lru_cache
 def context(credentials: Credentials | None) -> ssl.SSLContext:
-    """A context that checks nothing."""
+    """Return a context that checks nothing."""
     found = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     found.check_hostname = False
     found.verify_mode = ssl.CERT_NONE
@@ -211,11 +118,61 @@ def other_run() -> Credentials:
 
 
 @functools.lru_cache
-def forge(credentials: Credentials) -> Credentials:
-    """A certificate of an authority that has the same name as the true one."""
+def forge(credentials: Credentials | None) -> Credentials:
+    """Return a certificate of an authority that has the same name as the true one."""
     from cryptography import x509
+
+    assert credentials is not None
 
     (name,) = x509.load_pem_x509_certificate(credentials.ca_pem).subject
     run = bytes.fromhex(str(name.value).rpartition(" ")[2])
     with mock.patch("launchpad.courier.security.certificates.os.urandom", return_value=run):
         return certificates.make_credentials()
+
+
+def by_raw(hello: Callable[[Target], bytes]) -> Stranger:
+    return lambda target: send_call(dial_raw(target), hello(target))
+
+
+def by_tls(credentials: Callable[[Target], Credentials | None]) -> Stranger:
+    """Connect with TLS, and even with the token."""
+    return lambda target: send_call(dial_tls(target, credentials(target)), hello_with(target.token))
+
+
+def with_our_certificate_and_a_wrong_token(target: Target) -> str:
+    return send_call(dial_tls(target, target.credentials), hello_with(os.urandom(32)))
+
+
+def of_another_version(target: Target) -> bytes:
+    hello = bytearray(hello_with(target.token))
+    hello[4] += 1
+    return bytes(hello)
+
+
+def behind_its_own(target: Target) -> Credentials:
+    """Return a chain with our certificate, which is no secret.
+
+    Our key is one, and OpenSSL takes no certificate without its key.
+    """
+    assert target.credentials is not None
+    chain = other_run().cert_pem + b"\n" + target.credentials.cert_pem
+    return replace(other_run(), cert_pem=chain)
+
+
+COMMON: dict[str, Stranger] = {
+    "with a wrong token": by_raw(lambda _: hello_with(os.urandom(32))),
+    "with no token": by_raw(lambda _: hello_with(b"")),
+    "with half the token": by_raw(lambda target: hello_with(target.token[:16])),
+    "with the token and more": by_raw(lambda target: hello_with(target.token + b"\0")),
+    "without a hello": by_raw(lambda _: b""),
+    "with another version": by_raw(of_another_version),
+}
+TLS: dict[str, Stranger] = {
+    "with the certificate of another run": by_tls(lambda _: other_run()),
+    "with a certificate of a forged authority": by_tls(lambda target: forge(target.credentials)),
+    "with our certificate behind its own": by_tls(behind_its_own),
+    "without a certificate": by_tls(lambda _: None),
+    "without tls": by_raw(lambda target: hello_with(target.token)),
+    "with our certificate and a wrong token": with_our_certificate_and_a_wrong_token,
+}
+KINDS = {"unix": COMMON, "tcp": COMMON, "tls": TLS}

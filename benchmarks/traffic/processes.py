@@ -21,15 +21,26 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from benchmarks.harness import holdings
 from benchmarks.traffic import kinds, service
-from benchmarks.traffic.kinds import AIO_KINDS, DEADLINE_S, KINDS, SLACK_S, Caller
+from benchmarks.traffic.kinds import (
+    AIO_KINDS,
+    DEADLINE_S,
+    KINDS,
+    SLACK_S,
+    Caller,
+    LoopCaller,
+    ThreadCaller,
+)
 from launchpad import courier
 from launchpad.courier import keyring
 
-N_THREADS, N_LOOPS, N_TASKS = 8, 2, 3
+T = TypeVar("T", bound=Caller)
+N_THREADS = 8
+N_LOOPS = 2
+N_TASKS = 3
 _STUCK_S = DEADLINE_S + 2 * SLACK_S  # after the end of a round
 _MOST_ANSWERED = 0.01  # of the calls whose deadline is sure to pass
 _QUIET_S = 4.0  # longer than threads and connections without work are kept
@@ -112,7 +123,7 @@ class Round:
             faulthandler.dump_traceback(sys.stderr)
 
     def _call(self, seed: int) -> None:
-        caller = self._new_caller(seed)
+        caller = self._enrolled(ThreadCaller(self._clients, seed))
         while self._goes_on():
             kind = caller.random.choice(KINDS)
             carrier, client = caller.pick()
@@ -121,7 +132,7 @@ class Round:
 
     def _call_in_a_loop(self, seed: int) -> None:
         async def work(number: int) -> None:
-            caller = self._new_caller(seed * 1000 + number)
+            caller = self._enrolled(LoopCaller(self._clients, seed * 1000 + number))
             while self._goes_on():
                 kind = caller.random.choice(AIO_KINDS)
                 carrier, client = caller.pick()
@@ -143,8 +154,7 @@ class Round:
             self._add_fault(kind, carrier, error)
         self._note(kind, carrier, time.monotonic() - began)
 
-    def _new_caller(self, seed: int) -> Caller:
-        caller = Caller(self._clients, seed)
+    def _enrolled(self, caller: T) -> T:
         self._callers.append(caller)
         return caller
 
