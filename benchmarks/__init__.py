@@ -1,1 +1,1 @@
-"""What we claim about speed, for anyone to measure. Each file here is a script: see its first lines."""
+"""Our claims about speed, for anyone to measure. Each file here is a script: see its first lines."""

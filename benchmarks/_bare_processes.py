@@ -19,7 +19,8 @@ def seconds(method: str, nodes: int, preload: list[str]) -> float:
     context = multiprocessing.get_context(method)
     context.set_forkserver_preload(["__main__", *preload])
     began = time.perf_counter()
-    ends, processes = [], []
+    ends = []
+    processes = []
     for _ in range(nodes):
         here, there = context.Pipe()
         process = context.Process(target=echo_once, args=(there,))  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What we promise of calls, beside the figures of the last `make bench`, and whether it holds.
+"""The promises about calls, beside the figures of the last `make bench`, and which of them hold.
 
     python benchmarks/bars.py [--json FILE] [--rounds N] [--quick]
 

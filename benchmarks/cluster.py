@@ -1,4 +1,4 @@
-"""How soon a program on a Kubernetes cluster answers, and how soon nothing of it is left.
+"""The times until a program on a Kubernetes cluster answers, and until nothing of it is left.
 
     KUBECONFIG=… LAUNCHPAD_KUBERNETES=settings.yaml python benchmarks/cluster.py --workers 8
 

@@ -1,4 +1,4 @@
-"""What does courier do with bytes that no courier sends? A fuzzer over all that reads from a socket.
+"""Bytes that no courier sends, for courier to read: a fuzzer over all that reads from a socket.
 
     python benchmarks/fuzz.py [--inputs N] [--seed S] [--json FILE] [--quick]
 

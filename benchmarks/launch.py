@@ -1,4 +1,4 @@
-"""How long from launch() to the first answer of all nodes: `python benchmarks/launch.py`.
+"""The time from launch() to the first answer of all nodes: `python benchmarks/launch.py`.
 
     ours         lp.launch(local_mp), then one call to each of N CourierNodes
     forkserver   multiprocessing: N processes, then one message to each over a Pipe, and its answer; its

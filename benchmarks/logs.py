@@ -28,7 +28,7 @@ _SKIPPED = re.compile(rb"launchpad *\| ([\d,]+) lines of (\S+) \(.* are not show
 
 
 def flood(rate: int, seconds: float) -> None:
-    """Prints numbered lines, so many a second; the last line says how long it took."""
+    """Print numbered lines, so many a second; the last line says how long it took."""
     began = time.monotonic()
     printed = 0
     total = int(rate * seconds)

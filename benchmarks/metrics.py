@@ -1,4 +1,4 @@
-"""What it costs to look at a program: `python benchmarks/metrics.py`.
+"""The cost of looking at a program: `python benchmarks/metrics.py`.
 
     python benchmarks/metrics.py --workers=100 --seconds=20
 

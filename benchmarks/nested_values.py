@@ -367,7 +367,7 @@ class Ranks:
         self._clients = [self._running.client(f"rank-{rank}") for rank in range(2)]
 
     def travel(self, trees: list[Any]) -> None:
-        """Checks one operation: what the ranks get, or that both raise."""
+        """Check one operation: what the ranks get, or that both raise."""
         operation = OPERATIONS[self._n_done % len(OPERATIONS)]
         self._n_done += 1
         futures = [
@@ -428,7 +428,7 @@ COLLECTIVE_SHARE = 0.1
 
 
 def search(way: str, n_examples: int, seed: int) -> int:
-    """Sends so many values this way; returns how many were refused. Raises Different."""
+    """Send so many values this way; return how many were refused. Raises Different."""
     if way == "collective":
         ranks = Ranks()
         try:

@@ -1,4 +1,4 @@
-"""How long a plan takes: `python benchmarks/plan.py`.
+"""The time that a plan takes: `python benchmarks/plan.py`.
 
 Half of the nodes are servers, half call one of them; their classes are this script's own, which is the
 slow case, since they travel by value.

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-OURS, OTHERS = "#c2410c", "#64748b"
+OURS = "#c2410c"
+OTHERS = "#64748b"
 LINES = ("memcpy", "raw unix", "courier", "courier tcp", "zmq", "grpcio")  # more would be a tangle
 GAP = 0.17  # between the names of two lines, in powers of ten
 STYLE: dict[Any, Any] = {
@@ -44,7 +45,8 @@ def draw(report: dict[str, Any], to: Path) -> None:
     from matplotlib import pyplot
 
     figure, (left, middle, right) = pyplot.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
-    latency, pipelined = report["latency"]["unpinned"], report["pipelined"]["two cores"]
+    latency = report["latency"]["unpinned"]
+    pipelined = report["pipelined"]["two cores"]
     draw_dots(left, medians(latency, "p50_us"), "One call at a time: p50, µs (less is better)")
     draw_dots(middle, medians(pipelined, "calls_per_s"), "20,000 calls in flight: calls/s (more …)")
     draw_lines(right, report["arrays"]["GB_per_s"], "Arrays, there and back: GB/s (more …)")
@@ -112,12 +114,13 @@ def medians_of(row: dict[str, dict[str, float]]) -> dict[str, float]:
 
 
 def apart(heights: dict[str, float]) -> dict[str, float]:
-    """The same heights, moved up where two names would lie on one another."""
+    """Return the heights, moved up where two names would lie on one another."""
     found: dict[str, float] = {}
     least = -math.inf
     for name in sorted(heights, key=heights.__getitem__):
         at = max(math.log10(heights[name]), least)
-        found[name], least = 10**at, at + GAP
+        found[name] = 10**at
+        least = at + GAP
     return found
 
 

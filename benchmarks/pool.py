@@ -102,7 +102,7 @@ def survive(n_workers: int, n_jobs: int, n_kills: int, seed: int) -> bool:
     numbers = range(n_jobs)
     with workers(n_workers) as running, lp.pool(running.clients("worker"), idempotent=True) as pool:
         with lp.testing.KillWorkers(
-            running, ["worker"], seed=seed, every_s=0.15, at_most=n_kills
+            running, ["worker"], seed=seed, every_s=0.05, chance=0.2, at_most=n_kills
         ) as kills:
             n_mapped = n_jobs // 2
             mapped = list(pool.map(compute, numbers[:n_mapped]))

@@ -1,4 +1,4 @@
-"""How quick a ReplayNode is beside a replay buffer of plain calls: `python benchmarks/replay.py`.
+"""The rates of a ReplayNode beside those of a replay buffer of plain calls: `python benchmarks/replay.py`.
 
 Trajectories of 20 steps, each an observation of 84×84 bytes, an action, a reward and a discount, are inserted
 into a table and sampled from it uniformly, in batches of 32 that arrive as arrays.
@@ -54,7 +54,7 @@ def steps_of_an_episode() -> list[dict[str, Any]]:
 
 
 class PlainReplay:
-    """What one would write: a list, and plain calls."""
+    """A replay buffer as one would write it: a list, and plain calls."""
 
     def __init__(self) -> None:
         self._items: list[Any] = []

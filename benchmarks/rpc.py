@@ -1,4 +1,4 @@
-"""What calls cost, beside what they cost elsewhere, measured here and now.
+"""The costs of calls, beside those of others, measured here and now.
 
     python benchmarks/rpc.py [--only latency,pipelined] [--rounds N] [--json FILE] [--quick]
     python benchmarks/rpc.py --backend ray      between two actors of a Ray cluster, beside Ray's own calls

@@ -1,4 +1,4 @@
-"""How a program of very many nodes starts, how much memory it takes, and how it ends.
+"""A program of very many nodes: its start, its memory, its end.
 
     python benchmarks/scale.py --nodes 500
 

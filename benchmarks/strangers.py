@@ -84,7 +84,8 @@ def show_strangers(transport: str, found: dict[str, Any]) -> list[str]:
 
 def disturb(transport: str, n: int, quiet_s: float) -> dict[str, Any]:
     with ExitStack() as stack:
-        target, other = start_target(stack, transport), start_target(stack, transport)
+        target = start_target(stack, transport)
+        other = start_target(stack, transport)
         good = Worker(stack, bystander.watch, target)
         good.hear()
         quiet = observe(good, lambda: time.sleep(quiet_s))

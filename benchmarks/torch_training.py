@@ -36,7 +36,7 @@ KINDS = ["DDP", "FSDP2"]
 
 
 def train(group: lp.Collective, kind: str, steps: int, pause_s: float, notes: str) -> Any:
-    """Trains, and goes on where rank 0 has saved. What happens is noted, a line for each event."""
+    """Train, and go on where rank 0 has saved. What happens is noted, a line for each event."""
     import torch
     from torch import nn
     from torch.distributed.checkpoint.state_dict import (
@@ -58,7 +58,8 @@ def train(group: lp.Collective, kind: str, steps: int, pause_s: float, notes: st
         for part in (model[0], model[2], model):
             fully_shard(part, mesh=torch.distributed.init_device_mesh("cpu", (group.size,)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    me, options = lp.current(), StateDictOptions(full_state_dict=True, cpu_offload=True)
+    me = lp.current()
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     state = group.broadcast_object(me.load() if group.rank == 0 else None)
     first = 0
     if state is not None:
@@ -69,7 +70,8 @@ def train(group: lp.Collective, kind: str, steps: int, pause_s: float, notes: st
     try:
         for step in range(first, steps):
             rng = torch.Generator().manual_seed(1000 * step + group.rank)
-            x, y = torch.randn(16, 64, generator=rng), torch.randn(16, 8, generator=rng)
+            x = torch.randn(16, 64, generator=rng)
+            y = torch.randn(16, 8, generator=rng)
             optimizer.zero_grad()
             nn.functional.mse_loss(model(x), y).backward()
             optimizer.step()
@@ -91,7 +93,7 @@ def train(group: lp.Collective, kind: str, steps: int, pause_s: float, notes: st
 
 
 def note(notes: str, what: str, group: lp.Collective) -> None:
-    """Adds a line, in one write."""
+    """Add a line, in one write."""
     line = f"{what} {group.generation} {group.rank} {time.monotonic()}\n"
     descriptor = os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(descriptor, line.encode())
@@ -99,7 +101,7 @@ def note(notes: str, what: str, group: lp.Collective) -> None:
 
 
 def noted(notes: Path, what: str, generation: int) -> list[float]:
-    """When ranks have noted it in that generation."""
+    """Return when ranks have noted it in that generation."""
     lines = [line.split() for line in notes.read_text().splitlines()] if notes.exists() else []
     return [float(line[3]) for line in lines if line[:2] == [what, str(generation)]]
 
@@ -107,8 +109,11 @@ def noted(notes: Path, what: str, generation: int) -> list[float]:
 def measured(kind: str, ranks: int, kills: int, seed: int) -> dict[str, Any]:
     """A group that nobody disturbs, and one with kills: whether their weights are equal, and the times."""
     weights: list[Any] = []
-    n_killed, first_step_s, peer_failed_s = 0, [], []
-    chance, steps = random.Random(seed), 20 * kills + 20
+    n_killed = 0
+    first_step_s = []
+    peer_failed_s = []
+    chance = random.Random(seed)
+    steps = 20 * kills + 20
     for disturbed in (False, True):
         program = lp.Program("training")
         with tempfile.TemporaryDirectory() as folder:
@@ -141,7 +146,7 @@ def measured(kind: str, ranks: int, kills: int, seed: int) -> dict[str, Any]:
 
 
 def wait_for(notes: Path, generation: int, ranks: int) -> None:
-    """Until all ranks have done a step in that generation."""
+    """Wait until all ranks have done a step in that generation."""
     deadline = time.monotonic() + DEADLINE_S
     while len(noted(notes, "step", generation)) < ranks:
         if time.monotonic() > deadline:

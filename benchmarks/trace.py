@@ -1,4 +1,4 @@
-"""What a recording costs a busy program: `python benchmarks/trace.py`.
+"""The cost of a recording to a busy program: `python benchmarks/trace.py`.
 
 calls        Callers that do nothing but call an echo, one call after the other: calls a second while they are
              recorded, to those in the second before, in the same program.
@@ -60,7 +60,7 @@ def call(echo: lp.CourierClient[Echo]) -> None:
 
 
 def measure_calls(callers: int, rounds: int, seconds: float) -> tuple[Slower, str]:
-    """What is lost while calls are recorded, round by round; and how many there were."""
+    """Return what is lost while calls are recorded, round by round; and how many there were."""
     program = lp.Program("calls")
     echo = program.add_node(lp.CourierNode(Echo), label="echo")
     with program.group("caller"):
@@ -99,7 +99,7 @@ def cpu_of(processes: Sequence[psutil.Process]) -> float:
 
 
 def measure_mapreduce(rounds: int, texts: Sequence[Path]) -> tuple[Slower, str]:
-    """By how much longer it takes while it is recorded, round by round."""
+    """Return by how much longer it takes while it is recorded, round by round."""
     slower = Slower()
     times = []
     recorded = 0

@@ -1,4 +1,4 @@
-"""How quickly the page of a large program is there, and what it costs: `python benchmarks/view.py`.
+"""The time until the page of a large program is there, and its cost: `python benchmarks/view.py`.
 
     python benchmarks/view.py --workers=500 --edges=5000 --seconds=20
 
@@ -56,7 +56,7 @@ def call(servers: list[Any]) -> None:
 
 
 class Program:
-    """What a large program would answer.
+    """The answers of a large program.
 
     Args:
         workers: How many; a tenth of them serve.

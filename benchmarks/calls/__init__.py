@@ -1,4 +1,4 @@
-"""What `python benchmarks/rpc.py` measures, and against whom.
+"""The measurements of `python benchmarks/rpc.py`, and the contenders.
 
 contenders/     one RPC a file: how it serves an echo, and how its client calls it
 pairs.py        a server's and a client's process, on which cores they run, and everybody's turn

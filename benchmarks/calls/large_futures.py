@@ -85,7 +85,8 @@ def time_all(
 
 
 def ways(clients: list[courier.Client[Any]], method: str, array: Any) -> dict[str, Way]:
-    call, submit = getattr(clients[0], method), getattr(clients[0].futures, method)
+    call = getattr(clients[0], method)
+    submit = getattr(clients[0].futures, method)
     calls = [getattr(client, method) for client in clients]
     to_all = getattr(courier.broadcast(clients), method)
     return {

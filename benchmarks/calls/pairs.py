@@ -30,7 +30,7 @@ UNPINNED = "unpinned"
 
 @dataclass(frozen=True)
 class Options:
-    """How much to measure; `quick` proves in seconds that everything runs, and its figures mean nothing."""
+    """The amount of measuring; `quick` proves in seconds that all runs, and its figures mean nothing."""
 
     rounds: int
     quick: bool = False
@@ -40,7 +40,7 @@ class Options:
 
 
 class Placement(NamedTuple):
-    """Where client and server run."""
+    """The cores on which client and server run."""
 
     name: str
     client: set[int]

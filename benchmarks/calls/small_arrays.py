@@ -1,4 +1,4 @@
-"""What an actor or a parameter server sends all day: small arrays of float32, and nests of them; echoes.
+"""The traffic of actors and parameter servers: small arrays of float32, and nests of them; echoes.
 
 The p50 of single calls, its ratio to the same by pickles on a bare unix socket, and to the contender's own
 echo of an int.

@@ -1,4 +1,4 @@
-"""What every benchmark shares, so that each file says only what it measures.
+"""All that benchmarks share, so that each file says only what it measures.
 
 command_line.py  the options of a script, its report as JSON, its exit status
 figures.py       rounds in turn, medians, ratios, percentiles, tables

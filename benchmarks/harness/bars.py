@@ -1,4 +1,4 @@
-"""What is promised, beside what was measured."""
+"""The promises, beside what was measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What processes hold of the machine, as Linux tells it, and what is left of them afterwards.
+"""The memory, threads, descriptors and files of processes, and the rest that they leave behind.
 
 A footprint counts shared memory once, however many of the processes have mapped it, and also while it is
 only held by a descriptor. The peak of the resident set (VmHWM) counts it in every process.

@@ -14,7 +14,7 @@ NEW_CLIENT_EVERY = 200  # calls: then a new client connects, for one call
 
 
 def watch(target: Target, pipe: Connection) -> None:
-    """Calls from one message of the pipe to the next, and then sends what it has measured."""
+    """Call from one message of the pipe to the next, and then send what it has measured."""
     with target.client() as client:
         client.echo(0)
         pipe.send("ready")

@@ -52,7 +52,7 @@ class Attempt:
 
 
 class WithoutToken(Attempt):
-    """What anyone can send: each public method is a kind."""
+    """Garbage that anyone can send: each public method is a kind."""
 
     def nothing_at_all(self) -> None:
         dial_raw(self.target).close()
@@ -93,7 +93,7 @@ class WithoutToken(Attempt):
 
 
 class WithToken(Attempt):
-    """What clients of the run can send, after they were accepted."""
+    """Garbage that clients of the run can send, after they were accepted."""
 
     def a_header_that_promises_too_much(self) -> None:
         method, extra, body = self.rng.choice(

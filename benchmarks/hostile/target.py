@@ -41,7 +41,7 @@ def new_target(transport: str, directory: str) -> Target:
 
 
 def start(target: Target) -> tuple[courier.Server, Target]:
-    """Starts it in this process; the target returned has its address."""
+    """Start it in this process; the target returned has its address."""
     if target.credentials is not None:
         keyring.add("tcp:", target.token, target.credentials)
     server = courier.Server("target", address=target.address, token=target.token)
@@ -52,14 +52,14 @@ def start(target: Target) -> tuple[courier.Server, Target]:
 
 
 def serve(target: Target, pipe: Connection) -> None:
-    """Serves in a process of its own, until it is killed."""
+    """Serve in a process of its own, until it is killed."""
     server, started = start(target)
     pipe.send(started)
     server.join()
 
 
 class Footprint(NamedTuple):
-    """What a process holds of the system."""
+    """The descriptors, threads and memory of a process."""
 
     descriptors: int
     threads: int

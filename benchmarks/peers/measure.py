@@ -1,4 +1,4 @@
-"""What is measured of each: a blocking call of an int, and a large array there and back."""
+"""The measurement of each peer: a blocking call of an int, and a large array there and back."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _MOST_LEFT = 4
 
 
 class Caller:
-    """What one thread calls with; it shares the clients with the other threads."""
+    """The clients and the chance of one thread; it shares the clients with the other threads."""
 
     def __init__(self, clients: dict[str, Any], seed: int) -> None:
         self.clients = clients
@@ -53,7 +53,7 @@ def expect(is_so: bool, what: object) -> None:
 
 @contextlib.contextmanager
 def deadline(caller: Caller, seconds: float) -> Iterator[None]:
-    """What is done in the block has to raise DeadlineExceeded, and in time.
+    """Require that the block raises DeadlineExceeded, and in time.
 
     A thread that got no processor while a call of `nap` ran finds its answer, and may return that: rarely.
     """
@@ -72,7 +72,7 @@ def deadline(caller: Caller, seconds: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def asked_error() -> Iterator[None]:
-    """What is done in the block has to raise what the method was asked for."""
+    """Require that the block raises what the method was asked for."""
     try:
         yield
     except AskedError:

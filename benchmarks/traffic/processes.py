@@ -47,7 +47,7 @@ _QUIET_S = 4.0  # longer than threads and connections without work are kept
 
 
 class Setup(NamedTuple):
-    """What both processes know."""
+    """The directory and the secrets that both processes know."""
 
     directory: str
     token: bytes
@@ -84,7 +84,7 @@ def inventory() -> holdings.Belongings:
 
 
 class Record:
-    """What became of the calls of one kind."""
+    """The number and the times of calls of one kind."""
 
     def __init__(self) -> None:
         self.n = 0
@@ -104,7 +104,7 @@ class Round:
         self.faults: list[str] = []
 
     def run(self) -> None:
-        """Returns when all threads have ended, or are stuck."""
+        """Return when all threads have ended, or are stuck."""
         mains = [self._call] * N_THREADS + [self._call_in_a_loop] * N_LOOPS
         threads = [
             threading.Thread(target=main, args=(self._seed + i,), name=f"caller-{i}", daemon=True)

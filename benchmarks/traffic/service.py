@@ -1,4 +1,4 @@
-"""What is served, on each carrier: a plain method and a coroutine for each kind of call."""
+"""The service on each carrier: a plain method and a coroutine for each kind of call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from launchpad import courier
 
 
 class AskedError(Exception):
-    """What a method raises when it is asked to."""
+    """The exception that a method raises when it is asked to."""
 
 
 class Service:
@@ -52,7 +52,7 @@ class Service:
         raise SystemExit(3)
 
     def relay(self, value: Any) -> Any:
-        """Asks the next server."""
+        """Ask the next server."""
         with self._lock:
             if self._next is None:
                 self._next = courier.Client(self._next_address())
@@ -81,7 +81,7 @@ class Service:
             self._count(-1)
 
     def add_up(self, items: Iterator[int], at_most: int = 1 << 62) -> int:
-        """Of the first items; the others are not asked for."""
+        """Return the sum of the first items; the others are not asked for."""
         total = 0
         for _, item in zip(range(at_most), items, strict=False):
             total += item
@@ -97,7 +97,7 @@ class Service:
         return total
 
     def closes(self, items: Any) -> str:
-        """Closes its argument, and goes on."""
+        """Close its argument, and go on."""
         next(items)
         items.close()
         return "closed"
@@ -119,7 +119,7 @@ class Service:
             self._count(-1)
 
     def rest(self) -> int:
-        """Closes our own client, for there is a pause; how many generators are open?"""
+        """Close our own client, for there is a pause; return how many generators are open."""
         with self._lock:
             if self._next is not None:
                 courier.close(self._next)

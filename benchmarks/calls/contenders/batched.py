@@ -25,8 +25,11 @@ from typing import Any
 from benchmarks.calls.contenders.contender import PROTOCOL, Client
 
 HEADER = struct.Struct("<IQ")
-pack, unpack_from, HEADER_SIZE = HEADER.pack, HEADER.unpack_from, HEADER.size
-dumps, loads = pickle.dumps, pickle.loads
+pack = HEADER.pack
+unpack_from = HEADER.unpack_from
+HEADER_SIZE = HEADER.size
+dumps = pickle.dumps
+loads = pickle.loads
 BUFFER = 1 << 20
 BATCH = 256  # frames that whoever submits the last of them sends itself
 
@@ -47,13 +50,14 @@ def serve(path: str, pipe: Connection) -> None:
 
 
 def received(sock: socket.socket) -> Iterator[list[tuple[int, Any]]]:
-    """What each receive brought: ids and values, until the connection ends."""
+    """Yield all that each receive brought: ids and values, until the connection ends."""
     buffer = bytearray(BUFFER)
     view = memoryview(buffer)
     have = 0
     while n := sock.recv_into(view[have:]):
         have += n
-        values, at = [], 0
+        values = []
+        at = 0
         while have - at >= HEADER_SIZE:
             length, call_id = unpack_from(buffer, at)
             begin = at + HEADER_SIZE
@@ -75,7 +79,8 @@ class BatchedClient:
         self._next_id = itertools.count().__next__
         self._futures: dict[int, Future[Any]] = {}
         self._frames: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self._put, self._size = self._frames.put, self._frames.qsize
+        self._put = self._frames.put
+        self._size = self._frames.qsize
         self._writing = threading.Lock()
         for main in (self._write, self._read):
             threading.Thread(target=main, daemon=True).start()
@@ -93,7 +98,8 @@ class BatchedClient:
         return future
 
     def _waiting(self) -> list[bytes]:
-        get, frames = self._frames.get_nowait, []
+        get = self._frames.get_nowait
+        frames = []
         with contextlib.suppress(queue.Empty):  # the writer may take one in between
             for _ in range(self._size()):
                 frames.append(get())

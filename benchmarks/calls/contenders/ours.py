@@ -18,7 +18,7 @@ TCP = "tcp:127.0.0.1:0"
 
 
 class Place(NamedTuple):
-    """Where a server is, and what it wants to see."""
+    """The address of a server, and the secrets that it wants to see."""
 
     address: str
     token: bytes = b""

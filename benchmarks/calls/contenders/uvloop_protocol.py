@@ -33,7 +33,8 @@ class Framed(asyncio.Protocol):
     def frames(self, data: bytes) -> Iterator[tuple[int, memoryview]]:
         data = self._rest + data if self._rest else data
         view = memoryview(data)
-        at, have = 0, len(data)
+        at = 0
+        have = len(data)
         while have - at >= HEADER.size:
             length, call_id = HEADER.unpack_from(data, at)
             end = at + HEADER.size + length
@@ -81,7 +82,8 @@ class Caller(Framed):
         return future
 
     def _flush(self) -> None:
-        frames, self._frames = self._frames, []
+        frames = self._frames
+        self._frames = []
         if frames:
             self.transport.write(b"".join(frames))
 

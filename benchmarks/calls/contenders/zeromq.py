@@ -75,7 +75,7 @@ def connect_dealer(address: str) -> Iterator[Client]:
 
 
 def serve_arrays(path: str, pipe: Connection) -> None:
-    """Sends back what it received, as it lies."""
+    """Send back what it received, as it lies."""
     import zmq
 
     with zmq.Context() as context, context.socket(zmq.REP) as sock:
