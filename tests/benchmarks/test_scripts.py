@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -13,9 +14,12 @@ import pytest
 
 from benchmarks.calls.bars import BARS
 from benchmarks.harness import bars
+from benchmarks.harness.command_line import Parser
+from benchmarks.harness.figures import in_turns
 from tests.helpers import scripts
 
 ROOT = Path(__file__).parent.parent.parent
+SECOND_HARNESS = re.compile(r"ArgumentParser\(|json\.dumps\(|sys\.path\.insert\(|XDG_RUNTIME_DIR")
 DEADLINE_S = 540  # rpc computes for half a minute, and others may use the machine
 SCRIPTS = sorted(path.name for path in (ROOT / "benchmarks").glob("[!_]*.py"))
 REPORTING = "rpc soak launch plan recovery logs orphans ctrl_c scale cycles mixed".split()
@@ -154,6 +158,45 @@ def test_the_plot_is_drawn_from_a_report(results: Path, tmp_path: Path) -> None:
     run("benchmarks/plot.py", "--json", str(results / "rpc.json"), "--to", str(picture))
 
     assert "courier" in picture.read_text()
+
+
+def test_options_reports_and_environments_have_one_home() -> None:
+    # plot.py writes no report; the peers run in interpreters that have no harness.
+    files = [
+        path
+        for path in (ROOT / "benchmarks").rglob("*.py")
+        if path.parent.name not in ("harness", "peers") and path.name != "plot.py"
+    ]
+
+    second = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in files
+        for line in path.read_text().splitlines()
+        # A server in a string, which runs by itself.
+        if SECOND_HARNESS.search(line) and "{root!r}" not in line
+    ]
+
+    assert second == []
+
+
+def test_all_take_turns_and_the_order_turns_around() -> None:
+    order: list[str] = []
+    contenders = {name: lambda name=name: order.append(name) for name in "ab"}
+
+    found = in_turns(contenders, rounds=2, warm_up=1)
+
+    assert order == ["b", "a", "a", "b", "b", "a"]
+    assert {name: len(figures) for name, figures in found.items()} == {"a": 2, "b": 2}
+
+
+def test_options_have_the_types_of_their_defaults_and_quick_sets_some() -> None:
+    parser = Parser("Does things.", {"kills": 1}, kills=300, within_s=1.0, sizes=[1, 2], only=False)
+
+    slow = parser.parse_args(["--within-s=2", "--sizes", "3", "--only"])
+    quick = parser.parse_args(["--quick"])
+
+    assert (slow.kills, slow.within_s, slow.sizes, slow.only) == (300, 2.0, [3], True)
+    assert (quick.kills, quick.within_s, quick.sizes, quick.only) == (1, 1.0, [1, 2], False)
 
 
 def test_a_promise_that_does_not_hold_is_shown_as_such() -> None:
