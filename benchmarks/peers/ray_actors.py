@@ -17,6 +17,6 @@ class Caller:
 
 
 if __name__ == "__main__":
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     report(ray.get(Caller.remote().run.remote(Echo.remote())))
     ray.shutdown()
