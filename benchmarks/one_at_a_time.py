@@ -8,7 +8,6 @@ Run: python benchmarks/one_at_a_time.py [--callers 1 100 1000] [--calls=20000]
 
 from __future__ import annotations
 
-import multiprocessing
 import statistics
 import tempfile
 import threading
@@ -18,7 +17,7 @@ from typing import Any
 
 from benchmarks.harness.command_line import Parser, finish
 from benchmarks.harness.figures import Table, in_turns
-from benchmarks.harness.processes import run_threads
+from benchmarks.harness.processes import apart, run_threads
 from launchpad import courier
 from launchpad.courier.server.one_thread import OneThread
 
@@ -41,8 +40,8 @@ class Counter:
         return self.n
 
 
-def call(address: str, n_callers: int, n_calls: int, results: Any) -> None:
-    """Call in the other process: put the median of a call in seconds, and calls a second."""
+def call(address: str, n_callers: int, n_calls: int) -> tuple[float, float]:
+    """Call from another process; return the median of a call in seconds, and calls a second."""
     seconds: list[float] = []
 
     def call_often() -> None:
@@ -55,7 +54,7 @@ def call(address: str, n_callers: int, n_calls: int, results: Any) -> None:
 
     began = time.perf_counter()
     run_threads(*[call_often] * n_callers)
-    results.put((statistics.median(seconds), len(seconds) / (time.perf_counter() - began)))
+    return statistics.median(seconds), len(seconds) / (time.perf_counter() - began)
 
 
 def measure(n_callers: int, n_calls: int, one_thread: OneThread | None) -> tuple[float, float, int]:
@@ -65,13 +64,7 @@ def measure(n_callers: int, n_calls: int, one_thread: OneThread | None) -> tuple
         server = courier.Server(address=f"unix:{folder}/socket", one_thread=one_thread)
         server.bind_object(counter)
         server.start()
-        processes = multiprocessing.get_context("spawn")
-        results = processes.Queue()
-        arguments = server.address, n_callers, n_calls, results
-        callers = processes.Process(target=call, args=arguments)
-        callers.start()
-        median_s, per_second = results.get()
-        callers.join()
+        median_s, per_second = apart(call, server.address, n_callers, n_calls)
         server.stop()
     return median_s, per_second, counter.most_inside
 

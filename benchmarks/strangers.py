@@ -20,14 +20,15 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
-from benchmarks.harness import machine
+from benchmarks.harness import holdings, machine
 from benchmarks.harness.command_line import Parser, finish
 from benchmarks.harness.figures import Table
 from benchmarks.harness.processes import Worker, wait_until
 from benchmarks.hostile import bystander, garbage, strangers
 from benchmarks.hostile.canary import Canary
-from benchmarks.hostile.target import TRANSPORTS, Footprint, Target, footprint, new_target, serve
+from benchmarks.hostile.target import TRANSPORTS, Target, new_target, serve
 
+HELD = ("descriptors", "threads")  # of which the server must have no more in the end
 QUIET_S = 5.0
 SETTLE_S = 30.0  # a connection without a hello is given up after 5 s, an idle thread after 3
 
@@ -97,8 +98,8 @@ def disturb(transport: str, n: int, quiet_s: float) -> dict[str, Any]:
             "quiet": quiet,
             "garbage elsewhere": elsewhere,
             "garbage here": here,
-            "before": before._asdict(),
-            "after": settled(target, before)._asdict(),
+            "before": before,
+            "after": settled(target, before),
         }
 
 
@@ -118,17 +119,17 @@ def send_garbage(stack: ExitStack, target: Target, n: int) -> None:
         pass
 
 
-def settled(target: Target, before: Footprint | None = None) -> Footprint:
+def settled(target: Target, before: dict[str, float] | None = None) -> dict[str, float]:
     """Return what the server holds, once that is no more than before."""
 
     def is_normal() -> bool:
-        now = footprint(target.pid)
-        return before is None or (
-            now.descriptors <= before.descriptors and now.threads <= before.threads
-        )
+        now = holdings.belongings(target.pid)
+        return before is None or all(now[what] <= before[what] for what in HELD)
 
     wait_until(is_normal, SETTLE_S, pause_s=0.2)
-    return footprint(target.pid)
+    now = holdings.belongings(target.pid)
+    mib = holdings.resident(target.pid) / 2**20
+    return {**{what: now[what] for what in HELD}, "mib": mib}
 
 
 def show_garbage(transport: str, found: dict[str, Any]) -> list[str]:
@@ -143,9 +144,7 @@ def show_garbage(transport: str, found: dict[str, Any]) -> list[str]:
     after = found["after"]
     held = [f"{key} {before[key]:.0f} → {after[key]:.0f}" for key in before]
     print(f"  the server holds: {', '.join(held)}")
-    faults = [
-        f"{transport}: {key}" for key in ("descriptors", "threads") if after[key] > before[key]
-    ]
+    faults = [f"{transport}: {key}" for key in HELD if after[key] > before[key]]
     if error := found["garbage here"]["first_error"]:
         faults.append(f"{transport}: a good client has got {error}")
     return faults

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from multiprocessing.connection import Connection
 from typing import Any
 
+from benchmarks.harness.figures import percentile
 from benchmarks.hostile.target import Target
 from launchpad import courier
 
@@ -56,7 +56,5 @@ def call_as_new_client(target: Target, i: int) -> None:
         assert client.echo(i) == i
 
 
-def quantile(found: list[float], percent: int) -> float:
-    if len(found) < 2:
-        return found[0] if found else float("nan")
-    return statistics.quantiles(found, n=100, method="inclusive")[percent - 1]
+def quantile(figures: list[float], percent: int) -> float:
+    return percentile(figures, percent) if figures else float("nan")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.hostile import canary
@@ -56,21 +55,3 @@ def serve(target: Target, pipe: Connection) -> None:
     server, started = start(target)
     pipe.send(started)
     server.join()
-
-
-class Footprint(NamedTuple):
-    """The descriptors, threads and memory of a process."""
-
-    descriptors: int
-    threads: int
-    mib: float
-
-
-def footprint(pid: int) -> Footprint:
-    here = Path(f"/proc/{pid}")
-    pages = int((here / "statm").read_text().split()[1])
-    return Footprint(
-        len(list((here / "fd").iterdir())),
-        len(list((here / "task").iterdir())),
-        pages * os.sysconf("SC_PAGE_SIZE") / 2**20,
-    )
