@@ -51,6 +51,19 @@ def items(first: int, n: int) -> Iterator[bytes]:
         yield struct.pack(NUMBER, number) + PADDING
 
 
+def program_of(
+    producer: tuple[Any, ...], consumer: tuple[Any, ...], restart: lp.RestartPolicy | None = None
+) -> lp.Program:
+    """Return a program with a queue; after their function stand the arguments beside the queue."""
+    program = lp.Program("queues")
+    queue = program.add_node(lp.QueueNode[bytes](MAXSIZE, producers=WORKERS), label="queue")
+    for label, (function, *args) in {"producer": producer, "consumer": consumer}.items():
+        with program.group(label, restart=restart):
+            for _ in range(WORKERS):
+                program.add_node(lp.PyNode(function, queue, *args))
+    return program
+
+
 # --- rate ----------------------------------------------------------------------------------------
 
 
@@ -79,14 +92,7 @@ def consume(queue: lp.Queue[bytes]) -> tuple[int, float, float]:
 
 def rate_of(way: str, n: int) -> float:
     """Return items per second, from the first to the last."""
-    program = lp.Program("rate")
-    queue = program.add_node(lp.QueueNode[bytes](MAXSIZE, producers=WORKERS), label="queue")
-    with program.group("producer"):
-        for _ in range(WORKERS):
-            program.add_node(lp.PyNode(produce, queue, way, n // WORKERS))
-    with program.group("consumer"):
-        for _ in range(WORKERS):
-            program.add_node(lp.PyNode(consume, queue))
+    program = program_of((produce, way, n // WORKERS), (consume,))
     return rate_in(lp.run(program, "local_mp", terminal="output_to_files")["consumer"], n)
 
 
@@ -181,14 +187,8 @@ def numbers_in(folder: str, pattern: str) -> Counter[int]:
 def kill_meanwhile(n: int, kills: int, seed: int) -> bool:
     """Print what became of the items; True if all is well."""
     with tempfile.TemporaryDirectory() as folder:
-        program = lp.Program("killed")
-        queue = program.add_node(lp.QueueNode[bytes](MAXSIZE, producers=WORKERS), label="queue")
-        with program.group("producer", restart=FOREVER):
-            for _ in range(WORKERS):
-                program.add_node(lp.PyNode(produce_and_note, queue, folder, n // WORKERS, seed))
-        with program.group("consumer", restart=FOREVER):
-            for _ in range(WORKERS):
-                program.add_node(lp.PyNode(consume_and_note, queue, folder))
+        producer = (produce_and_note, folder, n // WORKERS, seed)
+        program = program_of(producer, (consume_and_note, folder), FOREVER)
         program.add_node(lp.PyNode(lp.wait_for_stop), label="keeps")
         began = time.monotonic()
         # spread over the time that so many items take when nothing is killed
