@@ -19,8 +19,8 @@ from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.transport.stream_socket import WakeupSocketpair
 
 if TYPE_CHECKING:
+    from launchpad.courier.client.shm_calls import ShmFuture
     from launchpad.courier.client.shm_connection import ShmClientConnection
-    from launchpad.courier.client.shm_future import ShmFuture
 
 _IDLE_S = 3.0
 _TICK_S = 0.005

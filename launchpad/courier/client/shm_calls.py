@@ -29,11 +29,11 @@ from launchpad.courier import fork
 from launchpad.courier.buffers import copies
 from launchpad.courier.client.answer_poller import AnswerPoller
 from launchpad.courier.client.connection import CHECK_EVERY_S
-from launchpad.courier.client.future import CANCELLED
+from launchpad.courier.client.future import CANCELLED, PipelinedFuture, next_call_id
 from launchpad.courier.client.pending_calls import PendingCalls
 from launchpad.courier.client.remote_server import RemoteServer
 from launchpad.courier.client.retry import NotRun
-from launchpad.courier.client.shm_future import ShmFuture, ShmRequest
+from launchpad.courier.client.shm_connection import ShmClientConnection, ShmRequest
 from launchpad.courier.errors import NotSent
 from launchpad.courier.interruptions import Lock, in_another_thread, is_interruption
 from launchpad.courier.own_threads import OwnThread
@@ -43,7 +43,6 @@ from launchpad.courier.shm.sender import SharedBuffers, pool
 
 if TYPE_CHECKING:
     from launchpad.courier.client.channel import SocketChannel
-    from launchpad.courier.client.shm_connection import ShmClientConnection
 
 MAX_CALLS = 16  # under way at once, each on a connection
 # Of what goes through the socket, which has to take it at once: bytes, buffers.
@@ -501,3 +500,43 @@ class ShmCalls:
                 return False
             self._poller = None
             return True
+
+
+class ShmFuture(PipelinedFuture):
+    """The future of a call that has a connection to itself; if it goes to the pipeline, as any other."""
+
+    __slots__ = ("calls", "claim", "connection", "is_read", "request")
+
+    def __init__(
+        self, calls: ShmCalls, channel: SocketChannel, method: bytes, size: int, request: ShmRequest
+    ) -> None:
+        counts = channel.counts[method]
+        super().__init__(calls, next_call_id(), method, channel.options, counts, size, channel)
+        self.calls = calls
+        self.request: ShmRequest | None = request
+        self.connection: ShmClientConnection | None = None  # from when it is sent until it is read
+        self.claim = Lock()
+        self.is_read = False  # by a thread that waits for the answer
+        self.deadline = channel.options.find_deadline(self.began)
+
+    def done(self) -> bool:
+        if not self.is_completed:
+            self.calls.read_now(self)
+        return self.is_completed
+
+    def watch(self) -> None:
+        self.calls.watch(self)
+
+    def _wait(self, timeout: float | None) -> None:
+        began = _monotonic()
+        if timeout is None or timeout > 0:
+            self.calls.read_for(self, timeout)
+        else:
+            self.calls.read_now(self)
+        if not self.is_completed:
+            super()._wait(None if timeout is None else timeout - (_monotonic() - began))
+
+    def _complete(self, bytes_in: int) -> None:
+        self.request = None  # not released: a thread may be about to send it
+        super()._complete(bytes_in)
+        self.calls.drop_connection(self)  # if it has one still, there was no answer

@@ -6,7 +6,7 @@ import contextlib
 import socket
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from launchpad.courier.client.connection import ClientConnection
 from launchpad.courier.client.remote_server import RemoteServer
@@ -18,8 +18,15 @@ from launchpad.courier.transport import stream_socket
 from launchpad.courier.transport.spin_wait import SpinWaiter
 from launchpad.courier.transport.stream_socket import DONTWAIT, SEND_NOW
 
-if TYPE_CHECKING:
-    from launchpad.courier.client.shm_future import ShmRequest
+
+class ShmRequest(NamedTuple):
+    """The content of a call, kept until it is answered."""
+
+    body: bytes
+    shared: SharedBuffers | None  # None if no argument is large: then the result was, the last time
+    small: list[memoryview]  # the other buffers
+    headers: bytes
+    spare: list[memoryview] | None  # a copy of all buffers, of a call that may run twice
 
 
 class ShmClientConnection(ClientConnection):
