@@ -235,8 +235,8 @@ def _importer() -> str:
     processes = sys.modules.get("multiprocessing.process")
     if processes is not None and getattr(processes.current_process(), "_inheriting", False):
         return "a process that multiprocessing has started"
-    preload = sys.modules.get("launchpad.launch.backends.processes.preload")
-    if preload is not None and preload.is_importing:
+    forkserver = sys.modules.get("launchpad.launch.backends.processes.forkserver")
+    if forkserver is not None and forkserver.is_importing:
         return "the forkserver of the workers, for preload=,"
     payload = sys.modules.get("launchpad.launch.planning.payload")
     worker = context.try_current()

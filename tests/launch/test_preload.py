@@ -94,9 +94,9 @@ def test_threads_also_those_that_python_does_not_know_open_devices_and_errors_ar
     (tmp_path / "suspicious.py").write_text(text)
     command = scripts.write(
         tmp_path,
-        "from launchpad.launch.backends.processes import preload\n"
-        "preload._GPU_DEVICES = ('/dev/zero',)\n"
-        "print(preload.import_all(['suspicious'], 1))\n",
+        "from launchpad.launch.backends.processes import forkserver\n"
+        "forkserver._GPU_DEVICES = ('/dev/zero',)\n"
+        "print(forkserver.import_all(['suspicious'], 1))\n",
     )
 
     assert re.search(why, scripts.run(command).stdout)

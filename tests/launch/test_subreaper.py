@@ -18,7 +18,7 @@ import pytest
 
 import launchpad as lp
 from launchpad.courier.server import poller
-from launchpad.launch.backends.processes import subreaper
+from launchpad.launch.backends.processes import os_process
 from tests.helpers.programs import single
 from tests.waiting import runs, until
 
@@ -242,7 +242,7 @@ def test_a_subreaper_whose_launcher_is_dead_before_it_begins_leaves_no_directory
 
     entry = "from launchpad.launch.backends.processes.subreaper import main"
     with tempfile.TemporaryFile() as specs:
-        specs.write(subreaper.header_with(str(runtime)))
+        specs.write(os_process.header_with(str(runtime)))
         specs.flush()
         subprocess.run(
             [sys.executable, "-c", f"{entry}; main(0, {specs.fileno()}, {nobody.pid})"],

@@ -15,6 +15,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 MARK = "LAUNCHPAD_WORKER"
 """The environment variable that all processes have which an attempt of a worker has started."""
 
+HEADER_BYTES = 4096
+"""The first part of the file with the workers' specs: the run's directory, as soon as there is one."""
+
 SHOW_STACKS: int = signal.SIGRTMAX - 5 if hasattr(signal, "SIGRTMAX") else signal.SIGQUIT
 """The signal at which a worker writes its stacks into a file of its own; hardly ever used otherwise."""
 
@@ -153,6 +156,11 @@ def anonymous_file(name: str) -> BinaryIO:
     import tempfile
 
     return cast(BinaryIO, tempfile.TemporaryFile(buffering=0))
+
+
+def header_with(directory: str) -> bytes:
+    """Return what the file of specs begins with, so that this directory is removed."""
+    return os.fsencode(directory).ljust(HEADER_BYTES, b"\0")
 
 
 def name_process(name: str) -> None:

@@ -33,9 +33,6 @@ from launchpad.launch.backends.processes import os_process
 if TYPE_CHECKING:
     from pathlib import Path
 
-HEADER_BYTES = 4096
-"""The first part of the file with the workers' specs: the run's directory, as soon as there is one."""
-
 _TOGETHER_S = 0.1
 """How long the end of a launcher may come after that of the forkserver, if both are killed."""
 
@@ -62,7 +59,9 @@ def main(lifeline: int, file: int, launcher: int) -> NoReturn:
         os.setsid()  # what is sent to the forkserver's group is not meant for the subreaper
         from launchpad.launch.backends.processes import forkserver
 
-        forkserver.main(lifeline, file, parent_fd)
+        if not forkserver.main(lifeline, file, parent_fd):  # the launcher cannot do it any more
+            _clean_up(file)
+        os._exit(0)
     os.close(lifeline)  # or the launcher would not notice that the forkserver has ended
     signal.signal(signal.SIGTERM, lambda number, frame: os.kill(child, signal.SIGKILL))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
@@ -77,7 +76,7 @@ def main(lifeline: int, file: int, launcher: int) -> NoReturn:
     status = os.waitpid(child, 0)[1]
     if status:
         os_process.end_children()
-        clean_up(file, launcher_runs=parent_fd is not None and not _ends_now(parent_fd))
+        _clean_up(file, launcher_runs=parent_fd is not None and not _ends_now(parent_fd))
     _end_like(os.waitstatus_to_exitcode(status))
 
 
@@ -88,14 +87,9 @@ def _ends_now(launcher_fd: int) -> bool:
     return bool(poll.poll(_TOGETHER_S * 1000))
 
 
-def header_with(directory: str) -> bytes:
-    """What the file begins with, so that this directory is removed."""
-    return os.fsencode(directory).ljust(HEADER_BYTES, b"\0")
-
-
 def _directory_of(file: int) -> Path | None:
     """The run's directory for sockets. None where the launch has not come so far."""
-    name = os.fsdecode(os.pread(file, HEADER_BYTES, 0).rstrip(b"\0"))
+    name = os.fsdecode(os.pread(file, os_process.HEADER_BYTES, 0).rstrip(b"\0"))
     if not name:
         return None
     from pathlib import Path
@@ -112,7 +106,7 @@ def _remove_directory(file: int) -> None:
         locations.remove(directory)
 
 
-def clean_up(file: int, *, launcher_runs: bool = False) -> None:
+def _clean_up(file: int, *, launcher_runs: bool = False) -> None:
     """Remove the run's directory, and those of programs that its workers had launched.
 
     A launcher that runs removes the directory itself: it still serves a socket there, and would say that

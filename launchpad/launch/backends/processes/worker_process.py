@@ -44,7 +44,6 @@ from launchpad.launch.backends.processes import (
     exit_status,
     messages,
     os_process,
-    preload,
     worker_specs,
 )
 from launchpad.launch.backends.processes.messages import (
@@ -102,15 +101,21 @@ def mark(worker: str, attempt: int) -> str:
     return f"{worker}.{attempt}"
 
 
-def forked(spawn_args: SpawnArgs, spec: LaunchSpec, open_files: tuple[int, int]) -> NoReturn:
-    """Turns the forkserver's copy into a process of its own, and runs the worker in it."""
+def forked(
+    spawn_args: SpawnArgs, spec: LaunchSpec, open_files: tuple[int, int], sigchld_handler: Any
+) -> NoReturn:
+    """Turn the forkserver's copy into a process of its own, and run the worker in it.
+
+    Args:
+        open_files, sigchld_handler: What the forkserver has changed for itself, and workers have as it was.
+    """
     plan = spec.workers[spawn_args.worker]
     inherited = spawn_args.control, spawn_args.file, *spec.claim
     try:
         os_process.set_process_group(0)
         os_process.name_process(spawn_args.worker)
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, preload.sigchld_handler)
+        signal.signal(signal.SIGCHLD, sigchld_handler)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         log = first_part(spec.logs.path(spawn_args.worker, spawn_args.attempt))
         os.dup2(log, 1)
@@ -235,7 +240,7 @@ def _prepare(plan: WorkerPlan, spec: LaunchSpec, log: ProcessLog, is_fork: bool)
     os.environ.update(environment(plan, spec.logs.directory.name, len(spec.workers)))
     if is_fork and spec.preload:
         threads = os.environ.get(cpus.OPENMP_THREADS, "")
-        preload.after_fork(int(threads) if threads.isdigit() else spec.preload_threads)
+        _after_fork(int(threads) if threads.isdigit() else spec.preload_threads)
     if plan.cpus:
         with contextlib.suppress(OSError):  # a CPU has been taken away meanwhile
             os.sched_setaffinity(0, plan.cpus)
@@ -255,6 +260,22 @@ def _prepare(plan: WorkerPlan, spec: LaunchSpec, log: ProcessLog, is_fork: bool)
         faulthandler.register(os_process.SHOW_STACKS, stacks)
     for key in spec.keys:
         keyring.add(*key)
+
+
+def _after_fork(threads: int) -> None:
+    """Set what differs between the forks of one process, and is drawn or set when a module is imported."""
+    import threadpoolctl
+
+    threadpoolctl.threadpool_limits(threads)
+    # From 3.8 on OpenBLAS' limit is changed only by the thread that set it, until that has ended: others are
+    # ignored, without a word. The worker's own threads shall be free to.
+    openblas = threadpoolctl.OpenBLASController
+    if hasattr(openblas, "clear_controlling_thread"):
+        openblas.clear_controlling_thread()
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(threads)
+    if (random := sys.modules.get("numpy.random")) is not None:
+        random.seed()
 
 
 def _refuse_breakpoint(*args: object, **kwargs: object) -> NoReturn:

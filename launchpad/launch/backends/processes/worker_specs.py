@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from launchpad.courier import keyring
 from launchpad.courier.light_dataclass import dataclass
-from launchpad.launch.backends.processes import subreaper
+from launchpad.launch.backends.processes import os_process
 from launchpad.launch.devices import cpus
 from launchpad.launch.large_buffers import BufferInFile, LargeBuffer, aligned
 from launchpad.launch.logs.log_files import LogFiles, Rotation
@@ -128,7 +128,7 @@ def write(fd: int, plan: LaunchPlan, run: RunDirectory, **overrides: Any) -> int
     )
     index = pickle.dumps(replace(launch_spec, **overrides), protocol=5)
     with open(fd, "wb", closefd=False) as file:
-        directory = subreaper.header_with(str(run.runtime))
+        directory = os_process.header_with(str(run.runtime))
         file.writelines((directory, index, *(worker.payload for worker in plan.workers)))
         first_buffer = _first_buffer(len(index), lengths)
         for buffer, place in zip(buffers, places.values(), strict=True):
@@ -139,13 +139,13 @@ def write(fd: int, plan: LaunchPlan, run: RunDirectory, **overrides: Any) -> int
 
 def load(fd: int, index_length: int) -> LaunchSpec:
     """The index."""
-    return cast(LaunchSpec, pickle.loads(_mapped(fd, subreaper.HEADER_BYTES, index_length)))
+    return cast(LaunchSpec, pickle.loads(_mapped(fd, os_process.HEADER_BYTES, index_length)))
 
 
 def plan_of(fd: int, index_length: int, launch_spec: LaunchSpec, worker: str) -> WorkerPlan:
     """The plan of one worker, its payload mapped from the file."""
     offset, length = launch_spec.payloads[worker]
-    begin = subreaper.HEADER_BYTES + index_length
+    begin = os_process.HEADER_BYTES + index_length
     payload = cast(bytes, _mapped(fd, begin + offset, length))
     lengths = [length for _, length in launch_spec.payloads.values()]
     first_buffer = _first_buffer(index_length, lengths)
@@ -160,7 +160,7 @@ def plan_of(fd: int, index_length: int, launch_spec: LaunchSpec, worker: str) ->
 
 def _first_buffer(index_length: int, payload_lengths: Iterable[int]) -> int:
     """Returns where the first buffer begins in the file."""
-    return aligned(subreaper.HEADER_BYTES + index_length + sum(payload_lengths))
+    return aligned(os_process.HEADER_BYTES + index_length + sum(payload_lengths))
 
 
 def _mapped(fd: int, offset: int, length: int) -> memoryview:

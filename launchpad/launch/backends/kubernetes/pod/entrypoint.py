@@ -55,7 +55,7 @@ from launchpad.launch.backends.processes import (
     worker_process,
     worker_specs,
 )
-from launchpad.launch.backends.processes.forked_workers import ForkedWorkers
+from launchpad.launch.backends.processes.backend import ForkedWorkers
 from launchpad.launch.backends.processes.forkserver import ForkServer, InChild
 from launchpad.launch.backends.processes.messages import SpecsReady
 from launchpad.launch.devices.device import VISIBLE
