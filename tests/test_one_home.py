@@ -30,6 +30,11 @@ class Home:
 
 HOMES = [
     Home(
+        "commands to workers",
+        ("runtime/commands.py",),
+        second=r"class (Start|Stop|Kill)Worker\b|def (announce|skip)_\w+\(",
+    ),
+    Home(
         "formatting of sizes and times",
         ("printable.py",),
         second=r"def (_?size|_?duration|in_words|human_\w+|\w+_for_people)\(",

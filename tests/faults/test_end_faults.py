@@ -14,6 +14,7 @@ import pytest
 import launchpad as lp
 from launchpad import outcome
 from launchpad.outcome import Outcome
+from launchpad.runtime.commands import Command, StopWorker
 from tests.faults.backends import both, everywhere_by_script
 from tests.helpers import scripts
 from tests.waiting import until
@@ -160,13 +161,13 @@ def test_a_worker_whose_server_is_stopped_first_ends_as_stopped(
     running = lp.launch(program, launch_type)
     until(lambda: "held" in running.logs("server"))
     workers = running._runner.workers
-    request_stop = workers.request_stop
+    execute = workers.execute
 
-    def stop_only_the_server(worker: str, *, restarts: bool = False) -> None:
-        if worker == "server-0":
-            request_stop(worker, restarts=restarts)
+    def stop_only_the_server(command: Command) -> None:
+        if not isinstance(command, StopWorker) or command.worker == "server-0":
+            execute(command)
 
-    monkeypatch.setattr(workers, "request_stop", stop_only_the_server)
+    monkeypatch.setattr(workers, "execute", stop_only_the_server)
     with running:
         running.stop()
         running.wait(60)

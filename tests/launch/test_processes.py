@@ -28,6 +28,7 @@ from launchpad.launch.backends.processes.messages import ChildExited
 from launchpad.launch.planning import planner
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.outcome import Outcome
+from launchpad.runtime.commands import AnnounceGone, KillWorker, StartWorker, StopWorker
 from launchpad.runtime.events import Ended, Event, Ready
 from tests.helpers import spawning_nodes
 from tests.waiting import until
@@ -56,7 +57,7 @@ class Launched:
 
     def start(self, attempt: int = 1) -> Launched:
         for worker in self.plan.workers:
-            self.workers.start(worker.name, attempt)
+            self.workers.execute(StartWorker(worker.name, attempt))
         return self
 
     def next(self, kind: type[ReportT]) -> ReportT:
@@ -140,9 +141,9 @@ def test_every_start_ends_once_has_its_number_and_passes_over_requests_that_come
     first = launched.outcome()
     launched.start(attempt=2)
     second = launched.outcome()
-    launched.workers.request_stop("worker-0")
-    launched.workers.kill("worker-0")
-    launched.workers.announce_gone("worker-0", "why")
+    launched.workers.execute(StopWorker("worker-0"))
+    launched.workers.execute(KillWorker("worker-0"))
+    launched.workers.execute(AnnounceGone("worker-0", "why"))
 
     assert (first.attempt, first.cause) == (1, "RuntimeError: attempt 1")
     assert (second.attempt, second.cause) == (2, "RuntimeError: attempt 2")
@@ -367,7 +368,7 @@ def test_a_run_that_never_asked_about_stopping_is_interrupted_and_others_end_in_
     launched = launch(**{label: run for label, (run, _) in runs.items()})
     for label in runs:
         assert launched.wait_for_line(f"{label}-0") == "running"
-        launched.workers.request_stop(f"{label}-0")
+        launched.workers.execute(StopWorker(f"{label}-0"))
 
     outcomes = [launched.outcome() for _ in runs]
 
@@ -389,10 +390,10 @@ def test_a_worker_that_does_not_stop_is_killed_and_its_stacks_are_in_the_log(
 
     launched = launch(worker=never_stops)
     assert launched.wait_for_line("worker-0") == "running"
-    launched.workers.request_stop("worker-0")
+    launched.workers.execute(StopWorker("worker-0"))
     until(lambda: "no\n" in launched.log("worker-0"))
 
-    launched.workers.kill("worker-0")
+    launched.workers.execute(KillWorker("worker-0"))
 
     ended = launched.outcome()
     assert (ended.kind, ended.cause) == ("stopped", "did not stop in time; killed")
@@ -459,7 +460,7 @@ def test_when_the_forkserver_dies_all_workers_are_lost_also_one_that_is_started_
     assert "the forkserver of all workers was killed by SIGKILL" in lost[0].cause
     until(lambda: all(map(is_dead, pids)))
     assert launched.reports.empty()
-    launched.workers.start("one-0", 2)
+    launched.workers.execute(StartWorker("one-0", 2))
     late = launched.outcome()
     assert (late.kind, late.phase, late.attempt) == ("lost", "start", 2)
 

@@ -12,17 +12,16 @@ from launchpad.courier.telemetry.registry import Counted
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.supervision import look
 from launchpad.launch.supervision.supervisor import Supervisor
-from launchpad.launch.supervision.worker_state import (
+from launchpad.launch.supervision.worker_state import PrintNote, WorkerState
+from launchpad.outcome import FAILED, STOPPED, SUCCEEDED, Outcome, first_cause
+from launchpad.restart_policy import RestartPolicy
+from launchpad.runtime.commands import (
     AnnounceGone,
     AnnounceWatermarks,
     KillWorker,
-    PrintNote,
     StartWorker,
     StopWorker,
-    WorkerState,
 )
-from launchpad.outcome import FAILED, STOPPED, SUCCEEDED, Outcome, first_cause
-from launchpad.restart_policy import RestartPolicy
 from launchpad.runtime.events import (
     BarrierLeft,
     BarrierReached,

@@ -11,9 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.supervision.supervisor import Supervisor
-from launchpad.launch.supervision.worker_state import Command, KillWorker, StartWorker, StopWorker
+from launchpad.launch.supervision.worker_state import Decided
 from launchpad.outcome import FAILED, LOST, STOPPED, SUCCEEDED, Outcome
 from launchpad.restart_policy import NO_RESTARTS, RestartPolicy
+from launchpad.runtime.commands import KillWorker, StartWorker, StopWorker
 from launchpad.runtime.events import Ended, Ready, StopRequested
 
 GRACE_S = 3.0
@@ -57,7 +58,7 @@ class Model(RuleBasedStateMachine):
         self.must_fail = False
         self.execute_in_order(self.supervisor.start_all(self.now))
 
-    def execute_in_order(self, commands: list[Command]) -> None:
+    def execute_in_order(self, commands: list[Decided]) -> None:
         for command in commands:
             if isinstance(command, StartWorker):
                 self.start(command)

@@ -22,6 +22,7 @@ import launchpad as lp
 from launchpad.launch.backends.launch_origin import versions
 from launchpad.launch.backends.ray import placement_group, workers
 from launchpad.launch.backends.ray.worker_actor import WorkerActor
+from launchpad.runtime.commands import AddressesChanged, AnnounceGone
 from tests.helpers import scripts
 from tests.helpers.hosts import answered, processes_with, program_of
 from tests.helpers.programs import failure_of
@@ -132,16 +133,16 @@ def test_commands_are_executed_as_they_were_sent_however_ray_mixes_them() -> Non
     actor._workers = received
 
     async def arrive() -> None:
-        await actor.execute_in_order(2, "place", {"server-0/courier": "there"})
-        await actor.execute_in_order(1, "place", {"server-0/courier": ""})
-        await actor.execute_in_order(0, "announce_gone", "server-0", "it has ended")
+        await actor.execute_in_order(2, AddressesChanged({"server-0/courier": "there"}))
+        await actor.execute_in_order(1, AddressesChanged({"server-0/courier": ""}))
+        await actor.execute_in_order(0, AnnounceGone("server-0", "it has ended"))
 
     asyncio.run(arrive())
 
     assert received.mock_calls == [
-        call.announce_gone("server-0", "it has ended"),
-        call.place({"server-0/courier": ""}),
-        call.place({"server-0/courier": "there"}),
+        call.execute(AnnounceGone("server-0", "it has ended")),
+        call.send(AddressesChanged({"server-0/courier": ""})),
+        call.send(AddressesChanged({"server-0/courier": "there"})),
     ]
 
 

@@ -1,7 +1,7 @@
 """A whole backend in one file: every worker is a Python interpreter of its own.
 
 launcher   start ── python -m one_python_each STARTUP FD ──▶ live   worker
-           request_stop, announce_… ── a pipe ──────────▶ receive
+           tell ── a pipe ──────────────────────────────▶ receive
            watch ◀─── Ready · Returned · Waiting · … · Outcome ── report
 """
 
@@ -15,9 +15,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,14 @@ from launchpad.launch.worker.interpreter_exit import run_exit_steps
 from launchpad.launch.worker.worker import Worker, context_of
 from launchpad.outcome import Outcome
 from launchpad.runtime import context
+from launchpad.runtime.commands import (
+    AnnounceGone,
+    AnnounceWatermarks,
+    Command,
+    KillWorker,
+    StartWorker,
+    StopWorker,
+)
 from launchpad.runtime.events import Ended, Event, Exiting, Ready
 
 # part: launcher
@@ -59,6 +66,18 @@ class Interpreters(Workers):
         self.killed: set[tuple[str, int]] = set()
         self.attempts: dict[str, int] = {}
         self.settings = InterpreterSettings.here()  # the script's: logging, warnings, hash seed
+
+    def execute(self, command: Command) -> None:
+        match command:
+            case StartWorker(worker, attempt):
+                self.start(worker, attempt)
+            case KillWorker(worker):
+                self.kill(worker)
+            case AnnounceGone():
+                for other in list(self.live):
+                    self.tell(other, command)
+            case StopWorker(worker) | AnnounceWatermarks(worker):
+                self.tell(worker, command)
 
     def start(self, worker: str, attempt: int) -> None:
         ours, theirs = Pipe()
@@ -119,19 +138,9 @@ class Interpreters(Workers):
             reported = replace(default, phase="stop", cause=cause, hung=True)
         self.report(Ended(reported or default))
 
-    def request_stop(self, worker: str, *, restarts: bool = False) -> None:
-        self.tell(worker, restarts)
-
-    def announce_gone(self, worker: str, why: str) -> None:
-        for other in list(self.live):
-            self.tell(other, (worker, why))
-
-    def announce_watermarks(self, worker: str, values: Mapping[str, int]) -> None:
-        self.tell(worker, dict(values))
-
-    def tell(self, worker: str, message: Any) -> None:
+    def tell(self, worker: str, command: Command) -> None:
         with contextlib.suppress(OSError):  # it has ended: its watcher reports that
-            self.live[worker][1].send(message)
+            self.live[worker][1].send(command)
 
     def kill(self, worker: str) -> None:
         self.killed.add((worker, self.attempts[worker]))
@@ -168,7 +177,7 @@ def live(startup: str, fd: str) -> int:
     signal.signal(signal.SIGUSR1, raise_stopped)
     faulthandler.enable()
     worker = Worker(plan, me, report, interrupt, on_phase=report)
-    threading.Thread(target=receive, args=(pipe, worker, me), daemon=True).start()
+    threading.Thread(target=receive, args=(pipe, worker), daemon=True).start()
     ended = worker.main()
     if ended.traceback:
         print(ended.traceback, file=sys.stderr)
@@ -177,18 +186,11 @@ def live(startup: str, fd: str) -> int:
     return int(ended.is_failure)
 
 
-def receive(pipe: Connection, worker: Worker, me: context.RunContext) -> None:
+def receive(pipe: Connection, worker: Worker) -> None:
     """Does as the launcher says; when the launcher is gone, takes this process group along."""
     with contextlib.suppress(EOFError, OSError):
         while True:
-            message = pipe.recv()
-            if isinstance(message, bool):  # to stop; handlers of the user's may take their time
-                ask = partial(worker.ask_to_stop, restarts=message)
-                threading.Thread(target=ask, daemon=True).start()
-            elif isinstance(message, dict):
-                me.link.watermarks.grow(message)
-            else:
-                me.link.mark_gone(*message)
+            worker.execute(pipe.recv())
     os.killpg(os.getpid(), signal.SIGKILL)
 
 

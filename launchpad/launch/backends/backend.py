@@ -8,14 +8,13 @@ events, `launchpad.runtime.events`, through one function; nothing else. `tests/c
     assign(plan)         ◀── plan
     claim(plan, run)     ◀── launch
     start(plan, run, report) ──▶ Workers
-      .start(worker, attempt) ────────────────▶ thread, process, … ──▶ Worker(…).main()
+      .execute(StartWorker) ──────────────────▶ thread, process, … ──▶ Worker(…).main()
                                ◀── report ── ProcessStarted · Ready · Returned · Done
                                               EndsWatched · Waiting · StopRequested · WorkerNote
                                               Exiting · Ended
-      .request_stop(worker, restarts) ────────────────────────────▶ worker.ask_to_stop()
-      .announce_gone(worker, why) ──────────────────────────────▶ all others: context.link.mark_gone()
-      .announce_watermarks(worker, values) ────────────────────────────▶ worker: watermarks.grow()
-      .kill(worker) ──────────────────────────▶ makes an end
+      .execute(StopWorker, AnnounceWatermarks) ───────────────────▶ worker.execute(command)
+      .execute(AnnounceGone) ─────────────────────────────────────▶ all others: the same
+      .execute(KillWorker) ───────────────────▶ makes an end
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from launchpad.errors import LaunchError
+from launchpad.runtime.commands import Command
 from launchpad.runtime.events import Event
 from launchpad.state.places import is_url
 
@@ -40,11 +40,7 @@ class Workers(abc.ABC):
 
     Example:
         class MyWorkers(lp.Workers):
-            def start(self, worker, attempt): ...
-            def request_stop(self, worker, *, restarts=False): ...
-            def kill(self, worker): ...
-            def announce_gone(self, worker, why): ...
-            def announce_watermarks(self, worker, values): ...
+            def execute(self, command): ...
             def close(self): ...
     """
 
@@ -52,34 +48,13 @@ class Workers(abc.ABC):
     """How long what is announced may take to arrive."""
 
     @abc.abstractmethod
-    def start(self, worker: str, attempt: int) -> None:
-        """Starts a worker of the plan. A worker that cannot be started reports Ended, phase `start`."""
+    def execute(self, command: Command) -> None:
+        """Execute a command of `launchpad.runtime.commands`; one for a worker that has ended is ignored.
 
-    @abc.abstractmethod
-    def request_stop(self, worker: str, *, restarts: bool = False) -> None:
-        """Asks a worker to stop. One that has ended meanwhile is passed over.
-
-        `restarts`: it will be started again, so its object may save what it knows.
+        `StartWorker`: a worker that cannot be started reports Ended, phase `start`. `StopWorker` and
+        `AnnounceWatermarks` go to the worker, `AnnounceGone` to all of them. `KillWorker`: Ended must follow,
+        kind `stopped`; unless the worker is to be killed at once, it may first write its stacks into its log.
         """
-
-    @abc.abstractmethod
-    def kill(self, worker: str) -> None:
-        """Ends a worker that did not stop when asked; Ended must follow, kind `stopped`."""
-
-    def skip_grace(self) -> None:
-        """Gives workers that are killed from now on no time to write their stacks: the user is waiting."""
-        return None
-
-    @abc.abstractmethod
-    def announce_gone(self, worker: str, why: str) -> None:
-        """Lets all workers know that one failed or ended for good, so that none waits for it.
-
-        An empty `why` takes that back: it has been started again.
-        """
-
-    @abc.abstractmethod
-    def announce_watermarks(self, worker: str, values: Mapping[str, int]) -> None:
-        """Sends this worker numbers that only grow: `context.link.watermarks.grow`."""
 
     def places(self) -> Mapping[str, str] | None:
         """Address name → where it is now as this process sees it, if workers move; changes by itself.

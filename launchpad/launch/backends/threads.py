@@ -93,10 +93,9 @@ class ThreadWorkers(WorkerThreads):
         super().__init__(plan, run, report)
         self._plans = {worker.name: worker for worker in plan.workers}
         self._abandon_threads: list[threading.Thread] = []
-        self._skips_grace = False
         stdout_router.prepare()
 
-    def start(self, worker: str, attempt: int) -> None:
+    def _start(self, worker: str, attempt: int) -> None:
         new = self._new(worker, attempt, self._run_and_end)
         try:
             new.thread.start()
@@ -105,15 +104,11 @@ class ThreadWorkers(WorkerThreads):
             hint = "look at `ulimit -u` and the memory left; or use local_mp"
             self._end(new, Outcome(worker, outcome.FAILED, "start", attempt, cause, hint=hint))
 
-    def kill(self, worker: str) -> None:
-        """Gives the thread up, in another thread: to close what it serves may take a while."""
-        killed = self._threads[worker]
+    def _kill(self, killed: WorkerThread, at_once: bool) -> None:
+        """Give the thread up, in another thread: to close what it serves may take a while."""
         killed.is_given_up = True
-        self._abandon_threads.append(in_a_thread(f"{worker}-end", self._give_up, killed))
-
-    def skip_grace(self) -> None:
-        """Leaves no notes of where threads are."""
-        self._skips_grace = True
+        name = f"{killed.context.name}-end"
+        self._abandon_threads.append(in_a_thread(name, self._give_up, killed, at_once))
 
     def crash(self, worker: str, why: str) -> str:
         """Interrupts it; its end will be a failure."""
@@ -135,11 +130,15 @@ class ThreadWorkers(WorkerThreads):
             if thread.ident is not None:
                 thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _give_up(self, running: WorkerThread) -> None:
-        """Leaves a note of where the thread is, interrupts it, and makes room for another attempt."""
+    def _give_up(self, running: WorkerThread, at_once: bool) -> None:
+        """Leave a note of where the thread is, interrupt it, and make room for another attempt.
+
+        Args:
+            at_once: It leaves no note: the user is waiting.
+        """
         me = running.context
         with context.entered(me):
-            if not self._skips_grace:
+            if not at_once:
                 _print_stack(running.thread)
             running.worker.abandon()
         running.thread.join(_UNWIND_S)

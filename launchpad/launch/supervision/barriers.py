@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from launchpad.launch.supervision.worker_state import AnnounceWatermarks, WorkerState
+from launchpad.launch.supervision.worker_state import WorkerState
+from launchpad.runtime.commands import AnnounceWatermarks
 from launchpad.runtime.watermarks import ABSENT, BARRIER, BROKEN, LEFT
 
 

@@ -12,12 +12,8 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
-from launchpad.launch.supervision.worker_state import (
-    AnnounceWatermarks,
-    Command,
-    State,
-    WorkerState,
-)
+from launchpad.launch.supervision.worker_state import Decided, State, WorkerState
+from launchpad.runtime.commands import AnnounceWatermarks
 from launchpad.runtime.events import SpansRecorded
 from launchpad.runtime.watermarks import RECORDING, pack_recording
 from launchpad.telemetry.trace import StateChange
@@ -52,7 +48,7 @@ class Recording:
         if report.number == self._number:
             self.reports[report.worker, report.attempt] = report
 
-    def observe(self, workers: Collection[WorkerState], now: float) -> list[Command]:
+    def observe(self, workers: Collection[WorkerState], now: float) -> list[Decided]:
         """Notes what has changed, and asks those that have come up."""
         up = []
         for worker in workers:

@@ -35,16 +35,11 @@ from launchpad.launch.rundir.history import RunHistory
 from launchpad.launch.supervision import look
 from launchpad.launch.supervision.recordings import Recording
 from launchpad.launch.supervision.supervisor import Supervisor
-from launchpad.launch.supervision.worker_state import (
+from launchpad.launch.supervision.worker_state import Decided, PrintNote, State, WorkerState
+from launchpad.runtime.commands import (
     AnnounceGone,
-    AnnounceWatermarks,
-    Command,
     KillWorker,
-    PrintNote,
     StartWorker,
-    State,
-    StopWorker,
-    WorkerState,
 )
 from launchpad.runtime.events import (
     Debugged,
@@ -160,6 +155,7 @@ class Runner:
         self.is_published, self.done = threading.Event(), threading.Event()
         self.crash: BaseException | None = None
         self.has_grace = grace_s > 0
+        self._skips_grace = False
         self.inbox = inbox
         self._plan, self._directory, self._output, self._undo = plan, run, output, undo
         self._changed = fork.free_in_child(threading.Condition())
@@ -418,7 +414,7 @@ class Runner:
                 is_complete |= all(workers[name].has_answered(number) for name in names)
         return is_complete
 
-    def _decide(self, message: Message) -> list[Command]:
+    def _decide(self, message: Message) -> list[Decided]:
         """What to do about a message, with the lock held."""
         now = time.monotonic()
         if isinstance(message, OwnThreadDied):
@@ -446,7 +442,7 @@ class Runner:
                 self._output.note(message.note)
             if message.at_once:
                 self.has_grace = False
-                self.workers.skip_grace()
+                self._skips_grace = True
             return self.supervisor.stop(message.reason, now, message.at_once)
         if isinstance(message, WorkerNote):
             self._output.note(message.text, once=True)
@@ -464,24 +460,21 @@ class Runner:
             message = Ended(ended)
         return self.supervisor.on(message, now)
 
-    def _execute(self, commands: list[Command]) -> None:
+    def _execute(self, commands: list[Decided]) -> None:
+        """Print what is to be printed, and have workers execute the commands for them."""
         for command in commands:
-            match command:
-                case StartWorker(worker, attempt):
-                    self._output.follow(worker, attempt)
-                    self.workers_of(worker).start(worker, attempt)
-                case StopWorker(worker, restarts):
-                    self.workers_of(worker).request_stop(worker, restarts=restarts)
-                case KillWorker(worker, why, at_once):
-                    if at_once:
-                        self.workers.skip_grace()
-                    else:
-                        self._output.note(f"{worker} {why}; it is ended by force")
-                    self.workers_of(worker).kill(worker)
-                case AnnounceGone(worker, why):
-                    for workers in filter(None, (self.workers, self._own)):
-                        workers.announce_gone(worker, why)
-                case AnnounceWatermarks(worker, values):
-                    self.workers_of(worker).announce_watermarks(worker, values)
-                case PrintNote(text):
-                    self._output.note(text)
+            if isinstance(command, PrintNote):
+                self._output.note(command.text)
+                continue
+            if isinstance(command, AnnounceGone):
+                for workers in filter(None, (self.workers, self._own)):
+                    workers.execute(command)
+                continue
+            if isinstance(command, StartWorker):
+                self._output.follow(command.worker, command.attempt)
+            if isinstance(command, KillWorker):
+                if not command.at_once:
+                    self._output.note(f"{command.worker} {command.why}; it is ended by force")
+                if self._skips_grace:
+                    command = replace(command, at_once=True)
+            self.workers_of(command.worker).execute(command)

@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-from launchpad.launch.supervision.worker_state import Command, KillWorker, StopWorker, WorkerState
+from launchpad.launch.supervision.worker_state import Decided, WorkerState
+from launchpad.runtime.commands import KillWorker, StopWorker
 
 _ORDERLY_S = 0.2
 """How long a group is waited for before the one started before it is asked too."""
@@ -57,8 +58,8 @@ class Shutdown:
         """The workers that have not ended."""
         return [worker for worker in self.members if worker.is_alive]
 
-    def tick(self, now: float) -> list[Command]:
-        commands: list[Command] = []
+    def tick(self, now: float) -> list[Decided]:
+        commands: list[Decided] = []
         running = self.running
         while self._steps:
             group, is_last = self._steps[0]

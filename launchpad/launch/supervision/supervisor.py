@@ -27,21 +27,23 @@ from launchpad.launch.supervision.restart import (
 )
 from launchpad.launch.supervision.shutdown import Shutdown
 from launchpad.launch.supervision.worker_state import (
-    AnnounceGone,
-    AnnounceWatermarks,
-    Command,
-    KillWorker,
+    Decided,
     NextStart,
     PrintNote,
-    StartWorker,
     State,
-    StopWorker,
     WorkerState,
 )
 from launchpad.outcome import Outcome
 from launchpad.program import UNTIL_GROUP
 from launchpad.restart_policy import GROUP, WORKER
 from launchpad.runtime import events
+from launchpad.runtime.commands import (
+    AnnounceGone,
+    AnnounceWatermarks,
+    KillWorker,
+    StartWorker,
+    StopWorker,
+)
 from launchpad.runtime.watermarks import COUNTS, RESTARTED
 
 _STALE_WAIT_S = 2.5
@@ -80,10 +82,10 @@ class Supervisor:
         self._barriers = Barriers(self.workers.values())
         self._is_awaited = self._has_noted_endless = False
 
-    def start_all(self, now: float = 0.0) -> list[Command]:
+    def start_all(self, now: float = 0.0) -> list[Decided]:
         return [c for worker in self.workers.values() for c in self._start_attempt(worker, now)]
 
-    def add(self, plan: WorkerPlan, now: float = 0.0) -> list[Command]:
+    def add(self, plan: WorkerPlan, now: float = 0.0) -> list[Decided]:
         """Starts one more worker, unless the program is stopping. The last to start is stopped first."""
         if self.is_stopping:
             return []
@@ -91,9 +93,9 @@ class Supervisor:
         self._groups.insert(0, plan.group)
         return self._start_attempt(self.workers[plan.name], now)
 
-    def on(self, report: events.Event, now: float) -> list[Command]:
+    def on(self, report: events.Event, now: float) -> list[Decided]:
         """What to do about a report that arrived at `now`. One about an earlier attempt changes nothing."""
-        commands: list[Command] = []
+        commands: list[Decided] = []
         about = report.outcome if isinstance(report, events.Ended) else report
         worker = self.workers[about.worker]
         is_late = worker.attempt != getattr(about, "attempt", worker.attempt)
@@ -149,7 +151,7 @@ class Supervisor:
                 commands = self._on_ended(worker, ended, now)
         return commands + self.tick(now)
 
-    def stop(self, reason: str, now: float, at_once: bool = False) -> list[Command]:
+    def stop(self, reason: str, now: float, at_once: bool = False) -> list[Decided]:
         """Begins to stop the program; once it has begun only `at_once` changes anything."""
         if self._stop is None:
             self.stop_reason = reason
@@ -165,7 +167,7 @@ class Supervisor:
             self._stop.at_once = True
         return self.tick(now)
 
-    def restart(self, name: str, reason: str, now: float) -> list[Command]:
+    def restart(self, name: str, reason: str, now: float) -> list[Decided]:
         """Begins to restart a worker and all that its policy restarts with it, unless the program stops.
 
         Those that wait to be started again wait no longer; those that have ended are started, too. It is no
@@ -184,11 +186,11 @@ class Supervisor:
         note = PrintNote(f"{named(members)}: {reason}")
         return [note, *self._announce_ends(_restarted(over)), *self.tick(now)]
 
-    def tick(self, now: float) -> list[Command]:
+    def tick(self, now: float) -> list[Decided]:
         """What the time alone makes due."""
         if self._stop is not None:
             return self._stop.tick(now)
-        due: list[Command] = []
+        due: list[Decided] = []
         for worker in self.workers.values():
             if worker.ready_by is not None and now >= worker.ready_by and not worker.killed:
                 worker.killed = worker.is_late = True
@@ -225,18 +227,18 @@ class Supervisor:
         """Whether all workers have ended and none is to be started again."""
         return all(worker.state is State.ENDED for worker in self.workers.values())
 
-    def _start_attempt(self, worker: WorkerState, now: float) -> list[Command]:
+    def _start_attempt(self, worker: WorkerState, now: float) -> list[Decided]:
         """Starts a worker; a later attempt is sent what the others were before: which workers are gone."""
         worker.next_attempt(now)
         self._barriers.restarted(worker)
-        commands: list[Command] = [StartWorker(worker.name, worker.attempt)]
+        commands: list[Decided] = [StartWorker(worker.name, worker.attempt)]
         if self._gone.pop(worker.name, ""):
             commands.append(AnnounceGone(worker.name, ""))
         if worker.attempt > 1:
             commands += [AnnounceGone(name, why) for name, why in self._gone.items()]
         return commands
 
-    def _on_ended(self, worker: WorkerState, ended: Outcome, now: float) -> list[Command]:
+    def _on_ended(self, worker: WorkerState, ended: Outcome, now: float) -> list[Decided]:
         """Records how it ended, and decides what follows."""
         policy = worker.plan.restart
         overstepped = cause = ""
@@ -286,12 +288,12 @@ class Supervisor:
         worker = self.workers.get(name)
         return worker is not None and worker.asked and not worker.has_failed
 
-    def _announce_ends(self, values: Mapping[str, int]) -> list[Command]:
+    def _announce_ends(self, values: Mapping[str, int]) -> list[Decided]:
         """Tells those that watch the ends of others."""
         watching = (w for w in self.workers.values() if w.watches_ends and w.is_alive)
         return [AnnounceWatermarks(w.name, values) for w in watching]
 
-    def _end_group(self, worker: WorkerState, now: float) -> list[Command]:
+    def _end_group(self, worker: WorkerState, now: float) -> list[Decided]:
         """Stops those that serve until all of their group have done their work, if all have."""
         group = [w for w in self.workers.values() if w.plan.group == worker.plan.group]
         is_over = all(w.is_done or w.runs is False or w.state is State.ENDED for w in group)
@@ -314,7 +316,7 @@ class Supervisor:
         grace_s = worker.plan.grace_s(self._grace_s)
         return now + max(grace_s, _EXIT_S) if grace_s >= 0 else None
 
-    def overdue(self, now: float) -> list[Command]:
+    def overdue(self, now: float) -> list[Decided]:
         """Kills workers that have been silent too long; asked when all that was reported has been taken in.
 
         If that is later than it should have been, this process did not run, and may find reports only now.
@@ -324,14 +326,14 @@ class Supervisor:
             for worker in silent:
                 worker.beats_by = now + _LATE_S
             return []
-        commands: list[Command] = []
+        commands: list[Decided] = []
         for worker in silent:
             worker.beats_by, worker.killed, worker.is_silent = None, True, True
             limit = worker.plan.restart.heartbeat_s
             commands.append(KillWorker(worker.name, f"sent no heartbeat for {limit:g} s"))
         return commands
 
-    def _follow_up(self, worker: WorkerState, ended: Outcome, now: float) -> list[Command]:
+    def _follow_up(self, worker: WorkerState, ended: Outcome, now: float) -> list[Decided]:
         """Restarts it, or leaves it, or stops the program."""
         policy = worker.plan.restart
         if any(worker in restarting.members for restarting in self._restarting):
@@ -349,7 +351,7 @@ class Supervisor:
         if decision.action is RestartAction.GIVE_UP:
             earlier = [failure for at, failure in history if now - at < policy.within_s]
             return self._fail(given_up(worker, ended, decision.reason, earlier), now)
-        commands: list[Command] = []
+        commands: list[Decided] = []
         if decision.reason is Reason.ENOUGH_LEFT:
             commands = [PrintNote(f"{ended.headline()}; not started again: {decision.reason}")]
         commands += self._stop_if_done(now)
@@ -367,7 +369,7 @@ class Supervisor:
         decision: Decision,
         history: list[tuple[float, Outcome]],
         now: float,
-    ) -> list[Command]:
+    ) -> list[Decided]:
         """Begins to restart the worker and all that its policy restarts with it."""
         # Outcomes that no policy counts any more are forgotten.
         longest_s = max(w.plan.restart.within_s for w in self.workers.values())
@@ -435,14 +437,14 @@ class Supervisor:
                     unvisited.append(other)
         return None
 
-    def _fail(self, failed: Outcome, now: float) -> list[Command]:
+    def _fail(self, failed: Outcome, now: float) -> list[Decided]:
         """Stops the program because of this failure."""
         self.failures.append(failed)
         why = self._gone[failed.worker] = failed.headline()
         stopping = self.stop(f"{failed.worker} failed", now)
         return [PrintNote(why), AnnounceGone(failed.worker, why), *stopping]
 
-    def _stop_if_done(self, now: float) -> list[Command]:
+    def _stop_if_done(self, now: float) -> list[Decided]:
         """Stops if no work is left. A worker that is not ready yet may still turn out to run something."""
         workers = list(self.workers.values())
         awaited = [worker for worker in workers if worker.plan.main]
@@ -460,12 +462,12 @@ class Supervisor:
             worker.asked_counts = number
         return [AnnounceWatermarks(w.name, {COUNTS: number}) for w in running]
 
-    def await_end(self) -> list[Command]:
+    def await_end(self) -> list[Decided]:
         """The script waits for the end, without a limit: if there will be none, it is told so."""
         self._is_awaited = True
         return self._note_if_endless()
 
-    def _note_if_endless(self) -> list[Command]:
+    def _note_if_endless(self) -> list[Decided]:
         """Once, when all workers are ready, and none of those that the program waits for runs anything."""
         if self._has_noted_endless or not self._is_awaited or self.is_stopping:
             return []

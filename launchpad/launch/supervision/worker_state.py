@@ -1,13 +1,8 @@
-"""One worker as the supervisor sees it: its states, what is on record of it, and the commands about it.
-
-The supervisor decides on commands; its thread has the backend do them. Those for a worker that is a process
-are sent to it as they are.
-"""
+"""One worker as the supervisor sees it: its states, and what is on record of it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any
@@ -17,6 +12,7 @@ from launchpad.courier.telemetry.registry import Counted
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.rundir.history import KEPT_ATTEMPTS, AttemptRecord
 from launchpad.outcome import Outcome
+from launchpad.runtime.commands import Command
 from launchpad.runtime.events import EdgesCounted, Returned
 from launchpad.runtime.watermarks import ENDED, OVER, SUCCEEDED
 
@@ -245,55 +241,11 @@ class WorkerState:
 
 
 @dataclass(frozen=True)
-class StartWorker:
-    """Start this worker."""
-
-    worker: str
-    attempt: int
-
-
-@dataclass(frozen=True)
-class StopWorker:
-    """Ask this worker to stop. `restarts`: it will be started again, so it may save its state."""
-
-    worker: str
-    restarts: bool = False
-
-
-@dataclass(frozen=True)
-class KillWorker:
-    """End this worker by force.
-
-    `why` completes `learner-0 …`. `at_once`: without time to write its stacks into its log, as the user wants
-    it: no worker has a grace period, or, set by the backend, the user has asked for an immediate end.
-    """
-
-    worker: str
-    why: str = "did not stop when asked"
-    at_once: bool = False
-
-
-@dataclass(frozen=True)
-class AnnounceGone:
-    """Announce to all workers that this one is gone for good (failed or ended); without a `why`, is back."""
-
-    worker: str
-    why: str
-
-
-@dataclass(frozen=True)
-class AnnounceWatermarks:
-    """Send this worker numbers that only grow: see `context.Watermarks`."""
-
-    worker: str
-    values: Mapping[str, int]
-
-
-@dataclass(frozen=True)
 class PrintNote:
     """Print this on the terminal."""
 
     text: str
 
 
-Command = StartWorker | StopWorker | KillWorker | AnnounceGone | AnnounceWatermarks | PrintNote
+Decided = Command | PrintNote
+"""What the supervisor decides on."""

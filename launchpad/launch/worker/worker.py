@@ -3,7 +3,7 @@
     import   ──▶ init             ──▶ run           ──▶ stop  ──▶ outcome
     unpickle     construct, serve     run() or wait     close
 
-`main` runs in the worker's own thread, which in a process is the main one. `ask_to_stop` comes from another
+`main` runs in the worker's own thread, which in a process is the main one. Commands come from another
 thread. A run() that never asked about stopping is interrupted: `Stopped` is raised in it.
 """
 
@@ -32,6 +32,13 @@ from launchpad.program import UNTIL_RUN
 from launchpad.runtime import context as run_context
 from launchpad.runtime import results
 from launchpad.runtime.addresses import KnownAddresses
+from launchpad.runtime.commands import (
+    AnnounceGone,
+    AnnounceWatermarks,
+    AttachDebugger,
+    ForwardedCommand,
+    StopWorker,
+)
 from launchpad.runtime.context import RunContext
 from launchpad.runtime.events import (
     Done,
@@ -157,6 +164,30 @@ class Worker:
             executable.abandon()  # first: its callers must see a failure, not a stop
         self._context.stop.request()
         self._context.stop.interruption.request()
+
+    def execute(self, command: ForwardedCommand) -> None:
+        """Execute a command of the launcher, from another thread, and return at once."""
+        match command:
+            case StopWorker(restarts=restarts):
+                self._ask_in_a_thread(restarts)
+            case AnnounceGone(worker, why):
+                self._context.link.mark_gone(worker, why)
+            case AnnounceWatermarks(values=values):
+                self._context.link.watermarks.grow(values)
+            case AttachDebugger(path=path, token=token, thread=thread):
+                self.debugger.attach(path, token, thread)
+
+    def _ask_in_a_thread(self, restarts: bool) -> None:
+        """Ask it to stop, in a thread of its own: the user's handlers may take their time."""
+
+        def ask() -> None:
+            with run_context.entered(self._context):
+                self.ask_to_stop(restarts)
+
+        try:
+            OwnThread(target=ask, name=f"{self._plan.name}-stop").start()
+        except RuntimeError:  # there can be no new thread: better late than never
+            ask()
 
     def ask_to_stop(self, restarts: bool = False) -> None:
         """Sets the stop event, calls the stop handlers, and interrupts a run() that never asked.

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import abc
 import sys
 import threading
 import traceback
@@ -21,6 +22,15 @@ from launchpad.launch.worker.worker import Worker, context_of
 from launchpad.nodes.python import CallFunction
 from launchpad.outcome import Outcome
 from launchpad.runtime import context
+from launchpad.runtime.commands import (
+    AnnounceGone,
+    AnnounceWatermarks,
+    AttachDebugger,
+    Command,
+    KillWorker,
+    StartWorker,
+    StopWorker,
+)
 from launchpad.runtime.context import RunContext
 from launchpad.runtime.events import Ended, Event
 from launchpad.runtime.executable import Code, Executable
@@ -37,11 +47,6 @@ class WorkerThread:
     is_given_up: bool = False
     ends: list[Outcome] = field(default_factory=list)
     """What was said of its end, by itself and by what gave it up; the first counts."""
-
-    def ask_to_stop(self, restarts: bool) -> None:
-        """Calls the user's handlers, which are the worker's code."""
-        with context.entered(self.context):
-            self.worker.ask_to_stop(restarts)
 
     def stacks(self) -> str:
         """What the thread is doing, and those that it has started."""
@@ -81,18 +86,28 @@ class WorkerThreads(Workers):
         self._set_up_lock = threading.Lock()
         self._is_set_up: set[bytes] = set()
 
-    def request_stop(self, worker: str, *, restarts: bool = False) -> None:
-        """Asks; handlers run in a thread of their own, since they may take their time."""
-        if (asked := self._threads.get(worker)) is not None:
-            in_a_thread(f"{worker}-stop", asked.ask_to_stop, restarts)
+    def execute(self, command: Command) -> None:
+        """Execute a command; those for a worker itself are executed by its thread's `Worker`."""
+        match command:
+            case StartWorker(name, attempt):
+                self._start(name, attempt)
+            case KillWorker(name, at_once=at_once):
+                self._kill(self._threads[name], at_once)
+            case AnnounceGone():
+                for thread in list(self._threads.values()):
+                    thread.worker.execute(command)
+            case StopWorker(name) | AnnounceWatermarks(name):
+                running = self._threads.get(name)
+                if running is not None:
+                    running.worker.execute(command)
 
-    def announce_gone(self, worker: str, why: str) -> None:
-        for each in list(self._threads.values()):
-            each.context.link.mark_gone(worker, why)
+    @abc.abstractmethod
+    def _start(self, worker: str, attempt: int) -> None:
+        """Start the thread of a new attempt."""
 
-    def announce_watermarks(self, worker: str, values: Mapping[str, int]) -> None:
-        if (told := self._threads.get(worker)) is not None:
-            told.context.link.watermarks.grow(values)
+    @abc.abstractmethod
+    def _kill(self, killed: WorkerThread, at_once: bool) -> None:
+        """Give the thread up, and report the end of its attempt."""
 
     def stacks(self, worker: str) -> str:
         shown = self._threads.get(worker)
@@ -100,7 +115,7 @@ class WorkerThreads(Workers):
 
     def attach(self, worker: str, path: str, token: bytes, thread: str) -> None:
         if (attached := self._threads.get(worker)) is not None:
-            attached.worker.debugger.attach(path, token, thread)
+            attached.worker.execute(AttachDebugger(worker, path, token, thread))
 
     def _new(
         self,
@@ -181,12 +196,11 @@ class ScriptThreads(WorkerThreads):
         self._plans[worker] = WorkerPlan(worker, worker, 0, 1, kind, seed, runs=True)
         return self._plans[worker]
 
-    def start(self, worker: str, attempt: int) -> None:
+    def _start(self, worker: str, attempt: int) -> None:
         executable = CallFunction(Code(self._functions[worker]), (), {})
         self._new(worker, attempt, self._run_and_end, executable).thread.start()
 
-    def kill(self, worker: str) -> None:
-        killed = self._threads[worker]
+    def _kill(self, killed: WorkerThread, at_once: bool) -> None:
         killed.is_given_up = True
         self._leave_behind(killed)
 

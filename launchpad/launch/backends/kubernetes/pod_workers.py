@@ -42,6 +42,14 @@ from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.outcome import Outcome
 from launchpad.resources import counted
+from launchpad.runtime.commands import (
+    AnnounceGone,
+    AnnounceWatermarks,
+    Command,
+    KillWorker,
+    StartWorker,
+    StopWorker,
+)
 from launchpad.runtime.events import Done, Ended, Event, Ready, Waiting, WorkerNote
 from launchpad.runtime.watermarks import ENDED
 
@@ -105,39 +113,8 @@ class KubernetesWorkers(Workers):
         )
         self._actions.begin()
 
-    def start(self, worker: str, attempt: int) -> None:
-        self._actions.do(self._start, worker, attempt)
-
-    def request_stop(self, worker: str, *, restarts: bool = False) -> None:
-        self._actions.do(
-            self._if_running, worker, partial(self._terminator.request_stop, restarts=restarts)
-        )
-
-    def kill(self, worker: str) -> None:
-        self._actions.do(self._if_running, worker, self._terminator.kill)
-
-    def skip_grace(self) -> None:
-        self._terminator.skips_grace = True
-
-    def announce_gone(self, worker: str, why: str) -> None:
-        def announce() -> None:
-            self._gone[worker] = why[:_REASON]
-            for attempt in self._attempts.values():
-                if not attempt.is_over:
-                    self._terminator.send_commands(attempt, {"gone": dict(self._gone)})
-
-        self._actions.do(announce)
-
-    def announce_watermarks(self, worker: str, values: Mapping[str, int]) -> None:
-        def announce(attempt: PodAttempt) -> None:
-            older = {n: v for n, v in attempt.commands.watermarks.items() if n not in values}
-            watermarks = {**older, **values}
-            passing = [name for name in watermarks if not name.startswith(ENDED)]
-            for name in passing[:-_MOST_MARKS]:  # of barriers that it has passed long ago
-                del watermarks[name]
-            self._terminator.send_commands(attempt, {"watermarks": watermarks})
-
-        self._actions.do(self._if_running, worker, announce)
+    def execute(self, command: Command) -> None:
+        self._actions.do(self._execute, command)
 
     def places(self) -> Mapping[str, str]:
         """The IP addresses of pods: of use to this process if it is in the cluster's network."""
@@ -170,6 +147,36 @@ class KubernetesWorkers(Workers):
         for thread in (self._informer.thread, *(each.thread for each in self._followers)):
             thread.join(_JOIN_S)
 
+    def _execute(self, command: Command) -> None:
+        match command:
+            case StartWorker(worker, number):
+                self._start(worker, number)
+            case AnnounceGone(worker, why):
+                self._gone[worker] = why[:_REASON]
+                for attempt in self._attempts.values():
+                    if not attempt.is_over:
+                        self._terminator.send_commands(attempt, {"gone": dict(self._gone)})
+            case StopWorker() | KillWorker() | AnnounceWatermarks():
+                running = self._attempts.get(command.worker)
+                if running is not None and not running.is_over:
+                    self._execute_on(running, command)
+
+    def _execute_on(
+        self, attempt: PodAttempt, command: StopWorker | KillWorker | AnnounceWatermarks
+    ) -> None:
+        match command:
+            case StopWorker(restarts=restarts):
+                self._terminator.request_stop(attempt, restarts=restarts)
+            case KillWorker(at_once=at_once):
+                self._terminator.kill(attempt, at_once=at_once)
+            case AnnounceWatermarks(values=values):
+                older = {n: v for n, v in attempt.commands.watermarks.items() if n not in values}
+                watermarks = {**older, **values}
+                passing = [name for name in watermarks if not name.startswith(ENDED)]
+                for name in passing[:-_MOST_MARKS]:  # of barriers that it has passed long ago
+                    del watermarks[name]
+                self._terminator.send_commands(attempt, {"watermarks": watermarks})
+
     def _start(self, worker: str, number: int) -> None:
         before = self._attempts.get(worker)
         commands = PodCommands(gone=dict(self._gone))
@@ -186,11 +193,6 @@ class KubernetesWorkers(Workers):
         else:
             self._actions.call_later(_NO_POD_S, self._report_no_pod, attempt)
             self._actions.call_later(self._settings.pending_timeout_s, self._give_up, attempt)
-
-    def _if_running(self, worker: str, act: Callable[[PodAttempt], None]) -> None:
-        attempt = self._attempts.get(worker)
-        if attempt is not None and not attempt.is_over:
-            act(attempt)
 
     def _on_pod(self, kind: str, pod: dict[str, Any]) -> None:
         labels = pod["metadata"]["labels"]

@@ -62,7 +62,6 @@ class Terminator:
     ) -> None:
         self._cluster, self._jobs, self._actions = cluster, jobs, actions
         self._report, self._end = report, end
-        self.skips_grace = False
 
     def request_stop(self, attempt: PodAttempt, *, restarts: bool) -> None:
         """Requests a stop: by SIGTERM, or by an annotation if its state is to be saved."""
@@ -72,10 +71,10 @@ class Terminator:
         else:
             self._delete(attempt)
 
-    def kill(self, attempt: PodAttempt) -> None:
-        """Kills it: by its pod first, which logs its stacks, if that runs and the grace is not skipped."""
+    def kill(self, attempt: PodAttempt, *, at_once: bool) -> None:
+        """Kill it: unless at once, by its pod first, if that runs; which logs its stacks."""
         attempt.asked = attempt.killed = True
-        if attempt.follower is not None and not self.skips_grace:
+        if attempt.follower is not None and not at_once:
             self._actions.call_later(_KILL_COMMAND_S, self._end_pod, attempt)
             self.send_commands(attempt, {"kill": True})
         else:

@@ -18,7 +18,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,8 @@ from launchpad.launch.backends.processes.messages import SpecsReady
 from launchpad.launch.logs.log_files import last_lines
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory, socket_name
-from launchpad.launch.supervision import worker_state
 from launchpad.outcome import Outcome
+from launchpad.runtime.commands import AttachDebugger, Command, KillWorker, StartWorker
 from launchpad.runtime.events import (
     Ended,
     Event,
@@ -110,43 +110,25 @@ class ForkedWorkers(Workers):
         self.send, self._report, self._stacks = send, report, stacks
         self._lock = threading.Lock()
         self._attempts: dict[str, ProcessAttempt] = {}
-        self._skips_grace = False
         self._lost: Callable[[ProcessAttempt], Outcome] | None = None
 
-    def start(self, worker: str, attempt: int) -> None:
+    def execute(self, command: Command) -> None:
+        """Send a command to the forkserver, and record which attempt runs, and whether it was killed."""
+        lost = None
         with self._lock:
-            self._attempts[worker] = ProcessAttempt(worker, attempt)
-            lost = self._lost
+            match command:
+                case StartWorker(worker, number):
+                    self._attempts[worker] = ProcessAttempt(worker, number)
+                    lost = self._lost
+                case KillWorker(worker) if worker in self._attempts:
+                    self._attempts[worker].killed = True
         if lost is not None:
-            self._end(worker, lost)
+            self._end(command.worker, lost)
         else:
-            self.send(worker_state.StartWorker(worker, attempt))
-
-    def request_stop(self, worker: str, *, restarts: bool = False) -> None:
-        self.send(worker_state.StopWorker(worker, restarts))
-
-    def kill(self, worker: str) -> None:
-        """Has it and its process group killed, after a moment in which it writes its stacks to its log."""
-        with self._lock:
-            if worker in self._attempts:
-                self._attempts[worker].killed = True
-        self.send(worker_state.KillWorker(worker, at_once=self._skips_grace))
-
-    def skip_grace(self) -> None:
-        self._skips_grace = True
-
-    def announce_gone(self, worker: str, why: str) -> None:
-        self.send(worker_state.AnnounceGone(worker, why))
-
-    def announce_watermarks(self, worker: str, values: Mapping[str, int]) -> None:
-        self.send(worker_state.AnnounceWatermarks(worker, values))
+            self.send(command)
 
     def attach(self, worker: str, path: str, token: bytes, thread: str) -> None:
-        self.send(messages.AttachDebugger(worker, path, token, thread))
-
-    def place(self, places: Mapping[str, str]) -> None:
-        """Sends to all workers where addresses are now."""
-        self.send(messages.AddressesChanged(places))
+        self.send(AttachDebugger(worker, path, token, thread))
 
     def stacks(self, worker: str) -> str:
         """What faulthandler writes in its process, even when that hangs in C code."""
@@ -212,7 +194,7 @@ class ForkedWorkers(Workers):
         if attempt.reported is not None:
             return
         attempt.reported = attempt.outcome(outcome.FAILED, _GARBLED)
-        self.send(worker_state.KillWorker(attempt.worker, at_once=True))
+        self.send(KillWorker(attempt.worker, at_once=True))
 
     def on_lost(self, lost: Callable[[ProcessAttempt], Outcome]) -> None:
         """Ends those that ran, and any that are still to be started: there is no forkserver any more."""
@@ -256,10 +238,10 @@ class ProcessWorkers(ForkedWorkers):
         self._reader = OwnThread(target=self._read, name="launchpad-processes")
         self._reader.start()
 
-    def kill(self, worker: str) -> None:
-        """As others do; where the forkserver still imports, and so reads no commands, it is ended itself."""
-        super().kill(worker)
-        if self._preload and not self._has_forked:
+    def execute(self, command: Command) -> None:
+        """As others do; to kill where the forkserver still imports, and so reads no commands, ends that."""
+        super().execute(command)
+        if isinstance(command, KillWorker) and self._preload and not self._has_forked:
             self._is_given_up = True
             self._subreaper.terminate()
 

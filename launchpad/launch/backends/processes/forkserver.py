@@ -49,7 +49,7 @@ from launchpad.launch.backends.processes import (
 from launchpad.launch.backends.processes.worker_process import SpawnArgs
 from launchpad.launch.backends.processes.worker_specs import LaunchSpec
 from launchpad.launch.devices.out_of_memory import OutOfMemory
-from launchpad.launch.supervision import worker_state
+from launchpad.runtime import commands
 from launchpad.runtime.events import Ended, ProcessStarted
 
 _DUMP_S, _DUMP_LIMIT_S = 0.05, 1.0
@@ -184,32 +184,32 @@ class ForkServer:
                     self._cannot_fork = import_all(spec.preload, spec.preload_threads)
                 # What is here now is never looked at by a worker's collector, so its pages stay shared.
                 gc.freeze()
-            case worker_state.StartWorker():
+            case commands.StartWorker():
                 self._start(message)
             case (
-                worker_state.StopWorker(worker)
-                | worker_state.AnnounceWatermarks(worker)
-                | messages.AttachDebugger(worker)
+                commands.StopWorker(worker)
+                | commands.AnnounceWatermarks(worker)
+                | commands.AttachDebugger(worker)
             ):
                 if worker in processes:
                     processes[worker].pipe.send(message)
             case messages.DumpStacks(worker) if worker in processes:
                 with contextlib.suppress(OSError):
                     os.kill(processes[worker].pid, os_process.SHOW_STACKS)
-            case worker_state.KillWorker(worker, at_once=True) if worker in processes:
+            case commands.KillWorker(worker, at_once=True) if worker in processes:
                 os_process.kill_group(processes[worker].pid)
-            case worker_state.KillWorker(worker) if worker in processes:
+            case commands.KillWorker(worker) if worker in processes:
                 now, process = time.monotonic(), processes[worker]
                 process.kill_at, process.kill_by = now + _DUMP_S, now + _DUMP_LIMIT_S
                 with contextlib.suppress(OSError):
                     os.kill(process.pid, signal.SIGQUIT)
-            case worker_state.AnnounceGone() | messages.AddressesChanged():
+            case commands.AnnounceGone() | commands.AddressesChanged():
                 for process in processes.values():
                     process.pipe.send(message)
             case messages.EndLaunch():
                 self._is_over = True
 
-    def _start(self, start: worker_state.StartWorker) -> None:
+    def _start(self, start: commands.StartWorker) -> None:
         if self._cannot_fork:
             self.say(
                 Ended(exit_status.cannot_start(start.worker, start.attempt, self._cannot_fork))

@@ -7,7 +7,7 @@
                 forkserver ◀── Phase · Awaits · ReturnedInFile · events ── worker
     launcher ◀── ProcessStarted · FromWorker · Garbled · ChildExited · Ended ── forkserver
 
-Commands are of `launch/supervision/worker_state.py`, events of `launchpad/runtime/events.py`.
+Commands are of `launchpad/runtime/commands.py`, events of `launchpad/runtime/events.py`.
 From the forkserver, `Ended` is the end of a worker that could not have a process.
 
 A message is plain data, pickled, behind its length (4 bytes, big-endian). The forkserver does not look into
@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 import pickle
 import selectors
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from launchpad.courier.light_dataclass import dataclass
@@ -49,23 +49,6 @@ class DumpStacks:
     """Have this worker write its stacks into its file for them."""
 
     worker: str
-
-
-@dataclass(frozen=True)
-class AttachDebugger:
-    """Have this worker connect its debugger with the terminal that listens there."""
-
-    worker: str
-    path: str
-    token: bytes
-    thread: str
-
-
-@dataclass(frozen=True)
-class AddressesChanged:
-    """Where addresses are now; empty for one that is nowhere. Sent to all workers, where servers move."""
-
-    places: Mapping[str, str]
 
 
 @dataclass(frozen=True)

@@ -46,12 +46,7 @@ from launchpad.launch.backends.processes import (
     os_process,
     worker_specs,
 )
-from launchpad.launch.backends.processes.messages import (
-    AddressesChanged,
-    AttachDebugger,
-    Awaits,
-    Phase,
-)
+from launchpad.launch.backends.processes.messages import Awaits, Phase
 from launchpad.launch.backends.processes.worker_specs import LaunchSpec
 from launchpad.launch.devices import cpus
 from launchpad.launch.devices.device import VISIBLE
@@ -59,11 +54,11 @@ from launchpad.launch.logs.log_files import first_part
 from launchpad.launch.logs.log_writer import ProcessLog
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.planning import absl_flags
-from launchpad.launch.supervision.worker_state import AnnounceGone, AnnounceWatermarks, StopWorker
 from launchpad.launch.worker import interpreter_exit
 from launchpad.launch.worker.worker import Worker, context_of
 from launchpad.resources import in_words
 from launchpad.runtime import context, random_numbers
+from launchpad.runtime.commands import AddressesChanged
 from launchpad.runtime.events import Ended, Returned, WorkerNote
 from launchpad.runtime.interrupt import RaisedFromOutside, end_loop, running_loop
 
@@ -224,7 +219,7 @@ def _run_worker(spawn_args: SpawnArgs, spec: LaunchSpec, is_fork: bool) -> int:
         else:
             sys.breakpointhook = _refuse_breakpoint
     random_numbers.seed_modules()
-    OwnThread(target=forkserver.listen, args=(worker, me, places), name="launchpad-control").start()
+    OwnThread(target=forkserver.listen, args=(worker, places), name="launchpad-control").start()
     with own_threads.watched(worker.crash):
         ended = worker.main()
     log.report_trouble()
@@ -331,21 +326,13 @@ class _ForkServerClient:
             return Returned(result.worker, result.attempt, error=error_text)
         return messages.ReturnedInFile(result.worker, result.attempt, str(self._results))
 
-    def listen(self, worker: Worker, me: context.RunContext, places: dict[str, str]) -> None:
-        """Handles messages until the forkserver ends; then kills this process and all that it has started."""
-        for message in messages.receive(self._control):
-            if isinstance(message, StopWorker):
-                OwnThread(
-                    target=worker.ask_to_stop, args=(message.restarts,), name="launchpad-stop"
-                ).start()
-            elif isinstance(message, AnnounceGone):
-                me.link.mark_gone(message.worker, message.why)
-            elif isinstance(message, AnnounceWatermarks):
-                me.link.watermarks.grow(message.values)
-            elif isinstance(message, AttachDebugger):
-                worker.debugger.attach(message.path, message.token, message.thread)
-            elif isinstance(message, AddressesChanged):
-                places.update(message.places)
+    def listen(self, worker: Worker, places: dict[str, str]) -> None:
+        """Execute commands until the forkserver ends; then kill this process and all that it has started."""
+        for command in messages.receive(self._control):
+            if isinstance(command, AddressesChanged):
+                places.update(command.places)
+            else:
+                worker.execute(command)
         os_process.kill_descendants()
         os_process.kill_group(os.getpid())
 

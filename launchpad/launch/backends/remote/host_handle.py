@@ -11,6 +11,7 @@ from launchpad import outcome
 from launchpad.launch.backends.remote.worker_host import HostReady
 from launchpad.launch.logs.log_writer import LogWriter
 from launchpad.outcome import Outcome
+from launchpad.runtime.commands import AddressesChanged, Command
 
 
 @dataclass(eq=False)
@@ -52,9 +53,9 @@ class HostHandle(abc.ABC):
     def describe_error(self, error: BaseException) -> str:
         """What matters in the error of a call."""
 
-    def send(self, command: str, *arguments: Any, **options: Any) -> None:
-        """Has the host execute a command and does not wait; if it is dead, `next_update` fails."""
-        self.post("execute_in_order", self.n_sent, command, *arguments, **options)
+    def send(self, command: Command | AddressesChanged) -> None:
+        """Have the host execute a command, and don't wait; if it is dead, `next_update` fails."""
+        self.post("execute_in_order", self.n_sent, command)
         self.n_sent += 1
 
     def close_log(self) -> None:

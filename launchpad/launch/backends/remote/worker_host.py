@@ -44,6 +44,7 @@ from launchpad.launch.logs.tail import Tail
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir import locations
 from launchpad.launch.rundir.directory import RunDirectory, socket_name
+from launchpad.runtime.commands import AddressesChanged, Command, StartWorker
 from launchpad.runtime.events import Bound, Ended
 from launchpad.state import lock
 from launchpad.state.places import StatePlaces, is_url
@@ -101,7 +102,7 @@ class WorkerHost:
         self._reports: list[Any] = []
         self._ports: dict[str, str] = {}
         self._has_update = asyncio.Event()
-        self._early: dict[int, tuple[str, tuple[Any, ...], dict[str, Any]]] = {}
+        self._early: dict[int, Command | AddressesChanged] = {}
         self._n_executed = 0
         self._closing: asyncio.Future[None] | None = None
 
@@ -162,26 +163,25 @@ class WorkerHost:
         self._run.make_runtime()
         return where
 
-    async def execute_in_order(
-        self, number: int, command: str, *arguments: Any, **options: Any
-    ) -> None:
-        """Calls `start`, or a method of `ProcessWorkers`; what comes too early waits for those before."""
-        self._early[number] = command, arguments, options
+    async def execute_in_order(self, number: int, command: Command | AddressesChanged) -> None:
+        """Execute a command; one that comes too early waits for those before it."""
+        self._early[number] = command
         while (due := self._early.pop(self._n_executed, None)) is not None:
             self._n_executed += 1
-            name, given, named = due
-            getattr(self if name == "start" else self._workers, name)(*given, **named)
+            self._execute(due)
 
-    def start(self, attempt: int, places: Mapping[str, str]) -> None:
-        """Starts the worker; `places` says where the others are."""
+    def _execute(self, command: Command | AddressesChanged) -> None:
         assert self._workers is not None
-        assert self._run is not None
-        log = self._run.log(self._worker, attempt)
-        self._attempt, self._tail = attempt, Tail(log)
-        for address, endpoint in self._ports.items():
-            self._add_report(Bound(self._worker, attempt, address, (endpoint,)))
-        self._workers.start(self._worker, attempt)
-        self._workers.place(places)
+        if isinstance(command, AddressesChanged):
+            self._workers.send(command)
+            return
+        if isinstance(command, StartWorker):
+            assert self._run is not None
+            self._attempt = command.attempt
+            self._tail = Tail(self._run.log(self._worker, command.attempt))
+            for address, endpoint in self._ports.items():
+                self._add_report(Bound(self._worker, command.attempt, address, (endpoint,)))
+        self._workers.execute(command)
 
     async def stacks(self) -> str:
         assert self._workers is not None

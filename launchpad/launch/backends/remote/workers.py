@@ -30,6 +30,15 @@ from launchpad.launch.logs.log_writer import LogWriter
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.outcome import Outcome
+from launchpad.runtime.commands import (
+    AddressesChanged,
+    AnnounceGone,
+    AnnounceWatermarks,
+    Command,
+    KillWorker,
+    StartWorker,
+    StopWorker,
+)
 from launchpad.runtime.events import Bound, Ended, Event, ProcessStarted, WorkerNote
 
 ANSWER_S = 5.0
@@ -65,7 +74,6 @@ class HostedWorkers(Workers):
         self._alive: dict[str, int] = {}
         self._gone: dict[str, str] = {}
         self._places = AddressTable()
-        self._skips_grace = False
         self._broken = ""
         launch_type = plan.launch_type.removeprefix("test_")
         self._actions = Actions(f"launchpad-{launch_type}-hosts", self._collapse)
@@ -85,25 +93,8 @@ class HostedWorkers(Workers):
         handle.end()
         self._report_lost(handle, error)
 
-    def start(self, worker: str, attempt: int) -> None:
-        """Starts it by its host; finds one if there is none."""
-        self._do(self._start, worker, attempt)
-
-    def request_stop(self, worker: str, *, restarts: bool = False) -> None:
-        self._do(self._request_stop, worker, restarts)
-
-    def kill(self, worker: str) -> None:
-        """Kills its process, and its host if that does not answer."""
-        self._do(self._kill, worker)
-
-    def skip_grace(self) -> None:
-        self._skips_grace = True
-
-    def announce_gone(self, worker: str, why: str) -> None:
-        self._do(self._announce_gone, worker, why)
-
-    def announce_watermarks(self, worker: str, values: Mapping[str, int]) -> None:
-        self._do(self._announce_watermarks, worker, values)
+    def execute(self, command: Command) -> None:
+        self._do(self._execute, command)
 
     def places(self) -> Mapping[str, str]:
         return self._view.places
@@ -153,6 +144,28 @@ class HostedWorkers(Workers):
 
     # Commands.
 
+    def _execute(self, command: Command) -> None:
+        """Start a worker by its host, kill it with its host if that doesn't answer; send it all else."""
+        match command:
+            case StartWorker(worker, attempt):
+                self._start(worker, attempt)
+            case StopWorker(worker):
+                handle = self._ready_host_of(worker)
+                if handle is not None:
+                    handle.send(command)
+                else:
+                    self._drop(worker, "stopped before it was started")
+            case KillWorker(worker):
+                self._kill(command)
+            case AnnounceGone(worker, why):
+                self._gone[worker] = why
+                for handle in self._ready():
+                    handle.send(command)
+            case AnnounceWatermarks(worker):
+                handle = self._ready_host_of(worker)
+                if handle is not None:
+                    handle.send(command)
+
     def _start(self, worker: str, attempt: int) -> None:
         self._alive[worker] = attempt
         handle = self._handles.get(worker)
@@ -193,26 +206,18 @@ class HostedWorkers(Workers):
         handle.log = LogWriter(
             log, self._run.rotation, lambda text: self._report(WorkerNote(handle.worker, text))
         )
-        handle.send("start", handle.attempt, self._places.seen_from(handle.ready.node))
+        handle.send(StartWorker(handle.worker, handle.attempt))
+        handle.send(AddressesChanged(self._places.seen_from(handle.ready.node)))
         for worker, why in self._gone.items():  # it was not there to be told
-            handle.send("announce_gone", worker, why)
+            handle.send(AnnounceGone(worker, why))
 
-    def _request_stop(self, worker: str, restarts: bool) -> None:
-        handle = self._handles.get(worker)
-        if handle is not None and handle.ready is not None:
-            handle.send("request_stop", worker, restarts=restarts)
-        else:
-            self._drop(worker, "stopped before it was started")
-
-    def _kill(self, worker: str) -> None:
-        handle = self._handles.get(worker)
-        if handle is None or handle.ready is None:
-            self._drop(worker, "ended before it was started")
+    def _kill(self, command: KillWorker) -> None:
+        handle = self._ready_host_of(command.worker)
+        if handle is None:
+            self._drop(command.worker, "ended before it was started")
             return
         handle.killed = True
-        if self._skips_grace:
-            handle.send("skip_grace")
-        handle.send("kill", worker)
+        handle.send(command)
         self._call_later(ANSWER_S, self._kill_if_running, handle, handle.attempt)
 
     def _kill_if_running(self, handle: HostHandle, attempt: int) -> None:
@@ -229,16 +234,6 @@ class HostedWorkers(Workers):
             handle.end()
         if attempt:
             self._report_end(Outcome(worker, outcome.STOPPED, "start", attempt, why))
-
-    def _announce_gone(self, worker: str, why: str) -> None:
-        self._gone[worker] = why
-        for handle in self._ready():
-            handle.send("announce_gone", worker, why)
-
-    def _announce_watermarks(self, worker: str, values: Mapping[str, int]) -> None:
-        handle = self._handles.get(worker)
-        if handle is not None and handle.ready is not None:
-            handle.send("announce_watermarks", worker, values)
 
     # What hosts report.
 
@@ -299,11 +294,15 @@ class HostedWorkers(Workers):
             return
         for handle in self._ready():
             assert handle.ready is not None
-            handle.send("place", self._places.seen_from(handle.ready.node, addresses))
+            handle.send(AddressesChanged(self._places.seen_from(handle.ready.node, addresses)))
         self._view.follow(self._places.seen_from(self._here.node, addresses))
 
     def _ready(self) -> list[HostHandle]:
         return [handle for handle in self._handles.values() if handle.ready is not None]
+
+    def _ready_host_of(self, worker: str) -> HostHandle | None:
+        handle = self._handles.get(worker)
+        return None if handle is None or handle.ready is None else handle
 
     def _close_hosts(self) -> None:
         """Ends what still runs on them, as far as they answer, and then the hosts."""

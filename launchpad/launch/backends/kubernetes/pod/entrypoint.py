@@ -64,6 +64,14 @@ from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.outcome import Outcome
 from launchpad.resources import in_words
+from launchpad.runtime.commands import (
+    AddressesChanged,
+    AnnounceGone,
+    AnnounceWatermarks,
+    KillWorker,
+    StartWorker,
+    StopWorker,
+)
 from launchpad.runtime.events import Ended, ProcessStarted, Ready, WorkerNote
 
 
@@ -122,8 +130,9 @@ class WorkerPod:
         self._make_forkserver(
             config, pickle.loads(packed_secrets.unpacked(self._mounted, "worker"))
         )
-        self._workers.start(self._name, self._attempt)
-        self._workers.place({a: e for a, e in config.places.items() if a not in self._endpoints})
+        self._workers.execute(StartWorker(self._name, self._attempt))
+        others = {a: e for a, e in config.places.items() if a not in self._endpoints}
+        self._workers.send(AddressesChanged(others))
         while self._ended is None:
             self._print_log()
             self._apply_commands()
@@ -221,7 +230,7 @@ class WorkerPod:
         """Does what the launcher requests, and what is due by now."""
         if self._kill_at is not None and time.monotonic() > self._kill_at:
             self._kill_at = None
-            self._workers.kill(self._name)
+            self._workers.execute(KillWorker(self._name))
         try:
             status = os.stat(self._command_file)
             file = (status.st_ino, status.st_mtime_ns, status.st_size)
@@ -235,15 +244,15 @@ class WorkerPod:
         self._commands = commands if self._pid else replace(commands, crash=False)
         for worker in {*commands.gone, *before.gone}:
             if commands.gone.get(worker, "") != before.gone.get(worker, ""):
-                self._workers.announce_gone(worker, commands.gone.get(worker, ""))
+                self._workers.execute(AnnounceGone(worker, commands.gone.get(worker, "")))
         if commands.watermarks != before.watermarks:
-            self._workers.announce_watermarks(self._name, commands.watermarks)
+            self._workers.execute(AnnounceWatermarks(self._name, commands.watermarks))
         if (self._is_terminated or commands.restarts) and not self._is_asked:
             self._is_asked = True
-            self._workers.request_stop(self._name, restarts=commands.restarts)
+            self._workers.execute(StopWorker(self._name, commands.restarts))
             self._kill_at = time.monotonic() + self._grace_s
         if commands.kill and not before.kill:
-            self._workers.kill(self._name)
+            self._workers.execute(KillWorker(self._name))
         if commands.crash and not before.crash and self._pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
