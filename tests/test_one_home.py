@@ -32,7 +32,7 @@ HOMES = [
     Home(
         "commands to workers",
         ("runtime/commands.py",),
-        second=r"class (Start|Stop|Kill)Worker\b|def (announce|skip)_\w+\(",
+        second=r"class (Start|Stop|Kill)Worker\b|def (announce_\w+|skip_grace)\(",
     ),
     Home(
         "formatting of sizes and times",
