@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-from launchpad.launch.supervision.worker_state import Decided, WorkerState
+from launchpad.launch.supervision.worker_state import Decided, KillReason, WorkerState
 from launchpad.runtime.commands import KillWorker, StopWorker
 
 _ORDERLY_S = 0.2
@@ -77,14 +77,16 @@ class Shutdown:
                 self._last_asked_at = min(now, self._last_asked_at)
         for worker in running:
             kill_at = self._kill_at(worker)
-            if not worker.killed and kill_at is not None and now >= kill_at:
-                worker.killed = True
+            if not worker.killed_for and kill_at is not None and now >= kill_at:
+                worker.killed_for = KillReason.NOT_STOPPED
                 commands.append(KillWorker(worker.name, at_once=self._kills_at_once))
         return commands
 
     def wake_at(self) -> float | None:
         """When `tick` has something to do, if no worker ends before."""
-        times = [t for w in self.running if (t := self._kill_at(w)) is not None and not w.killed]
+        times = [
+            t for w in self.running if (t := self._kill_at(w)) is not None and not w.killed_for
+        ]
         if self._steps:
             times.append(self._ask_at())
         return min((t for t in times if t < math.inf), default=None)

@@ -28,6 +28,7 @@ from launchpad.launch.supervision.restart import (
 from launchpad.launch.supervision.shutdown import Shutdown
 from launchpad.launch.supervision.worker_state import (
     Decided,
+    KillReason,
     NextStart,
     PrintNote,
     State,
@@ -192,12 +193,12 @@ class Supervisor:
             return self._stop.tick(now)
         due: list[Decided] = []
         for worker in self.workers.values():
-            if worker.ready_by is not None and now >= worker.ready_by and not worker.killed:
-                worker.killed = worker.is_late = True
+            if worker.ready_by is not None and now >= worker.ready_by and not worker.killed_for:
+                worker.killed_for = KillReason.NOT_READY
                 limit = worker.plan.restart.start_timeout_s
                 due.append(KillWorker(worker.name, f"was not ready within {limit:g} s"))
-            if worker.exit_by is not None and now >= worker.exit_by and not worker.killed:
-                worker.killed = worker.is_cut_off = True
+            if worker.exit_by is not None and now >= worker.exit_by and not worker.killed_for:
+                worker.killed_for = KillReason.NOT_EXITED
                 why = "has done its work, and its process does not exit"
                 due.append(KillWorker(worker.name, why))
         for restarting in tuple(self._restarting):
@@ -212,7 +213,7 @@ class Supervisor:
         """When `tick` has something to do, if no report comes before."""
         if self._stop is not None:
             return self._stop.wake_at()
-        alive = [worker for worker in self.workers.values() if not worker.killed]
+        alive = [worker for worker in self.workers.values() if not worker.killed_for]
         times = [t for worker in alive for t in (worker.ready_by, worker.exit_by, worker.beats_by)]
         for restarting in self._restarting:
             times.append(restarting.wake_at() if restarting.running else restarting.restart_at)
@@ -242,10 +243,12 @@ class Supervisor:
         """Records how it ended, and decides what follows."""
         policy = worker.plan.restart
         overstepped = cause = ""
-        if worker.is_late:
+        if worker.killed_for is KillReason.NOT_READY:
             overstepped = START_TIMEOUT
             cause = f"was not ready within start_timeout_s={policy.start_timeout_s:g}"
-        elif worker.is_silent and (ended.hung or ended.kind == outcome.STOPPED):
+        elif worker.killed_for is KillReason.SILENT and (
+            ended.hung or ended.kind == outcome.STOPPED
+        ):
             overstepped = SILENT
             cause = f"sent no heartbeat for heartbeat_s={policy.heartbeat_s:g}"
         if overstepped:
@@ -256,7 +259,7 @@ class Supervisor:
                 error_type=overstepped,
                 hint="its log ends with the stacks of all its threads: see where it was",
             )
-        if worker.is_cut_off and ended.hung:
+        if worker.killed_for is KillReason.NOT_EXITED and ended.hung:
             ended = replace(ended, kind=outcome.FAILED)
         if ended.is_failure and self._has_stopped_in_order(ended.blames):
             ended = replace(ended, kind=outcome.STOPPED, cause=f"{ended.cause}, while stopping")
@@ -328,7 +331,8 @@ class Supervisor:
             return []
         commands: list[Decided] = []
         for worker in silent:
-            worker.beats_by, worker.killed, worker.is_silent = None, True, True
+            worker.beats_by = None
+            worker.killed_for = KillReason.SILENT
             limit = worker.plan.restart.heartbeat_s
             commands.append(KillWorker(worker.name, f"sent no heartbeat for {limit:g} s"))
         return commands

@@ -29,6 +29,15 @@ class State(StrEnum):
     """It has ended, and will be started again: when it is time, and others have ended too."""
 
 
+class KillReason(StrEnum):
+    """The reason for which an attempt was killed."""
+
+    NOT_READY = "not ready in time"
+    SILENT = "no heartbeat in time"
+    NOT_EXITED = "work done, process not exited in time"
+    NOT_STOPPED = "not stopped when asked"
+
+
 TRANSITIONS = {
     (State.PENDING, "start"): State.STARTING,
     (State.STARTING, "ready"): State.RUNNING,
@@ -111,10 +120,8 @@ class WorkerState:
     Attributes:
         runs: Whether it has something to run; None until its constructor has returned.
         is_done: What it had to run has ended well; it serves on.
-        asked, killed: Whether this attempt was asked to stop, or killed.
-        is_late: It was killed because it was not ready in time.
-        is_silent: It was killed because it had sent no heartbeat in time.
-        is_cut_off: It was killed because its process had not exited in time.
+        asked: True if this attempt was asked to stop.
+        killed_for: Why this attempt was killed; None if it was not.
         pid: Its process, 0 while there is none.
         started_at: When its last attempt began, monotonic seconds.
         ready_by: When it must be ready, monotonic seconds.
@@ -139,10 +146,7 @@ class WorkerState:
     runs: bool | None = None
     is_done: bool = False
     asked: bool = False
-    killed: bool = False
-    is_late: bool = False
-    is_silent: bool = False
-    is_cut_off: bool = False
+    killed_for: KillReason | None = None
     watches_ends: bool = False
     debugged: str = ""
     pid: int = 0
@@ -231,8 +235,8 @@ class WorkerState:
         self.started_at = now
         new = AttemptRecord(self.name, self.attempt, now)
         self.attempts = (*self.attempts[1 - KEPT_ATTEMPTS :], new)
-        self.asked = self.killed = self.is_late = self.is_cut_off = self.is_done = False
-        self.watches_ends = self.is_silent = False
+        self.asked = self.is_done = self.watches_ends = False
+        self.killed_for = None
         self.debugged = ""
         self.asked_counts = 0
         self.exit_by = self.beats_by = self.result = None
