@@ -314,7 +314,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a server does not send a result that is larger than the caller takes",
-        "courier/server/dispatcher.py",
+        "courier/server/replies.py",
         "if size <= max_bytes:",
         "if size <= 1 << 60:",
         "tests/courier/test_pipeline.py tests/courier/test_inprocess.py",

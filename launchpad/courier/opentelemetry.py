@@ -39,7 +39,8 @@ from launchpad.courier.client.stream import Stream
 from launchpad.courier.codec import pickling
 from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing
-from launchpad.courier.server.dispatcher import PROMISE, Dispatcher, Reply
+from launchpad.courier.server.dispatcher import Dispatcher
+from launchpad.courier.server.replies import PROMISE, Reply
 from launchpad.courier.transport import network_address
 
 _propagator = TraceContextTextMapPropagator()

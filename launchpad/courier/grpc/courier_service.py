@@ -31,7 +31,7 @@ from launchpad.courier.grpc.common import (
     unary_handler,
 )
 from launchpad.courier.protocol import framing, handshake
-from launchpad.courier.server.dispatcher import PROMISE, Reply, encode_outcome, fit
+from launchpad.courier.server.replies import PROMISE, Reply, encode_outcome, fit
 
 if TYPE_CHECKING:
     from launchpad.courier.server.core import ServerCore

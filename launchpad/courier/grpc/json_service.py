@@ -30,7 +30,7 @@ from launchpad.courier.grpc.common import (
 )
 from launchpad.courier.grpc.courier_service import deadline_of, finish_when_done, without_stream
 from launchpad.courier.protocol import framing
-from launchpad.courier.server.dispatcher import Reply
+from launchpad.courier.server.replies import Reply
 from launchpad.courier.telemetry.counters import MethodCounts
 
 if TYPE_CHECKING:

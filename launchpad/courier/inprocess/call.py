@@ -23,7 +23,7 @@ from launchpad.courier.interruptions import Lock
 from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing
 from launchpad.courier.server.core import ServerCore
-from launchpad.courier.server.dispatcher import PROMISE, Reply, encode_outcome, fit
+from launchpad.courier.server.replies import LOST, PROMISE, Reply, encode_outcome, fit
 from launchpad.courier.server.thread_pool import LocalCall
 from launchpad.courier.telemetry.counters import MethodCounts
 
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from launchpad.courier.client.remote_server import RemoteServer
 
 _POLL_S = 1.0  # a caller that waits that long searches for the reason, and again after as long
-
-# A reply's kind, never on the wire: the call has begun, and its outcome will stay unknown.
-LOST = 255
 
 _UNKNOWN = Peer("")
 

@@ -16,11 +16,11 @@ from launchpad.courier.client.remote_server import Options, RemoteServer
 from launchpad.courier.client.retry import NotRun
 from launchpad.courier.codec import pickling
 from launchpad.courier.errors import Refused
-from launchpad.courier.inprocess.call import LOST, InprocessCall
+from launchpad.courier.inprocess.call import InprocessCall
 from launchpad.courier.inprocess.futures import InprocessFutures
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.server import inprocess_addresses
-from launchpad.courier.server.dispatcher import Reply
+from launchpad.courier.server.replies import LOST, Reply
 from launchpad.courier.telemetry import tracing
 
 if TYPE_CHECKING:

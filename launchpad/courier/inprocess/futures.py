@@ -22,7 +22,7 @@ from launchpad.courier.inprocess.call import InprocessCall
 from launchpad.courier.interruptions import Condition, in_another_thread, is_interruption
 from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.protocol import framing
-from launchpad.courier.server.dispatcher import Reply
+from launchpad.courier.server.replies import Reply
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

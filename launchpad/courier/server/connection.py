@@ -27,7 +27,7 @@ from launchpad.courier.transport import stream_socket
 from launchpad.courier.transport.stream_socket import Socket
 
 if TYPE_CHECKING:
-    from launchpad.courier.server.core import ServerCore
+    from launchpad.courier.server.services import ServerServices
 
 LINGER_S = 0.05
 _UNKNOWN = Peer("")
@@ -42,7 +42,7 @@ class ServerConnection(Job):
     call_id = 0
     events = selectors.EVENT_READ  # for which it is parked
 
-    def __init__(self, sock: Socket, core: ServerCore, peer: Peer = _UNKNOWN) -> None:
+    def __init__(self, sock: Socket, core: ServerServices, peer: Peer = _UNKNOWN) -> None:
         self.sock = sock
         self.peer = peer
         self._core = core

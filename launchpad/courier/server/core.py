@@ -22,17 +22,14 @@ from launchpad.courier.server.dispatcher import Dispatcher
 from launchpad.courier.server.handshake import Handshake
 from launchpad.courier.server.one_thread import QueuedCall
 from launchpad.courier.server.one_thread_pool import OneThreadPool
-from launchpad.courier.server.pipelined_connection import STALL_S, PipelinedConnection, ReadTurn
+from launchpad.courier.server.pipelined_connection import STALL_S, ReadTurn
 from launchpad.courier.server.poller import Poller
 from launchpad.courier.server.thread_pool import FunctionJob, Job, LocalCall, ThreadPool
 from launchpad.courier.telemetry import registry
 from launchpad.courier.telemetry.counters import EdgeCounts
 
 if TYPE_CHECKING:
-    from launchpad.courier.server.stream_pump import StreamWriter
-
-    # What the leader checks every few milliseconds, in case it holds others back.
-    Stallable = PipelinedConnection | StreamWriter
+    from launchpad.courier.server.services import Accepted, Stallable
 
 
 class ServerCore:
@@ -64,7 +61,7 @@ class ServerCore:
         self.is_draining = False
         self.is_inherited = False  # from the process that forked this one, where it serves
         self.began = time.monotonic()
-        self.connections: set[ServerConnection] = set()
+        self.connections: set[Accepted] = set()
         self._lock = Lock()
         self._stallable: set[Stallable] = set()
         self._local_calls: set[LocalCall] = set()

@@ -7,19 +7,18 @@ import pickle
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from launchpad.courier import call_stack
-from launchpad.courier.buffers import copies
 from launchpad.courier.call_stack import CallContext, current_call
 from launchpad.courier.codec import pickling
-from launchpad.courier.codec.iterators import is_stream
-from launchpad.courier.errors import MessageTooLarge, MethodNotFound, RemoteError
+from launchpad.courier.errors import MethodNotFound, RemoteError
 from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing, joined
 from launchpad.courier.protocol.framing import ATTACH, LIST_METHODS, WAITS
 from launchpad.courier.server.decorators import PRIORITY
 from launchpad.courier.server.event_loop import EventLoop
+from launchpad.courier.server.replies import PROMISE, SMALL, Reply, encode_at_once, encode_result
 from launchpad.courier.streams.sender import StreamSender
 from launchpad.courier.telemetry import tracing
 from launchpad.courier.telemetry.counters import MethodCounts
@@ -28,17 +27,10 @@ if TYPE_CHECKING:
     from launchpad.courier.server.one_thread import OneThread
 
 Fallback = Callable[[str, tuple[Any, ...], dict[str, Any]], Any]
-Reply = tuple[int, Any, list[memoryview]]  # kind, body, buffers
-
-# Kinds of replies that are never on the wire as they are here. In one of kind framing.STREAM the body
-# is a StreamSender.
-PROMISE = 254  # the body is a Promise, which will have the value
-ANSWERED_SEPARATELY = 253  # another thread answers
-SMALL = 252  # the body is the value itself, which may share a frame
 
 _loads, _dumps = pickle.loads, pickle.dumps
 _loads_arrays, _SHORTEST = pickling.loads, pickling.SHORTEST
-_encode, _SCALARS = pickling.encode, pickling.SCALARS
+_SCALARS = pickling.SCALARS
 _is_small = joined.is_small
 _here = call_stack.here
 
@@ -200,60 +192,6 @@ class Dispatcher:
             type_name=type(error).__name__,
             remote_repr=repr(error),
         )
-
-
-class EncodedResult(NamedTuple):
-    """The outcome of a coroutine, or of a call of `OneThread`, encoded as a reply."""
-
-    reply: Reply
-
-
-def encode_at_once(result: Any) -> Any:
-    """Encode what a call has returned before the next one of the same thread runs, which may change it.
-
-    Calls of one thread need no locks: one may return a list or an array that the next one goes on with.
-    """
-    if type(result) in _SCALARS or is_stream(result):
-        return result
-    kind, body, views = encode_result(result)
-    return EncodedResult((kind, body, copies(views)))
-
-
-def encode_result(result: object) -> Reply:
-    """The reply that carries what a method has returned."""
-    if type(result) is EncodedResult:
-        return result.reply
-    if is_stream(result):
-        return framing.STREAM, StreamSender(result, call_context=current_call.get()), []
-    if isinstance(result, StreamSender):
-        return framing.STREAM, result, []
-    try:
-        body, views = _encode(result)
-        return framing.RESULT, body, views
-    except BaseException as error:
-        return framing.ERROR, pickling.encode_unpicklable(result, error), []
-
-
-def fit(reply: Reply, max_bytes: int) -> Reply:
-    """The reply, or MessageTooLarge where it is more than the caller takes at once."""
-    _, body, views = reply
-    size = framing.size(body, views)
-    if size <= max_bytes:
-        return reply
-    error = MessageTooLarge(
-        f"the result is {size} bytes, and the caller takes {max_bytes} at once. The method has run. "
-        "Return it in parts, or give the client a larger max_bytes."
-    )
-    return framing.ERROR, pickling.encode_error(error, is_ours=True), []
-
-
-def encode_outcome(promise: Promise) -> Reply:
-    """The reply to a call whose outcome is there."""
-    try:
-        result = promise.result()
-    except BaseException as error:
-        return framing.ERROR, pickling.encode_error(error), []
-    return encode_result(result)
 
 
 class UnclaimedStreams:

@@ -15,7 +15,7 @@ from launchpad.courier.transport import stream_socket
 from launchpad.courier.transport.stream_socket import Socket
 
 if TYPE_CHECKING:
-    from launchpad.courier.server.core import ServerCore
+    from launchpad.courier.server.services import ServerServices
 
 _HANDSHAKE_TIMEOUT_S = 5.0  # a connection without a whole hello by then is closed
 
@@ -23,7 +23,7 @@ _HANDSHAKE_TIMEOUT_S = 5.0  # a connection without a whole hello by then is clos
 class Handshake(ServerConnection):
     """Reads the client's hello and answers it. Nothing of it is unpickled, and it can't block."""
 
-    def __init__(self, sock: Socket, core: ServerCore) -> None:
+    def __init__(self, sock: Socket, core: ServerServices) -> None:
         super().__init__(sock, core)
         self._data = bytearray()
         self.expires_at = time.monotonic() + _HANDSHAKE_TIMEOUT_S

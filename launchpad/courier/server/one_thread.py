@@ -24,7 +24,7 @@ from launchpad.courier.codec.pickling import SCALARS
 from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing
 from launchpad.courier.server.decorators import PRIORITY
-from launchpad.courier.server.dispatcher import EncodedResult, encode_at_once
+from launchpad.courier.server.replies import EncodedResult, encode_at_once
 
 Function = Callable[..., Any]
 # What a call brings with it: its deadline, its caller, the span of OpenTelemetry. All other context variables

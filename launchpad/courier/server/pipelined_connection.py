@@ -40,7 +40,7 @@ from launchpad.courier.protocol import framing, joined
 from launchpad.courier.protocol.framing import BUILTIN_PREFIX
 from launchpad.courier.protocol.handshake import ClientHello
 from launchpad.courier.server.connection import LINGER_S, ServerConnection
-from launchpad.courier.server.dispatcher import PROMISE, SMALL, Reply, encode_outcome, fit
+from launchpad.courier.server.replies import PROMISE, SMALL, Reply, encode_outcome, fit
 from launchpad.courier.server.small_calls import SmallCalls, join
 from launchpad.courier.server.thread_pool import FunctionJob, Job
 from launchpad.courier.telemetry.counters import MethodCounts
@@ -49,7 +49,7 @@ from launchpad.courier.transport.stream_socket import Socket
 from launchpad.courier.transport.write_queue import WriteQueue
 
 if TYPE_CHECKING:
-    from launchpad.courier.server.core import ServerCore
+    from launchpad.courier.server.services import ServerServices
 
 STALL_S = 0.002
 _SLOW_S = 0.001  # from this average on a method goes to the pool
@@ -67,7 +67,7 @@ _encode_small, _CALL, _RESULT = framing.encode_small, framing.CALL, framing.RESU
 class PipelinedConnection(ServerConnection):
     """A connection that is served by one thread after the other, and sometimes by several."""
 
-    def __init__(self, sock: Socket, core: ServerCore, hello: ClientHello) -> None:
+    def __init__(self, sock: Socket, core: ServerServices, hello: ClientHello) -> None:
         super().__init__(sock, core, hello.peer)
         self._counts = core.counts.of(hello.peer.name)
         self._takes_bytes = hello.max_bytes

@@ -13,7 +13,7 @@ import selectors
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from launchpad.courier.interruptions import Lock
 from launchpad.courier.server.strangers import strangers
@@ -26,13 +26,27 @@ from launchpad.courier.transport.stream_socket import (
     has_pending,
 )
 
-if TYPE_CHECKING:
-    from launchpad.courier.server.connection import ServerConnection
-
 _POLL_S = 1.0  # how often a listener's socket file is checked
 _ACCEPT_PAUSE_S = (
     0.05  # for a listener that can't accept: no descriptors are left, or too many strangers here
 )
+
+
+class Parked(Protocol):
+    """A connection that waits for its next bytes, as the poller sees it: a ServerConnection.
+
+    Attributes:
+        expires_at: When it is closed if nothing has come, by `time.monotonic()`.
+        events: The events of `selectors` that it waits for.
+    """
+
+    sock: Socket
+    expires_at: float
+    events: int
+
+    def take_job(self) -> Job: ...
+
+    def close(self) -> None: ...
 
 
 class Poller:
@@ -42,12 +56,12 @@ class Poller:
         make_connection: makes a parked connection of an accepted socket.
     """
 
-    def __init__(self, make_connection: Callable[[Socket], ServerConnection]) -> None:
+    def __init__(self, make_connection: Callable[[Socket], Parked]) -> None:
         self._selector = selectors.DefaultSelector()
         self._make_connection = make_connection
         self._lock = Lock()
-        self._expiring: set[ServerConnection] = set()
-        self._ready: deque[ServerConnection] = deque()
+        self._expiring: set[Parked] = set()
+        self._ready: deque[Parked] = deque()
         self._paused: dict[Listener, float] = {}  # until when
         self._has_refused: set[Listener] = set()
         self._is_closed = False
@@ -100,7 +114,7 @@ class Poller:
                     self._republish(listener)
         return jobs
 
-    def park(self, parked: ServerConnection) -> None:
+    def park(self, parked: Parked) -> None:
         """Waits for the next bytes of this connection, until its `expires_at`.
 
         Closes it if we are closed, or the system has no room for it.
@@ -199,7 +213,7 @@ class Poller:
                 warn(f"{taken}; it is back")
             self._selector.register(listener.sock, selectors.EVENT_READ, listener)
 
-    def unpark(self, parked: ServerConnection) -> bool:
+    def unpark(self, parked: Parked) -> bool:
         """Waits for it no more; False if it was not parked, so that only one caller has it."""
         with self._lock:
             self._expiring.discard(parked)

@@ -18,7 +18,7 @@ from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.protocol.framing import BUILTIN_PREFIX
 from launchpad.courier.server.connection import LINGER_S, ServerConnection
-from launchpad.courier.server.dispatcher import (
+from launchpad.courier.server.replies import (
     ANSWERED_SEPARATELY,
     PROMISE,
     Reply,
@@ -34,7 +34,7 @@ from launchpad.courier.transport.spin_wait import SpinWaiter
 from launchpad.courier.transport.stream_socket import Socket
 
 if TYPE_CHECKING:
-    from launchpad.courier.server.core import ServerCore
+    from launchpad.courier.server.services import ServerServices
     from launchpad.courier.server.stream_call import ServerStreamCall
 
 _monotonic = time.monotonic
@@ -52,7 +52,7 @@ class SerialConnection(ServerConnection):
     # they have ended here.
     _streams: ServerStreamCall | None = None
 
-    def __init__(self, sock: Socket, core: ServerCore, hello: handshake.ClientHello) -> None:
+    def __init__(self, sock: Socket, core: ServerServices, hello: handshake.ClientHello) -> None:
         super().__init__(sock, core, hello.peer)
         self._decoder = framing.FrameDecoder(
             max_bytes=core.max_bytes, most_scratch_bytes=framing.SCRATCH_BYTES
@@ -314,7 +314,7 @@ class SerialConnection(ServerConnection):
 class ShmServerConnection(SerialConnection):
     """A serial connection whose client can share memory: large buffers past the socket, both ways."""
 
-    def __init__(self, sock: Socket, core: ServerCore, hello: handshake.ClientHello) -> None:
+    def __init__(self, sock: Socket, core: ServerServices, hello: handshake.ClientHello) -> None:
         from launchpad.courier.shm import socket as shm_socket  # late: it takes a while to import
 
         self._shm = shm_socket.ShmSocket(sock)

@@ -11,13 +11,10 @@ from __future__ import annotations
 
 import resource
 import time
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from launchpad.courier import fork
 from launchpad.courier.transport.stream_socket import Socket
-
-if TYPE_CHECKING:
-    from launchpad.courier.server.handshake import Handshake
 
 # At once, whatever the limit on open files.
 _FEWEST = 8
@@ -27,21 +24,29 @@ _MOST_RESERVED = 16
 _MANY = 1 << 20
 
 
+class Stranger(Protocol):
+    """A connection that has shown no token: a Handshake."""
+
+    def drop(self) -> bool:
+        """Close it, from any thread; False if a thread serves it just now."""
+        ...
+
+
 class Strangers:
     """The connections of this process that have shown no token. All methods may be called from any thread."""
 
     def __init__(self) -> None:
         # Connection → when it was accepted, the oldest first. There is no lock: each step is one operation of
         # the dict, and only one thread gets a connection out of its poller.
-        self._since: dict[Handshake, float] = {}
+        self._since: dict[Stranger, float] = {}
 
     def __len__(self) -> int:
         return len(self._since)
 
-    def add(self, connection: Handshake) -> None:
+    def add(self, connection: Stranger) -> None:
         self._since[connection] = time.monotonic()
 
-    def discard(self, connection: Handshake) -> None:
+    def discard(self, connection: Stranger) -> None:
         """It has shown its token, or is closed."""
         self._since.pop(connection, None)
 

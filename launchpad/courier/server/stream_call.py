@@ -39,7 +39,7 @@ from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing
 from launchpad.courier.server import thread_pool
 from launchpad.courier.server.connection import ServerConnection
-from launchpad.courier.server.dispatcher import Reply
+from launchpad.courier.server.replies import Reply
 from launchpad.courier.server.stream_pump import AsyncPump, Pump, StreamWriter
 from launchpad.courier.streams.arguments import opening
 from launchpad.courier.streams.items import decode_item
@@ -48,7 +48,7 @@ from launchpad.courier.streams.sender import StreamSender
 from launchpad.courier.telemetry.counters import MethodCounts
 
 if TYPE_CHECKING:
-    from launchpad.courier.server.core import ServerCore
+    from launchpad.courier.server.services import ServerServices
 
 _SCALARS = pickling.SCALARS
 
@@ -64,7 +64,7 @@ class ServerStreamCall:
     def __init__(
         self,
         connection: ServerConnection,
-        core: ServerCore,
+        core: ServerServices,
         method: bytes,
         counts: MethodCounts,
         takes_bytes: int,

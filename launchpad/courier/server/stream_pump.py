@@ -38,7 +38,7 @@ from launchpad.courier.transport.write_queue import WriteQueue
 if TYPE_CHECKING:
     import asyncio
 
-    from launchpad.courier.server.core import ServerCore
+    from launchpad.courier.server.services import ServerServices
 
 _STALL_S = 0.002  # an item waits no longer than about this for the next one, to be written with it
 _UNWATCH_S = 1.0
@@ -195,7 +195,7 @@ class AsyncPump:
 class StreamWriter:
     """Writes the frames of the streams of one call: those of a pump, and of arguments."""
 
-    def __init__(self, connection: ServerConnection, core: ServerCore) -> None:
+    def __init__(self, connection: ServerConnection, core: ServerServices) -> None:
         # Called on a thread of the pool when what `flush` had to leave has been written.
         self.on_drained: Callable[[], None] | None = None
         self.outgoing: StreamSender | None = None  # whose items go with all that is flushed
@@ -310,7 +310,7 @@ class _WritableWaiter(ServerConnection):
 
     events = selectors.EVENT_WRITE
 
-    def __init__(self, sock: Socket, core: ServerCore, then: Callable[[], None]) -> None:
+    def __init__(self, sock: Socket, core: ServerServices, then: Callable[[], None]) -> None:
         super().__init__(raw_of(sock).dup(), core)
         self._then = then
 

@@ -1,0 +1,58 @@
+"""The services that a server provides to its connections. They know nothing else of it.
+
+ServerCore ──implements──▶ ServerServices ◀──needs── Handshake, SerialConnection, PipelinedConnection
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from launchpad.courier.promise import Promise
+from launchpad.courier.server.dispatcher import Dispatcher
+from launchpad.courier.server.poller import Parked, Poller
+from launchpad.courier.server.thread_pool import Job, ThreadPool
+from launchpad.courier.telemetry.counters import EdgeCounts
+
+
+class Accepted(Parked, Protocol):
+    """A connection that its server keeps, to end it when the server stops: a ServerConnection."""
+
+    def hang_up(self) -> None: ...
+
+    def cut(self) -> None: ...
+
+    def abandon(self) -> None: ...
+
+
+class Stallable(Protocol):
+    """Something that the leader of the pool checks every few milliseconds, in case it holds others back."""
+
+    def take_over_if_stalled(self, now: float) -> Job | None: ...
+
+
+class ServerServices(Protocol):
+    """The part of a server that connections use; `ServerCore` says what each of these does."""
+
+    name: str
+    token: bytes
+    trusts_this_user: bool
+    incarnation: bytes
+    max_bytes: int
+    methods: Dispatcher
+    counts: EdgeCounts
+    poller: Poller
+    pool: ThreadPool
+    connections: set[Accepted]
+    is_stopping: bool
+
+    @property
+    def is_closing(self) -> bool: ...
+
+    def send_when_done(self, promise: Promise, answer: Callable[[], None]) -> None: ...
+
+    def track(self, promise: Promise) -> None: ...
+
+    def watch(self, stallable: Stallable) -> None: ...
+
+    def unwatch(self, stallable: Stallable) -> None: ...
