@@ -45,6 +45,11 @@ HOMES = [
         second=r"__dataclass_fields__|__attrs_attrs__|dataclasses\.is_dataclass|numpy\.ma\b"
         r"|def (_?flatten|_?unflatten|_?leaves_of|_?tree_map|_?map_leaves|_?rebuilt)\(",
     ),
+    Home(
+        "holding up of messages",
+        ("courier/transport/link.py",),
+        second=r"class \w*(Link(ed)?Channel|Bandwidth|Relay)\b",
+    ),
 ]
 
 

@@ -23,7 +23,7 @@ SUBJECTS = {
     "Launching": "launch flags outcome telemetry",
     "In a worker": "runtime services.inbox",
     "Calls": "courier",
-    "Edges": "edges telemetry.edge_stats courier.client.link",
+    "Edges": "edges telemetry.edge_stats courier.transport.link",
     "Collectives": "collectives",
     "Queues, pools, counters": "queues pools work_queues counters",
     "Replay": "replay",

@@ -9,7 +9,7 @@ Example:
     program.add_node(lp.PyClassNode(Actor, slow), label="actor")
 """
 
-from launchpad.courier.client.link import Bandwidth, Delay
+from launchpad.courier.transport.link import Bandwidth, Delay
 from launchpad.edges.recording import Record, Replay
 from launchpad.telemetry.edge_stats import Edges, EdgeStats
 

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Generic, cast
 from launchpad.address import COURIER, Address
 from launchpad.courier import Client, Server
 from launchpad.courier.client.client import T
-from launchpad.courier.client.link import Bandwidth, Delay, Link
 from launchpad.courier.client.remote_server import Options
 from launchpad.courier.client.typed import CourierClient
 from launchpad.courier.own_threads import OwnThread
@@ -25,6 +24,7 @@ from launchpad.courier.server.decorators import (
 )
 from launchpad.courier.server.event_loop import EventLoop
 from launchpad.courier.server.one_thread import OneThread
+from launchpad.courier.transport.link import Bandwidth, Delay, Link
 from launchpad.edges.recording import CallOrder, Ordering, Record, Replay, order_of
 from launchpad.errors import DefinitionError
 from launchpad.handle import Handle

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from launchpad import courier
-from launchpad.courier.call_stack import current_call
-from launchpad.courier.client import link as links
-from launchpad.courier.client.link import Bandwidth, Delay, Link
+from launchpad.courier.transport import link as links
+from launchpad.courier.transport.link import Bandwidth, Delay, Link
 from tests.courier.conftest import awaited
+from tests.waiting import until
 
 SHORT_S = 0.05
 
@@ -104,50 +104,34 @@ def test_a_call_has_its_timeout_for_the_link_too(linked, rule, call) -> None:
     assert client.stats().methods["zeros"].errors == 1
 
 
-def test_what_the_link_takes_of_the_timeout_the_server_does_not_get(linked, monkeypatch) -> None:
-    client = linked(Delay(SHORT_S), timeout_s=20.0, work=lambda: None)
-    left_s: list[float] = []
+def test_futures_arrive_in_order_with_the_values_they_were_made_with(linked) -> None:
+    arrived: list[int] = []
+    client = linked(Delay(0.01), Bandwidth(50e6), first=lambda a: arrived.append(int(a[0])))
+    array = np.zeros(5_000)
 
-    def watch(name: str) -> None:
-        send = getattr(client._channel.inner, name)
-
-        def watched(method: bytes) -> Any:
-            left_s.append(current_call.get().deadline - time.monotonic())
-            return send(method)
-
-        monkeypatch.setattr(client._channel.inner, name, watched)
-
-    watch("call")
-    watch("submit")
-    client.work()
-    client.futures.work().result(20)
-
-    assert len(left_s) == 2
-    assert max(left_s) <= 20.0 - SHORT_S
-
-
-def test_futures_are_sent_in_order_with_the_values_they_were_made_with(linked, monkeypatch) -> None:
-    client = linked(Delay(0.01), Bandwidth(50e6), first=lambda a: int(a[0]))
-    sent: list[int] = []  # the server takes them side by side: one may overtake another there
-    submit = client._channel.inner.submit
-
-    def watched(method: bytes, array: Any) -> Any:
-        sent.append(int(array[0]))
-        return submit(method, array)
-
-    monkeypatch.setattr(client._channel.inner, "submit", watched)
-    array, futures = np.zeros(20_000), []
-    for number in range(20):
+    # One at a time: the server takes those that arrive together side by side, and one may overtake another.
+    for number in range(5):
         array[0] = number
-        futures.append(client.futures.first(array))
+        future = client.futures.first(array)
+        array[0] = -1
+        future.result(20)
 
-    assert [future.result(20) for future in futures] == list(range(20))
-    assert sent == list(range(20))
+    assert arrived == list(range(5))
+
+
+def test_calls_that_are_on_the_link_together_wait_together(linked) -> None:
+    client = linked(Delay(0.2), echo=lambda value: value)
+    client.futures.echo(0).result(20)
+
+    began = time.monotonic()
+    futures = [client.futures.echo([number]) for number in range(20)]
+
+    assert [future.result(20) for future in futures] == [[number] for number in range(20)]
+    assert time.monotonic() - began < 20 * 0.2
 
 
 def test_errors_and_cancelled_futures_come_through(linked) -> None:
-    began = threading.Event()
-    client = linked(Delay(SHORT_S), fail=lambda: 1 / 0, mark=began.set)
+    client = linked(Delay(SHORT_S), fail=lambda: 1 / 0, mark=threading.Event().set)
 
     with pytest.raises(ZeroDivisionError):
         client.fail()
@@ -155,32 +139,12 @@ def test_errors_and_cancelled_futures_come_through(linked) -> None:
         client.futures.fail().result()
     future = client.futures.mark()
     assert future.cancel()
-    client.futures.fail().exception()  # by now the cancelled one would have arrived
 
-    assert not began.is_set()
-    assert client.stats().methods["fail"].errors == 3
-
-
-class OneWay:
-    """It can be pickled where it was made, and not again."""
-
-    def __init__(self, is_copy: bool = False) -> None:
-        self.is_copy = is_copy
-
-    def __reduce__(self) -> Any:
-        if self.is_copy:
-            raise TypeError("it cannot be pickled twice")
-        return OneWay, (True,)
+    assert future.cancelled()
+    assert client.stats().methods["fail"].errors == 2
 
 
-def test_a_future_whose_result_cannot_be_measured_ends_with_that_error(linked) -> None:
-    client = linked(Delay(0.001), make=OneWay)
-
-    with pytest.raises(TypeError, match="cannot be pickled twice"):
-        client.futures.make().result(20)
-
-
-def test_streams_pass_with_the_delay_of_their_call(linked) -> None:
+def test_streams_pass_through_the_link(linked) -> None:
     client = linked(Delay(0.001), count=lambda n: iter(range(n)), total=sum)
 
     assert list(client.count(5)) == [0, 1, 2, 3, 4]
@@ -188,9 +152,27 @@ def test_streams_pass_with_the_delay_of_their_call(linked) -> None:
 
 
 def test_a_client_that_is_closed_fails_what_is_on_its_way(linked) -> None:
-    client = linked(Delay(30.0), echo=lambda value: value)
-    future = client.futures.echo(1)
+    arrived = threading.Event()
+    client = linked(Delay(30.0), mark=arrived.set)
+    future = client.futures.mark()
 
     courier.close(client)
 
-    assert isinstance(future.exception(20), courier.NotSent)
+    assert isinstance(future.exception(20), courier.CourierError)
+    assert not arrived.is_set()
+
+
+def test_a_call_on_the_link_ends_with_its_server(serve, connect, address) -> None:
+    server = serve(address, echo=lambda value: value)
+    client = connect(address, link=Link(Delay(30.0)), wait_for_ready=False)
+    future = client.futures.echo(1)
+    until(lambda: client.stats().connections == 1)
+
+    server.stop(0)
+
+    assert isinstance(future.exception(20), courier.CourierError)
+
+
+def test_a_link_to_a_grpc_address_is_refused_when_the_client_is_made() -> None:
+    with pytest.raises(ValueError, match="Delay and Bandwidth work at unix:, tcp: and inproc:"):
+        courier.Client("grpc+plaintext:localhost:1", link=Link(Delay(1.0)))

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar  # which every checker brings along
 
     from launchpad.courier.client.aio import AioCall
-    from launchpad.courier.client.link import Link
     from launchpad.courier.telemetry.call_stats import ClientStats, ServerStats
+    from launchpad.courier.transport.link import Link
 
     T = TypeVar("T", default=Any)  # `Client` alone is `Client[Any]`
 else:
@@ -115,10 +115,10 @@ class Client(Methods[Any], Generic[T]):
             An exception that it returns is raised in place of further waiting.
         max_bytes: the largest result that it takes; a larger one raises MessageTooLarge.
         idempotent: methods that may run twice, so that courier may repeat calls of them.
-        link: what its messages go through, so that they arrive later: for tests. See `link.py`.
+        link: a slow wire that its messages go through: for tests. See `transport/link.py`.
 
     Raises:
-        ValueError: a token that is too long, or an address that is none.
+        ValueError: a token that is too long, or an address that is none, or a link to a grpc: address.
     """
 
     _futures: Methods[Future[Any]] | None = None
@@ -151,17 +151,19 @@ class Client(Methods[Any], Generic[T]):
             failure_check=failure_check,
             max_bytes=max_bytes,
             idempotent=frozenset(name.encode() for name in idempotent),
+            link=link,
         )
         make_channel: Callable[[RemoteServer, Options], Channel] = SocketChannel
         if not peer.can_move:
             kind = "grpc" if transport.is_grpc(peer.address) else peer.address.partition(":")[0]
+            if kind == "grpc" and link is not None:
+                raise ValueError(
+                    f"{peer} is reached by gRPC, whose connections are not ours to hold up: Delay and "
+                    "Bandwidth work at unix:, tcp: and inproc: addresses"
+                )
             if kind in _CHANNELS:
                 make_channel = transport.load(_CHANNELS[kind])
         self._channel = make_channel(peer, Options(call_timeout, wait_for_ready, compress=compress))
-        if link is not None:
-            from launchpad.courier.client.link import LinkedChannel
-
-            self._channel = LinkedChannel(self._channel, link)
         registry.add_client(peer.labels, self._channel.counts)
         super().__init__(self._channel.call)
 
@@ -234,9 +236,8 @@ class Client(Methods[Any], Generic[T]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         idempotent = tuple(name.decode() for name in self._channel.peer.idempotent)
-        link = getattr(self._channel, "link", None)
-        channel = self._channel if link is None else self._channel.inner  # type: ignore[attr-defined]
-        made_in = getattr(channel, "made_in", None)  # of one for in-process calls
+        link = self._channel.peer.link
+        made_in = getattr(self._channel, "made_in", None)  # of one for in-process calls
         return _rebuild, (self._given, self._name, self._channel.options, idempotent, made_in, link)
 
     def __eq__(self, other: object) -> bool:
@@ -362,5 +363,5 @@ def _rebuild(
 ) -> Client[Any]:
     client: Client[Any] = Client(address, name=name, idempotent=idempotent, link=link)
     if made_in is not None:
-        vars(getattr(client._channel, "inner", client._channel))["made_in"] = made_in
+        vars(client._channel)["made_in"] = made_in
     return client.with_options(**vars(options))

@@ -17,7 +17,7 @@ from launchpad.courier.client.retry import is_final, is_out_of_descriptors
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.interruptions import is_interruption
 from launchpad.courier.protocol import framing, handshake
-from launchpad.courier.transport import fault_injection, stream_socket
+from launchpad.courier.transport import fault_injection, link, stream_socket
 from launchpad.courier.transport.spin_wait import SpinWaiter
 from launchpad.courier.transport.stream_socket import NO_SIGNAL, Socket
 
@@ -178,6 +178,8 @@ def open_socket(
             raise ConnectionRefusedError("its token was not there yet; it is now")
         peer.check_server_hello(server_hello)
         sock.settimeout(None)
+        if peer.link is not None:
+            sock = link.hold_up(sock, peer.link)
         sock = fault_injection.wrap(sock)
     except BaseException as error:
         if sock is not None:

@@ -31,6 +31,7 @@ from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.security import keyring, published_token
 from launchpad.courier.shm import segments
 from launchpad.courier.telemetry.counters import warn
+from launchpad.courier.transport.link import Link
 
 R = TypeVar("R")
 
@@ -95,6 +96,7 @@ class RemoteServer:
         failure_check: Callable[[], Exception | None] | None,
         max_bytes: int,
         idempotent: frozenset[bytes],
+        link: Link | None = None,
     ) -> None:
         self._resolve = None if isinstance(address, str) else address
         if not isinstance(address, str) and not callable(address):
@@ -113,8 +115,9 @@ class RemoteServer:
         self.max_bytes = max_bytes
         self.restart_callbacks: list[Callable[[], object]] = []
         self.idempotent = idempotent
+        self.link = link
         #: Both ends are on one host, and files can be sent from one to the other.
-        self.shares_memory = segments.IS_SUPPORTED and self.address.startswith("unix:")
+        self.shares_memory = self._may_share_memory()
         self.own_token = token  # None: the keyring has it
         self._failure_check = failure_check
         self.fetch_waits: Callable[[str, bytes | None], list[Edge]] = _fetch_waits
@@ -145,8 +148,12 @@ class RemoteServer:
                     "for another one give the client the address itself"
                 )
             self.address = address
-            self.shares_memory = segments.IS_SUPPORTED and address.startswith("unix:")
+            self.shares_memory = self._may_share_memory()
         return self.address
+
+    def _may_share_memory(self) -> bool:
+        # What passes through shared memory would not be held up by a link.
+        return segments.IS_SUPPORTED and self.link is None and self.address.startswith("unix:")
 
     def has_moved_from(self, address: str) -> bool:
         """Whether it is at another address now. What the callable raises, the next connect does."""

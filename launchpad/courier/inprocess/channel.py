@@ -54,7 +54,7 @@ class InprocessChannel(Channel):
         peer, counts = self.peer, self.counts[method]
         began = time.monotonic()
         body, views = pickling.encode_call(args, kwargs)
-        if views is None:
+        if views is None or peer.link is not None:
             return self.by_socket().call(method, *args, **kwargs)
         n_in, n_out = 0, framing.size(body, views)
         peer.check_size(method, n_out)
@@ -129,7 +129,7 @@ class InprocessChannel(Channel):
         raise self.peer.lost(method)
 
     def by_socket(self) -> SocketChannel:
-        """The same server and options, for calls with streams."""
+        """The same server and options, for calls with streams or through a link."""
         self._run_handshake()  # raises where the server cannot be reached from here
         channel = self._sockets.with_options(self.options)
         channel.trace, channel.number = self.trace, self.number

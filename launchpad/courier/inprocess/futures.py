@@ -58,7 +58,7 @@ class InprocessFutures:
     ) -> Future[Any]:
         """Makes a call with the options of `channel`."""
         body, views = pickling.encode_call(args, kwargs)
-        if views is None:
+        if views is None or channel.peer.link is not None:
             return channel.by_socket().submit(method, *args, **kwargs)
         entry = _Entry(self, channel, method, body, views)
         try:

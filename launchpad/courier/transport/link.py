@@ -1,0 +1,170 @@
+"""A simulated link between a client and its server: bytes arrive later than they would.
+
+    client ── socket pair ──▶ Delay · Bandwidth ──▶ the server's connection
+           ◀───────────────── Bandwidth ◀─────────
+
+For tests and experiments. Bytes that wait hold up those behind them, as on a wire; calls that are under
+way at the server do not. What is on the link counts as sent: when it ends, the outcome may be unknown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import select
+import socket
+import threading
+import time
+from collections import deque
+from typing import Any
+
+from launchpad.courier import fork
+from launchpad.courier.interruptions import Lock
+from launchpad.courier.light_dataclass import dataclass
+from launchpad.courier.own_threads import OwnThread
+from launchpad.courier.transport import stream_socket
+from launchpad.courier.transport.stream_socket import Socket
+
+_PIECE = 1 << 18  # bytes
+_PRECISE_S = 0.002  # `poll` counts in whole milliseconds: shorter waits are slept
+
+
+@dataclass(frozen=True)
+class Delay:
+    """A time that each call is on its way to the server; its result comes back at once.
+
+    Example:
+        slow = learner.through(lp.edges.Delay(0.05))
+
+    Raises:
+        ValueError: it is not more than 0.
+    """
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        if not _is_positive(self.seconds):
+            raise ValueError(f"Delay takes seconds, more than 0, not {self.seconds!r}")
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """A limit to the bytes that go each way in a second, one message after the other.
+
+    Example:
+        thin = learner.through(lp.edges.Bandwidth(100e6))
+
+    Raises:
+        ValueError: it is not more than 0.
+    """
+
+    bytes_per_s: float
+
+    def __post_init__(self) -> None:
+        if not _is_positive(self.bytes_per_s):
+            raise ValueError(
+                f"Bandwidth takes bytes a second, more than 0, not {self.bytes_per_s!r}"
+            )
+
+
+def _is_positive(number: object) -> bool:
+    is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
+    return is_number and 0 < number < math.inf  # type: ignore[operator]
+
+
+class Link:
+    """A slow wire between one client and its server, for all of its connections. Safe from any thread.
+
+    Pickled, it becomes another one with the same rules.
+    """
+
+    def __init__(self, *rules: Delay | Bandwidth) -> None:
+        self.rules = rules
+        self._delay_s = sum(rule.seconds for rule in rules if isinstance(rule, Delay))
+        rates = [rule.bytes_per_s for rule in rules if isinstance(rule, Bandwidth)]
+        self._bytes_per_s = min(rates, default=math.inf)
+        self._lock = fork.free_in_child(Lock())
+        self._free_at = [0.0, 0.0]  # from when on it takes the next message: there, and back
+
+    def arrival(self, n_bytes: int, *, is_result: bool = False) -> float:
+        """Return when `n_bytes` that are sent now have arrived, by `time.monotonic()`."""
+        now = time.monotonic()
+        with self._lock:
+            begins = max(now, self._free_at[is_result])
+            sent = begins + n_bytes / self._bytes_per_s
+            self._free_at[is_result] = sent
+        return sent if is_result else sent + self._delay_s
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Link, self.rules
+
+
+def hold_up(sock: Socket, link: Link) -> socket.socket:
+    """Return a socket whose bytes go through `link` on their way to and from `sock`."""
+    ours, theirs = stream_socket.blocking_pair()
+    relay = _Relay(theirs, sock, link)
+    for is_result in (False, True):
+        OwnThread(target=relay.run, name="courier-link", args=(is_result,)).start()
+    return ours
+
+
+class _Relay:
+    """Two threads, one for each way, which end with either connection."""
+
+    def __init__(self, near: socket.socket, far: Socket, link: Link) -> None:
+        self._near = near
+        self._far = far
+        self._link = link
+        self._ended = threading.Event()
+        self._lock = Lock()
+        self._n_running = 2
+        fork.drop_in_child(self)
+
+    def drop_inherited(self) -> None:
+        """Close what a forked child has of the parent's connections."""
+        self._near.close()
+        self._far.close()
+
+    def run(self, is_result: bool) -> None:
+        """Pass bytes on, one way, until a connection ends."""
+        try:
+            with contextlib.suppress(OSError):
+                self._pass_on(is_result)
+        finally:
+            self._ended.set()
+            for sock in (self._near, self._far):
+                with contextlib.suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+            # The last of both threads closes: a descriptor is not closed while the other one uses it.
+            with self._lock:
+                self._n_running -= 1
+                is_last = not self._n_running
+            if is_last:
+                self._near.close()
+                self._far.close()
+
+    def _pass_on(self, is_result: bool) -> None:
+        source: Socket = self._far if is_result else self._near
+        target: Socket = self._near if is_result else self._far
+        poller = select.poll()
+        poller.register(source.fileno(), select.POLLIN)
+        waiting: deque[tuple[float, bytes]] = deque()
+        is_open = True
+        while is_open or waiting:
+            left_s = waiting[0][0] - time.monotonic() if waiting else math.inf
+            if left_s <= 0:
+                target.sendall(waiting.popleft()[1], stream_socket.NO_SIGNAL)
+            elif not is_open or left_s < _PRECISE_S:
+                if self._ended.wait(left_s):
+                    return
+            elif stream_socket.has_pending(source) or poller.poll(
+                None if left_s == math.inf else (left_s - _PRECISE_S / 2) * 1000
+            ):
+                data = source.recv(_PIECE)
+                if data:
+                    at = self._link.arrival(len(data), is_result=is_result)
+                    waiting.append((at, data))
+                elif is_result:
+                    is_open = False
+                else:
+                    return  # the client has closed: what is still on the link is lost
