@@ -26,7 +26,8 @@ from launchpad.courier.transport import stream_socket
 from launchpad.courier.transport.stream_socket import Socket
 
 _PIECE = 1 << 18  # bytes
-_PRECISE_S = 0.002  # `poll` counts in whole milliseconds: shorter waits are slept
+# `poll` counts in whole milliseconds, and a thread wakes up late: the link does not count as idle for that.
+_LATE_S = 0.002
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,8 @@ class Link:
         """Return when `n_bytes` that are sent now have arrived, by `time.monotonic()`."""
         now = time.monotonic()
         with self._lock:
-            begins = max(now, self._free_at[is_result])
+            is_idle = now - self._free_at[is_result] > _LATE_S
+            begins = now if is_idle else self._free_at[is_result]
             sent = begins + n_bytes / self._bytes_per_s
             self._free_at[is_result] = sent
         return sent if is_result else sent + self._delay_s
@@ -152,14 +154,8 @@ class _Relay:
         is_open = True
         while is_open or waiting:
             left_s = waiting[0][0] - time.monotonic() if waiting else math.inf
-            if left_s <= 0:
-                target.sendall(waiting.popleft()[1], stream_socket.NO_SIGNAL)
-            elif not is_open or left_s < _PRECISE_S:
-                if self._ended.wait(left_s):
-                    return
-            elif stream_socket.has_pending(source) or poller.poll(
-                None if left_s == math.inf else (left_s - _PRECISE_S / 2) * 1000
-            ):
+            # Reading goes on while bytes wait, else the link would stand idle after them.
+            if is_open and _is_readable(source, poller, left_s):
                 data = source.recv(_PIECE)
                 if data:
                     at = self._link.arrival(len(data), is_result=is_result)
@@ -168,3 +164,16 @@ class _Relay:
                     is_open = False
                 else:
                     return  # the client has closed: what is still on the link is lost
+            elif self._ended.wait(max(0.0, waiting[0][0] - time.monotonic())):
+                return
+            if waiting and waiting[0][0] <= time.monotonic():
+                target.sendall(waiting.popleft()[1], stream_socket.NO_SIGNAL)
+
+
+def _is_readable(sock: Socket, poller: select.poll, timeout_s: float) -> bool:
+    """True if there is something to read, or the end; waits for it, but a little less than `timeout_s`."""
+    if stream_socket.has_pending(sock):
+        return True
+    if timeout_s == math.inf:
+        return bool(poller.poll())
+    return bool(poller.poll(int(max(0.0, timeout_s - _LATE_S) * 1000)))
