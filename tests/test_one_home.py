@@ -35,11 +35,6 @@ HOMES = [
         second=r"class (Start|Stop|Kill)Worker\b|def (announce_\w+|skip_grace)\(",
     ),
     Home(
-        "formatting of sizes and times",
-        ("printable.py",),
-        second=r"def (_?size|_?duration|in_words|human_\w+|\w+_for_people)\(",
-    ),
-    Home(
         "nested values",
         ("courier/trees.py", "courier/light_dataclass.py", "runtime/user_code.py"),
         second=r"__dataclass_fields__|__attrs_attrs__|dataclasses\.is_dataclass|numpy\.ma\b"
@@ -53,7 +48,6 @@ HOMES = [
 ]
 
 
-@pytest.mark.xfail(reason="being built", strict=False)
 @pytest.mark.parametrize("home", HOMES, ids=lambda home: home.mechanism)
 def test_a_mechanism_has_one_home(home: Home) -> None:
     second = [
