@@ -138,3 +138,7 @@ def test_only_the_registry_loads_backends_which_know_no_programs(
 
 def test_no_two_classes_have_the_same_name() -> None:
     assert structure.twice_named_classes(PACKAGE) == {}
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    assert structure.circles_of_files(PACKAGE) == []

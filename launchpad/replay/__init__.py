@@ -12,7 +12,8 @@ Example:
 """
 
 from launchpad.replay.batches import Batches
-from launchpad.replay.client import ReplayClient, ReplaySample, SampleInfo
+from launchpad.replay.client import ReplayClient
+from launchpad.replay.columns import ReplaySample, SampleInfo
 from launchpad.replay.n_step_writer import NStepWriter, Transition
 from launchpad.replay.rate_limiters import (
     MinSize,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from launchpad.courier import fork
@@ -14,7 +15,7 @@ from launchpad.courier.own_threads import OwnThread
 from launchpad.errors import NotRunningError
 
 if TYPE_CHECKING:
-    from launchpad.replay.client import ReplayClient, ReplaySample
+    from launchpad.replay.columns import ReplaySample
 
 _LOOK_S = 0.5
 """How often the thread looks whether it is to end, where it waits."""
@@ -33,26 +34,25 @@ class Batches(StreamedIterator):
                 if train_on(batch.data) < 0.1:
                     break
 
-    Raises:
-        ValueError: `batch_size` or `prefetch` is less than 1.
+    Args:
+        sample: Returns the next batch, or raises CancelledError soon after its argument is set.
+        prefetch: How many batches to have ready.
+        name: Of the thread.
     """
 
     def __init__(
         self,
-        client: ReplayClient,
-        table: str,
-        batch_size: int,
+        sample: Callable[[threading.Event], ReplaySample],
         prefetch: int,
-        timeout_s: float | None,
+        *,
+        name: str,
     ) -> None:
-        if prefetch < 1 or batch_size < 1:
-            raise ValueError(f"expected batch_size and prefetch >= 1, got {batch_size}, {prefetch}")
         self._queue: queue.Queue[ReplaySample | BaseException] = queue.Queue(prefetch)
         self._has_ended = fork.free_in_child(Event())
         self._error: BaseException | None = None
         weakref.finalize(self, self._has_ended.set).atexit = False
-        arguments = client, table, batch_size, timeout_s, self._queue, self._has_ended
-        OwnThread(target=_sample_ahead, args=arguments, name=f"replay-{table}").start()
+        arguments = (sample, self._queue, self._has_ended)
+        OwnThread(target=_sample_ahead, args=arguments, name=name).start()
         fork.call_in_child(self, type(self)._drop_inherited)
 
     def _drop_inherited(self) -> None:
@@ -92,18 +92,18 @@ class Batches(StreamedIterator):
 
 
 def _sample_ahead(
-    client: ReplayClient,
-    table: str,
-    batch_size: int,
-    timeout_s: float | None,
+    sample: Callable[[threading.Event], ReplaySample],
     batches: queue.Queue[Any],
     has_ended: threading.Event,
 ) -> None:
-    """Runs in the thread. It knows the queue and not the iterator, which may be dropped."""
+    """Sample, in the thread, until the iterator ends.
+
+    The thread knows the queue and not the iterator, which may be dropped.
+    """
     while not has_ended.is_set():
         found: Any
         try:
-            found = client.sample_batch_until(has_ended, table, batch_size, timeout_s)
+            found = sample(has_ended)
         except BaseException as error:
             found = error
         while not has_ended.is_set():

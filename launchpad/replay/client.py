@@ -6,9 +6,9 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError, Future
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from launchpad.courier import trees
 from launchpad.courier.deadlines import deadline_after
@@ -16,12 +16,13 @@ from launchpad.courier.interruptions import is_interruption
 from launchpad.courier.trees import Structure
 from launchpad.errors import Stopped
 from launchpad.replay import columns
-from launchpad.replay.columns import Signature
+from launchpad.replay.columns import ReplaySample, SampleInfo, Signature
 from launchpad.replay.errors import ItemsRefused, ServerStopping
 from launchpad.runtime import context
 
 if TYPE_CHECKING:
     from launchpad.replay.batches import Batches
+    from launchpad.replay.item_sender import Inserts
     from launchpad.replay.n_step_writer import NStepWriter
     from launchpad.replay.sequence_writer import SequenceWriter
     from launchpad.replay.table import TableInfo
@@ -30,44 +31,6 @@ if TYPE_CHECKING:
 _STOP_S = 1.0
 _LOOK_S = 0.5
 """How often a call that may be taken back looks whether it is to be."""
-
-
-Inserts = tuple[bytes, int, Sequence[Any], Sequence[Any], Sequence[Any]]
-"""The arguments of ReplayServer.insert, but for the time: writer, keep_from, segments, rows, items."""
-
-
-class SampleInfo(NamedTuple):
-    """What is known of a sampled item; of a batch, each of these is an array with a number for each item.
-
-    Example:
-        info = replay.sample_batch("transitions", batch_size=32).info
-        weights = (info.probability * info.table_size) ** -0.4
-
-    Attributes:
-        key: Which item it is, for `update_priorities` and `delete`.
-        probability: With which it was chosen; for importance weights.
-        table_size: Of how many.
-        priority: What it was then.
-        times_sampled: How often it had been, this time included.
-    """
-
-    key: Any
-    probability: Any
-    table_size: Any
-    priority: Any
-    times_sampled: Any
-
-
-class ReplaySample(NamedTuple):
-    """An item that was sampled, or a batch of them: the same structure with a new first axis.
-
-    Example:
-        batch = replay.sample_batch("transitions", batch_size=32)
-        print(batch.data["reward"].mean(), batch.info.probability)
-    """
-
-    info: SampleInfo
-    data: Any
 
 
 class ReplayClient:
@@ -192,7 +155,13 @@ class ReplayClient:
         """
         from launchpad.replay.batches import Batches
 
-        return Batches(self, table, batch_size, prefetch, timeout_s)
+        if prefetch < 1 or batch_size < 1:
+            raise ValueError(f"expected batch_size and prefetch >= 1, got {batch_size}, {prefetch}")
+
+        def sample(has_ended: threading.Event) -> ReplaySample:
+            return self.sample_batch_until(has_ended, table, batch_size, timeout_s)
+
+        return Batches(sample, prefetch, name=f"replay-{table}")
 
     def trajectory_writer(
         self, max_sequence_length: int, items_per_call: int = 1

@@ -22,6 +22,40 @@ _OUT_OF_BAND_FROM = 4 << 10
 """Courier would look at a message with smaller buffers twice."""
 
 
+class SampleInfo(NamedTuple):
+    """What is known of a sampled item; of a batch, each of these is an array with a number for each item.
+
+    Example:
+        info = replay.sample_batch("transitions", batch_size=32).info
+        weights = (info.probability * info.table_size) ** -0.4
+
+    Attributes:
+        key: Which item it is, for `update_priorities` and `delete`.
+        probability: With which it was chosen; for importance weights.
+        table_size: Of how many.
+        priority: What it was then.
+        times_sampled: How often it had been, this time included.
+    """
+
+    key: Any
+    probability: Any
+    table_size: Any
+    priority: Any
+    times_sampled: Any
+
+
+class ReplaySample(NamedTuple):
+    """An item that was sampled, or a batch of them: the same structure with a new first axis.
+
+    Example:
+        batch = replay.sample_batch("transitions", batch_size=32)
+        print(batch.data["reward"].mean(), batch.info.probability)
+    """
+
+    info: SampleInfo
+    data: Any
+
+
 class Signature(NamedTuple):
     """What an item is, but for the bytes of its columns."""
 

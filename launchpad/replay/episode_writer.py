@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Self
 from launchpad.replay.trajectory_writer import TrajectoryWriter
 
 if TYPE_CHECKING:
-    from launchpad.replay.client import ReplayClient
+    from launchpad.replay.item_sender import ItemServer
 
 
 class EpisodeWriter:
     """Makes items of the steps of its TrajectoryWriter: of such as a subclass says."""
 
-    def __init__(self, client: ReplayClient, max_sequence_length: int, items_per_call: int) -> None:
+    def __init__(self, client: ItemServer, max_sequence_length: int, items_per_call: int) -> None:
         self._writer = TrajectoryWriter(client, max_sequence_length, items_per_call)
 
     def flush(self, timeout_s: float | None = None) -> None:

@@ -21,8 +21,9 @@ import contextlib
 import math
 import os
 import time
+from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from launchpad.courier import fork
 from launchpad.courier.deadlines import deadline_after
@@ -34,7 +35,7 @@ from launchpad.replay.step_chunks import StepChunks
 from launchpad.runtime import context
 
 if TYPE_CHECKING:
-    from launchpad.replay.client import Inserts, ReplayClient
+    from concurrent.futures import Future
 
 _MOST_WAITING, _MOST_BYTES = 8, 4 << 20
 _LOOK_S = 0.01
@@ -42,6 +43,28 @@ _LOST = (OutcomeUnknown, ServerStopping, UnknownSteps)
 """What is wrong with a message that may simply be sent again."""
 
 _watcher = PeriodicChecks("replay-writers", _LOOK_S)
+
+Inserts = tuple[bytes, int, Sequence[Any], Sequence[Any], Sequence[Any]]
+"""The arguments of ReplayServer.insert, but for the time: writer, keep_from, segments, rows, items."""
+
+
+class ItemServer(Protocol):
+    """A server of tables as its writers see it: `ReplayClient`."""
+
+    def send(self, message: Inserts, timeout_s: float | None) -> None:
+        """Send the message, again if need be, until the server has it."""
+
+    def send_soon(self, message: Inserts) -> Future[None]:
+        """Send it once without waiting: whatever goes wrong the future has."""
+
+    def forget(self, writer: bytes) -> None:
+        """Say that a writer is done."""
+
+    def forget_soon(self, writer: bytes) -> None:
+        """Say so without waiting; it does not matter if that fails."""
+
+    def new_key(self) -> int:
+        """Return a key that no other item has."""
 
 
 class SentItem(NamedTuple):
@@ -72,7 +95,7 @@ class ItemSender:
         chunks: The steps; they change with `lock`.
     """
 
-    def __init__(self, client: ReplayClient, items_per_call: int, chunks: StepChunks) -> None:
+    def __init__(self, client: ItemServer, items_per_call: int, chunks: StepChunks) -> None:
         self._client = client
         self._chunks = chunks
         self._least = items_per_call

@@ -12,7 +12,7 @@ from launchpad.replay.episode_writer import EpisodeWriter
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from launchpad.replay.client import ReplayClient
+    from launchpad.replay.item_sender import ItemServer
 
 
 class Transition(NamedTuple):
@@ -66,7 +66,7 @@ class NStepWriter(EpisodeWriter):
 
     def __init__(
         self,
-        client: ReplayClient,
+        client: ItemServer,
         table: str,
         n: int,
         discount: float,

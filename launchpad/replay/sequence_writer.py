@@ -9,7 +9,7 @@ from launchpad.replay import columns
 from launchpad.replay.episode_writer import EpisodeWriter
 
 if TYPE_CHECKING:
-    from launchpad.replay.client import ReplayClient
+    from launchpad.replay.item_sender import ItemServer
 
 
 class SequenceWriter(EpisodeWriter):
@@ -47,7 +47,7 @@ class SequenceWriter(EpisodeWriter):
 
     def __init__(
         self,
-        client: ReplayClient,
+        client: ItemServer,
         table: str,
         length: int,
         period: int,

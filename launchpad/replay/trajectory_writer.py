@@ -22,7 +22,7 @@ from launchpad.replay.item_sender import ItemSender, SentItem
 from launchpad.replay.step_chunks import StepChunks
 
 if TYPE_CHECKING:
-    from launchpad.replay.client import ReplayClient
+    from launchpad.replay.item_sender import ItemServer
 
 
 class StepRange:
@@ -93,7 +93,7 @@ class TrajectoryWriter:
     """
 
     def __init__(
-        self, client: ReplayClient, max_sequence_length: int, items_per_call: int = 1
+        self, client: ItemServer, max_sequence_length: int, items_per_call: int = 1
     ) -> None:
         if max_sequence_length < 1 or items_per_call < 1:
             raise ValueError(

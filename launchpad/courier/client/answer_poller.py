@@ -12,21 +12,22 @@ import select
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from launchpad.courier.client.pending_calls import PendingCalls
 from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.transport.stream_socket import WakeupSocketpair
 
 if TYPE_CHECKING:
-    from launchpad.courier.client.shm_calls import ShmFuture
     from launchpad.courier.client.shm_connection import ShmClientConnection
+
+_Call = TypeVar("_Call")
 
 _IDLE_S = 3.0
 _TICK_S = 0.005
 
 
-class AnswerPoller:
+class AnswerPoller(Generic[_Call]):
     """Calls `on_answer(call, connection)` when there is something to read, and ends late calls.
 
     It ends when there was nothing to do for a while.
@@ -41,7 +42,7 @@ class AnswerPoller:
         self,
         label: str,
         pending: PendingCalls,
-        on_answer: Callable[[ShmFuture, ShmClientConnection], None],
+        on_answer: Callable[[_Call, ShmClientConnection], None],
         on_tick: Callable[[float], bool],
         may_end: Callable[[], bool],
     ) -> None:
@@ -52,7 +53,7 @@ class AnswerPoller:
         self._is_closing = False
         #: It looks at the calls that there are soon enough, without being woken.
         self.is_ticking = False
-        self._watched: dict[int, tuple[ShmFuture, ShmClientConnection]] = {}  # by descriptor
+        self._watched: dict[int, tuple[_Call, ShmClientConnection]] = {}  # by descriptor
         self._epoll = select.epoll()
         try:
             self._wakeup = WakeupSocketpair()
@@ -65,7 +66,7 @@ class AnswerPoller:
 
     # Both by a thread that has the call's claim.
 
-    def watch(self, call: ShmFuture, connection: ShmClientConnection) -> None:
+    def watch(self, call: _Call, connection: ShmClientConnection) -> None:
         """Until `unwatch`."""
         fd = connection.sock.fileno()
         if fd not in self._watched:

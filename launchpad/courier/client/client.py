@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 from launchpad.courier import caller, transport
+from launchpad.courier.call_stack import Edge
 from launchpad.courier.client.channel import Channel, SocketChannel
 from launchpad.courier.client.remote_server import Options, RemoteServer
 from launchpad.courier.protocol import framing
@@ -151,6 +152,7 @@ class Client(Methods[Any], Generic[T]):
             failure_check=failure_check,
             max_bytes=max_bytes,
             idempotent=frozenset(name.encode() for name in idempotent),
+            fetch_waits=_fetch_waits,
             link=link,
         )
         make_channel: Callable[[RemoteServer, Options], Channel] = SocketChannel
@@ -365,3 +367,10 @@ def _rebuild(
     if made_in is not None:
         vars(client._channel)["made_in"] = made_in
     return client.with_options(**vars(options))
+
+
+def _fetch_waits(address: str, token: bytes | None) -> list[Edge]:
+    """Ask any server which calls wait there for others."""
+    with Client[Any](address, token=token, call_timeout=2.0, wait_for_ready=False) as client:
+        edges: list[Edge] = client._channel.call(framing.WAITS)
+        return edges

@@ -58,6 +58,11 @@ class ConnectionPool:
         with self.lock:
             self._sockets.add(sock)
 
+    def add_stream(self, call: StreamCall) -> None:
+        """Close this call with streams with all else that is open."""
+        with self.lock:
+            self.streams.add(call)
+
     def get_pipeline(self) -> Pipeline:
         pipeline = self._pipeline
         if pipeline is None:

@@ -40,7 +40,7 @@ from launchpad.courier.protocol.framing import Chunk
 from launchpad.courier.telemetry.counters import MethodCounts
 
 if TYPE_CHECKING:
-    from launchpad.courier.client.channel import SocketChannel
+    from launchpad.courier.client.route import CallRoute
 
 CANCELLED = CancelledError()  # the error of calls that were cancelled
 #: Never the same twice: a call may go from one owner to another.
@@ -141,7 +141,7 @@ class PipelinedFuture(CourierFuture):
         options: Options,
         counts: MethodCounts,
         size: int,
-        channel: SocketChannel | None,
+        channel: CallRoute | None,
     ) -> None:
         self.owner = owner
         self.channel = channel  # until completed: fetches a stream that it is answered with

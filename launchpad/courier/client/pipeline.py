@@ -31,7 +31,7 @@ from launchpad.courier.protocol import framing, joined
 from launchpad.courier.transport.write_queue import WriteQueue
 
 if TYPE_CHECKING:
-    from launchpad.courier.client.channel import SocketChannel
+    from launchpad.courier.client.route import CallRoute
 
 BATCH = 128  # frames; the thread that adds the last one writes them
 _CLOSE_S = 0.0001  # calls that follow each other so closely are written together
@@ -58,7 +58,7 @@ class Pipeline:
         self._is_closed = False
 
     def submit(
-        self, channel: SocketChannel, method: bytes, body: bytes, views: Sequence[memoryview]
+        self, channel: CallRoute, method: bytes, body: bytes, views: Sequence[memoryview]
     ) -> PipelinedFuture:
         counts = channel.counts[method]
         counts.started += 1
@@ -94,7 +94,7 @@ class Pipeline:
         return call
 
     def submit_small(
-        self, channel: SocketChannel, method: bytes, args: tuple[Any, ...]
+        self, channel: CallRoute, method: bytes, args: tuple[Any, ...]
     ) -> PipelinedFuture:
         """Makes a call without deadline and headers, of arguments that may share a frame."""
         counts = channel.counts[method]

@@ -96,6 +96,7 @@ class RemoteServer:
         failure_check: Callable[[], Exception | None] | None,
         max_bytes: int,
         idempotent: frozenset[bytes],
+        fetch_waits: Callable[[str, bytes | None], list[Edge]],
         link: Link | None = None,
     ) -> None:
         self._resolve = None if isinstance(address, str) else address
@@ -120,7 +121,8 @@ class RemoteServer:
         self.shares_memory = self._may_share_memory()
         self.own_token = token  # None: the keyring has it
         self._failure_check = failure_check
-        self.fetch_waits: Callable[[str, bytes | None], list[Edge]] = _fetch_waits
+        #: Asks any server, at an address, with a token, which calls wait there for others.
+        self.fetch_waits = fetch_waits
 
     @property
     def label(self) -> str:
@@ -410,12 +412,3 @@ class SlowCallWatchdog:
             self._checked_deadlock = call_deadlock.detect(
                 call_stack.find_waits(call_stack.here.record)
             )
-
-
-def _fetch_waits(address: str, token: bytes | None) -> list[Edge]:
-    """Asks any server which calls wait there for others."""
-    from launchpad.courier.client.client import Client
-
-    with Client[Any](address, token=token, call_timeout=2.0, wait_for_ready=False) as client:
-        edges: list[Edge] = client._channel.call(framing.WAITS)
-        return edges

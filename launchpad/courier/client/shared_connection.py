@@ -13,7 +13,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from launchpad.courier.client.connection import CHECK_EVERY_S, ClientConnection
 from launchpad.courier.errors import ProtocolError
@@ -22,8 +22,15 @@ from launchpad.courier.protocol import framing
 from launchpad.courier.transport.stream_socket import Socket, has_pending
 from launchpad.courier.transport.write_queue import WriteQueue
 
-if TYPE_CHECKING:
-    from launchpad.courier.client.stream import StreamCall
+
+class CallOnConnection(Protocol):
+    """The call that a connection is used for: `StreamCall`."""
+
+    def on_frames(self, frames: Sequence[framing.Fields]) -> bool:
+        """Hand out what has arrived; return True when that was all."""
+
+    def lost(self, error: OSError) -> None:
+        """Take note that the connection has ended."""
 
 
 class SharedConnection:
@@ -32,7 +39,7 @@ class SharedConnection:
     def __init__(
         self,
         connection: ClientConnection,
-        call: StreamCall,
+        call: CallOnConnection,
         release_connection: Callable[[ClientConnection], None],
     ) -> None:
         self._connection = connection

@@ -42,7 +42,7 @@ from launchpad.courier.shm import segments
 from launchpad.courier.shm.sender import SharedBuffers, pool
 
 if TYPE_CHECKING:
-    from launchpad.courier.client.channel import SocketChannel
+    from launchpad.courier.client.route import CallRoute
 
 MAX_CALLS = 16  # under way at once, each on a connection
 # Of what goes through the socket, which has to take it at once: bytes, buffers.
@@ -65,12 +65,14 @@ class ShmCalls:
         self._lock = fork.free_in_child(Lock())
         # Held to close a connection, or to end one that another thread reads from.
         self._closing = fork.free_in_child(Lock())
-        self._poller: AnswerPoller | None = None  # while there are calls, and a little longer
+        self._poller: AnswerPoller[ShmFuture] | None = (
+            None  # while there are calls, and a little longer
+        )
         self.is_inherited = False
         self._is_closed = False
 
     def try_submit(
-        self, channel: SocketChannel, method: bytes, body: bytes, views: Sequence[memoryview]
+        self, channel: CallRoute, method: bytes, body: bytes, views: Sequence[memoryview]
     ) -> ShmFuture | None:
         """Makes a call; None, and nothing has happened, if it has to go through the pipeline."""
         peer = self._peer
@@ -119,7 +121,7 @@ class ShmCalls:
             raise
         return call
 
-    def _send(self, call: ShmFuture, channel: SocketChannel) -> None:
+    def _send(self, call: ShmFuture, channel: CallRoute) -> None:
         connection = channel.connections.take_shm()
         if connection is not None:
             self._begin(call, channel, connection)
@@ -265,7 +267,7 @@ class ShmCalls:
         else:
             self._settle(call, connection, frame)
 
-    def _open(self, call: ShmFuture, channel: SocketChannel) -> None:
+    def _open(self, call: ShmFuture, channel: CallRoute) -> None:
         """In a thread of its own: opens a connection, and makes the call on it."""
         try:
             left = None if call.deadline is None else max(1e-3, call.deadline - _monotonic())
@@ -280,9 +282,7 @@ class ShmCalls:
         else:
             self._begin(call, channel, connection)
 
-    def _begin(
-        self, call: ShmFuture, channel: SocketChannel, connection: ShmClientConnection
-    ) -> None:
+    def _begin(self, call: ShmFuture, channel: CallRoute, connection: ShmClientConnection) -> None:
         request, timeout_us = call.request, 0
         if call.deadline is not None:
             timeout_us = max(1, int((call.deadline - _monotonic()) * 1e6))
@@ -468,7 +468,7 @@ class ShmCalls:
             if self._is_closed:
                 return False
             if self._poller is None:
-                poller: AnswerPoller | None = None
+                poller: AnswerPoller[ShmFuture] | None = None
                 label, pending = self._peer.label, self._pending
                 try:
                     poller = AnswerPoller(
@@ -508,7 +508,7 @@ class ShmFuture(PipelinedFuture):
     __slots__ = ("calls", "claim", "connection", "is_read", "request")
 
     def __init__(
-        self, calls: ShmCalls, channel: SocketChannel, method: bytes, size: int, request: ShmRequest
+        self, calls: ShmCalls, channel: CallRoute, method: bytes, size: int, request: ShmRequest
     ) -> None:
         counts = channel.counts[method]
         super().__init__(calls, next_call_id(), method, channel.options, counts, size, channel)

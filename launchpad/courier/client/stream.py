@@ -34,7 +34,7 @@ from launchpad.courier.streams.sender import StreamSender, show_close_error
 if TYPE_CHECKING:
     import asyncio
 
-    from launchpad.courier.client.channel import SocketChannel
+    from launchpad.courier.client.route import CallRoute
 
 _SCALARS = pickling.SCALARS
 _STALL_S = 0.002  # an item waits no longer than about this for the next one, to be written with it
@@ -108,7 +108,7 @@ class StreamCall:
 
     def __init__(
         self,
-        channel: SocketChannel,
+        channel: CallRoute,
         connection: ClientConnection,
         method: bytes,
         arguments: Sequence[StreamSender],

@@ -33,7 +33,7 @@ from launchpad.courier.streams.sender import StreamSender
 if TYPE_CHECKING:
     import asyncio
 
-    from launchpad.courier.client.channel import SocketChannel
+    from launchpad.courier.client.route import CallRoute
 
 _REACHABLE_S = 1.0  # how long to try to reach a server that may be up
 
@@ -41,14 +41,14 @@ _REACHABLE_S = 1.0  # how long to try to reach a server that may be up
 OnComplete = Callable[[Callable[[], Any]], object]
 
 
-def open_stream(channel: SocketChannel, connection: ClientConnection, method: bytes) -> Stream:
+def open_stream(channel: CallRoute, connection: ClientConnection, method: bytes) -> Stream:
     """The stream that a call on this connection was answered with."""
     call = _make_call(channel, connection, method, ())
     call.open()
     return Stream(call)
 
 
-def attach(channel: SocketChannel, method: bytes, ticket: bytes) -> Stream:
+def attach(channel: CallRoute, method: bytes, ticket: bytes) -> Stream:
     """The stream that a call which had no connection to itself was answered with."""
     connection = _fetch_stream(channel, method, ticket)
     if connection is None:
@@ -56,7 +56,7 @@ def attach(channel: SocketChannel, method: bytes, ticket: bytes) -> Stream:
     return open_stream(channel, connection, method)
 
 
-def _fetch_stream(channel: SocketChannel, method: bytes, ticket: bytes) -> ClientConnection | None:
+def _fetch_stream(channel: CallRoute, method: bytes, ticket: bytes) -> ClientConnection | None:
     """Return the connection that now carries the stream; None if the server no longer has it.
 
     The call itself would wait until a server that is gone comes up again. A stream does not outlive its
@@ -87,7 +87,7 @@ def _fetch_stream(channel: SocketChannel, method: bytes, ticket: bytes) -> Clien
 
 
 def run_in_thread(
-    complete: OnComplete, fn: Callable[..., Any], channel: SocketChannel, *args: Any
+    complete: OnComplete, fn: Callable[..., Any], channel: CallRoute, *args: Any
 ) -> None:
     """`fn(channel, *args)` on a thread of its own, which a future needs; `complete` sets its outcome."""
     run = partial(copy_context().run, complete, partial(fn, channel, *args))
@@ -96,7 +96,7 @@ def run_in_thread(
 
 
 def call_with_streams(
-    channel: SocketChannel,
+    channel: CallRoute,
     method: bytes,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -146,7 +146,7 @@ def call_with_streams(
 
 
 def submit_with_streams(
-    channel: SocketChannel, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
+    channel: CallRoute, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> CallFuture:
     """Calls with arguments of which some are iterators, on a thread of its own.
 
@@ -175,7 +175,7 @@ def submit_with_streams(
 
 
 def _make_call(
-    channel: SocketChannel,
+    channel: CallRoute,
     connection: ClientConnection,
     method: bytes,
     iterators: Sequence[Any],
@@ -186,6 +186,5 @@ def _make_call(
         each.counts = channel.counts[method]
         each.takes_bytes = channel.peer.takes_bytes
     call = StreamCall(channel, connection, method, outgoing, loop)
-    with channel.connections.lock:
-        channel.connections.streams.add(call)
+    channel.connections.add_stream(call)
     return call

@@ -17,16 +17,39 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from launchpad.courier.telemetry.call_stats import ClientStats, MethodStats, ServerStats
+from typing import Protocol
 
 _FIRST, _LAST = 3, 27  # the limits that are given, 2**i µs: 8 µs to 134 s
 
 Labels = Mapping[str, str]
 Sample = tuple[Labels, float]
-Series = Sequence[tuple[Labels, "MethodStats"]]
+
+
+class Calls(Protocol):
+    """The calls of one method: `MethodStats`, whose fields `_SINGLE` names."""
+
+    @property
+    def buckets(self) -> Sequence[int]: ...
+    @property
+    def ended(self) -> int: ...
+    @property
+    def total_s(self) -> float: ...
+
+
+class CountedAt(Protocol):
+    """What has counted them: `ClientStats` or `ServerStats`."""
+
+    @property
+    def address(self) -> str: ...
+    @property
+    def incarnation(self) -> str: ...
+    @property
+    def uptime_s(self) -> float: ...
+    @property
+    def connections(self) -> int: ...
+
+
+Series = Sequence[tuple[Labels, Calls]]
 
 _SINGLE = (
     ("calls_total", "counter", "Calls begun.", "calls"),
@@ -38,8 +61,11 @@ _SINGLE = (
 )
 
 
-def text(prefix: str, owner: Labels, stats: ClientStats | ServerStats, series: Series) -> str:
-    """What `to_prometheus()` of these stats is. Names begin with `prefix`; `owner` are the labels of all."""
+def text(prefix: str, owner: Labels, stats: CountedAt, series: Series) -> str:
+    """Return what `to_prometheus()` of these stats is.
+
+    Names begin with `prefix`; `owner` are the labels of all.
+    """
     about = {**owner, "address": stats.address, "incarnation": stats.incarnation}
     lines = [
         *family(f"{prefix}_info", "gauge", "Who this is.", [(about, 1)]),

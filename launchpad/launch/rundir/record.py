@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.security import private_directory
@@ -23,9 +23,16 @@ from launchpad.launch.rundir import locations
 
 if TYPE_CHECKING:
     from launchpad.launch.plan import LaunchPlan
-    from launchpad.launch.rundir.directory import RunDirectory
 
 NAME = "run.json"
+
+
+class RunPlaces(Protocol):
+    """The directories of a run: `RunDirectory`."""
+
+    run_id: str
+    runtime: Path
+    logs: Path
 
 
 @dataclass(frozen=True)
@@ -96,7 +103,7 @@ class WorkerStatus:
         return ", ".join(filter(None, (self.state, self.next_start, self.debugged)))
 
 
-def write(run: RunDirectory, plan: LaunchPlan) -> None:
+def write(run: RunPlaces, plan: LaunchPlan) -> None:
     """Writes the record of a run; where the disk is full there is none, and the program runs all the same."""
     text = json.dumps(asdict(of(run, plan)))
     for directory in (run.logs, run.runtime):
@@ -106,7 +113,7 @@ def write(run: RunDirectory, plan: LaunchPlan) -> None:
                 file.write(text)
 
 
-def of(run: RunDirectory, plan: LaunchPlan) -> RunRecord:
+def of(run: RunPlaces, plan: LaunchPlan) -> RunRecord:
     """The record of a run of this process that begins now."""
     return RunRecord(
         run_id=run.run_id,
@@ -122,7 +129,7 @@ def of(run: RunDirectory, plan: LaunchPlan) -> RunRecord:
     )
 
 
-def left_behind(run: RunDirectory, plan: LaunchPlan) -> dict[str, Any]:
+def left_behind(run: RunPlaces, plan: LaunchPlan) -> dict[str, Any]:
     """The record as plain data, for other hosts."""
     return {**asdict(of(run, plan)), "host": socket.gethostname(), "picture": {}}
 

@@ -1,0 +1,70 @@
+"""The way of a call: what a call keeps of its channel, so that it can be sent again or become a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+if TYPE_CHECKING:
+    from launchpad.courier.client.connection import ClientConnection
+    from launchpad.courier.client.remote_server import Options, RemoteServer
+    from launchpad.courier.client.shm_connection import ShmClientConnection
+    from launchpad.courier.protocol import framing
+    from launchpad.courier.telemetry.counters import Counts
+
+
+class CallPipeline(Protocol):
+    """A connection for many calls at a time: `Pipeline`."""
+
+    def resubmit(
+        self, call: Any, body: bytes, buffers: Sequence[memoryview], headers: bytes
+    ) -> None:
+        """Make a call that was to be made in another way, and has not run. Never waits."""
+
+
+class CallConnections(Protocol):
+    """The open connections of a client: `ConnectionPool`."""
+
+    shm_methods: set[bytes]
+
+    def get_pipeline(self) -> CallPipeline:
+        """Return the one for calls that do not wait."""
+
+    def take_shm(self) -> ShmClientConnection | None:
+        """Return an idle connection that shares memory, for the caller alone; None if there is none."""
+
+    def add_stream(self, call: Any) -> None:
+        """Close this call with streams with all else that is open."""
+
+
+class CallRoute(Protocol):
+    """A channel as its calls see it: `SocketChannel`."""
+
+    peer: RemoteServer
+    options: Options
+    counts: Counts
+    trace_header: bytes
+
+    @property
+    def connections(self) -> CallConnections:
+        """The open connections."""
+
+    def with_options(self, options: Options) -> Self:
+        """Return a route with the same connections and other options."""
+
+    def exchange(
+        self,
+        method: bytes,
+        body: bytes,
+        buffers: Sequence[memoryview],
+        headers_out: bytes,
+        deadline: float | None,
+        now: float,
+    ) -> tuple[ClientConnection, framing.Fields]:
+        """Send until it is taken; return the answer with the connection that it came on."""
+
+    def release_connection(self, connection: ClientConnection) -> None:
+        """Give a connection back."""
+
+    def try_to_open_shm(self, limit_s: float | None) -> ShmClientConnection | None:
+        """Return a new connection that shares memory, if the server is up and has it."""
