@@ -95,9 +95,9 @@ class Generation:
 
     def wait_end(self, timeout_s: float) -> bool:
         """Waits until it ends, so long at most, or until this worker is asked to stop; whether it has."""
-        deadline, me = time.monotonic() + timeout_s, context.try_current()
+        deadline = time.monotonic() + timeout_s
         while not self._has_ended.wait(_LOOK_S):
-            if time.monotonic() > deadline or (me is not None and me.stop.event.is_set()):
+            if time.monotonic() > deadline or context.is_stopping():
                 return False
         return True
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from launchpad.counters.counts_by_client import CountsByClient, Sums
 from launchpad.runtime import context
-from launchpad.runtime.callers import Caller, caller
+from launchpad.runtime.callers import Caller, caller, has_ended
 from launchpad.services.long_poll import Changes
 
 _FOLD_FROM = 64
@@ -53,12 +53,5 @@ class CounterServer:
         if self._counts.report(client, caller(), sums):
             self._changes.wake()
         if len(self._counts.owners) > self._fold_from:
-            me = context.try_current()
-            self._counts.fold(
-                lambda owner: (
-                    me is not None
-                    and isinstance(owner, Caller)
-                    and me.link.has_ended(owner.worker, owner.attempt)
-                )
-            )
+            self._counts.fold(lambda owner: isinstance(owner, Caller) and has_ended(owner))
             self._fold_from = 2 * len(self._counts.owners) + _FOLD_FROM

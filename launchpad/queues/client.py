@@ -147,7 +147,9 @@ class Queue(Generic[T]):
         Raises:
             Exception: what the iterator raises; what it gave before is in the queue.
         """
-        with BufferedPut(lambda packed: self._put(packed, None, None), _stopping) as buffered:
+        with BufferedPut(
+            lambda packed: self._put(packed, None, None), context.is_stopping
+        ) as buffered:
             for item in items:
                 if not buffered.add(pack(item, copy=True)):
                     break
@@ -244,7 +246,7 @@ class Queue(Generic[T]):
         try:
             while True:
                 session.resize()
-                if _stopping():
+                if context.is_stopping():
                     self._acknowledge(session)
                     raise Stopped
                 if not self._fetch(session, min(session.size, self._most), None, None):
@@ -378,8 +380,8 @@ class Queue(Generic[T]):
     ) -> tuple[str, Any]:
         """One request with a number, repeated until it is answered."""
         while True:
-            me = context.try_current()
-            is_stopping = me is not None and me.stop.event.is_set()
+            # Asked before the call: an item that has come during it is still taken.
+            is_stopping = context.is_stopping()
             wait_s = 0.0 if is_stopping else _SLICE_S
             calls = self._calls
             if deadline is not None:
@@ -391,7 +393,7 @@ class Queue(Generic[T]):
             try:
                 state, value = call(key, number, queue_id, *args, wait_s)
             except CourierError as error:
-                if _stopping() and not isinstance(error, DeadlineExceeded):
+                if context.is_stopping() and not isinstance(error, DeadlineExceeded):
                     raise Stopped from error
                 raise
             if state == AGAIN:
@@ -409,7 +411,7 @@ class Queue(Generic[T]):
         try:
             return getattr(calls, method)()
         except CourierError as error:
-            if _stopping():
+            if context.is_stopping():
                 raise Stopped from error
             raise
 
@@ -465,8 +467,3 @@ class Queue(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<Queue {self._client._name or self._client.address}>"
-
-
-def _stopping() -> bool:
-    me = context.try_current()
-    return me is not None and me.stop.event.is_set()

@@ -238,8 +238,7 @@ class ItemSender:
 
     def _look(self, _: float) -> bool:
         """Goes on for the writer's thread; False when no message is under way, or it is for that thread."""
-        me = context.try_current()
-        if me is not None and me.stop.event.is_set():
+        if context.is_stopping():
             return False
         if not self.lock.acquire(blocking=False):
             return True

@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from launchpad.courier.server.decorators import serves
-from launchpad.errors import DefinitionError, NotRunningError, did_you_mean
+from launchpad.errors import DefinitionError, did_you_mean
 from launchpad.replay.errors import ItemsRefused, ServerStopping
 from launchpad.replay.rows import Row, SentColumn, Window, join, pack, unpack
 from launchpad.replay.table import Sampled, Table, TableInfo, TableItem
@@ -124,7 +124,7 @@ class TableServer:
 
     async def do(self, action: Action[T], timeout_s: float | None) -> T:
         """Does it when it is its turn. Raises TimeoutError, and ServerStopping; then it was not done."""
-        caller, turn = _try_caller(), Turn(action.may)
+        caller, turn = callers.try_caller(), Turn(action.may)
         with self._lock:
             action.line.append(turn)
         try:
@@ -366,20 +366,13 @@ class ReplayServer:
             for each in gone:
                 del self._windows[each]
             window = Window()
-            self._windows[writer] = window, _try_caller()
+            self._windows[writer] = window, callers.try_caller()
             return window
 
 
 def _set(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-def _try_caller() -> callers.Caller | None:
-    try:
-        return callers.caller()
-    except NotRunningError:  # no call: a test
-        return None
 
 
 def _answer(found: list[Sampled]) -> Answer:

@@ -62,8 +62,7 @@ class Caller:
         """
         if self._answered is not None and self._answered.is_in_vain():
             return True
-        me = context.try_current()
-        return me is not None and me.link.has_ended(self.worker, self.attempt)
+        return has_ended(self)
 
 
 @dataclass(frozen=True)
@@ -124,3 +123,17 @@ def caller() -> Caller:
         _courier.outcome.get(),
     )
     return Caller(name, attempt, incarnation.hex(), answered)
+
+
+def try_caller() -> Caller | None:
+    """Return who has called the method that runs here; None where no call is answered."""
+    try:
+        return caller()
+    except NotRunningError:
+        return None
+
+
+def has_ended(each: Caller) -> bool:
+    """True once the supervisor has announced that this attempt of the caller has ended."""
+    me = context.try_current()
+    return me is not None and me.link.has_ended(each.worker, each.attempt)

@@ -203,6 +203,12 @@ def try_current() -> RunContext | None:
     return _here.get() or getattr(threading.current_thread(), "launchpad_context", None) or _process
 
 
+def is_stopping() -> bool:
+    """True if the worker that the calling thread belongs to was asked to stop."""
+    me = try_current()
+    return me is not None and me.stop.event.is_set()
+
+
 def current() -> RunContext:
     """The context of the worker that the calling thread belongs to.
 

@@ -20,9 +20,9 @@ from typing import Generic, TypeVar
 from launchpad.courier import fork
 from launchpad.courier.deadlines import deadline_after
 from launchpad.courier.interruptions import Lock
-from launchpad.errors import NotRunningError, Stopped
+from launchpad.errors import Stopped
 from launchpad.runtime import context
-from launchpad.runtime.callers import Caller, caller
+from launchpad.runtime.callers import Caller, try_caller
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -90,7 +90,7 @@ class Inbox(Generic[K, V]):
                 return True
             waiter = _Waiter[K, V]((key, value))
             self._putters.append(waiter)
-        waiter.caller = _caller()
+        waiter.caller = try_caller()
         if self._wait(waiter, self._putters, timeout_s):
             return True
         if waiter.caller is not None and waiter.caller.is_gone:
@@ -238,10 +238,3 @@ class _Waiter(Generic[K, V]):
     def wake(self) -> None:
         if self.lock.locked():
             self.lock.release()
-
-
-def _caller() -> Caller | None:
-    try:
-        return caller()
-    except NotRunningError:
-        return None

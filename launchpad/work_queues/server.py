@@ -15,7 +15,7 @@ from typing import Any
 
 from launchpad.courier.codec import pickling
 from launchpad.runtime import context
-from launchpad.runtime.callers import Caller, caller
+from launchpad.runtime.callers import caller, has_ended
 from launchpad.services.long_poll import Changes
 from launchpad.work_queues.job_table import FinishedJob, JobCounts, JobTable
 
@@ -158,7 +158,7 @@ class WorkQueueServer:
         if now < self._look_at:
             return
         self._look_at = math.inf if self._table.lease_s is None else now + _LOOK_S
-        if self._table.end_leases(_has_ended, now):
+        if self._table.end_leases(has_ended, now):
             self._changes.wake()
 
 
@@ -173,8 +173,3 @@ def _page(finished: Sequence[FinishedJob]) -> list[FinishedJob]:
             break
         page.append(job)
     return page
-
-
-def _has_ended(holder: Caller) -> bool:
-    me = context.try_current()
-    return me is not None and me.link.has_ended(holder.worker, holder.attempt)
