@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-from launchpad import printable
 from launchpad.cli import (
     attach,
     completion,
@@ -32,6 +31,7 @@ from launchpad.cli import (
     view,
 )
 from launchpad.cli.runs import CommandError
+from launchpad.courier import formatting
 from launchpad.errors import DefinitionError, LaunchError
 
 _RUN = (
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str], prog: str = "python -m launchpad") -> int:
         sys.stdout.flush()
     except (CommandError, DefinitionError, LaunchError) as error:
         lines = f"launchpad: {error}".split("\n")
-        print(*map(printable.coloured, lines), sep="\n", file=sys.stderr)
+        print(*map(formatting.coloured, lines), sep="\n", file=sys.stderr)
         return 1
     except BrokenPipeError:  # `… | head` has ended
         with contextlib.suppress(OSError):  # nothing more is printed

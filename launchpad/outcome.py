@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launchpad import printable
+from launchpad.courier import formatting
 from launchpad.courier.light_dataclass import dataclass
 
 SUCCEEDED, FAILED, STOPPED, LOST = "succeeded", "failed", "stopped", "lost"
@@ -113,7 +113,7 @@ def report(program: str, first: Outcome, consequences: tuple[Outcome, ...] = ())
     lines += _block("failed after it", "\n".join(o.headline() for o in consequences))
     lines += [f"  host: {first.host}, pid {first.pid}"] if first.host else []
     lines += [f"  log:  {first.log_path}"] if first.log_path else []
-    return "\n".join(map(printable.coloured, lines))
+    return "\n".join(map(formatting.coloured, lines))
 
 
 def _block(title: str, text: str) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from launchpad.courier import formatting
 from launchpad.errors import refuse_unless
 
 PACK, SPREAD, STRICT_PACK, STRICT_SPREAD = PLACEMENTS = (
@@ -106,9 +107,10 @@ class Resources:
     def asked(self) -> str:
         """What is requested of a host, in a few words; empty if nothing is."""
         parts = [
-            self.cpus is not None and counted(self.cpus, "CPU"),
-            self.gpus > 0 and " ".join(filter(None, (counted(self.gpus, "GPU"), self.accelerator))),
-            self.memory_bytes is not None and in_words(self.memory_bytes),
+            self.cpus is not None and formatting.counted(self.cpus, "CPU"),
+            self.gpus > 0
+            and " ".join(filter(None, (formatting.counted(self.gpus, "GPU"), self.accelerator))),
+            self.memory_bytes is not None and formatting.size(self.memory_bytes),
             self.labels and "on " + ", ".join(f"{k}={v}" for k, v in self.labels.items()),
             self.placement,
         ]
@@ -142,19 +144,6 @@ class PythonProcess:
     def argv(self) -> tuple[str, ...]:
         """The flags as on a command line."""
         return tuple(f"--{name}={value}" for name, value in self.args.items())
-
-
-def in_words(size: int) -> str:
-    """A number of bytes, for people: `4 GiB`."""
-    for power, unit in ((50, "PiB"), (40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if size >= 1 << power:
-            return f"{size / (1 << power):.2f}".rstrip("0").rstrip(".") + f" {unit}"
-    return f"{size} B"
-
-
-def counted(number: float, what: str) -> str:
-    """A number of things, for people: `1 GPU`, `0.25 GPU`, `2 GPUs`."""
-    return f"{number:g} {what}{'s' * (number > 1)}"
 
 
 def _is_number(value: object) -> bool:

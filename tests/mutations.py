@@ -422,10 +422,10 @@ MUTATIONS = (
     # launch/output
     Mutation(
         "the output of a worker cannot take over the terminal",
-        "printable.py",
+        "courier/formatting.py",
         r"\x0b-\x1f",
         r"\x0b-\x1a",
-        "tests/test_printable.py",
+        "tests/courier/test_formatting.py",
     ),
     # launch/devices
     Mutation(

@@ -12,7 +12,7 @@ from tests import structure
 PACKAGE = Path(launchpad.__file__).parent
 
 COURIER = [
-    "light_dataclass interruptions own_threads trees",
+    "formatting light_dataclass interruptions own_threads trees",
     "errors extras fork deadlines buffers promise call_stack caller",
     "protocol security periodic_checks",
     "codec",
@@ -65,7 +65,6 @@ LAUNCH = [
 ]
 LAYERS = [
     *below("courier", COURIER),
-    "printable",
     "courier outcome",
     "errors telemetry",
     "command_line state edges",

@@ -30,6 +30,11 @@ class Home:
 
 HOMES = [
     Home(
+        "formatting of sizes and times",
+        ("courier/formatting.py",),
+        second=r"\b[KMGT]iB['\"]|\bkB['\"]|/ ?(2\*\*[1-5]0|1e6:|1024 ?\*\*)|^def in_words\(",
+    ),
+    Home(
         "commands to workers",
         ("runtime/commands.py",),
         second=r"class (Start|Stop|Kill)Worker\b|def (announce_\w+|skip_grace)\(",

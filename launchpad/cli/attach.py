@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from launchpad import printable
 from launchpad.cli import runs
 from launchpad.cli.runs import CommandError
+from launchpad.courier import formatting
 from launchpad.launch.rundir.record import RunRecord
 from launchpad.launch.worker.debug_terminal import ACCEPTED, AWAITS_LINE, CTRL_C
 
@@ -96,7 +96,7 @@ def _print_end(run: RunRecord, before: Mapping[str, Any]) -> None:
                 time.sleep(_PAUSE_S)
     except CommandError as error:
         end = str(error)
-    print(printable.plain(end) or f"{before['worker']} has closed the connection, and goes on")
+    print(formatting.plain(end) or f"{before['worker']} has closed the connection, and goes on")
 
 
 @contextlib.contextmanager

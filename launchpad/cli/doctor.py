@@ -11,8 +11,8 @@ from dataclasses import asdict
 
 from launchpad.cli import host_facts, launch_checks
 from launchpad.cli.runs import CommandError
+from launchpad.courier.formatting import aligned
 from launchpad.launch import registry
-from launchpad.launch.plan import aligned
 
 ARGUMENTS = {"--json": {"action": "store_true", "help": "for programs to read"}}
 

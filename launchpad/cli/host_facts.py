@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 import launchpad
-from launchpad.courier.telemetry.call_stats import size
+from launchpad.courier.formatting import size
 from launchpad.launch.devices import inventory, out_of_memory
 
 _FEW = 4096

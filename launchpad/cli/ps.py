@@ -10,19 +10,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launchpad import printable
 from launchpad.cli import runs
 from launchpad.cli.runs import CommandError
-from launchpad.courier.telemetry import call_stats
+from launchpad.courier import formatting
 from launchpad.errors import LaunchError
 from launchpad.launch.devices.device import listed
-from launchpad.launch.plan import aligned
 from launchpad.launch.rundir.record import RunRecord, WorkerStatus
 from launchpad.telemetry.program_metrics import Metrics
 from launchpad.view.looks import STATE_COLORS
-
-_UNITS = (("d", 86_400), ("h", 3600), ("min", 60))
-
 
 ARGUMENTS = {
     "run": {"metavar": "RUN", "nargs": "?", "help": "show the workers of this one"},
@@ -54,7 +49,7 @@ def run(options: argparse.Namespace) -> None:
         counts = [f"{count} {state}" for state, count in (states or {}).items()]
         row = [one.run_id, one.program, str(one.pid), one.launch_type]
         workers_of_it = ", ".join(counts) or f"{len(one.workers)}, does not answer"
-        rows.append([*row, age(time.time() - one.began), workers_of_it])
+        rows.append([*row, formatting.age(time.time() - one.began), workers_of_it])
     gpus = [{gpu for of_worker in one.gpus.values() for gpu in of_worker} for one, _ in found]
     _show(header, rows, [sorted(each, key=lambda gpu: (len(gpu), gpu)) for each in gpus])
 
@@ -112,7 +107,7 @@ def _show_workers(
 
 def _size(n_bytes: int) -> str:
     """In one word, so that columns can be counted."""
-    return call_stats.size(n_bytes).replace(" ", "")
+    return formatting.size(n_bytes).replace(" ", "")
 
 
 def _summary(one: RunRecord, states: Mapping[str, int] | None) -> dict[str, Any]:
@@ -150,9 +145,9 @@ def _show(
     if any(gpus):
         header = [*header, "GPUS"]
         rows = [[*row, listed(ids) or "-"] for row, ids in zip(rows, gpus, strict=True)]
-    rows = [[printable.plain(cell) for cell in row] for row in rows]
+    rows = [[formatting.plain(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
-        print(*aligned([header, *rows]), sep="\n")
+        print(*formatting.aligned([header, *rows]), sep="\n")
         return
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -167,14 +162,3 @@ def _show(
             *(Text(cell, style=STATE_COLORS.get(cell.partition(",")[0], "")) for cell in row)
         )
     Console().print(table)
-
-
-def age(seconds: float) -> str:
-    """A length of time in its two largest units."""
-    parts: list[str] = []
-    left = int(max(seconds, 0))
-    for name, length in _UNITS:
-        if left >= length or parts:
-            parts.append(f"{left // length} {name}")
-            left %= length
-    return " ".join([*parts, f"{left} s"][:2])

@@ -10,6 +10,7 @@ import time
 
 from launchpad.cli import runs
 from launchpad.cli.runs import CommandError
+from launchpad.courier import formatting
 
 _PAUSE_S = 0.1
 
@@ -34,4 +35,4 @@ def run(options: argparse.Namespace) -> None:
         while attempt == before:
             time.sleep(_PAUSE_S)
             attempt = next(r["attempt"] for r in client.status() if r["worker"] == worker)
-    print(f"attempt {attempt} began after {time.monotonic() - began:.1f} s")
+    print(f"attempt {attempt} began after {formatting.seconds(time.monotonic() - began)}")

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from launchpad.cli import runs
+from launchpad.courier import formatting
 from launchpad.launch.rundir import locations
 
 ARGUMENTS = {
@@ -23,4 +24,4 @@ def run(options: argparse.Namespace) -> None:
     with runs.connected(one) as client:
         client.stop(options.now)
     locations.wait_until_free(Path(one.runtime))  # one on a cluster has ended already
-    print(f"stopped after {time.monotonic() - began:.1f} s")
+    print(f"stopped after {formatting.seconds(time.monotonic() - began)}")

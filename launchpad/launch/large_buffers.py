@@ -22,10 +22,9 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from launchpad.courier import buffers
+from launchpad.courier import buffers, formatting
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.shm import segments
-from launchpad.resources import in_words
 
 LARGE = 1 << 20
 """A buffer from here on is worth a mapping of its own; a smaller one is in the payload."""
@@ -120,7 +119,7 @@ class BufferInFile:
         except OSError as error:
             if error.errno != errno.ENOMEM:
                 raise
-            size = in_words(self.nbytes)
+            size = formatting.size(self.nbytes)
             raise MemoryError(f"no memory for a large array that was given, of {size}") from error
 
     def _map(self) -> memoryview:

@@ -6,10 +6,11 @@ Program ──setup──▶ WorkerDraft ──plan──▶ LaunchPlan ──ba
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
+from launchpad.courier import formatting
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.edges.recording import Ordering
 from launchpad.errors import DefinitionError
@@ -234,13 +235,7 @@ class LaunchPlan:
             ]
         rows = [tuple(columns), *zip(*columns.values(), strict=True)]
         what = f"program {self.program!r} on {self.launch_type}: {len(self.workers)} workers"
-        return "\n  ".join([f"plan of {what}", *aligned(rows)])
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The rows of a table as lines, with columns as wide as their widest cell."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        return "\n  ".join([f"plan of {what}", *formatting.aligned(rows)])
 
 
 def seed_of(program: str, worker: str) -> int:

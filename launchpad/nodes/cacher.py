@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from launchpad.address import COURIER, Address
-from launchpad.courier import Client, close, list_methods
+from launchpad.courier import Client, close, formatting, list_methods
 from launchpad.courier.client.stream import Stream
 from launchpad.errors import StaleError
 from launchpad.nodes.base import Node
@@ -135,8 +135,8 @@ class Cache:
         if age <= self._stale_s:
             return value
         raise StaleError(
-            f"the cached answer of {method}() is {age * 1000:.0f} ms old, more than the"
-            f" {self._stale_s * 1000:.0f} ms allowed; the last refresh"
+            f"the cached answer of {method}() is {formatting.seconds(age)} old, more than the"
+            f" {formatting.seconds(self._stale_s)} allowed; the last refresh"
             + (f" failed: {entry.last_error!r}" if entry.last_error else " has not come back")
         )
 

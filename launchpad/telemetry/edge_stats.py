@@ -7,7 +7,7 @@ Of each call two counts are kept: the caller's, which knows how long it waited, 
 worker has counted that was killed is missing: there the other end's count stands in.
 
     CALLER    SERVER     METHOD    calls  errors  waiting    p50     p99   sent  received
-    actor-0   learner-0  step     12,000       0    1.2 s  90 µs  210 µs  44 MB    120 kB
+    actor-0   learner-0  step     12,000       0    1.2 s  90 µs  210 µs  44 MiB   120 KiB
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
+from launchpad.courier import formatting
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.telemetry import call_stats
 from launchpad.courier.telemetry.call_stats import MethodStats
@@ -202,11 +203,11 @@ class Edges:
                     row.method,
                     f"{'' if row.is_exact else '≥ '}{row.calls:,}",
                     f"{row.errors:,}",
-                    *map(call_stats.seconds, times),
-                    *map(call_stats.size, (row.bytes_sent, row.bytes_received)),
+                    *map(formatting.seconds, times),
+                    *map(formatting.size, (row.bytes_sent, row.bytes_received)),
                 ]
             )
-        return "\n".join(call_stats.aligned(table, n_text=3))
+        return "\n".join(formatting.aligned(table, n_text=3))
 
 
 _SUMS = (

@@ -14,7 +14,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from launchpad.courier.telemetry.call_stats import seconds
+from launchpad.courier.formatting import seconds
 from launchpad.graph.picture import Arrow, Box, Picture
 from launchpad.graph.svg import ArrowStyle, BoxStyle, Styles
 from launchpad.telemetry.edge_stats import EdgeStats

@@ -3,7 +3,7 @@
     rows 1 … n - k    here scrolls what workers print, and whatever else the script or a child of it does
     the last k rows   ───────────────────────────────────────────────────────────────────────────────
                       demo · local_mp · up 12.3 s · 11 running, 1 restarting · 3 restarts · 515 calls/s
-                      actor → table   write   424 calls/s   p50 322 µs   p99 2.19 ms   10.6 kB/s
+                      actor → table   write   424 calls/s   p50 322 µs   p99 2.19 ms   10.4 KiB/s
 
 The terminal itself keeps them apart, by its scrolling region (DECSTBM): nothing else needs to know of them,
 and nothing that is printed is lost. They are set up anew when the size of the terminal has changed.
@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.text import Text
 
 from launchpad.courier import CourierError
-from launchpad.courier.telemetry.call_stats import seconds, size
+from launchpad.courier.formatting import seconds, size
 from launchpad.errors import LaunchpadError
 from launchpad.view.looks import Look, Observer, counted
 

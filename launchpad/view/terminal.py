@@ -24,9 +24,8 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, RichLog, Static
 
-from launchpad import printable
-from launchpad.courier import CourierError
-from launchpad.courier.telemetry.call_stats import seconds, size
+from launchpad.courier import CourierError, formatting
+from launchpad.courier.formatting import seconds, size
 from launchpad.errors import LaunchpadError
 from launchpad.launch.logs import log_files
 from launchpad.view.looks import STATE_COLORS, Look, Observer, WorkerRow, counted
@@ -88,7 +87,7 @@ class Top(App[None]):
 
     def __init__(self, client: Any, title: str, interval_s: float, within_s: float) -> None:
         super().__init__()
-        self._client, self._title = client, printable.plain(title)
+        self._client, self._title = client, formatting.plain(title)
         self._interval_s, self._within_s = interval_s, within_s
         self._has_ended = threading.Event()
         self._look: Look | None = None
@@ -209,7 +208,7 @@ class Top(App[None]):
         table.clear()
         for flow in look.flows[:_FLOWS]:
             table.add_row(
-                *(Text(printable.plain(name)) for name in (flow.caller, flow.server, flow.method)),
+                *(Text(formatting.plain(name)) for name in (flow.caller, flow.server, flow.method)),
                 _right(f"{'' if flow.is_exact else '≥ '}{flow.calls_per_s:,.0f}"),
                 *(_right("–" if math.isnan(s) else seconds(s)) for s in (flow.p50_s, flow.p99_s)),
                 _right(size(round(flow.bytes_per_s))),
@@ -240,10 +239,10 @@ class Top(App[None]):
                     color = STATE_COLORS.get(worker.state.partition(",")[0], "")
                     table.add_row(
                         Text(f"{indent}{worker.name}"),
-                        Text(printable.plain(worker.state), color),
+                        Text(formatting.plain(worker.state), color),
                         _right(f"{worker.attempt}"),
                         *_used(worker),
-                        Text(printable.plain(worker.cause)),
+                        Text(formatting.plain(worker.cause)),
                         key=f"worker:{worker.name}",
                     )
             if key is not None and key in table.rows:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from launchpad.courier.telemetry.call_stats import seconds
+from launchpad.courier.formatting import seconds
 from launchpad.launch.rundir.history import AttemptRecord, RunHistory
 from launchpad.telemetry.trace import Trace
 

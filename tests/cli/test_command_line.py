@@ -21,8 +21,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import launchpad as lp
 from launchpad.__main__ import main
-from launchpad.cli import ps, restart, runs, stacks, trace
+from launchpad.cli import restart, runs, stacks, trace
 from launchpad.cli.runs import CommandError
+from launchpad.courier import formatting
 from launchpad.graph.picture import picture_of
 from launchpad.launch import registry
 from launchpad.launch.detached import Detached
@@ -66,7 +67,7 @@ def test_ps_of_a_run_lists_its_workers_and_their_logs(demo: RunRecord, output_of
     for row in rows:
         worker, state, attempt, pid, cpu, memory, log = row.split()
         assert (state, attempt) == ("running", "1")
-        assert re.fullmatch(r"\d+% [\d.]+MB", f"{cpu} {memory}")
+        assert re.fullmatch(r"\d+% [\d.]+MiB", f"{cpu} {memory}")
         assert Path(log).name == f"{worker}.log"
         assert demo.pid in [each.pid for each in psutil.Process(int(pid)).parents()]
 
@@ -76,7 +77,7 @@ def test_ps_of_threads_has_the_numbers_of_their_process_below(output_of: Command
         _, *rows, below = output_of("ps", "threads").splitlines()
 
     assert [row.split()[2:6] for row in rows] == [["1", "-", "-", "-"]] * 3
-    line = rf"process {os.getpid()}, of which workers are threads: CPU \d+%, MEM [\d.]+[MG]B"
+    line = rf"process {os.getpid()}, of which workers are threads: CPU \d+%, MEM [\d.]+[MG]iB"
     assert re.fullmatch(line, below)
 
 
@@ -186,7 +187,7 @@ def test_restart_begins_the_next_attempt_of_a_worker_and_ps_says_why(output_of: 
         rows = {row.split()[0]: row for row in output_of("ps", "restarted").splitlines()}
 
     assert re.fullmatch(
-        r"restarting talker-0 of restarted-\S+ \(attempt 1\) …\nattempt 2 began after [\d.]+ s\n",
+        r"restarting talker-0 of restarted-\S+ \(attempt 1\) …\nattempt 2 began after [\d.]+ m?s\n",
         text,
     )
     assert re.search(r"ing +2 .* restarted by `python -m launchpad restart`$", rows["talker-0"])
@@ -273,7 +274,7 @@ def test_stop_returns_when_the_program_has_ended_by_force_whoever_does_not_stop(
         text = output_of("stop", *options)
 
     assert running.exit_status() == 0  # as of no program of which a worker did not stop in time
-    assert re.fullmatch(rf"stopping {name}-\S+ \(pid \d+\) …\nstopped after [\d.]+ s\n", text)
+    assert re.fullmatch(rf"stopping {name}-\S+ \(pid \d+\) …\nstopped after [\d.]+ m?s\n", text)
     assert output_of("ps") == f"{NO_PROGRAM}\n"
 
 
@@ -432,7 +433,7 @@ def test_a_run_id_never_begins_with_a_dash(alone: Path, name: str, begins: str) 
 
 
 def test_an_age_is_said_in_its_two_largest_units() -> None:
-    ages = [ps.age(seconds) for seconds in (0, 59.9, 60, 3725, 90_000)]
+    ages = [formatting.age(seconds) for seconds in (0, 59.9, 60, 3725, 90_000)]
 
     assert ages == ["0 s", "59 s", "1 min 0 s", "1 h 2 min", "1 d 1 h"]
 

@@ -327,10 +327,10 @@ def test_stats_print_as_a_table() -> None:
     assert str(stats).splitlines() == [
         "learner-0 at unix:/s: up 12.0 s, 2 connections, incarnation 5f5f5f5f",
         f"method         from{' ' * (len(ME) - 4)}  calls  errors  in flight    mean      p50     p99"
-        "       in    out",
-        f"courier/stats  {ME}      0       0          0       –        –       –      0 B    0 B",
+        "        in    out",
+        f"courier/stats  {ME}      0       0          0       –        –       –       0 B    0 B",
         f"step           {'actor-0':{len(ME)}}  1,001       2          1  120 µs  96.0 µs  127 µs"
-        "  1.23 MB  999 B",
+        "  1.18 MiB  999 B",
     ]
 
 

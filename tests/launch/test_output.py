@@ -248,7 +248,7 @@ def test_a_terminal_that_falls_behind_is_told_what_it_has_not_seen(run: RunDirec
     output.close()
 
     shown = screen.getvalue()
-    (skipped,) = re.findall(r"([\d,]+) lines of a-0 \([\d.,]+ MB\) are not shown", shown)
+    (skipped,) = re.findall(r"([\d,]+) lines of a-0 \([\d.,]+ MiB\) are not shown", shown)
     lines = re.findall(r"\d+(?= of a million)", shown)
     assert len(lines) + int(skipped.replace(",", "")) == count
     assert lines[-1] == str(count - 1)

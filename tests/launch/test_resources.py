@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import launchpad as lp
-from launchpad.resources import in_words
+from launchpad.courier import formatting
 from tests.helpers.programs import single
 
 
@@ -75,7 +75,7 @@ def test_memory_is_bytes_or_text_with_a_unit_or_without_a_limit(
 
 @given(st.integers(min_value=1, max_value=2**60))
 def test_a_size_in_words_is_the_size_again_within_half_a_percent(size: int) -> None:
-    again = lp.Resources(memory=in_words(size)).memory_bytes
+    again = lp.Resources(memory=formatting.size(size)).memory_bytes
 
     assert again is not None
     assert abs(again - size) <= size / 200 + 1  # bytes are whole

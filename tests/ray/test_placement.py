@@ -64,7 +64,7 @@ def cluster(*gpus: float) -> list[ClusterNode]:
         (
             [group("learner", 12.0 * 2**30, resource="memory")],
             [ClusterNode("0", "10.0.0.1", {"memory": 8.0 * 2**30})],
-            "learner 1×12 = 12 GiB of memory, and the cluster has 8: 8 on 10.0.0.1",
+            "learner 1×12 GiB = 12 GiB of memory, and the cluster has 8 GiB: 8 GiB on 10.0.0.1",
         ),
         (
             [BundleGroup("learner", "PACK", ("learner-0",), ({"GPU": 1.0},), {"zone": "b"})],

@@ -28,7 +28,7 @@ def test_calls_are_drawn_and_saved_and_charts_show_their_number(tmp_path: Path) 
         pages.open_page(browser, url)
         until(lambda: "memory" in pages.text_of(browser, "#charts"))
         shown = pages.text_of(browser, "#charts")
-        assert all(title in shown for title in ("calls", "errors  0/s", "CPU", "MB"))
+        assert all(title in shown for title in ("calls", "errors  0/s", "CPU", "MiB"))
 
         browser.find_element("link text", "time lines").click()
         until(lambda: "server-0" in pages.text_of(browser, "#attempts-line"))

@@ -8,15 +8,15 @@ Each prints as a table, and as text for Prometheus (prometheus.py).
 
     learner-0 at unix:/run/user/1000/learner-0.sock: up 12.0 s, 3 connections, incarnation 5f3a90…
     method  from     calls  errors  in flight    mean     p50     p99       in      out
-    step    actor-0  1,000       2          1  120 µs  110 µs  1.2 ms   1.2 MB  30.0 kB
+    step    actor-0  1,000       2          1  120 µs  110 µs  1.2 ms  1.2 MiB   30 KiB
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from launchpad.courier import formatting
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.telemetry import prometheus
 from launchpad.courier.telemetry.counters import N_BUCKETS, Counts, EdgeCounts, MethodCounts
@@ -228,50 +228,23 @@ def _table(
     """A line about all, and one for each method, by its keys."""
     connections = f"{stats.connections} connection{'s' * (stats.connections != 1)}"
     incarnation = f", incarnation {stats.incarnation[:8]}" if stats.incarnation else ""
-    headline = f"{what}: up {seconds(stats.uptime_s)}, {connections}{incarnation}"
+    headline = f"{what}: up {formatting.seconds(stats.uptime_s)}, {connections}{incarnation}"
     if not rows:
         return f"{headline}\nno calls yet"
     table = [(*keys, "calls", "errors", "in flight", "mean", "p50", "p99", "in", "out")]
     for names, each in rows:
         counted = [f"{n:,}" for n in (each.calls, each.errors, each.in_flight)]
-        took = [seconds(s) for s in (each.mean_s, each.p50_s, each.p99_s)]
-        table.append((*names, *counted, *took, size(each.bytes_in), size(each.bytes_out)))
-    return "\n".join([headline, *aligned(table, len(keys))])
-
-
-def aligned(table: Sequence[Sequence[str]], n_text: int) -> list[str]:
-    """The rows of a table as lines: the first `n_text` columns are text, the others numbers."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    align = [str.ljust] * n_text + [str.rjust] * (len(widths) - n_text)
-    return [
-        "  ".join(to(cell, n) for to, cell, n in zip(align, row, widths, strict=True)).rstrip()
-        for row in table
-    ]
-
-
-def seconds(s: float) -> str:
-    """Three digits and a unit: `120 µs`, `1.20 ms`."""
-    if math.isnan(s):
-        return "–"
-    if s >= 120:
-        return f"{s / 60:,.0f} min"
-    for unit, scale in (("s", 1.0), ("ms", 1e3)):
-        if s * scale >= 1:
-            return f"{_digits(s * scale)} {unit}"
-    return f"{_digits(s * 1e6)} µs"
-
-
-def size(n: float) -> str:
-    """Bytes, in powers of a thousand: `1.23 MB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if n < 1000:
-            return f"{n} B" if unit == "B" else f"{_digits(n)} {unit}"
-        n /= 1000
-    return f"{n:,.1f} TB"
-
-
-def _digits(x: float) -> str:
-    return f"{x:.0f}" if x >= 99.95 else f"{x:.1f}" if x >= 9.995 else f"{x:.2f}"
+        took = [formatting.seconds(s) for s in (each.mean_s, each.p50_s, each.p99_s)]
+        table.append(
+            (
+                *names,
+                *counted,
+                *took,
+                formatting.size(each.bytes_in),
+                formatting.size(each.bytes_out),
+            )
+        )
+    return "\n".join([headline, *formatting.aligned(table, len(keys))])
 
 
 def _bounds_us(bucket: int) -> tuple[int, int]:

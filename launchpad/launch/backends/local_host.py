@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from launchpad.courier import formatting
 from launchpad.errors import DefinitionError, LaunchError
 from launchpad.launch.backends.backend import Backend
 from launchpad.launch.devices import inventory, out_of_memory, shortage
@@ -25,7 +26,6 @@ from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.rundir import claims
 from launchpad.launch.rundir.claims import ClaimRecord
 from launchpad.launch.rundir.directory import RunDirectory
-from launchpad.resources import counted, in_words
 
 _RELEASE_WAIT_S = 5.0
 """How long a launch waits for the GPUs of a run whose launcher has ended; its workers end with that."""
@@ -187,7 +187,7 @@ def _check_cpus_and_memory(workers: Sequence[WorkerPlan]) -> None:
     cpus = [(w.group, w.resources.cpus) for w in workers if w.resources.cpus is not None]
     n_asked, n_cpus = round(sum(n for _, n in cpus), 6), number_of_cpus()
     if n_asked > n_cpus:
-        words = [(group, counted(n, "CPU")) for group, n in cpus]
+        words = [(group, formatting.counted(n, "CPU")) for group, n in cpus]
         raise DefinitionError(
             f"{shortage.demand(words, f'{n_asked:g}')}, this host has {n_cpus} for us. Give fewer replicas,"
             " or smaller Resources(cpus=…); without cpus workers share all there are."
@@ -199,8 +199,8 @@ def _check_cpus_and_memory(workers: Sequence[WorkerPlan]) -> None:
     installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     most = installed if most is None else min(installed, most)  # the limit is our cgroup's
     if total > most:
-        words = [(group, in_words(size)) for group, size in memory]
+        words = [(group, formatting.size(size)) for group, size in memory]
         raise DefinitionError(
-            f"{shortage.demand(words, in_words(total))}, this host has {in_words(most)} of memory. Give"
-            " fewer replicas, or smaller Resources(memory=…)."
+            f"{shortage.demand(words, formatting.size(total))}, this host has {formatting.size(most)} of"
+            " memory. Give fewer replicas, or smaller Resources(memory=…)."
         )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from launchpad.courier import formatting
 from launchpad.launch.devices.allocation import GpuRequest
 from launchpad.launch.devices.device import NONE_VISIBLE, VISIBLE, Device, listed
-from launchpad.resources import counted
 
 
 def demand(asked: Sequence[tuple[str, str]], total: str) -> str:
@@ -19,7 +19,8 @@ def demand(asked: Sequence[tuple[str, str]], total: str) -> str:
 def demand_of_gpus(requests: Sequence[GpuRequest]) -> str:
     """Which groups ask for how many GPUs."""
     asked = [
-        (r.group, " ".join(filter(None, (counted(r.gpus, "GPU"), r.accelerator)))) for r in requests
+        (r.group, " ".join(filter(None, (formatting.counted(r.gpus, "GPU"), r.accelerator))))
+        for r in requests
     ]
     return demand(asked, f"{round(sum(r.gpus for r in requests), 4):g}")
 

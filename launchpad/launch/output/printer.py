@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from launchpad import printable
+from launchpad.courier import formatting
 from launchpad.courier.own_threads import OwnThread
 from launchpad.launch.logs.tail import Tail
 
@@ -163,8 +163,8 @@ class Output:
             if left > limit:
                 n_lines, n_bytes = tail.skip(_KEPT_OF_SKIPPED)
                 yield (
-                    f"{prefixes[_OURS]}{n_lines:,} lines of {worker} ({n_bytes / 1e6:,.1f} MB) are not shown,"
-                    f" there are too many; they are in {self._run.log(worker).parent}\n"
+                    f"{prefixes[_OURS]}{n_lines:,} lines of {worker} ({formatting.size(n_bytes)}) are not"
+                    f" shown, there are too many; they are in {self._run.log(worker).parent}\n"
                 )
             if left and (lines := tail.lines()):
                 yield prefixed(prefixes[worker], lines)
@@ -175,7 +175,7 @@ class Output:
             notes += self.progress(now)
         for text in notes:
             for line in text.splitlines():
-                yield f"{prefixes[_OURS]}{printable.coloured(line)}\n"
+                yield f"{prefixes[_OURS]}{formatting.coloured(line)}\n"
 
 
 def prefixes_of(stream: TextIO, workers: Sequence[str], ours: str = "") -> dict[str, str]:
@@ -228,8 +228,8 @@ def _write(stream: TextIO, text: str) -> bool:
 def prefixed(prefix: str, lines: Sequence[bytes]) -> str:
     """Lines of a log as they are shown, each with the prefix in front."""
     text = b"\n".join(lines).decode(errors="replace")
-    if printable.UNSAFE.search(text) is None:  # nearly always, and ten times as fast
+    if formatting.UNSAFE.search(text) is None:  # nearly always, and ten times as fast
         return f"{prefix}{text}\n".replace("\n", f"\n{prefix}", len(lines) - 1)
     # A progress bar has overwritten its line many times: only the last state is shown.
     last = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-    return "".join(f"{prefix}{printable.coloured(line)}\n" for line in last)
+    return "".join(f"{prefix}{formatting.coloured(line)}\n" for line in last)

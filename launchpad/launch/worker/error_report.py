@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import launchpad
-from launchpad import courier, outcome, printable
+from launchpad import courier, outcome
+from launchpad.courier import formatting
 from launchpad.errors import DoNotRestart, PeerFailed
 from launchpad.launch.planning import payload
 from launchpad.outcome import Outcome
@@ -52,10 +53,10 @@ def explained(failed: Outcome, error: BaseException, memory_bytes: int | None = 
     elif is_of_memory:
         unit = 1 if sys.platform == "darwin" else 1024
         peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-        hint = f"the peak memory of its process was {peak_bytes / 2**20:,.0f} MiB"
+        hint = f"the peak memory of its process was {formatting.size(peak_bytes)}"
         if known:
             hint += (
-                f"; its Resources(memory=…), or `ulimit -d`, allows it {min(known) / 2**20:,.0f} MiB,"
+                f"; its Resources(memory=…), or `ulimit -d`, allows it {formatting.size(min(known))},"
                 " with the stacks of its threads"
             )
         else:
@@ -118,7 +119,7 @@ def describe(error: BaseException) -> str:
     lines = "".join(traceback.format_exception_only(error)).split("\n")
     first, *others = (line.strip() for line in lines if line.strip())
     described = f"{first} {others[0]}" if first.endswith(":") and others else first
-    return printable.shortened(described, _LONGEST_LINE)
+    return formatting.shortened(described, _LONGEST_LINE)
 
 
 def trimmed_traceback(error: BaseException) -> str:
@@ -134,7 +135,7 @@ def trimmed_traceback(error: BaseException) -> str:
         if theirs or payload.__file__ in files:
             part.stack = traceback.StackSummary.from_list(theirs)
         part = part.__cause__ or part.__context__
-    return printable.shortened("".join(whole.format()).rstrip(), _LONGEST)
+    return formatting.shortened("".join(whole.format()).rstrip(), _LONGEST)
 
 
 def is_out_of_memory(error: BaseException, is_limited: bool = False) -> bool:

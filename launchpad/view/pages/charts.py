@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -10,6 +9,7 @@ from typing import Any
 
 from nicegui import ui
 
+from launchpad.courier import formatting
 from launchpad.view.pages import frame
 from launchpad.view.watched_run import Sample, WatchedRun
 
@@ -18,7 +18,6 @@ _POINTS = 150
 
 _AGAIN_S = 1.0
 _WIDTHS_S = (1, 2, 5, 10, 15, 30)
-_BYTES = ("B", "kB", "MB", "GB", "TB")
 _Values = list[tuple[float, float]]
 
 
@@ -139,8 +138,7 @@ def _unit(quantity: _Quantity, values: Iterable[float]) -> tuple[str, float]:
     """The unit, and what is divided by for it: of bytes one in which the most is no long number."""
     if quantity.unit != "B":
         return quantity.unit, 1.0
-    power = min(len(_BYTES) - 1, int(math.log10(max(1.0, *values)) / 3))
-    return _BYTES[power], 1000.0**power
+    return formatting.size_unit(max(1.0, *values))
 
 
 def _rounded(value: float) -> float:

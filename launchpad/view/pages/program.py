@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
-from launchpad.courier.telemetry.call_stats import seconds, size
+from launchpad.courier.formatting import seconds, size
 from launchpad.graph.picture import Picture
 from launchpad.graph.svg import svg
 from launchpad.telemetry.edge_stats import EdgeStats

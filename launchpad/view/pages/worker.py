@@ -8,7 +8,7 @@ from nicegui import run as threads
 from nicegui import ui
 
 from launchpad.courier import CourierError
-from launchpad.courier.telemetry.call_stats import seconds, size
+from launchpad.courier.formatting import seconds, size
 from launchpad.errors import LaunchpadError
 from launchpad.launch.rundir.history import AttemptRecord
 from launchpad.view.looks import Look

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from launchpad.courier import formatting
 from launchpad.outcome import Outcome
-from launchpad.resources import in_words
 from launchpad.runtime.events import (
     BarrierLeft,
     BarrierReached,
@@ -185,8 +185,9 @@ def event_chunks(event: LargeEvent) -> list[Chunk]:
     result = event
     if len(content) > MOST_RESULT_BYTES:
         why = (
-            f"{result.worker} returned {in_words(len(content))}, compressed; from a pod come"
-            f" {in_words(MOST_RESULT_BYTES)} at most. Have it save what is larger, and return where that is."
+            f"{result.worker} returned {formatting.size(len(content))}, compressed; from a pod come"
+            f" {formatting.size(MOST_RESULT_BYTES)} at most. Have it save what is larger, and return where"
+            " that is."
         )
         content = zlib.compress(pickle.dumps(Returned(result.worker, result.attempt, error=why)))
     return chunks(RESULT, content)

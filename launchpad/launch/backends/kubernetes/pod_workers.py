@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any
 
 from launchpad import outcome
+from launchpad.courier import formatting
 from launchpad.launch.backends.action_thread import Actions
 from launchpad.launch.backends.address_table import LocalAddressView
 from launchpad.launch.backends.backend import Workers
@@ -41,7 +42,6 @@ from launchpad.launch.logs.log_writer import LogWriter
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.outcome import Outcome
-from launchpad.resources import counted
 from launchpad.runtime.commands import (
     AnnounceGone,
     AnnounceWatermarks,
@@ -312,7 +312,7 @@ class KubernetesWorkers(Workers):
         asked, of_all = own.asked(), [w for w in self._plan.workers if w.resources.gpus]
         if own.gpus and len(of_all) > 1:
             total = shortage.demand(
-                [(w.group, counted(w.resources.gpus, "GPU")) for w in of_all],
+                [(w.group, formatting.counted(w.resources.gpus, "GPU")) for w in of_all],
                 f"{sum(w.resources.gpus for w in of_all):g}",
             )
             asked = f"{asked}, and its program for {total}"

@@ -22,6 +22,7 @@ import signal
 from dataclasses import replace
 
 from launchpad import outcome
+from launchpad.courier import formatting
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.launch.backends.processes.messages import ChildExited
 from launchpad.launch.devices import out_of_memory
@@ -104,10 +105,10 @@ def _cut_off(attempt: ProcessAttempt) -> str:
 
 def _with_memory(ended: Outcome, exited: ChildExited) -> Outcome:
     """The failure with what is known of its memory, where lack of it may be the cause."""
-    peak = f"its peak memory was {exited.peak_bytes / 2**20:,.0f} MiB"
+    peak = f"its peak memory was {formatting.size(exited.peak_bytes)}"
     limit = out_of_memory.limit_bytes()
     if limit is not None:
-        peak += f", the limit of its cgroup is {limit / 2**20:,.0f} MiB"
+        peak += f", the limit of its cgroup is {formatting.size(limit)}"
     if exited.out_of_memory and ended.signal == "SIGKILL":
         cause = "killed by the kernel (SIGKILL): out of memory"
         hint = f"{peak}; give it more, or have it keep less"

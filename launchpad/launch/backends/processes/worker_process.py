@@ -37,7 +37,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, cast
 
-from launchpad.courier import fork, keyring, own_threads
+from launchpad.courier import fork, formatting, keyring, own_threads
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.own_threads import OwnThread
 from launchpad.launch.backends.processes import (
@@ -56,7 +56,6 @@ from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.planning import absl_flags
 from launchpad.launch.worker import interpreter_exit
 from launchpad.launch.worker.worker import Worker, context_of
-from launchpad.resources import in_words
 from launchpad.runtime import context, random_numbers
 from launchpad.runtime.commands import AddressesChanged
 from launchpad.runtime.events import Ended, Returned, WorkerNote
@@ -321,7 +320,7 @@ class _ForkServerClient:
         except OSError as error:
             with contextlib.suppress(OSError):
                 self._results.unlink()
-            size, why = in_words(result.size), f"{error.strerror} ({self._results})"
+            size, why = formatting.size(result.size), f"{error.strerror} ({self._results})"
             error_text = f"{result.worker} returned {size}, which could not be written: {why}"
             return Returned(result.worker, result.attempt, error=error_text)
         return messages.ReturnedInFile(result.worker, result.attempt, str(self._results))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from launchpad.courier import formatting
 from launchpad.launch.backends.ray.cluster import ClusterNode
 from launchpad.launch.backends.ray.placement_group import BundleGroup
 from launchpad.launch.devices.device import VISIBLE
@@ -162,11 +163,11 @@ def _there(name: str, nodes: Sequence[ClusterNode]) -> str:
 
 
 def _amount(name: str, much: float) -> str:
-    """A number of CPUs or GPUs; memory in GiB."""
-    return f"{much / 2**30:.3g}" if name == "memory" else f"{round(much, 3):g}"
+    """Return a number of CPUs or GPUs, or an amount of memory."""
+    return formatting.size(much) if name == "memory" else f"{round(much, 3):g}"
 
 
 def _listed(bundle: Bundle) -> str:
     """`2 GPU and 8 GiB of memory`."""
-    units = {"memory": "GiB of memory"}
+    units = {"memory": "of memory"}
     return " and ".join(f"{_amount(n, much)} {units.get(n, n)}" for n, much in bundle.items())

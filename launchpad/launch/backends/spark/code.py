@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from launchpad.courier import formatting
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.launch_origin import folder_of_script
 from launchpad.launch.backends.spark import session
-from launchpad.resources import in_words
 
 FOLDER = "launchpad-code"
 """What it is unpacked as, among the files of the application on each executor."""
@@ -52,12 +52,12 @@ def write(file: Path, project: Path) -> None:
     if (size := sum(sizes.values())) > _LARGEST:
         largest = sorted(sizes, key=lambda path: -sizes[path])[:_LISTED]
         listed = ", ".join(
-            f"{path.relative_to(project)} {in_words(sizes[path])}" for path in largest
+            f"{path.relative_to(project)} {formatting.size(sizes[path])}" for path in largest
         )
         raise LaunchError(
-            f"the project in {project} has {len(sizes)} files of {in_words(size)}, more than the"
-            f" {in_words(_LARGEST)} that are sent to executors on other hosts. Its largest: {listed}. Have"
-            " the script in a folder of its own, and data elsewhere"
+            f"the project in {project} has {len(sizes)} files of {formatting.size(size)}, more than the"
+            f" {formatting.size(_LARGEST)} that are sent to executors on other hosts. Its largest: {listed}."
+            " Have the script in a folder of its own, and data elsewhere"
         )
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in _files(package):

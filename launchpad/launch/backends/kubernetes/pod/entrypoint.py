@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from launchpad import outcome
+from launchpad.courier import formatting
 from launchpad.launch.backends.kubernetes import pod_messages
 from launchpad.launch.backends.kubernetes.manifests.names import (
     MOUNTED,
@@ -63,7 +64,6 @@ from launchpad.launch.logs.tail import Tail
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.outcome import Outcome
-from launchpad.resources import in_words
 from launchpad.runtime.commands import (
     AddressesChanged,
     AnnounceGone,
@@ -200,8 +200,9 @@ class WorkerPod:
             return
         if size > archives.MOST_BYTES:
             self._note(
-                f"its state directory has {in_words(size)}, and no more than {in_words(archives.MOST_BYTES)}"
-                f" are sent to its next attempt; mount a volume at {STATE} by pod_patch"
+                f"its state directory has {formatting.size(size)}, and no more than"
+                f" {formatting.size(archives.MOST_BYTES)} are sent to its next attempt;"
+                f" mount a volume at {STATE} by pod_patch"
             )
         _print(list(map(pod_messages.written, pod_messages.chunks(pod_messages.STATE, content))))
 

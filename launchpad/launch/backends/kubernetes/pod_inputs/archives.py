@@ -18,9 +18,9 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from launchpad.courier import formatting
 from launchpad.courier.security import private_directory
 from launchpad.errors import DefinitionError
-from launchpad.resources import in_words
 
 _NOT_SENT = {"node_modules", "__pycache__"}
 _OURS = __name__.partition(".")[0]
@@ -53,11 +53,11 @@ def zipped(folder: Path) -> bytes:
     whole = file.getvalue()
     if len(whole) > _LARGEST:
         largest = sorted(files, key=lambda path: -len(files[path]))[:_LISTED]
-        listed = ", ".join(f"{path} {in_words(len(files[path]))}" for path in largest)
+        listed = ", ".join(f"{path} {formatting.size(len(files[path]))}" for path in largest)
         raise DefinitionError(
-            f"the project in {folder} takes {in_words(len(whole))}, more than the {in_words(_LARGEST)} that"
-            f" are sent to pods. Its largest files: {listed}. Install it in the image, and launch with"
-            " send_code=False"
+            f"the project in {folder} takes {formatting.size(len(whole))}, more than the"
+            f" {formatting.size(_LARGEST)} that are sent to pods. Its largest files: {listed}. Install it in"
+            " the image, and launch with send_code=False"
         )
     return whole
 

@@ -1,0 +1,109 @@
+"""Text for people: sizes, times, counts and tables; and text of users' programs, made fit to be shown.
+
+Sizes are binary everywhere, as those of `lp.Resources(memory="4GiB")`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+_SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_AGES = (("d", 86_400), ("h", 3600), ("min", 60))
+
+UNSAFE = re.compile("\x1b\\[[0-9;]*m|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Colours; and control characters, which could move the cursor or worse."""
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+
+
+def coloured(line: str) -> str:
+    """The line with all control characters but colours spelled out, and without a colour left on."""
+    shown = UNSAFE.sub(lambda it: it[0] if len(it[0]) > 1 else _spelled(it[0]), line)
+    return f"{shown}\x1b[0m" if "\x1b" in shown else shown
+
+
+def plain(text: str) -> str:
+    """The text with all control characters spelled out, colours and ends of lines, too: for one cell."""
+    return _CONTROL.sub(lambda it: _spelled(it[0]), text)
+
+
+def shortened(text: str, most: int) -> str:
+    """The beginning and the end of a text of more than so many characters."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]} … {len(text) - 2 * half:,} characters left out … {text[-half:]}"
+
+
+def _spelled(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def size(n_bytes: float) -> str:
+    """Return a number of bytes in three digits, `1.23 MiB`, or whole: `4 GiB`."""
+    unit, divisor = size_unit(n_bytes)
+    digits = f"{n_bytes / divisor:.{_decimals(n_bytes / divisor)}f}"
+    if "." in digits:
+        digits = digits.rstrip("0").rstrip(".")
+    return f"{digits} {unit}"
+
+
+def size_unit(n_bytes: float) -> tuple[str, int]:
+    """Return the unit in which a number of bytes is no long number, and how many bytes it is."""
+    power = 0
+    while n_bytes >= 1024 ** (power + 1) and power < len(_SIZES) - 1:
+        power += 1
+    return _SIZES[power], 1024**power
+
+
+def seconds(s: float) -> str:
+    """Return a time that was measured, in three digits and a unit: `120 µs`, `1.20 ms`."""
+    if math.isnan(s):
+        return "–"
+    if s >= 120:
+        return f"{s / 60:,.0f} min"
+    for unit, scale in (("s", 1.0), ("ms", 1e3)):
+        if s * scale >= 1:
+            return f"{s * scale:.{_decimals(s * scale)}f} {unit}"
+    return f"{s * 1e6:.{_decimals(s * 1e6)}f} µs"
+
+
+def age(s: float) -> str:
+    """Return a length of time in its two largest units: `1 h 12 min`."""
+    parts: list[str] = []
+    left = int(max(s, 0))
+    for name, length in _AGES:
+        if left >= length or parts:
+            parts.append(f"{left // length} {name}")
+            left %= length
+    return " ".join([*parts, f"{left} s"][:2])
+
+
+def counted(number: float, what: str) -> str:
+    """Return a number of things: `1 GPU`, `0.25 GPU`, `2 GPUs`."""
+    return f"{number:g} {what}{'s' * (number > 1)}"
+
+
+def aligned(rows: Sequence[Sequence[str]], n_text: int | None = None) -> list[str]:
+    """Return the rows of a table as lines, with columns as wide as their widest cell.
+
+    Args:
+        n_text: How many columns are text; those after them are numbers. All are text by default.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if n_text is None:
+        n_text = len(widths)
+    align = [str.ljust] * n_text + [str.rjust] * (len(widths) - n_text)
+    return [
+        "  ".join(to(cell, n) for to, cell, n in zip(align, row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _decimals(number: float) -> int:
+    """Return how many digits after the point make three in all."""
+    if number >= 99.95:
+        return 0
+    return 1 if number >= 9.995 else 2
