@@ -152,6 +152,9 @@ class ReplayClient:
                 and count as such, before they are used.
             timeout_s: How long a batch may take; when it is over a batch may be smaller, and if there is
                 nothing at all the iterator raises TimeoutError.
+
+        Raises:
+            ValueError: `batch_size` or `prefetch` is less than 1.
         """
         from launchpad.replay.batches import Batches
 
