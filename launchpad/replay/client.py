@@ -141,7 +141,7 @@ class ReplayClient:
     def batches(
         self, table: str, batch_size: int, *, prefetch: int = 2, timeout_s: float | None = None
     ) -> Batches:
-        """Batches without an end, as `sample_batch` gives them, sampled ahead by a thread.
+        """Return batches without an end, as `sample_batch` gives them, sampled ahead by a thread.
 
         Example:
             with replay.batches("transitions", 256) as batches:

@@ -11,7 +11,7 @@ from launchpad.courier.light_dataclass import dataclass
 
 @dataclass(eq=False)
 class KnownAddresses:
-    """Where servers are.
+    """The addresses that a worker knows.
 
     Attributes:
         endpoints: Address → its endpoint.

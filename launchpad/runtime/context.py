@@ -249,12 +249,12 @@ def enter_process(context: RunContext) -> None:
 
 
 def is_a_process(context: RunContext) -> bool:
-    """Whether this worker has its process to itself, but for threads of its own."""
+    """True if this worker has its process to itself, but for threads of its own."""
     return _process is not None and context.link is _process.link
 
 
 def _peer() -> Peer | None:
-    """What clients say of themselves to servers, in the handshake."""
+    """Return what clients say of themselves to servers, in the handshake."""
     context = try_current()
     return None if context is None else context.link.peer
 

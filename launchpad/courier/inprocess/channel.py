@@ -233,7 +233,7 @@ class InprocessFutures:
                 self._thread = thread
 
     def close(self) -> None:
-        """Those in flight end with an error."""
+        """End the calls in flight with an error."""
         with self._changed:
             thread, self._thread = self._thread, None
             self._kept = []

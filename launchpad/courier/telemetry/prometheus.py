@@ -37,7 +37,7 @@ class Calls(Protocol):
 
 
 class CountedAt(Protocol):
-    """What has counted them: `ClientStats` or `ServerStats`."""
+    """The stats of one client or server: `ClientStats` or `ServerStats`."""
 
     @property
     def address(self) -> str: ...
