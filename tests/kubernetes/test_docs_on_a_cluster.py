@@ -59,7 +59,7 @@ def plain(text: str) -> str:
     text = re.sub(r"counting-[0-9a-f]{8}", "counting-NAME", text)
     text = re.sub(r"(?m)^(pod/\S+)-[a-z0-9]{5}$", r"\1-POD", text)
     text = re.sub(r"counting +\d+ +kubernetes", "counting PID kubernetes", text)
-    return re.sub(r"\d+(\.\d+)? s\b", "N s", text)
+    return re.sub(r"\d+(\.\d+)? (µs|ms|s|min)\b", "N s", text)
 
 
 def assert_shown(shown: str, printed: str) -> None:
