@@ -92,7 +92,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a wait at a work queue or a counter raises Stopped when the program stops",
-        "services/long_poll.py",
+        "services/waiting.py",
         "raise Stopped from None",
         "return",
         "tests/work_queues/test_work_queue.py",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import numbers
 import operator
-import os
 from typing import Any
 
 from launchpad.courier import fork
 from launchpad.courier.interruptions import Lock, is_interruption
-from launchpad.services.long_poll import Poll
+from launchpad.services.requests import ClientSession
+from launchpad.services.waiting import Poll
 
 
 class Counter:
@@ -109,32 +109,35 @@ class Counter:
         return f"Counter({self._client!r}, {self._prefix!r})"
 
 
-class _OwnSums:
-    """What has been added by this client and its children; the counter knows it again by its name."""
+class _OwnSums(ClientSession):
+    """What has been added by this client and its children; the counter knows it again by its key.
+
+    A forked child begins with sums of 0: the parent reports what it has added itself.
+    """
+
+    _sums: dict[str, float]
 
     def __init__(self, client: Any) -> None:
+        super().__init__()
         self._poll = Poll(client)
+        self._lock = fork.free_in_child(Lock())
         self._seen: dict[str, float] = {}
-        self.drop_inherited()
-        fork.drop_in_child(self)
 
-    def drop_inherited(self) -> None:
-        """Begins with sums of 0, for a forked child too: the parent reports what it has added itself."""
-        self._name = os.urandom(8).hex()
-        self._lock = Lock()
-        self._sums: dict[str, float] = {}
+    def renew(self) -> None:
+        super().renew()
+        self._sums = {}
 
     def add(self, by: dict[str, float]) -> dict[str, float]:
         with self._lock:
             for name, number in by.items():
                 self._sums[name] = self._sums.get(name, 0) + number
             sums = self._sums.copy()
-        return self._grown(self._poll.call("report", self._name, sums))
+        return self._grown(self._poll.call("report", self.key, sums))
 
     def wait_for(self, targets: dict[str, float], timeout_s: float | None) -> dict[str, float]:
         with self._lock:
             sums = self._sums.copy()
-        totals = self._poll.ask("wait_for", self._name, sums, targets, timeout_s=timeout_s)
+        totals = self._poll.ask("wait_for", self.key, sums, targets, timeout_s=timeout_s)
         return self._grown(totals)
 
     def _grown(self, totals: dict[str, float]) -> dict[str, float]:

@@ -35,7 +35,7 @@ from launchpad.queues.contents import (
 )
 from launchpad.queues.packing import Item, pack
 from launchpad.queues.server import AGAIN, GONE, LOST
-from launchpad.queues.sessions import MOST, ClientSession, ConsumerSession
+from launchpad.queues.sessions import MOST, ConsumerSession, QueueClientSession
 from launchpad.runtime import context
 
 T = TypeVar("T")
@@ -73,9 +73,11 @@ class Queue(Generic[T]):
     def __init__(self, client: Client[Any]) -> None:
         self._client = client
         self._calls: Any = with_options(client, idempotent=True)
-        self._lock = Lock()
+        self._lock = fork.free_in_child(Lock())
         self._local = threading.local()
-        self._idle: deque[ClientSession] = deque()
+        self._idle: deque[QueueClientSession] = (
+            deque()
+        )  # of puts; each renews itself in a forked child
         self._queue_id = ""
         self._most = MOST
         self._n_producing = 0
@@ -291,11 +293,11 @@ class Queue(Generic[T]):
 
     def _put(self, items: list[Item], deadline: float | None, timeout_s: float | None) -> bool:
         """Puts them until the deadline, which is `timeout_s` after the beginning."""
-        session: ClientSession | None = None
+        session: QueueClientSession | None = None
         with contextlib.suppress(IndexError):
             session = self._idle.pop()
         if session is None:
-            session = ClientSession(self._hello(timeout_s))
+            session = QueueClientSession(self._hello(timeout_s))
         left = items
         while True:  # a session whose request was interrupted is not used again
             state, accepted = self._request(session, "put", deadline, left)
@@ -376,7 +378,7 @@ class Queue(Generic[T]):
             session.chunk.extend(missed)
 
     def _request(
-        self, session: ClientSession, method: str, deadline: float | None, *args: Any
+        self, session: QueueClientSession, method: str, deadline: float | None, *args: Any
     ) -> tuple[str, Any]:
         """One request with a number, repeated until it is answered."""
         while True:
@@ -431,7 +433,7 @@ class Queue(Generic[T]):
             session = self._local.session = ConsumerSession(self._hello(timeout_s))
         return session
 
-    def _lost(self, session: ClientSession, queue_id: str) -> QueueLost:
+    def _lost(self, session: QueueClientSession, queue_id: str) -> QueueLost:
         self._queue_id = queue_id
         self._idle.clear()
         if self._local.__dict__.get("session") is session:
@@ -449,18 +451,11 @@ class Queue(Generic[T]):
         )
 
     def _drop_inherited(self) -> None:
-        """For a forked child: sessions, and what is in their hands, are the parent's.
+        """For a forked child: the blocks of `producer()` that this thread is in are the parent's.
 
-        So are the blocks of `producer()` that this thread is in: leaving them here closes nothing.
+        Leaving them here closes nothing.
         """
-        session: ConsumerSession | None = getattr(self._local, "session", None)
-        self._lock = Lock()
-        self._local = threading.local()
-        self._idle = deque()
         self._n_producing = 0
-        if session is not None:
-            session.renew()
-            self._local.session = session
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Queue, (self._client,)

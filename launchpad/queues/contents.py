@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from launchpad.queues.packing import Item, unpack
+from launchpad.services.requests import Conversation
 
 _MAX_BYTES = 4 << 20  # taken at once, but for an item that is larger
 _MAX_REPORTS, _MAX_REPORT_BYTES = 1000, 64 << 20
@@ -34,31 +35,27 @@ OK, FULL, EMPTY = "ok", "full", "empty"
 CANCELLED, CLOSED, ENDED = "cancelled", "closed", "ended"
 
 
-@dataclass(eq=False)
-class QueueSession:
+class QueueSession(Conversation[Reply]):
     """A consumer's thread or a producer's, as the queue knows it.
 
     Attributes:
         worker, attempt: Whose it is; attempt 0 for a process that is no worker.
-        number: Of its last request.
-        reply: The answer to that; None while it waits for one.
-        accepted: How many items of that request were taken.
+        accepted: How many items of its last request were taken.
         in_hand: What it has taken and not acknowledged.
     """
 
-    worker: str
-    attempt: int
-    number: int = 0
-    reply: Reply | None = None
-    accepted: int = 0
-    in_hand: list[Numbered] = field(default_factory=list)
+    def __init__(self, worker: str, attempt: int) -> None:
+        super().__init__()
+        self.worker = worker
+        self.attempt = attempt
+        self.accepted = 0
+        self.in_hand: list[Numbered] = []
 
     def begin(self, number: int) -> bool:
-        """A request with this number arrives; False for one that has arrived before."""
-        if number == self.number:
-            return False
-        self.number, self.reply, self.accepted = number, None, 0
-        return True
+        is_new = super().begin(number)
+        if is_new:
+            self.accepted = 0
+        return is_new
 
 
 @dataclass(frozen=True)

@@ -1,28 +1,22 @@
 """The queue as it is called: who waits for what, and until when.
 
     put, get ──▶ answered at once                       there is room; there is an item
-             └─▶ a Waiter, with a Promise ──▶ answered when another call makes that so
-                                          ──▶ "full", "empty"      its time is up
-                                          ──▶ nothing              its caller has gone: it is cancelled
+             └─▶ a call in a line ──▶ answered when another call makes that so
+                                  ──▶ "full", "empty"      its time is up
+                                  ──▶ nothing              its caller has gone
 
-No thread and no task waits for a call, so that hundreds may. What an answer takes is taken when the Promise
-has begun, from when on it cannot be cancelled; if the answer does not arrive all the same, the items are in
-the hands of the caller's session until that asks again or has ended.
+What an answer takes is taken when its caller cannot cancel it any more. If the answer does not arrive all the
+same, the items are in the hands of the caller's session until that asks again or has ended.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from launchpad.courier import caller
-from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.promise import Promise
 from launchpad.queues.contents import (
     CANCELLED,
@@ -38,6 +32,7 @@ from launchpad.queues.contents import (
     Reply,
 )
 from launchpad.queues.packing import Item
+from launchpad.services.waiting import WaitingCalls
 
 AGAIN, LOST, GONE = "again", "lost", "gone"
 """The queue's worker is stopping: ask once more. It is another queue by now. The caller counts as ended."""
@@ -59,17 +54,6 @@ _FAILED_PRODUCER = (
 )
 
 
-@dataclass(eq=False)
-class Waiter:
-    """A call that waits: a get of up to `n`, or a put of `items`."""
-
-    session: QueueSession
-    deadline: float
-    promise: Promise
-    n: int = 0
-    items: Sequence[Item] = ()
-
-
 class QueueServer:
     """Serves the contents of a queue to clients. Safe from any thread.
 
@@ -82,15 +66,14 @@ class QueueServer:
     def __init__(self, name: str, contents: QueueContents, queue_id: str = "") -> None:
         self.name, self.contents = name, contents
         self.queue_id = queue_id or os.urandom(8).hex()
-        self._changed = threading.Condition(threading.Lock())
-        self._getters: deque[Waiter] = deque()
-        self._putters: deque[Waiter] = deque()
-        self._answers: list[tuple[Promise, Reply]] = []  # to be given once the lock is free
-        self._next_due = 0.0  # when the timer looks again, if nothing comes before
-        self._is_closed = self._has_hinted = self._has_named_absent = False
+        self._calls = WaitingCalls(name)
+        # Each by itself: one that has kept an item in hand may have come to its end before the others.
+        self._getters = self._calls.line(is_ordered=False)
+        self._putters = self._calls.line()
+        self._is_closed = False
+        self._has_hinted = False
+        self._has_named_absent = False
         self._last_put = time.monotonic()
-        self._timer = OwnThread(target=self._watch_time, name=f"{name}-timer")
-        self._timer.start()
 
     # --- what clients call -----------------------------------------------------------------------
 
@@ -102,28 +85,36 @@ class QueueServer:
         self, key: str, number: int, queue_id: str, items: Sequence[Item], wait_s: float
     ) -> Reply | Promise:
         """Takes items, and says how many it has taken; waits for room."""
-        with self._locked():
+        with self._calls.changing():
             session = self._session(key, number, queue_id)
             if not isinstance(session, QueueSession):
                 return session
             if not session.begin(number):
-                if session.reply is not None:
-                    return session.reply
-                items = items[session.accepted :]
-                _drop(self._putters, session)
+                if session.answer is not None:
+                    return session.answer
+                self._calls.drop(self._putters, session)
             elif not self.contents.register(session.worker, session.attempt):
                 return self._reply(session, CLOSED, 0)
-            if self.contents.is_cancelled:
-                return self._reply(session, CANCELLED, session.accepted)
             self._last_put = time.monotonic()
-            if not self._putters:
-                items = items[self.contents.put(session, items) :]
-                self._settle()
-            if not items:
-                return self._reply(session, OK, session.accepted)
-            if wait_s <= 0:
+
+            def is_ready() -> bool:
+                if self.contents.is_cancelled:
+                    return True
+                if not self.contents.has_room:
+                    return session.accepted == len(items)
+                left = items[session.accepted :]
+                return self.contents.put(session, left) == len(left)
+
+            def reply() -> Reply:
+                state = CANCELLED if self.contents.is_cancelled else OK
+                return self._reply(session, state, session.accepted)
+
+            def is_full() -> Reply:
                 return self._reply(session, FULL, session.accepted)
-            return self._wait(self._putters, Waiter(session, wait_s, Promise(), items=items))
+
+            return self._calls.answer(
+                self._putters, is_ready, reply, is_full, wait_s, owner=session
+            )
 
     def get(
         self,
@@ -136,70 +127,74 @@ class QueueServer:
         wait_s: float,
     ) -> Reply | Promise:
         """Gives up to `n` items; waits for one. Of those taken before `handled` are, and `kept` are kept."""
-        with self._locked():
+        contents = self.contents
+        with self._calls.changing():
             session = self._session(key, number, queue_id)
             if not isinstance(session, QueueSession):
                 return session
             if session.begin(number):
-                self.contents.settle(session, handled, kept)
-            elif session.reply is not None:
-                return session.reply
+                contents.settle(session, handled, kept)
+            elif session.answer is not None:
+                return session.answer
             else:
-                _drop(self._getters, session)
-            reply: Reply | Promise
-            if n == 0 or self.contents.n_waiting:
-                reply = self._reply(session, OK, self.contents.take(session, n))
-            elif self.contents.is_over(session):
-                reply = self._reply(session, ENDED, [])
-            elif wait_s <= 0:
-                reply = self._reply(session, EMPTY, [])
-            else:
-                reply = self._wait(self._getters, Waiter(session, wait_s, Promise(), n=n))
-            self._settle()
-            return reply
+                self._calls.drop(self._getters, session)
+
+            def is_ready() -> bool:
+                return n == 0 or contents.n_waiting > 0 or contents.is_over(session)
+
+            def reply() -> Reply:
+                if n == 0 or contents.n_waiting:
+                    return self._reply(session, OK, contents.take(session, n))
+                return self._reply(session, ENDED, [])
+
+            def is_empty() -> Reply:
+                if wait_s > 0:
+                    self._give_hints()
+                return self._reply(session, EMPTY, [])
+
+            return self._calls.answer(
+                self._getters, is_ready, reply, is_empty, wait_s, owner=session
+            )
 
     def register(self) -> bool:
         """The calling worker is a producer; False if it has closed."""
         peer = _peer()
-        with self._changed:
+        with self._calls.changing():
             return self.contents.register(peer.name, peer.attempt)
 
     def close_producer(self) -> None:
         """The calling worker puts nothing any more."""
         peer = _peer()
-        with self._locked():
+        with self._calls.changing():
             self.contents.close(peer.name, peer.attempt)
-            self._settle()
 
     def cancel(self) -> None:
-        with self._locked():
+        with self._calls.changing():
             self.contents.cancel()
-            self._settle()
 
     def size(self) -> int:
         return self.contents.n_waiting
 
     def queue_stats(self) -> QueueStats:  # a client has `stats` of its own
-        with self._changed:
+        with self._calls.changing():
             return self.contents.stats()
 
     def reports(self) -> list[QueueReport]:
-        with self._changed:
+        with self._calls.changing():
             return list(self.contents.reports)
 
     # --- what the worker does --------------------------------------------------------------------
 
     def worker_ended(self, worker: str, attempt: int, *, is_well: bool, is_over: bool) -> None:
         """What the supervisor says: this attempt has ended; well; and is not started again, so it closes."""
-        with self._locked():
+        with self._calls.changing():
             if self._is_closed:
                 return  # the next start of this worker is told of all ends again
-            for waiting in (self._getters, self._putters):
-                for waiter in list(waiting):
-                    if waiter.session.worker == worker and 0 < waiter.session.attempt <= attempt:
-                        waiting.remove(waiter)
-                        if waiter.promise.begin():  # on threads there may be one to be told
-                            self._answers.append((waiter.promise, (GONE, None)))
+            for line in (self._getters, self._putters):
+                for call in tuple(line):
+                    if call.owner.worker == worker and 0 < call.owner.attempt <= attempt:
+                        # On threads there may be one to be told.
+                        self._calls.end_call(line, call, lambda: (GONE, None))
             for report in self.contents.end(worker, attempt, is_well=is_well):
                 _log.warning("%s: %s", self.name, report)
             if is_over and self.contents.is_open(worker):
@@ -208,39 +203,19 @@ class QueueServer:
                 self.contents.close(worker, attempt)
             if not is_over:
                 self.contents.reopen(worker, attempt)
-            self._settle()
 
     def worker_restarted(self, worker: str, attempt: int) -> None:
         """What the supervisor says: this attempt, which was over, is followed by another after all."""
-        with self._changed:
+        with self._calls.changing():
             self.contents.reopen(worker, attempt)
 
     def close(self) -> None:
         """Ends all waits: their callers ask again, at the next queue if there is one."""
-        with self._locked():
+        with self._calls.changing():
             self._is_closed = True
-            for waiter in (*self._getters, *self._putters):
-                if waiter.promise.begin():
-                    self._answers.append((waiter.promise, (AGAIN, None)))
-            self._getters.clear()
-            self._putters.clear()
-            self._changed.notify_all()
-        self._timer.join()
+        self._calls.end(lambda: (AGAIN, None))
 
     # --- the rest holds the lock -----------------------------------------------------------------
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """The lock; when it is free again, those whose wait is over are answered."""
-        answers: Sequence[tuple[Promise, Reply]] = ()
-        try:
-            with self._changed:
-                yield
-                if self._answers:
-                    answers, self._answers = self._answers, []
-        finally:
-            for promise, reply in answers:
-                promise.set_result(reply)
 
     def _session(self, key: str, number: int, queue_id: str) -> QueueSession | Reply:
         if self._is_closed:
@@ -248,7 +223,7 @@ class QueueServer:
         if queue_id != self.queue_id:
             return LOST, self.queue_id
         if not self.contents.has_room_for_sessions:
-            self.contents.forget_sessions({w.session for w in (*self._getters, *self._putters)})
+            self.contents.forget_sessions({c.owner for c in (*self._getters, *self._putters)})
         peer = _peer()
         session = self.contents.session(key, peer.name, peer.attempt)
         if session is None:
@@ -258,82 +233,22 @@ class QueueServer:
         return session
 
     def _reply(self, session: QueueSession, state: str, value: object) -> Reply:
-        session.reply = state, value
-        return session.reply
+        session.answer = state, value
+        return session.answer
 
-    def _answer(self, waiter: Waiter, state: str, value: object) -> None:
-        self._answers.append((waiter.promise, self._reply(waiter.session, state, value)))
-
-    def _wait(self, waiting: deque[Waiter], waiter: Waiter) -> Promise:
-        waiter.deadline += time.monotonic()
-        waiting.append(waiter)
-        if waiter.deadline < self._next_due:
-            self._changed.notify_all()
-        return waiter.promise
-
-    def _settle(self) -> None:
-        """Answers those that can be: room makes items, items make room."""
-        contents, getters, putters = self.contents, self._getters, self._putters
-        while True:
-            while getters and contents.n_waiting:
-                getter = getters.popleft()
-                if getter.promise.begin():
-                    self._answer(getter, OK, contents.take(getter.session, getter.n))
-            if not putters or not (contents.has_room or contents.is_cancelled):
-                break
-            putter = putters[0]
-            if not putter.promise.is_done and not contents.is_cancelled:
-                putter.items = putter.items[contents.put(putter.session, putter.items) :]
-                if putter.items:
-                    continue
-            putters.popleft()
-            if putter.promise.begin():
-                state = CANCELLED if contents.is_cancelled else OK
-                self._answer(putter, state, putter.session.accepted)
-        for getter in [g for g in getters if contents.is_over(g.session)]:
-            getters.remove(getter)
-            if getter.promise.begin():
-                self._answer(getter, ENDED, [])
-
-    def _watch_time(self) -> None:
-        """Answers those whose time is up; a thread of its own."""
-        while True:
-            with self._locked():
-                now = time.monotonic()
-                for waiting, state in ((self._getters, EMPTY), (self._putters, FULL)):
-                    for waiter in [w for w in waiting if w.deadline <= now or w.promise.is_done]:
-                        waiting.remove(waiter)
-                        if waiter.promise.begin():
-                            taken: object = [] if state == EMPTY else waiter.session.accepted
-                            self._answer(waiter, state, taken)
-                            if state == EMPTY:
-                                self._give_hints(now)
-                if self._is_closed:
-                    return
-                if not self._answers:
-                    due = [w.deadline for w in (*self._getters, *self._putters)]
-                    self._next_due = min(due, default=float("inf"))
-                    self._changed.wait(max(0.0, self._next_due - now) if due else None)
-
-    def _give_hints(self, now: float) -> None:
+    def _give_hints(self) -> None:
         """Says once why a consumer may wait for ever."""
         contents = self.contents
         if contents.is_endless and not self._has_hinted:
             self._has_hinted = True
             _log.warning(_ENDLESS, self.name)
-        waited_s, come = now - self._last_put, contents.producers_that_have_come
+        waited_s = time.monotonic() - self._last_put
+        come = contents.producers_that_have_come
         is_late = waited_s >= _ABSENT_AFTER_S and len(come) < (contents.producers or 0)
         if is_late and not self._has_named_absent:
             self._has_named_absent = True
             names = ", ".join([*come[:_NAMED], "…"] if len(come) > _NAMED else come) or "none"
             _log.warning(_ABSENT, self.name, waited_s, len(come), contents.producers, names)
-
-
-def _drop(waiting: deque[Waiter], session: QueueSession) -> None:
-    """The session asks again on another connection: what waited for it before is in vain."""
-    for waiter in waiting:
-        if waiter.session is session:
-            waiter.promise.cancel()
 
 
 def _peer() -> caller.Peer:

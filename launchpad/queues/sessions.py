@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Any
 
 from launchpad.queues.packing import Item, unpack
+from launchpad.services.requests import ClientSession
 
 MOST = 1024
 """Items of one call."""
@@ -18,22 +17,16 @@ _QUICK_S, _SLOW_S, _LONG_S = 0.005, 0.02, 0.05
 """A chunk that is handled within that may grow, is too large, or is taken back in parts."""
 
 
-@dataclass
-class ClientSession:
-    """A conversation with the queue of this id, one request after the other.
+class QueueClientSession(ClientSession):
+    """A conversation with the queue of this id, one request after the other."""
 
-    Attributes:
-        number: Of the next request, or of the last one, as long as that is not answered.
-    """
-
-    queue_id: str
-    key: str = field(default_factory=lambda: os.urandom(12).hex())
-    number: int = 1
+    def __init__(self, queue_id: str) -> None:
+        super().__init__()
+        self.queue_id = queue_id
 
 
-@dataclass
-class ConsumerSession(ClientSession):
-    """One of a thread that takes items, with those that it has in hand.
+class ConsumerSession(QueueClientSession):
+    """One of a thread that takes items, with those that it has in hand. A forked child has none in hand.
 
     Attributes:
         chunk: Those that its thread has not got yet.
@@ -44,17 +37,18 @@ class ConsumerSession(ClientSession):
         since: When this one arrived.
     """
 
-    chunk: deque[Item] = field(default_factory=deque)
-    given: int = 0
-    unsettled: tuple[int, int] | None = None
-    size: int = 1
-    since: float = 0.0
+    chunk: deque[Item]
+    given: int
+    unsettled: tuple[int, int] | None
+
+    def __init__(self, queue_id: str) -> None:
+        super().__init__(queue_id)
+        self.size = 1
+        self.since = 0.0
 
     def renew(self) -> None:
-        """Becomes one that has nothing in hand, for a forked child: a loop may go on with it there."""
-        self.key = ClientSession(self.queue_id).key
-        self.number = 1
-        self.chunk.clear()
+        super().renew()
+        self.chunk = deque()
         self.given = 0
         self.unsettled = None
 

@@ -85,7 +85,7 @@ class ReplayClient:
         row = columns.encode_signature(signature), [columns.buffer_of(array) for array in arrays]
         items = [(table, self.new_key(), float(p), 0) for table, p in priorities.items()]
         try:
-            self.send((b"", 0, [], [row], items), timeout_s)
+            self.send(("", 0, [], [row], items), timeout_s)
         except ItemsRefused as refused:
             error = refused.first
         else:
@@ -238,11 +238,11 @@ class ReplayClient:
         found: Future[None] = self._server.futures.insert(*message, None)
         return found
 
-    def forget(self, writer: bytes) -> None:
+    def forget(self, writer: str) -> None:
         """A writer is done; see ReplayServer.forget."""
         self._repeatable.forget(writer)
 
-    def forget_soon(self, writer: bytes) -> None:
+    def forget_soon(self, writer: str) -> None:
         """As `forget`; does not wait, and it does not matter if that fails."""
         self._repeatable.futures.forget(writer)
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
@@ -33,6 +32,7 @@ from launchpad.courier.periodic_checks import PeriodicChecks
 from launchpad.replay.errors import ItemsRefused, ServerStopping, UnknownSteps
 from launchpad.replay.step_chunks import StepChunks
 from launchpad.runtime import context
+from launchpad.services.requests import ClientSession
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -44,7 +44,7 @@ _LOST = (OutcomeUnknown, ServerStopping, UnknownSteps)
 
 _watcher = PeriodicChecks("replay-writers", _LOOK_S)
 
-Inserts = tuple[bytes, int, Sequence[Any], Sequence[Any], Sequence[Any]]
+Inserts = tuple[str, int, Sequence[Any], Sequence[Any], Sequence[Any]]
 """The arguments of ReplayServer.insert, but for the time: writer, keep_from, segments, rows, items."""
 
 
@@ -57,10 +57,10 @@ class ItemServer(Protocol):
     def send_soon(self, message: Inserts) -> Future[None]:
         """Send it once without waiting: whatever goes wrong the future has."""
 
-    def forget(self, writer: bytes) -> None:
+    def forget(self, writer: str) -> None:
         """Say that a writer is done."""
 
-    def forget_soon(self, writer: bytes) -> None:
+    def forget_soon(self, writer: str) -> None:
         """Say so without waiting; it does not matter if that fails."""
 
     def new_key(self) -> int:
@@ -86,8 +86,11 @@ class SentItem(NamedTuple):
     keep_from: int
 
 
-class ItemSender:
+class ItemSender(ClientSession):
     """Sends the items of a writer, and the steps that they have. For the writer's thread.
+
+    A forked child becomes a writer that has sent nothing: the parent sends what waits. The steps stay, and
+    are sent with the next item that has them.
 
     Args:
         client: Of the node.
@@ -96,19 +99,16 @@ class ItemSender:
     """
 
     def __init__(self, client: ItemServer, items_per_call: int, chunks: StepChunks) -> None:
+        super().__init__()
         self._client = client
         self._chunks = chunks
         self._least = items_per_call
         self._most = max(items_per_call, _MOST_WAITING)
-        self.drop_inherited()
-        fork.drop_in_child(self)
+        # With it the watcher does nothing.
+        self.lock = fork.free_in_child(Lock())
 
-    def drop_inherited(self) -> None:
-        """Becomes a writer that has sent nothing, for a forked child too: the parent sends what waits.
-
-        The steps stay, and are sent with the next item that has them.
-        """
-        self._writer = os.urandom(16)
+    def renew(self) -> None:
+        super().renew()
         self._items: list[SentItem] = []  # not acknowledged; the first ones are under way
         self._under_way: Future[None] | None = None
         self._n_under_way = 0
@@ -116,7 +116,6 @@ class ItemSender:
         # Known to the server, which may have steps.
         self._sent_to = 0
         self._is_known = False
-        self.lock = Lock()  # with it the watcher does nothing
 
     @property
     def first_step(self) -> float:
@@ -170,7 +169,7 @@ class ItemSender:
     def close(self) -> None:
         """Lets the server forget the steps: all items are acknowledged."""
         if self._is_known:
-            self._client.forget(self._writer)
+            self._client.forget(self.key)
             self._is_known, self._sent_to = False, 0
 
     def abandon(self) -> None:
@@ -180,9 +179,9 @@ class ItemSender:
             under_way, is_known = self._under_way, self._is_known
             self._is_known, self._sent_to = False, 0
         if under_way is not None:  # the server is to forget what it brings, too
-            under_way.add_done_callback(lambda _: self._client.forget_soon(self._writer))
+            under_way.add_done_callback(lambda _: self._client.forget_soon(self.key))
         elif is_known:
-            self._client.forget_soon(self._writer)
+            self._client.forget_soon(self.key)
 
     def _begin(self) -> None:
         """Sends all that waits in one message, whose answer `_take_answer` takes."""
@@ -234,7 +233,7 @@ class ItemSender:
         segments = self._chunks.segments(int(first), stop) if first < stop else []
         rows = [each.row for each in self._items]
         items = [(each.table, each.key, each.priority, i) for i, each in enumerate(self._items)]
-        return self._writer, self._items[-1].keep_from, segments, rows, items
+        return self.key, self._items[-1].keep_from, segments, rows, items
 
     def _look(self, _: float) -> bool:
         """Goes on for the writer's thread; False when no message is under way, or it is for that thread."""

@@ -2,31 +2,31 @@
 
     insert, sample ──▶ may it be done, and does none wait before it?
                          yes ──▶ done at once, in the thread of the call
-                         no  ──▶ a coroutine waits for its turn in the line of the table; it ends
+                         no  ──▶ waits for its turn in the line of the table; it ends
                                  with its time, with its caller, or with the program
 
-No thread waits. What changes a table wakes the first in each line whose turn has come; only that one acts, so
-that nothing is sampled for a caller that has gone.
+Each table has a lock and lines of its own.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import pickle
 import threading
 from array import array
-from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from launchpad.courier import caller as courier_caller
+from launchpad.courier.promise import Promise
 from launchpad.courier.server.decorators import serves
 from launchpad.errors import DefinitionError, did_you_mean
 from launchpad.replay.errors import ItemsRefused, ServerStopping
 from launchpad.replay.rows import Row, SentColumn, Window, join, pack, unpack
 from launchpad.replay.table import Sampled, Table, TableInfo, TableItem
 from launchpad.runtime import callers, context
+from launchpad.services.requests import AnsweredRequests
+from launchpad.services.waiting import Line, WaitingCalls, outcome_of
 
 T = TypeVar("T")
 
@@ -39,165 +39,128 @@ Answer = tuple[Any, Any, Any, Any, Any, list[Group]]
 """Of each sampled item: key, probability, table size, priority, times sampled. And their data."""
 
 
-class Action(NamedTuple, Generic[T]):
-    """Something that a call does to a table as soon as it is its turn, and it may."""
-
-    line: deque[Turn]
-    what: str
-    may: Callable[[], bool]
-    act: Callable[[], T]
-
-
-class Turn:
-    """A call in a line."""
-
-    def __init__(self, may: Callable[[], bool]) -> None:
-        self.may = may
-        self._loop = asyncio.get_running_loop()
-        self._future: asyncio.Future[None] | None = None
-
-    def sleep(self) -> asyncio.Future[None]:
-        """What is done when it is woken."""
-        self._future = future = self._loop.create_future()
-        return future
-
-    def wake(self) -> None:
-        """Lets it look again. From any thread."""
-        future, self._future = self._future, None
-        if future is not None:
-            # If the loop is closed, the call has ended with it.
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(_set, future)
-
-
 class TableServer:
     """A table, and the calls that wait for it: in each line the first to come is the first to act."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self._lock = threading.Lock()
-        self._inserts: deque[Turn] = deque()
-        self._samples: deque[Turn] = deque()
-        self._inserted: OrderedDict[int, None] = OrderedDict()
-        self._is_stopping = False
+        self._calls = WaitingCalls(f"replay-{table.name}")
+        self._inserts = self._calls.line()
+        self._samples = self._calls.line()
+        self._inserted = AnsweredRequests[None](_REMEMBERED)
 
-    def insertion(self, key: int, priority: float, row: Row) -> Action[bool]:
-        """Inserts an item, once: a key that has come before is that of a call which was repeated."""
+    def insert(
+        self, key: int, priority: float, row: Row, timeout_s: float | None
+    ) -> Promise | None:
+        """Insert an item, once: a key that has come before is that of a call which was repeated."""
 
-        def act() -> bool:
-            if key not in self._inserted:
-                try:
-                    self.table.insert(key, priority, row)
-                except Exception as error:  # of a user's selector
-                    raise ItemsRefused({key: error}) from error
-                self._inserted[key] = None
-                if len(self._inserted) > _REMEMBERED:
-                    self._inserted.popitem(last=False)
-            return True
+        def insert() -> None:
+            try:
+                self.table.insert(key, priority, row)
+            except Exception as error:  # of a user's selector
+                raise ItemsRefused({key: error}) from error
 
         def may() -> bool:
-            return key in self._inserted or self.table.can_insert()
+            return self._inserted.has(key) or self.table.can_insert()
 
-        return Action(self._inserts, "insert into", may, act)
+        def insert_once() -> None:
+            self._inserted.once(key, insert)
 
-    def sampling(self, most: int) -> Action[list[Sampled]]:
-        """Samples one item or more, up to `most`: as many as the limiter lets through."""
+        return self._answer(self._inserts, "insert into", may, insert_once, timeout_s)
+
+    def sample(self, most: int, timeout_s: float | None) -> list[Sampled] | Promise:
+        """Sample one item or more, up to `most`: as many as the limiter lets through."""
         table = self.table
 
-        def act() -> list[Sampled]:
-            found = [table.sample()]
-            while len(found) < most and table.can_sample():
-                found.append(table.sample())
-            return found
+        def sample() -> list[Sampled]:
+            samples = [table.sample()]
+            while len(samples) < most and table.can_sample():
+                samples.append(table.sample())
+            return samples
 
-        return Action(self._samples, "sample from", table.can_sample, act)
-
-    def try_do(self, action: Action[T]) -> T | None:
-        """Does it if it may be done, and no call waits to do the like; else None."""
-        with self._lock:
-            if action.line or self._is_stopping or not action.may():
-                return None
-            try:
-                return action.act()
-            finally:
-                self._wake()
-
-    async def do(self, action: Action[T], timeout_s: float | None) -> T:
-        """Does it when it is its turn. Raises TimeoutError, and ServerStopping; then it was not done."""
-        caller, turn = callers.try_caller(), Turn(action.may)
-        with self._lock:
-            action.line.append(turn)
-        try:
-            async with asyncio.timeout(timeout_s):
-                while True:
-                    with self._lock:
-                        if self._is_stopping:
-                            raise ServerStopping(f"table {self.table.name!r} is being stopped")
-                        if action.line[0] is turn and action.may():
-                            if caller is not None and caller.is_gone:
-                                raise asyncio.CancelledError
-                            return action.act()
-                        asleep = turn.sleep()
-                    await asleep
-        except TimeoutError:
-            raise TimeoutError(
-                f"{caller.worker if caller else 'a caller'} could not {action.what} table"
-                f" {self.table.name!r} within {timeout_s:.3g} s: {self.info()}"
-            ) from None
-        finally:
-            with self._lock:
-                action.line.remove(turn)
-                self._wake()
+        return self._answer(self._samples, "sample from", table.can_sample, sample, timeout_s)
 
     def change(self, change: Callable[[], T]) -> T:
-        """Does something to the table that needs no turn."""
-        with self._lock:
-            try:
-                return change()
-            finally:
-                self._wake()
+        """Do something to the table that needs no turn."""
+        with self._calls.changing():
+            return change()
 
     def stop(self) -> None:
-        """Ends all that wait, and whatever would have to from now on."""
-        with self._lock:
-            self._is_stopping = True
-            for turn in (*self._inserts, *self._samples):
-                turn.wake()
+        """End all that wait, and whatever would act from now on."""
+
+        def refuse() -> Any:
+            raise ServerStopping(f"table {self.table.name!r} is being stopped")
+
+        self._calls.end(refuse)
 
     def info(self) -> TableInfo:
-        """How the table is, and how many wait for it."""
-        with self._lock:
-            waiting = len(self._inserts), len(self._samples)
-            return replace(
-                self.table.info(), waiting_inserts=waiting[0], waiting_samples=waiting[1]
+        """Return how the table is, and how many wait for it."""
+        with self._calls.changing():
+            return self._info()
+
+    def _answer(
+        self,
+        line: Line,
+        what: str,
+        may: Callable[[], bool],
+        act: Callable[[], T],
+        timeout_s: float | None,
+    ) -> T | Promise:
+        caller = courier_caller.current.get()
+
+        def late() -> T:
+            name = "a caller" if caller is None else caller.peer.name
+            raise TimeoutError(
+                f"{name} could not {what} table {self.table.name!r} within {timeout_s:.3g} s:"
+                f" {self._info()}"
             )
+
+        with self._calls.changing():
+            return self._calls.answer(line, may, act, late, timeout_s)
+
+    def _info(self) -> TableInfo:
+        return replace(
+            self.table.info(),
+            waiting_inserts=len(self._inserts),
+            waiting_samples=len(self._samples),
+        )
 
     def state(self) -> dict[str, Any]:
         """What is saved. Callers wait only while the list of items is copied, not the items' data."""
-        with self._lock:
+        with self._calls.changing():
             limiter = self.table.rate_limiter
             items = [(i.key, i.priority, i.times_sampled, i.data) for i in self.table.items()]
             counts = limiter.inserts, limiter.samples, limiter.deletes
             diffs = limiter.lowest_diff, limiter.highest_diff
-            inserted = list(self._inserted)
+            inserted = self._inserted.copy()
             return {"items": items, "counts": (*counts, diffs), "inserted": inserted}
 
     def refill(
-        self, items: Iterable[TableItem], counts: Iterable[Any], inserted: Iterable[int]
+        self,
+        items: Iterable[TableItem],
+        counts: Iterable[Any],
+        inserted: AnsweredRequests[None],
     ) -> None:
         """Takes up what `state` gave."""
 
         def refill() -> None:
             self.table.refill(items, *counts)
-            self._inserted = OrderedDict.fromkeys(inserted)
+            self._inserted = inserted
 
         self.change(refill)
 
-    def _wake(self) -> None:
-        """Wakes the first in each line if its turn has come. Called with the lock."""
-        for line in (self._inserts, self._samples):
-            if line and line[0].may():
-                line[0].wake()
+
+class Insertion(NamedTuple):
+    """An item that is to be inserted into a table."""
+
+    served: TableServer
+    key: int
+    priority: float
+    row: Row
+
+    def begin(self, timeout_s: float | None) -> Promise | None:
+        """Insert it, or let it wait for its turn: see `TableServer.insert`."""
+        return self.served.insert(self.key, self.priority, self.row, timeout_s)
 
 
 @serves(
@@ -217,7 +180,7 @@ class ReplayServer:
 
     def __init__(self, tables: Sequence[Table]) -> None:
         self._tables = {table.name: TableServer(table) for table in tables}
-        self._windows: dict[bytes, tuple[Window, callers.Caller | None]] = {}
+        self._windows: dict[str, tuple[Window, callers.Caller | None]] = {}
         self._lock = threading.Lock()
         me = context.try_current()
         if me is not None:
@@ -227,13 +190,13 @@ class ReplayServer:
 
     def insert(
         self,
-        writer: bytes,
+        writer: str,
         keep_from: int,
         segments: Sequence[tuple[int, int, Sequence[Any]]],
         rows: Sequence[tuple[bytes, Sequence[SentColumn]]],
         items: Sequence[tuple[str, int, float, int]],
         timeout_s: float | None,
-    ) -> Coroutine[Any, Any, None] | None:
+    ) -> Promise | Coroutine[Any, Any, None] | None:
         """Inserts items into tables, one after the other.
 
         Args:
@@ -263,20 +226,24 @@ class ReplayServer:
             except Exception as error:
                 refused[key] = error
             else:
-                todo.append((served, served.insertion(key, priority, made[row])))
+                todo.append(Insertion(served, key, priority, made[row]))
         if refused:
             raise ItemsRefused(refused)
-        for number, (served, action) in enumerate(todo):
-            if not served.try_do(action):
-                return self._insert_rest(todo[number:], timeout_s)
+        for n_done, insertion in enumerate(todo, start=1):
+            waiting = insertion.begin(timeout_s)
+            if waiting is not None:
+                rest = todo[n_done:]
+                return self._insert_rest(waiting, rest, timeout_s) if rest else waiting
         return None
 
-    def sample(self, table: str, most: int, timeout_s: float | None) -> Any:
+    def sample(
+        self, table: str, most: int, timeout_s: float | None
+    ) -> Answer | Coroutine[Any, Any, Answer]:
         """Infos of one item or more, up to `most`, and their data in groups of one signature."""
-        served = self._table(table)
-        action = served.sampling(most)
-        found = served.try_do(action)
-        return _answer(found) if found else self._sample_later(served, action, timeout_s)
+        samples = self._table(table).sample(most, timeout_s)
+        if isinstance(samples, Promise):
+            return self._answer_later(samples)
+        return _answer(samples)
 
     def update_priorities(
         self, table: str, keys: Sequence[int], priorities: Sequence[float]
@@ -303,7 +270,7 @@ class ReplayServer:
         with context.current().state.saved_states(of_object=True) as states:
             return states.save(self.save(), None, _KEEP)
 
-    def forget(self, writer: bytes) -> None:
+    def forget(self, writer: str) -> None:
         """A writer was closed."""
         with self._lock:
             self._windows.pop(writer, None)
@@ -337,16 +304,18 @@ class ReplayServer:
             table.stop()
 
     async def _insert_rest(
-        self, todo: Sequence[tuple[TableServer, Action[bool]]], timeout_s: float | None
+        self, waiting: Promise, todo: Sequence[Insertion], timeout_s: float | None
     ) -> None:
-        for served, action in todo:
-            if not served.try_do(action):
-                await served.do(action, timeout_s)
+        """Wait for an item's turn, then insert those that follow it, each in its turn."""
+        await outcome_of(waiting)
+        for insertion in todo:
+            promise = insertion.begin(timeout_s)
+            if promise is not None:
+                await outcome_of(promise)
 
-    async def _sample_later(
-        self, served: TableServer, action: Action[list[Sampled]], timeout_s: float | None
-    ) -> Answer:
-        return _answer(await served.do(action, timeout_s))
+    async def _answer_later(self, waiting: Promise) -> Answer:
+        samples: list[Sampled] = await outcome_of(waiting)
+        return _answer(samples)
 
     def _table(self, name: str) -> TableServer:
         try:
@@ -357,7 +326,7 @@ class ReplayServer:
                 f"there is no table {name!r}; there are {sorted(self._tables)}.{hint}"
             ) from None
 
-    def _window(self, writer: bytes) -> Window:
+    def _window(self, writer: str) -> Window:
         """The writer's; those of workers that have ended go when a new one comes."""
         with self._lock:
             if (known := self._windows.get(writer)) is not None:
@@ -368,11 +337,6 @@ class ReplayServer:
             window = Window()
             self._windows[writer] = window, callers.try_caller()
             return window
-
-
-def _set(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def _answer(found: list[Sampled]) -> Answer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import pickle
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -15,7 +14,8 @@ from typing import Any
 from launchpad.courier import fork
 from launchpad.courier.deadlines import check_timeout
 from launchpad.courier.interruptions import Lock, is_interruption
-from launchpad.services.long_poll import Poll
+from launchpad.services.requests import ClientSession
+from launchpad.services.waiting import Poll
 from launchpad.work_queues.job_table import FinishedJob, JobCounts
 from launchpad.work_queues.server import OVER
 
@@ -46,8 +46,9 @@ class WorkQueue:
     def __init__(self, client: Any) -> None:
         self._client = client
         self._poll = Poll(client)
-        self._drop_inherited()
-        fork.call_in_child(self, type(self)._drop_inherited)
+        self._adding = fork.free_in_child(Lock())
+        self._adder = ClientSession()
+        self._taker = _TakerSession()
 
     def add(self, job: Any, key: Hashable | None = None) -> Hashable:
         """Adds a job, which may be anything that can be pickled; returns its key.
@@ -83,9 +84,9 @@ class WorkQueue:
         try:
             with contextlib.suppress(IndexError):
                 # In one step, so that none is lost where this thread is interrupted.
-                requests.extend(starmap(self._unanswered.pop, ((),)))
+                requests.extend(starmap(self._taker.unanswered.pop, ((),)))
             if not requests:
-                requests.append(f"{self._name}-{next(self._numbers)}")
+                requests.append(f"{self._taker.key}-{next(self._taker.numbers)}")
             answer = self._poll.ask("take", requests[0], timeout_s=timeout_s)
             if answer == OVER:
                 return None
@@ -93,7 +94,7 @@ class WorkQueue:
             return Lease(key, job, attempt, lease_id, self._poll)
         except BaseException as error:
             # The next take gets the job that this one may have got.
-            self._unanswered.extend(requests)
+            self._taker.unanswered.extend(requests)
             if isinstance(error, TimeoutError) and not is_interruption(error):
                 raise TimeoutError(f"no job within {timeout_s} s: {self.counts()}") from None
             raise
@@ -142,13 +143,6 @@ class WorkQueue:
                     seen.add(job.key)
                     yield job
 
-    def _drop_inherited(self) -> None:
-        """Begins a session, for a forked child too: the queue would take its calls for the parent's."""
-        self._name = os.urandom(8).hex()
-        self._numbers = itertools.count(1)
-        self._unanswered: deque[str] = deque()  # requests of a `take` that has ended without one
-        self._adding = Lock()
-
     def __reduce__(self) -> tuple[Any, ...]:
         return WorkQueue, (self._client,)
 
@@ -159,8 +153,28 @@ class WorkQueue:
         for key, _ in jobs:
             _check_key(key)
         with self._adding:  # the queue knows the last call of each client again, if it is repeated
-            keys: list[Hashable] = self._poll.call("add", self._name, next(self._numbers), jobs)
+            session = self._adder
+            number = session.number
+            # Before the call: one that is interrupted may have been answered, and is not asked again.
+            session.number = number + 1
+            keys: list[Hashable] = self._poll.call("add", session.key, number, jobs)
         return keys
+
+
+class _TakerSession(ClientSession):
+    """Requests for jobs, several at a time: each is known by the session's key and a number.
+
+    Attributes:
+        unanswered: Requests of a `take` that has ended without its answer.
+    """
+
+    numbers: Iterator[int]
+    unanswered: deque[str]
+
+    def renew(self) -> None:
+        super().renew()
+        self.numbers = itertools.count(1)
+        self.unanswered = deque()
 
 
 @dataclass(frozen=True)

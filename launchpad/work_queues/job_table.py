@@ -150,6 +150,10 @@ class JobTable:
         self.pending.append(key)
         return True
 
+    def can_take(self, request: str) -> bool:
+        """True if `take` would give a job to this request."""
+        return bool(self.pending) or request in self.requests
+
     def take(self, holder: Caller, request: str, lease: str, now: float) -> QueuedJob | None:
         """The next job, leased to this caller; the same one as before if the request is repeated."""
         if (before := self.requests.get(request)) is not None:

@@ -237,9 +237,9 @@ def test_reports_keep_no_more_items_than_there_is_memory_for() -> None:
 def test_a_request_begins_once() -> None:
     taken = QueueSession("a-0", 1)
     taken.begin(7)
-    taken.reply = ("ok", 1)
+    taken.answer = ("ok", 1)
 
     assert not taken.begin(7)
-    assert taken.reply == ("ok", 1)
+    assert taken.answer == ("ok", 1)
     assert taken.begin(8)
-    assert taken.reply is None
+    assert taken.answer is None

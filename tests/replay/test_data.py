@@ -132,7 +132,7 @@ def test_items_whose_signatures_differ_in_bytes_are_stacked_in_their_order(serve
     encodings = [pickle.dumps(tuple(signature), protocol) for protocol in (4, 5)]
     for n in range(6):
         row = encodings[n % 2], [bytes([n])]
-        client.send((b"", 0, [], [row], [("t", client.new_key(), float(n), 0)]), None)
+        client.send(("", 0, [], [row], [("t", client.new_key(), float(n), 0)]), None)
 
     batch = client.sample_batch("t", 6)
 

@@ -116,7 +116,7 @@ def test_calls_that_wait_end_when_the_server_stops_and_were_not_carried_out(serv
     server = ReplayServer([replay.Table.queue("t", 1)])
     client = filled(serve(served=server), 1)
     raw = client._server
-    insert = raw.futures.insert(b"", 0, [], [(b"", [b"1"])], [("t", 1, 1.0, 0)], None)
+    insert = raw.futures.insert("", 0, [], [(b"", [b"1"])], [("t", 1, 1.0, 0)], None)
     waiting(client, inserts=1)
 
     server.stop()
@@ -136,7 +136,7 @@ def test_calls_that_wait_end_when_the_server_stops_and_were_not_carried_out(serv
 
 def test_an_insert_that_is_repeated_is_recognised(serve: Serve) -> None:
     client = serve(replay.Table.queue("t", 10))
-    arguments = b"", 0, [], [(b"", [b"1"])], [("t", 5, 1.0, 0), ("t", 6, 1.0, 0)], None
+    arguments = "", 0, [], [(b"", [b"1"])], [("t", 5, 1.0, 0), ("t", 6, 1.0, 0)], None
 
     for _ in range(3):
         client._server.insert(*arguments)

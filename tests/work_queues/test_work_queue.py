@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import pickle
@@ -69,11 +68,11 @@ def test_all_results_arrive_in_answers_of_a_few_megabytes(
     answers: list[int] = []
 
     def ask(method: str, cursor: Any, timeout_s: float | None) -> Any:
-        answer = asyncio.run(server.finished(cursor, 0.0))
+        answer = server.finished(cursor, 0.0)
         answers.append(len(pickle.dumps(answer)))
         return answer
 
-    asyncio.run(server.close())
+    server.close()
     queue = WorkQueue(courier.Client("unix:/none"))
     monkeypatch.setattr(queue._poll, "ask", ask)
     keys = [job.key for job in queue.results() if len(job.result) == size]

@@ -1,0 +1,109 @@
+"""Requests that run once, however often they arrive.
+
+    client   ClientSession: a key, and a number for each request, which grows
+                      a request whose answer was lost goes again with the same number
+    server   Conversation: the number of the session's last request, and its answer
+                      the same number again: the same answer, and nothing runs
+
+A forked child begins sessions of its own: the server would take its requests for the parent's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, TypeVar
+
+from launchpad.courier import fork
+
+T = TypeVar("T")
+
+
+class ClientSession:
+    """A client's conversation with a server, one request after the other. Not thread-safe.
+
+    What else a forked child must not go on with is an attribute of a subclass, and is set in `renew`.
+
+    Attributes:
+        key: Random: no other session has it.
+        number: Of the next request, or of the last one while that is not answered.
+    """
+
+    key: str
+    number: int
+
+    def __init__(self) -> None:
+        self.renew()
+        fork.call_in_child(self, type(self).renew)
+
+    def renew(self) -> None:
+        """Become a session that has asked for nothing: when it is made, and in a forked child."""
+        self.key = os.urandom(12).hex()
+        self.number = 1
+
+
+class Conversation(Generic[T]):
+    """A session as the server knows it.
+
+    Attributes:
+        number: Of its last request.
+        answer: The answer to that; None while it waits for one.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.answer: T | None = None
+
+    def begin(self, number: int) -> bool:
+        """Return True for a request that is new; False for the last one, which has come again."""
+        if number == self.number:
+            return False
+        self.number = number
+        self.answer = None
+        return True
+
+
+class AnsweredRequests(Generic[T]):
+    """The last answer of each session; of too many sessions, those that asked last. It can be pickled.
+
+    Args:
+        most: How many sessions are remembered.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._answers: OrderedDict[Hashable, tuple[int, T]] = OrderedDict()
+
+    def has(self, key: Hashable, number: int = 1) -> bool:
+        """True if this request, or a later one of its session, has been answered."""
+        answered = self._answers.get(key)
+        return answered is not None and number <= answered[0]
+
+    def once(self, key: Hashable, act: Callable[[], T], number: int = 1) -> T:
+        """Answer a request by `act()`; one that was answered gets its answer again.
+
+        An error is not remembered: the request runs again if it comes again.
+        """
+        answered = self._answers.get(key)
+        if answered is not None and number <= answered[0]:
+            return answered[1]
+        answer = act()
+        self._answers[key] = number, answer
+        self._answers.move_to_end(key)
+        if len(self._answers) > self._most:
+            self._answers.popitem(last=False)
+        return answer
+
+    def copy(self) -> AnsweredRequests[T]:
+        """Return a copy of it as it is now; the answers themselves are shared."""
+        other = AnsweredRequests[T](self._most)
+        other._answers = self._answers.copy()
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"most": self._most, "answers": list(self._answers.items())}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._most = state["most"]
+        self._answers = OrderedDict(state["answers"])
