@@ -13,7 +13,8 @@ PACKAGE = Path(launchpad.__file__).parent
 
 COURIER = [
     "formatting light_dataclass interruptions own_threads trees",
-    "errors extras fork deadlines buffers promise call_stack caller",
+    "errors extras fork deadlines buffers promise",
+    "call_stack caller",
     "protocol security periodic_checks",
     "codec",
     "transport",

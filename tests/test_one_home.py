@@ -46,6 +46,22 @@ HOMES = [
         r"|def (_?flatten|_?unflatten|_?leaves_of|_?tree_map|_?map_leaves|_?rebuilt)\(",
     ),
     Home(
+        "waits at a server",
+        ("services/waiting.py",),
+        second=r"class _?(Changes|Turn|Waiter)\b|\bwakers\b|def within\(",
+    ),
+    Home(
+        "requests that run once",
+        ("services/requests.py",),
+        second=r"_last_added|_REMEMBERED_REQUESTS|def once\(|number (==|<=) (self\.number|last)\b",
+    ),
+    Home(
+        "surviving a fork",
+        # Shared memory needs the moment before the fork, too.
+        ("courier/fork.py", "courier/shm/receiver.py"),
+        second=r"register_at_fork\(|_at_fork_reinit\(",
+    ),
+    Home(
         "holding up of messages",
         ("courier/transport/link.py",),
         second=r"class \w*(Link(ed)?Channel|Bandwidth|Relay)\b",

@@ -17,6 +17,7 @@ from launchpad.courier import fork
 from launchpad.courier.interruptions import Lock, is_interruption
 from launchpad.errors import Stopped
 from launchpad.runtime import context
+from launchpad.services.waiting import ThreadWait
 
 Key = tuple[str, int, int, int]
 """(communicator, number of the operation in it, step of its algorithm, rank of the sender)."""
@@ -58,7 +59,7 @@ class Mailbox:
     def __init__(self) -> None:
         self._lock = fork.free_in_child(Lock())
         self._messages: dict[Key, tuple[str, Any]] = {}
-        self._waits: dict[Key, _Wait] = {}
+        self._waits: dict[Key, ThreadWait[Any]] = {}
         self._operations: dict[str, tuple[int, str]] = {}
         self._meetings: dict[tuple[str, int], _Meeting] = {}
         self._gone: set[int] = set()
@@ -108,7 +109,7 @@ class Mailbox:
                 raise self._error
             if key[3] in self._gone:
                 raise Gone(key[3])
-            wait = self._waits[key] = _Wait()
+            wait = self._waits[key] = ThreadWait[Any]()
         return self._wait(wait, key, timeout_s, lambda: [key[3]], compare)
 
     def meet(
@@ -149,7 +150,7 @@ class Mailbox:
                 for rank in meeting.ranks:
                     if rank in self._gone and rank not in meeting.parts:
                         raise Gone(rank)
-                wait = self._waits[key] = meeting.waits[key] = _Wait()
+                wait = self._waits[key] = meeting.waits[key] = ThreadWait[Any]()
         if wait is not None:
             return self._wait(wait, key, timeout_s, meeting.absent, compare)
         assert meeting.answer is not None
@@ -179,7 +180,7 @@ class Mailbox:
 
     def _wait(
         self,
-        wait: _Wait,
+        wait: ThreadWait[Any],
         key: Key,
         timeout_s: float,
         absent: Callable[[], list[int]],
@@ -209,7 +210,7 @@ class Mailbox:
             raise wait.error
         if not wait.is_over:
             raise Late
-        return wait.data
+        return wait.value
 
     def end(self, error: BaseException) -> None:
         """All waits end with this error, now and later."""
@@ -269,31 +270,6 @@ class Mailbox:
         self._forget_stop()
 
 
-class _Wait:
-    """A thread that waits for one message."""
-
-    __slots__ = ("data", "error", "is_over", "lock")
-
-    def __init__(self) -> None:
-        self.data: Any = None
-        self.error: BaseException | None = None
-        self.is_over = False
-        self.lock = Lock()
-        self.lock.acquire()
-
-    @property
-    def has_ended(self) -> bool:
-        return self.is_over or self.error is not None
-
-    def succeed(self, data: Any) -> None:
-        self.data, self.is_over = data, True
-        self.lock.release()
-
-    def fail(self, error: BaseException) -> None:
-        self.error = error
-        self.lock.release()
-
-
 @dataclass
 class _Meeting:
     """An operation for which data of all ranks come together here; without ranks until ours has come."""
@@ -302,7 +278,7 @@ class _Meeting:
     ranks: Sequence[int] = ()
     answer: Callable[[list[Any]], Any] | None = None
     parts: dict[int, Any] = field(default_factory=dict)
-    waits: dict[Key, _Wait] = field(default_factory=dict)
+    waits: dict[Key, ThreadWait[Any]] = field(default_factory=dict)
 
     def absent(self) -> list[int]:
         """Return the ranks that have not come."""

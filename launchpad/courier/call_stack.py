@@ -12,13 +12,14 @@ a call takes less than 0.1 µs.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
+
+from launchpad.courier import fork
 
 Place = tuple[str, str]  # address of a server, method
 Edge = tuple[Place, Place, str, str]  # from, to, and what the two servers are called
@@ -147,4 +148,5 @@ def find_waits(record: CallRecord | None = None) -> list[Wait]:
     return found
 
 
-os.register_at_fork(after_in_child=_records.clear)  # none of those threads is in the child
+# None of those threads is in the child.
+fork.reset_in_child(_records.clear)

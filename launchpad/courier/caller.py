@@ -13,6 +13,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import NamedTuple, Protocol
 
+from launchpad.courier import fork
+
 
 class Peer(NamedTuple):
     """A caller, as it says itself.
@@ -88,4 +90,4 @@ def _renew() -> None:
     _process = Peer("", 0, os.urandom(16))
 
 
-os.register_at_fork(after_in_child=_renew)
+fork.reset_in_child(_renew)

@@ -8,6 +8,7 @@ whose answer another one reads never ends.
 
 So a child, before anything else runs in it:
     free_in_child    frees locks
+    reset_in_child   resets what modules keep
     drop_in_child    has each holder close its copies, begin a session of its own, and end what is under way
 
 Its clients connect anew with their next call; its servers are the parent's alone.
@@ -35,6 +36,7 @@ T = TypeVar("T")
 _holders: weakref.WeakSet[Inherited] = weakref.WeakSet()
 _methods: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
+_resets: list[Callable[[], object]] = []
 _parent = 0  # the process that has forked this one
 
 
@@ -57,6 +59,11 @@ def free_in_child(lock: T) -> T:
     return lock
 
 
+def reset_in_child(reset: Callable[[], object]) -> None:
+    """After a fork, the child calls `reset()`: what a module keeps begins as when it was imported."""
+    _resets.append(reset)
+
+
 def describe_child() -> str:
     """Return how errors call this process, a forked child."""
     return f"this process ({os.getpid()}) was forked from process {_parent}"
@@ -67,7 +74,8 @@ def _drop_all() -> None:
     _parent = os.getppid()
     for lock in tuple(_locks):  # first: what is dropped may take some
         lock._at_fork_reinit()  # as Python's own modules do it
-    drops = [each.drop_inherited for each in tuple(_holders)]
+    drops: list[Callable[[], object]] = list(_resets)
+    drops += [each.drop_inherited for each in tuple(_holders)]
     drops += [partial(method, holder) for holder, method in tuple(_methods.items())]
     for drop in drops:
         try:

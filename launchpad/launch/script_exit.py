@@ -33,6 +33,7 @@ import threading
 from types import FrameType
 from typing import Any
 
+from launchpad.courier import fork
 from launchpad.launch import signals
 from launchpad.launch.running import Running
 from launchpad.launch.signals import KeyboardInterruptHandler
@@ -249,7 +250,7 @@ def _in_forked_child() -> None:
     _exit_code = 0
 
 
-os.register_at_fork(after_in_child=_in_forked_child)
+fork.reset_in_child(_in_forked_child)
 atexit.register(_at_exit)
 if IS_TOO_LATE:
     _wait_before_it_is_too_late()

@@ -23,6 +23,7 @@ from launchpad.courier.interruptions import Lock
 from launchpad.errors import Stopped
 from launchpad.runtime import context
 from launchpad.runtime.callers import Caller, try_caller
+from launchpad.services.waiting import ThreadWait
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -62,9 +63,9 @@ class Inbox(Generic[K, V]):
         self._values: OrderedDict[int, tuple[K, V]] = OrderedDict()  # by number, the oldest first
         self._numbers: dict[K, deque[int]] = {}
         self._last = 0
-        self._takers: dict[K, deque[_Waiter[K, V]]] = {}
-        self._any_takers: deque[_Waiter[K, V]] = deque()
-        self._putters: deque[_Waiter[K, V]] = deque()
+        self._takers: dict[K, deque[ThreadWait[tuple[K, V]]]] = {}
+        self._any_takers: deque[ThreadWait[tuple[K, V]]] = deque()
+        self._putters: deque[ThreadWait[tuple[K, V]]] = deque()
         self._error: BaseException | None = None
         self._context: context.RunContext | None = None
 
@@ -83,17 +84,17 @@ class Inbox(Generic[K, V]):
                 raise self._error
             taker = self._taker_of(key)
             if taker is not None:
-                taker.serve((key, value))
+                taker.succeed((key, value))
                 return True
             if not self._maxsize or len(self._values) < self._maxsize:
                 self._add(key, value)
                 return True
-            waiter = _Waiter[K, V]((key, value))
+            waiter = ThreadWait[tuple[K, V]]((key, value))
             self._putters.append(waiter)
-        waiter.caller = try_caller()
-        if self._wait(waiter, self._putters, timeout_s):
+        caller = try_caller()
+        if self._wait(waiter, self._putters, timeout_s, caller):
             return True
-        if waiter.caller is not None and waiter.caller.is_gone:
+        if caller is not None and caller.is_gone:
             return False
         raise TimeoutError(f"no room for {key!r} within {timeout_s} s: the inbox holds {len(self)}")
 
@@ -109,19 +110,19 @@ class Inbox(Generic[K, V]):
                 return self._remove(numbers[0])[1]
             if self._error is not None:
                 raise self._error
-            waiter = _Waiter[K, V]()
+            waiter = ThreadWait[tuple[K, V]]()
             takers = self._takers.setdefault(key, deque())
             takers.append(waiter)
         try:
-            is_served = self._wait(waiter, takers, timeout_s)
+            is_over = self._wait(waiter, takers, timeout_s)
         finally:
             with self._lock:
                 if not takers and self._takers.get(key) is takers:
                     del self._takers[key]
-        if not is_served:
+        if not is_over:
             raise TimeoutError(f"nothing for {key!r} within {timeout_s} s; there is {self.keys()}")
-        assert waiter.item is not None
-        return waiter.item[1]
+        assert waiter.value is not None
+        return waiter.value[1]
 
     def take_any(self, timeout_s: float | None = None) -> tuple[K, V]:
         """The oldest value of all, with its key; raises as `take` does.
@@ -134,12 +135,12 @@ class Inbox(Generic[K, V]):
                 return self._remove(next(iter(self._values)))
             if self._error is not None:
                 raise self._error
-            waiter = _Waiter[K, V]()
+            waiter = ThreadWait[tuple[K, V]]()
             self._any_takers.append(waiter)
         if not self._wait(waiter, self._any_takers, timeout_s):
             raise TimeoutError(f"nothing came within {timeout_s} s")
-        assert waiter.item is not None
-        return waiter.item
+        assert waiter.value is not None
+        return waiter.value
 
     def keys(self) -> list[K]:
         """The keys of what it holds."""
@@ -159,28 +160,32 @@ class Inbox(Generic[K, V]):
                 waiter.wake()
 
     def _wait(
-        self, waiter: _Waiter[K, V], queue: deque[_Waiter[K, V]], timeout_s: float | None
+        self,
+        waiter: ThreadWait[tuple[K, V]],
+        queue: deque[ThreadWait[tuple[K, V]]],
+        timeout_s: float | None,
+        caller: Caller | None = None,
     ) -> bool:
         """Until it is served; False, and it is out of the queue, if that is not to be."""
         self._watch_stop()
         try:
             deadline = deadline_after(timeout_s)
-            while not waiter.is_served and self._error is None:
+            while not waiter.is_over and self._error is None:
                 left_s = None if deadline is None else deadline - time.monotonic()
                 if left_s is not None and left_s <= 0:
                     break
-                if waiter.caller is not None:
-                    if waiter.caller.is_gone:
+                if caller is not None:
+                    if caller.is_gone:
                         break
                     left_s = _LOOK_S if left_s is None else min(left_s, _LOOK_S)
                 waiter.lock.acquire(timeout=-1 if left_s is None else left_s)
         finally:
             with self._lock:
-                if not waiter.is_served:
+                if not waiter.is_over:
                     queue.remove(waiter)
-        if not waiter.is_served and self._error is not None:
+        if not waiter.is_over and self._error is not None:
             raise self._error
-        return waiter.is_served
+        return waiter.is_over
 
     def _add(self, key: K, value: V) -> None:
         self._last += 1
@@ -196,12 +201,12 @@ class Inbox(Generic[K, V]):
             del self._numbers[key]
         if self._putters:
             putter = self._putters.popleft()
-            assert putter.item is not None
-            self._add(*putter.item)
-            putter.serve(putter.item)
+            assert putter.value is not None
+            self._add(*putter.value)
+            putter.succeed(putter.value)
         return key, value
 
-    def _taker_of(self, key: K) -> _Waiter[K, V] | None:
+    def _taker_of(self, key: K) -> ThreadWait[tuple[K, V]] | None:
         if takers := self._takers.get(key):
             return takers.popleft()
         return self._any_takers.popleft() if self._any_takers else None
@@ -218,23 +223,3 @@ class Inbox(Generic[K, V]):
                 it.close(Stopped())
 
         me.stop.call_at_stop(end)
-
-
-class _Waiter(Generic[K, V]):
-    """A thread that waits: with an item for room, without one for an item. Its own lock wakes it."""
-
-    __slots__ = ("caller", "is_served", "item", "lock")
-
-    def __init__(self, item: tuple[K, V] | None = None) -> None:
-        self.item, self.is_served = item, False
-        self.caller: Caller | None = None
-        self.lock = Lock()
-        self.lock.acquire()
-
-    def serve(self, item: tuple[K, V]) -> None:
-        self.item, self.is_served = item, True
-        self.wake()
-
-    def wake(self) -> None:
-        if self.lock.locked():
-            self.lock.release()

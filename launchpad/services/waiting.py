@@ -9,7 +9,7 @@
                          and leaves the line when its caller has gone: nothing is done for it
 
 No thread and no coroutine waits for a call, so that thousands may. Clients that wait for longer than a call
-may take repeat it: see `Poll`.
+may take repeat it: see `Poll`. A thread of the server's own worker waits in a `ThreadWait`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from launchpad.courier import CourierError, DeadlineExceeded
 from launchpad.courier import caller as courier_caller
 from launchpad.courier.deadlines import deadline_after
+from launchpad.courier.interruptions import Lock
 from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.promise import Promise
 from launchpad.errors import Stopped
@@ -320,6 +321,44 @@ def _cancelled() -> None:
     from concurrent.futures import CancelledError
 
     raise CancelledError("the caller asks again on another connection")
+
+
+class ThreadWait(Generic[T]):
+    """A thread of this process that waits for one value; a lock of its own wakes it.
+
+    Attributes:
+        value: What it was given; before that, what it brings itself.
+        error: What ended the wait, if no value did.
+        is_over: True once it has its value.
+        lock: Acquired while there is nothing to look at; the thread waits in `lock.acquire(timeout=…)`.
+    """
+
+    __slots__ = ("error", "is_over", "lock", "value")
+
+    def __init__(self, value: T | None = None) -> None:
+        self.value = value
+        self.error: BaseException | None = None
+        self.is_over = False
+        self.lock = Lock()
+        self.lock.acquire()
+
+    @property
+    def has_ended(self) -> bool:
+        return self.is_over or self.error is not None
+
+    def succeed(self, value: T) -> None:
+        self.value = value
+        self.is_over = True
+        self.wake()
+
+    def fail(self, error: BaseException) -> None:
+        self.error = error
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the thread look again."""
+        if self.lock.locked():
+            self.lock.release()
 
 
 class Poll:

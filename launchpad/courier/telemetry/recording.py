@@ -30,6 +30,7 @@ from dataclasses import field
 from functools import partial
 from typing import Any
 
+from launchpad.courier import fork
 from launchpad.courier.caller import Peer, own_peer
 from launchpad.courier.interruptions import Event, RLock
 from launchpad.courier.light_dataclass import dataclass
@@ -376,4 +377,4 @@ def _renew() -> None:
     _lock = RLock()
 
 
-os.register_at_fork(after_in_child=_renew)
+fork.reset_in_child(_renew)

@@ -8,11 +8,11 @@ at the end, however many clients there were. Nothing in here keeps a client or a
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from launchpad.courier import fork
 from launchpad.courier.caller import Peer, own_peer
 from launchpad.courier.interruptions import RLock
 from launchpad.courier.protocol.framing import BUILTIN_PREFIX
@@ -159,4 +159,4 @@ def _renew() -> None:
     _all.clear()
 
 
-os.register_at_fork(after_in_child=_renew)
+fork.reset_in_child(_renew)

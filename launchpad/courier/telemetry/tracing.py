@@ -10,14 +10,13 @@ While both are off nothing of OpenTelemetry is imported, and a call costs one lo
 from __future__ import annotations
 
 import importlib
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
-from launchpad.courier import extras
+from launchpad.courier import extras, fork
 from launchpad.courier.caller import Peer, own_peer
 
 if TYPE_CHECKING:
@@ -155,4 +154,4 @@ def _renew() -> None:
     open_waits.clear()
 
 
-os.register_at_fork(after_in_child=_renew)
+fork.reset_in_child(_renew)

@@ -30,6 +30,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from launchpad.courier import fork
 from launchpad.courier.own_threads import OwnThread
 from launchpad.launch.logs.log_files import FULL, Rotation, first_part
 
@@ -212,7 +213,7 @@ class ProcessLog(LogWriter):
             buffer.guard = self._lock
             # A forked child has no such thread, and the fork may have been made while that one held the lock.
             unguard = functools.partial(setattr, buffer, "guard", _UNGUARDED)
-            os.register_at_fork(after_in_child=unguard)
+            fork.reset_in_child(unguard)
         OwnThread(target=self._watch, name="launchpad-log").start()
 
     def print(self, text: str) -> None:
