@@ -16,7 +16,7 @@
 #   make docs           the documentation as a site, in site/: pages, reference, examples; a warning fails it
 #   make gallery        the examples that are systems of papers: runs them, draws their graphs, and writes examples/README.md
 #   make bench          our speed beside that of others, measured on this machine now (6 minutes)
-#   make ordeal         what must never happen: a million odd inputs, strangers, kills at random moments, mixed traffic (two hours)
+#   make ordeal         what must never happen: a million odd inputs, strangers, kills at random moments (an hour)
 #
 # PYTHON=python3.12 picks an interpreter, VENV=/elsewhere another place for the environment.
 
@@ -137,7 +137,7 @@ ordeal: $(VENV)/.ordeal-is-installed
 	undergo orphans.py --trials=300; undergo ctrl_c.py; undergo ctrl_c.py --presses=2; \
 	undergo saves.py; undergo edges.py; undergo heartbeats.py; \
 	undergo queues.py; undergo pool.py --chaos; undergo scale.py; undergo cycles.py; undergo interrupts.py; \
-	undergo mixed.py --minutes=60; exit $$failed
+	exit $$failed
 
 clean:
 	rm -rf build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

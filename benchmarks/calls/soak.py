@@ -1,9 +1,10 @@
 """1,000,000 calls: does anything grow, and is anything left when both sides have closed?
 
-A client in one process calls a server in another: mostly one int, now and then by a future, with an
-array of 1 MiB, or to be answered by an exception. The memory that each process occupies is looked at
-ten times, after as many calls to warm up. `left` is what both processes have more of after the
-close than before their courier was made: threads, descriptors, mappings that are shared.
+A client in one process calls a server in another: mostly one int, a tenth of them by futures. One call in a
+thousand has an array of 1 MiB, one is answered by an exception, one passes its deadline, one feeds a stream,
+one reads a stream to its end, and one leaves a stream in the middle. The script looks at the memory of each
+process ten times, after as many calls to warm up. `left` is what both processes have more of after the close
+than before they made their courier: threads, descriptors, shared mappings.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import gc
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -24,6 +26,8 @@ MIB = 2**20
 CALLS = 1_000_000
 SAMPLES = 10
 BLOCK = 1000  # calls, of which one is of each rare kind, and a tenth are futures
+RARE_KINDS = 6
+ITEMS = 10  # of a stream
 
 
 def echo(value: Any) -> Any:
@@ -34,13 +38,25 @@ def fail() -> None:
     raise ValueError("as asked")
 
 
+def nap(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def count(n: int) -> Iterator[int]:
+    yield from range(n)
+
+
+def total(items: Iterator[int]) -> int:
+    return sum(items)
+
+
 def serve(path: str, pipe: Connection) -> None:
     import numpy  # noqa: F401 - so that the first array is not its import
 
     before = belongings()
     server = courier.Server("echo", address=f"unix:{path}")
-    server.bind("echo", echo)
-    server.bind("fail", fail)
+    for method in (echo, fail, nap, count, total):
+        server.bind(method.__name__, method)
     server.start()
     pipe.send(server.address)
     pipe.recv()
@@ -67,16 +83,28 @@ def be_client(address: str, pipe: Connection) -> None:
 
 def call_a_block(client: Any, array: Any) -> None:
     n_futures = BLOCK // 10
-    for i in range(BLOCK - n_futures - 2):
+    for i in range(BLOCK - n_futures - RARE_KINDS):
         assert client.echo(i) == i
     for i, future in enumerate([client.futures.echo(i) for i in range(n_futures)]):
         assert future.result() == i
     assert client.echo(array)[-1] == 1
-    try:
+    assert list(client.count(ITEMS)) == list(range(ITEMS))
+    assert next(client.count(100 * ITEMS)) == 0
+    assert client.total(iter(range(ITEMS))) == sum(range(ITEMS))
+    with raises(ValueError):
         client.fail()
-    except ValueError:
+    with raises(courier.DeadlineExceeded):
+        client.with_options(timeout_s=0.001).nap(0.02)
+
+
+@contextmanager
+def raises(kind: type[Exception]) -> Iterator[None]:
+    """Require that the block raises it."""
+    try:
+        yield
+    except kind:
         return
-    raise AssertionError("the method's exception has not arrived")
+    raise AssertionError(f"{kind.__name__} was not raised")
 
 
 def more_than(before: Belongings) -> Belongings:

@@ -8,11 +8,9 @@ The processes of a script are found by a mark in their environment, which all in
 
 from __future__ import annotations
 
-import gc
 import os
 import statistics
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -33,21 +31,6 @@ def belongings(pid: int | str = "self") -> Belongings:
         "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
         "mappings": sum(mapping.split()[1].endswith("s") for mapping in mappings),
     }
-
-
-def quiet_belongings(quiet_s: float, within_s: float) -> Belongings:
-    """Return those of this process, once nothing has changed for a while."""
-    seen = belongings()
-    since = time.monotonic()
-    deadline = since + within_s
-    while time.monotonic() < min(deadline, since + quiet_s):
-        time.sleep(0.05)
-        gc.collect()
-        now = belongings()
-        if now != seen:
-            seen = now
-            since = time.monotonic()
-    return seen
 
 
 def growth(samples: Sequence[float]) -> float:
