@@ -4,7 +4,8 @@
 
 gRPC and Ray come with `make bench` and `make test`. dm-launchpad needs Python 3.10 or older, Monarch torch:
 each is measured by an interpreter that has it, if one is given. All take turns in each round; a figure is
-the median over the rounds, and a ratio compares within a round. benchmarks/peers/ has a file for each.
+the median over the rounds, and a ratio compares within a round. benchmarks/peers/ has those that other
+interpreters run.
 """
 
 from __future__ import annotations
@@ -14,11 +15,17 @@ import os
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from benchmarks.calls.contenders import grpcio_generic, ray_actors
+from benchmarks.calls.contenders.contender import by_call
+from benchmarks.calls.pairs import take_turns_once
 from benchmarks.harness.command_line import Parser, finish
 from benchmarks.harness.figures import Table, in_turns, ratios
+from benchmarks.harness.processes import apart
+from benchmarks.peers import measure as peers
 
 PEERS = Path(__file__).parent / "peers"
 OURS = "launchpad"
@@ -43,16 +50,28 @@ def measure(*command: str) -> dict[str, float]:
     raise SystemExit(f"{command} printed no figures:\n{done.stdout}\n{done.stderr}")
 
 
+def measure_grpc() -> dict[str, float]:
+    (figures,) = take_turns_once(
+        [grpcio_generic.GRPCIO], lambda pair: pair.measure(by_call, peers.measure)
+    ).values()
+    return dict(figures)
+
+
+def measure_ray() -> dict[str, float]:
+    with ray_actors.cluster():
+        return dict(ray_actors.start()(by_call, peers.measure))
+
+
 def main() -> None:
     """Measure all that can be, and print a table of each figure."""
     parser = Parser(__doc__, rounds=5)
     parser.add_argument("--dm-launchpad", metavar="PYTHON", help="one that has dm-launchpad")
     parser.add_argument("--monarch", metavar="PYTHON", help="one that has torchmonarch")
     options = parser.parse_args()
-    contenders = {
+    contenders: dict[str, Callable[[], dict[str, float]]] = {
         OURS: partial(measure, sys.executable, "launchpad_program.py"),
-        "gRPC": partial(measure, sys.executable, "grpc_pickles.py"),
-        "Ray": partial(measure, sys.executable, "ray_actors.py"),
+        "gRPC": measure_grpc,
+        "Ray": partial(apart, measure_ray),
     }
     if options.dm_launchpad:
         command = (options.dm_launchpad, "launchpad_program.py", "--noarray")

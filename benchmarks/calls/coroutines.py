@@ -11,7 +11,7 @@ from benchmarks.calls.pairs import Options, pinned, rates, take_turns
 
 CALLS = 20_000
 CONTENDERS = [
-    Contender("uvloop", uvloop_protocol.serve, uvloop_protocol.connect, "uvloop"),
+    uvloop_protocol.UVLOOP,
     ours.UNIX,
     Contender("courier on uvloop", ours.serve_unix, ours.connect_on_uvloop, "uvloop"),
     ours.OVER_TCP,

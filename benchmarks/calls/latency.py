@@ -17,17 +17,17 @@ from benchmarks.calls.pairs import Options, placements, summaries, take_turns
 from benchmarks.harness.figures import Table, percentile
 
 CONTENDERS = [
-    Contender("raw unix", raw.serve_unix, raw.connect_unix),
-    Contender("raw tcp", raw.serve_tcp, raw.connect_tcp),
+    raw.UNIX,
+    raw.TCP,
     ours.UNIX,
     ours.GUARDED,  # with a token, and a deadline for every call; counters are on in all of them
     ours.OVER_TCP,
     ours.OVER_TLS,
     Contender("raw threads", ours.serve_nothing, raw_threads.connect),
     ours.IN_PROCESS,
-    Contender("uvloop", uvloop_protocol.serve, uvloop_protocol.connect, "uvloop"),
-    Contender("zmq req/rep", zeromq.serve_rep, zeromq.connect, "zmq"),
-    Contender("grpcio", grpcio_generic.serve, grpcio_generic.connect, "grpc"),
+    uvloop_protocol.UVLOOP,
+    zeromq.REQ_REP,
+    grpcio_generic.GRPCIO,
 ]
 PERCENTILES = {"p50": 50, "p99": 99, "p999": 99.9}
 

@@ -26,7 +26,7 @@ CLIENTS = 16
 AT_ONCE = {"one call each": 1, "50 calls each": 50}
 BEGINS_IN_S = 0.1  # by then all clients know when
 CONTENDERS = [
-    Contender("uvloop", uvloop_protocol.serve, uvloop_protocol.connect, "uvloop"),
+    uvloop_protocol.UVLOOP,
     ours.UNIX,
     ours.OVER_TCP,
 ]

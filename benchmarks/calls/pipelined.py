@@ -8,19 +8,19 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.calls.contenders import batched, grpcio_generic, ours, uvloop_protocol, zeromq
-from benchmarks.calls.contenders.contender import Client, Contender
+from benchmarks.calls.contenders.contender import Client
 from benchmarks.calls.pairs import Options, pinned, rates, show_rates, take_turns
 
 CALLS = 20_000
 CONTENDERS = [
-    Contender("raw batched", batched.serve, batched.connect),
+    batched.RAW_BATCHED,
     ours.UNIX,
     ours.OVER_TCP,
     replace(ours.IN_PROCESS, share=0.2),
-    Contender("uvloop", uvloop_protocol.serve, uvloop_protocol.connect, "uvloop"),
-    Contender("zmq dealer", zeromq.serve_router, zeromq.connect_dealer, "zmq"),
+    uvloop_protocol.UVLOOP,
+    zeromq.DEALER,
     # Beyond about 1,000 at once, grpcio cancels some of them now and then.
-    Contender("grpcio", grpcio_generic.serve, grpcio_generic.connect, "grpc", share=0.05),
+    replace(grpcio_generic.GRPCIO, share=0.05),
 ]
 
 

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from benchmarks.calls.contenders import grpcio_generic, ours, raw, zeromq
-from benchmarks.calls.contenders.contender import Client, Contender
+from benchmarks.calls.contenders.contender import Client
 from benchmarks.calls.pairs import Options, pinned, take_turns
 from benchmarks.harness.figures import Table, percentile, ratios, spread
 
@@ -19,11 +19,11 @@ ELEMENTS = 1, 84, 256, 4096, 16384
 NESTS = "list of 8 × 1 kB", "dicts of 20 arrays"
 NAMES = (INT, *(f"{n:,}" for n in ELEMENTS), *NESTS)
 CONTENDERS = [
-    Contender("raw unix", raw.serve_unix, raw.connect_unix),
+    raw.UNIX,
     ours.UNIX,
     ours.OVER_TCP,
-    Contender("zmq", zeromq.serve_arrays, zeromq.connect_arrays, "zmq"),
-    Contender("grpcio", grpcio_generic.serve, grpcio_generic.connect, "grpc"),
+    zeromq.ARRAYS,
+    grpcio_generic.GRPCIO,
 ]
 ALONE_ONLY = ("zmq",)  # these send arrays, and nothing else
 

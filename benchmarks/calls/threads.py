@@ -7,22 +7,20 @@ import time
 from typing import Any
 
 from benchmarks.calls.contenders import batched, grpcio_generic, ours, raw, zeromq
-from benchmarks.calls.contenders.contender import Client, Contender
+from benchmarks.calls.contenders.contender import Client
 from benchmarks.calls.pairs import Options, pinned, rates, show_rates, take_turns
 from benchmarks.harness.processes import run_threads
 
 CALLERS = (4, 16)
-LOCKED = "raw locked"
-OWN = "raw own sockets"
 CONTENDERS = [
-    Contender(LOCKED, raw.serve_unix, raw.connect_locked),
-    Contender(OWN, raw.serve_unix, raw.connect_each_thread),
-    Contender("raw batched", batched.serve, batched.connect),
+    raw.LOCKED,
+    raw.OWN_SOCKETS,
+    batched.RAW_BATCHED,
     ours.UNIX,
     ours.OVER_TCP,
     ours.IN_PROCESS,
-    Contender("zmq req/rep", zeromq.serve_rep, zeromq.connect, "zmq"),
-    Contender("grpcio", grpcio_generic.serve, grpcio_generic.connect, "grpc"),
+    zeromq.REQ_REP,
+    grpcio_generic.GRPCIO,
 ]
 
 
@@ -38,7 +36,7 @@ def measure(options: Options) -> dict[str, Any]:
         f"{callers} threads": {
             where: rates(
                 {name: [turn[i] for turn in turns] for name, turns in by_name.items()},
-                [LOCKED, OWN],
+                [raw.LOCKED.name, raw.OWN_SOCKETS.name],
             )
             for where, by_name in found.items()
         }

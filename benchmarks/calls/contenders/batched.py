@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
-from benchmarks.calls.contenders.contender import PROTOCOL, Client
+from benchmarks.calls.contenders.contender import PROTOCOL, Client, Contender
 
 HEADER = struct.Struct("<IQ")
 pack = HEADER.pack
@@ -122,3 +122,6 @@ class BatchedClient:
 def connect(path: str) -> Iterator[Client]:
     client = BatchedClient(path)
     yield Client(lambda value: client.submit(value).result(), client.submit)
+
+
+RAW_BATCHED = Contender("raw batched", serve, connect)

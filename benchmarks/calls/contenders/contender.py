@@ -59,6 +59,11 @@ class Client:
         return times
 
 
+def by_call(client: Client, measure: Callable[[Call], Any]) -> Any:
+    """Return what `measure` finds about the blocking call."""
+    return measure(client.call)
+
+
 async def by_coroutines(call: Callable[[int], Awaitable[Any]], n: int) -> None:
     """Make `n` calls of `COROUTINES` coroutines, each of which makes one at a time."""
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
-from benchmarks.calls.contenders.contender import PROTOCOL, Client
+from benchmarks.calls.contenders.contender import PROTOCOL, Client, Contender
 
 METHOD = "/bench.Echo/echo"
 OPTIONS = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
@@ -39,3 +39,6 @@ def connect(address: str) -> Iterator[Client]:
     with grpc.insecure_channel(address, options=OPTIONS) as channel:
         call = channel.unary_unary(METHOD, dump, pickle.loads)
         yield Client(call, call.future)
+
+
+GRPCIO = Contender("grpcio", serve, connect, "grpc")

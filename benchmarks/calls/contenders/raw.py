@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
-from benchmarks.calls.contenders.contender import PROTOCOL, Call, Client
+from benchmarks.calls.contenders.contender import PROTOCOL, Call, Client, Contender
 
 LENGTH = struct.Struct("<Q")
 BUFFER = 1 << 20  # the largest message
@@ -113,3 +113,9 @@ def caller(sock: socket.socket) -> Call:
 def hurry(sock: socket.socket) -> None:
     if sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+UNIX = Contender("raw unix", serve_unix, connect_unix)
+TCP = Contender("raw tcp", serve_tcp, connect_tcp)
+LOCKED = Contender("raw locked", serve_unix, connect_locked)
+OWN_SOCKETS = Contender("raw own sockets", serve_unix, connect_each_thread)

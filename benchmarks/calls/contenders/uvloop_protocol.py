@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from benchmarks.calls.contenders.batched import BATCH, HEADER
-from benchmarks.calls.contenders.contender import PROTOCOL, Client, by_coroutines
+from benchmarks.calls.contenders.contender import PROTOCOL, Client, Contender, by_coroutines
 
 
 class Framed(asyncio.Protocol):
@@ -145,3 +145,6 @@ def connect(path: str) -> Iterator[Client]:
             await_all=lambda n: loop.run_until_complete(by_coroutines(caller.call, n)),
             time_calls=lambda seconds: loop.run_until_complete(time_calls(seconds)),
         )
+
+
+UVLOOP = Contender("uvloop", serve, connect, "uvloop")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
-from benchmarks.calls.contenders.contender import PROTOCOL, Client
+from benchmarks.calls.contenders.contender import PROTOCOL, Client, Contender
 
 
 def serve_rep(path: str, pipe: Connection) -> None:
@@ -99,3 +99,8 @@ def connect_arrays(address: str) -> Iterator[Client]:
             return np.frombuffer(sock.recv(copy=False).buffer, array.dtype)
 
         yield Client(echo)
+
+
+REQ_REP = Contender("zmq req/rep", serve_rep, connect, "zmq")
+DEALER = Contender("zmq dealer", serve_router, connect_dealer, "zmq")
+ARRAYS = Contender("zmq", serve_arrays, connect_arrays, "zmq")
