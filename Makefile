@@ -127,7 +127,7 @@ bench: $(VENV)/.bench-is-installed
 	  echo "== benchmarks/$$1.py"; \
 	  $(BIN)/python benchmarks/$$1.py --json benchmarks/results/$$1.json $$2 || failed=1; \
 	}; \
-	measure rpc; measure soak; measure launch --rounds=3; measure plan; measure orphans; \
+	measure rpc; measure soak; measure launch --rounds=3; measure orphans; \
 	measure recovery; measure logs; \
 	$(BIN)/python benchmarks/plot.py && $(BIN)/python benchmarks/bars.py || failed=1; exit $$failed
 

@@ -1,4 +1,4 @@
-"""The time from launch() to the first answer of all nodes: `python benchmarks/launch.py`.
+"""The time from launch() to the first answer of all nodes, and that of a plan: `python benchmarks/launch.py`.
 
     ours         lp.launch(local_mp), then one call to each of N CourierNodes
     forkserver   multiprocessing: N processes, then one message to each over a Pipe, and its answer; its
@@ -6,6 +6,8 @@
     bare         the same, and preloads nothing
     spawn        the same, each process a new interpreter
     import       how much longer `python -c "import launchpad"` takes than `python -c pass`
+    plan         lp.plan of N nodes, half of which call one of the others; their classes are this script's
+                 own, which is the slow case, since they travel by value
 
 Each measurement is a fresh interpreter, so that none profits from a server that already runs; contenders
 take turns. Bytecode is cached for all of them, as it is wherever a program runs for the second time.
@@ -33,6 +35,9 @@ MOST_SPAWNED = 32  # a new interpreter for each takes a while
 class Echo:
     """Serves in every node."""
 
+    def __init__(self, config: dict[str, object] | None = None) -> None:
+        self._config = config
+
     def echo(self, value: int) -> int:
         return value
 
@@ -44,13 +49,11 @@ class Echo:
 def ours(nodes: int) -> tuple[float, list[str]]:
     """Return the seconds, and what a worker has imported."""
     import launchpad as lp
+    from benchmarks.harness.programs import launch, replicas
 
-    program = lp.Program("benchmark")
-    with program.group("echo"):
-        for _ in range(nodes):
-            program.add_node(lp.CourierNode(Echo))
+    program = replicas("echo", nodes, lambda: lp.CourierNode(Echo))
     began = time.perf_counter()
-    running = lp.launch(program, "local_mp", terminal="output_to_files")
+    running = launch(program)
     clients = [running.client("echo", i) for i in range(nodes)]
     answers = [client.futures.echo(i) for i, client in enumerate(clients)]
     assert [answer.result() for answer in answers] == list(range(nodes))
@@ -96,11 +99,45 @@ class Interpreters:
         return difference
 
 
+class Caller:
+    """Calls an Echo."""
+
+    def __init__(self, echo: Echo, config: dict[str, object]) -> None:
+        self._echo = echo
+        self._config = config
+
+    def run(self) -> None:
+        self._echo.echo(1)
+
+
+def seconds_to_plan(nodes: int) -> float:
+    """Return the seconds of one plan; the program is made before it begins."""
+    import launchpad as lp
+
+    config: dict[str, object] = {"layers": [64, 64], "lr": 0.1, "name": "benchmark"}
+    program = lp.Program("benchmark")
+    with program.group("server"):
+        handles = [program.add_node(lp.CourierNode(Echo, config)) for _ in range(nodes // 2)]
+    with program.group("client"):
+        for handle in handles:
+            program.add_node(lp.PyClassNode(Caller, handle, config))
+    began = time.perf_counter()
+    lp.plan(program, "local_mp")
+    return time.perf_counter() - began
+
+
 def main() -> None:
+    quick = {"sizes": [2], "planned": [10, 100], "rounds": 1}
     sizes = [1, 8, 32, 128]
-    parser = Parser(__doc__, {"sizes": [2], "rounds": 1}, rounds=5)
-    parser.add_argument("--sizes", type=lambda text: list(map(int, text.split(","))), default=sizes)
+    parser = Parser(__doc__, quick, sizes=sizes, planned=[10, 100, 1000], rounds=5)
     options = parser.parse_args()
+    print("seconds of a plan")
+    table = Table("nodes", {"s (range)": ".3f"}, width=8)
+    plans = []
+    for nodes in options.planned:
+        times = [seconds_to_plan(nodes) for _ in range(options.rounds)]
+        table.row(nodes, spread(times))
+        plans.append({"nodes": nodes, "seconds": times})
     with tempfile.TemporaryDirectory() as cache:
         interpreters = Interpreters(cache)
         import_ms = interpreters.import_ms(4 * options.rounds)
@@ -116,7 +153,7 @@ def main() -> None:
             ratio = spreads["ours"]["median"] / spreads["forkserver"]["median"]
             table.row(nodes, *map(spreads.get, CONTENDERS), ratio)
             rows.append({"nodes": nodes, "seconds": times, "ratio": ratio})
-    finish(options, {"import_ms": import_ms, "launch": rows})
+    finish(options, {"import_ms": import_ms, "launch": rows, "plan": plans})
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent.parent
 SECOND_HARNESS = re.compile(r"ArgumentParser\(|json\.dumps\(|sys\.path\.insert\(|XDG_RUNTIME_DIR")
 DEADLINE_S = 540  # rpc computes for half a minute, and others may use the machine
 SCRIPTS = sorted(path.name for path in (ROOT / "benchmarks").glob("[!_]*.py"))
-REPORTING = "rpc soak launch plan recovery logs orphans ctrl_c scale cycles".split()
+REPORTING = "rpc soak launch recovery logs orphans ctrl_c scale cycles".split()
 PRINTING = {
     "saves.py --kills=5 --resumes=2": "resumed ",
     "pool.py --quick": "all results, in order: yes; twice: 0",
@@ -35,7 +35,7 @@ PRINTING = {
     "large_constants.py --mb=64 --workers=2": "when it has written half  ",
 }
 QUICKEST = (
-    "plan",
+    "launch",
     "preload.py --module=json --workers=2 --rounds=1",
     "large_constants.py --mb=64 --workers=2",
 )
