@@ -16,6 +16,7 @@ import time
 
 import launchpad as lp
 from benchmarks.harness.command_line import Parser, finish
+from benchmarks.harness.programs import replicas
 
 LIMIT_S = 10.0
 
@@ -29,10 +30,7 @@ class Echo:
 
 def measure(workers: int) -> tuple[float, float]:
     """Launch once; return the seconds until all have answered, and until all are gone."""
-    program = lp.Program("bench")
-    with program.group("echo"):
-        for _ in range(workers):
-            program.add_node(lp.CourierNode(Echo))
+    program = replicas("echo", workers, lambda: lp.CourierNode(Echo))
     began = time.monotonic()
     running = lp.launch(program, "test_kubernetes")
     answers = [running.client("echo", i).futures.echo(i) for i in range(workers)]

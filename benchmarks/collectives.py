@@ -23,6 +23,7 @@ import numpy as np
 import launchpad as lp
 from benchmarks.harness.command_line import Parser, finish
 from benchmarks.harness.figures import Table, in_turns, timed
+from benchmarks.harness.programs import launch, replicas
 
 KIB = 1 << 10
 SIZES = [KIB << n for n in (0, 3, 5, 6, 7, 8, 9, 10, 12, 14, 16)]
@@ -77,11 +78,8 @@ def run(ranks: int, sizes: list[int], rounds: int) -> list[dict[str, Any]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    program = lp.Program("collectives")
-    with program.group("rank"):
-        for _ in range(ranks):
-            program.add_node(lp.CollectiveNode(measure, sizes, rounds, port))
-    with lp.launch(program, "local_mp", terminal="output_to_files") as running:
+    program = replicas("rank", ranks, lambda: lp.CollectiveNode(measure, sizes, rounds, port))
+    with launch(program) as running:
         results = running.results("rank", 600)
     edges = running.edges()
     rows = []

@@ -24,10 +24,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import launchpad as lp
 from benchmarks.harness import holdings
 from benchmarks.harness.command_line import Parser, finish
 from benchmarks.harness.figures import Table
 from benchmarks.harness.processes import apart, environment
+from benchmarks.harness.programs import launch, replicas
 
 CYCLE_S = 0.3
 MEMORY_BYTES = 2 << 20
@@ -44,14 +46,9 @@ class Echo:
 
 def cycle(launch_type: str) -> float:
     """Return the seconds from launch() to the end of stop()."""
-    import launchpad as lp
-
-    program = lp.Program("cycle")
-    with program.group("echo"):
-        for _ in range(4):
-            program.add_node(lp.CourierNode(Echo))
+    program = replicas("echo", 4, lambda: lp.CourierNode(Echo))
     began = time.perf_counter()
-    with lp.launch(program, launch_type, terminal="output_to_files") as running:
+    with launch(program, launch_type) as running:
         assert [running.client("echo", i).echo(i) for i in range(4)] == list(range(4))
     return time.perf_counter() - began
 

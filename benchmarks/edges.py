@@ -27,6 +27,7 @@ import numpy as np
 
 import launchpad as lp
 from benchmarks.harness.command_line import Parser, finish
+from benchmarks.harness.programs import launch, run
 
 AT_A_TIME = 50
 KILLED = "killed"
@@ -88,7 +89,7 @@ def count(workers: int, calls: int, launch_type: str, *, kill: bool) -> str:
         with program.group(KILLED, restart=lp.RestartPolicy(max_restarts=1, backoff=0)):
             program.add_node(lp.PyNode(call_until_killed, calls // workers, *handles))
     began = time.monotonic()
-    with lp.launch(program, launch_type, terminal="output_to_files") as running:
+    with launch(program, launch_type) as running:
         if kill:
             while running.metrics().edges.total(caller=KILLED).calls < calls // workers // 3:
                 time.sleep(0.1)
@@ -146,7 +147,7 @@ def measure(links: tuple[Any, ...], sizes: list[int], pause_s: float = 0.0) -> l
     handle = program.add_node(lp.CourierNode(Echo), label="echo")
     linked = handle.through(*links) if links else handle
     program.add_node(lp.PyNode(call_through, (linked,), sizes, pause_s), label="caller")
-    found = lp.run(program, "local_mp", terminal="output_to_files")["caller"][0]
+    found = run(program)["caller"][0]
     return list(found)
 
 

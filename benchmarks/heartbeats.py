@@ -15,11 +15,12 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import launchpad as lp
 from benchmarks.harness.command_line import Parser, finish
+from benchmarks.harness.programs import FOREVER, launch, replicas
 
-FOREVER = 10**9
 DEADLINE_S = 60.0
 SOON_S = 2.0
 BEATS_PER_LIMIT = 4  # a worker sends so many within heartbeat_s, however often it calls heartbeat()
@@ -45,13 +46,10 @@ def no_alarm(beats: int, heartbeat_s: float, workers: int) -> str:
         for _ in range(2 * (os.cpu_count() or 1))
     ]
     seconds = beats / workers * heartbeat_s / BEATS_PER_LIMIT
-    program = lp.Program("beats")
-    policy = lp.RestartPolicy(heartbeat_s=heartbeat_s, max_restarts=FOREVER, backoff=0)
-    with program.group("beats", restart=policy):
-        for _ in range(workers):
-            program.add_node(lp.PyNode(beat, seconds))
+    policy = replace(FOREVER, heartbeat_s=heartbeat_s)
+    program = replicas("beats", workers, lambda: lp.PyNode(beat, seconds), policy)
     try:
-        with lp.launch(program, "local_mp", terminal="output_to_files") as running:
+        with launch(program) as running:
             longest = max(running.results("beats"))
             attempts = [status.attempt for status in running.status()]
     finally:
@@ -83,12 +81,10 @@ def fall_silent(how: str) -> tuple[int, float]:
 
 
 def silent(how: str, heartbeat_s: float) -> str:
-    program = lp.Program("silent")
     policy = lp.RestartPolicy(heartbeat_s=heartbeat_s, backoff=0)
-    with program.group("worker", restart=policy):
-        program.add_node(lp.PyNode(fall_silent, how))
+    program = replicas("worker", 1, lambda: lp.PyNode(fall_silent, how), policy)
     began = time.monotonic()
-    with lp.launch(program, "local_mp", terminal="output_to_files") as running:
+    with launch(program) as running:
         ((attempt, at),) = running.results("worker", DEADLINE_S)
         log = running.logs("worker-0")
     took_s = at - began

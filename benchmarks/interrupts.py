@@ -25,6 +25,7 @@ import numpy as np
 
 import launchpad as lp
 from benchmarks.harness.command_line import Parser, finish
+from benchmarks.harness.programs import replicas, run
 from launchpad import courier
 
 LIMIT_S = 20.0  # for what must end by itself
@@ -266,14 +267,14 @@ EXPECTED = {"exceptions", "PeerFailed", "CollectiveMismatch"}
 
 
 def interrupt_collectives(n: int, seed: int, launch_type: str) -> None:
-    program = lp.Program("interrupts")
-    counter = program.add_node(lp.CounterNode(), label="counter")
+    counter = lp.CounterNode()
+    rank = partial(
+        lp.CollectiveNode, interrupted_rank, counter.create_handle(), n, seed, timeout_s=2 * LIMIT_S
+    )
     again = lp.RestartPolicy(max_restarts=10 * n, within_s=1e6, backoff=0, scope="group")
-    with program.group("rank", restart=again):
-        for _ in range(2):
-            node = lp.CollectiveNode(interrupted_rank, counter, n, seed, timeout_s=2 * LIMIT_S)
-            program.add_node(node)
-    errors = lp.run(program, launch_type, terminal="output_to_files")["rank"][0]
+    program = replicas("rank", 2, rank, again)
+    program.add_node(counter, label="counter")
+    errors = run(program, launch_type)["rank"][0]
     assert errors.keys() <= EXPECTED, errors
     print(f"{launch_type}: collectives: {n} exceptions; others: {errors}", flush=True)
 

@@ -19,6 +19,7 @@ import psutil
 
 import launchpad as lp
 from benchmarks.harness.command_line import Parser, finish
+from benchmarks.harness.programs import replicas
 
 
 def own_bytes() -> int:
@@ -47,15 +48,10 @@ def read_and_write(array: Any) -> list[int]:
 
 def measure(size: int, workers: int, launch_type: str) -> dict[str, float]:
     """Run the program; return multiples of the array's size."""
-    idle_program = lp.Program("large_constants")
-    idle_program.add_node(lp.PyNode(idle), label="idle")
-    (without,) = lp.run(idle_program, launch_type)["idle"]
+    (without,) = lp.run(replicas("idle", 1, lambda: lp.PyNode(idle)), launch_type)["idle"]
     script_before = psutil.Process().memory_info().rss
     array = np.ones(size // 8)
-    program = lp.Program("large_constants")
-    with program.group("worker"):
-        for _ in range(workers):
-            program.add_node(lp.PyNode(read_and_write, array))
+    program = replicas("worker", workers, lambda: lp.PyNode(read_and_write, array))
     results = lp.run(program, launch_type)["worker"]
     unit = 1 if sys.platform == "darwin" else 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -135,9 +135,9 @@ def main() -> None:
     table = Table("nodes", {"s (range)": ".3f"}, width=8)
     plans = []
     for nodes in options.planned:
-        times = [seconds_to_plan(nodes) for _ in range(options.rounds)]
-        table.row(nodes, spread(times))
-        plans.append({"nodes": nodes, "seconds": times})
+        seconds = [seconds_to_plan(nodes) for _ in range(options.rounds)]
+        table.row(nodes, spread(seconds))
+        plans.append({"nodes": nodes, "seconds": seconds})
     with tempfile.TemporaryDirectory() as cache:
         interpreters = Interpreters(cache)
         import_ms = interpreters.import_ms(4 * options.rounds)

@@ -20,9 +20,11 @@ import threading
 import time
 from pathlib import Path
 
+import launchpad as lp
 from benchmarks.harness.command_line import Parser, finish
 from benchmarks.harness.figures import Table
 from benchmarks.harness.processes import command_apart, environment
+from benchmarks.harness.programs import replicas
 
 _SKIPPED = re.compile(rb"launchpad *\| ([\d,]+) lines of (\S+) \(.* are not shown")
 
@@ -43,13 +45,9 @@ def flood(rate: int, seconds: float) -> None:
 
 def launch(workers: int, rate: int, seconds: float) -> None:
     """The launching script; says on stderr what it has computed itself, and where the logs are."""
-    import launchpad as lp
-
-    program = lp.Program("flood")
-    with program.group("w"):
-        for _ in range(workers):
-            program.add_node(lp.PyNode(flood, rate, seconds))
-    with lp.launch(program, "local_mp") as running:
+    with lp.launch(
+        replicas("w", workers, lambda: lp.PyNode(flood, rate, seconds)), "local_mp"
+    ) as running:
         running.wait()
     print(time.process_time(), running.log_directory, file=sys.stderr)
 

@@ -20,18 +20,18 @@ import math
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import launchpad as lp
 from benchmarks.harness.command_line import Parser, finish
 from benchmarks.harness.figures import Table, in_turns, ratios, timed
+from benchmarks.harness.programs import FOREVER, launch, replicas
 
 MOST = 1.2
 JOB_S = 0.001
-FOREVER = lp.RestartPolicy(max_restarts=10**6, backoff=0)
 Map = Callable[[Callable[[int], int], range], Any]
 
 
@@ -48,14 +48,8 @@ def wait(number: int) -> int:
     return 2 * number
 
 
-@contextmanager
-def workers(n: int) -> Iterator[lp.Running]:
-    program = lp.Program("pool")
-    with program.group("worker", restart=FOREVER):
-        for _ in range(n):
-            program.add_node(lp.PoolNode())
-    with lp.launch(program, "local_mp", terminal="output_to_files") as running:
-        yield running
+def workers(n: int) -> lp.Running:
+    return launch(replicas("worker", n, lp.PoolNode, FOREVER))
 
 
 def compare(n_workers: int, n_jobs: int, rounds: int) -> bool:

@@ -27,8 +27,8 @@ from benchmarks.harness import holdings
 from benchmarks.harness.command_line import Parser, finish
 from benchmarks.harness.figures import Table, in_turns, summary
 from benchmarks.harness.processes import apart
+from benchmarks.harness.programs import FOREVER, launch, replicas
 
-FOREVER = lp.RestartPolicy(max_restarts=10**9, backoff=0)
 KINDS = ("launchpad", "launchpad, preload", "multiprocessing, forkserver")
 
 
@@ -53,13 +53,10 @@ class Computes:
 
 
 def with_launchpad(module: str, workers: int, preload: bool) -> dict[str, float]:
-    program = lp.Program("preload")
-    with program.group("node", restart=FOREVER):
-        for _ in range(workers):
-            program.add_node(lp.CourierNode(Computes, module))
+    program = replicas("node", workers, lambda: lp.CourierNode(Computes, module), FOREVER)
     options: Any = {"preload": [module]} if preload else {}
     began = time.monotonic()
-    with lp.launch(program, "local_mp", terminal="output_to_files", **options) as running:
+    with launch(program, **options) as running:
         clients: list[Any] = [running.client("node", i) for i in range(workers)]
         pids = [future.result() for future in [client.futures.pid() for client in clients]]
         ready_s = time.monotonic() - began

@@ -35,13 +35,13 @@ from typing import Any
 import launchpad as lp
 from benchmarks.harness.command_line import Parser, finish
 from benchmarks.harness.figures import Table, in_turns
+from benchmarks.harness.programs import FOREVER, launch, run
 
 WORKERS = 4
 PADDING = b"x" * 92  # 100 bytes with the item's number
 NUMBER = "<Q"
 NUMBER_BYTES = 8
 MAXSIZE = 10_000
-FOREVER = lp.RestartPolicy(max_restarts=10**9, backoff=0)
 DEADLINE_S = 300.0
 WAYS = ("put_from", "put_many", "put")
 
@@ -93,7 +93,7 @@ def consume(queue: lp.Queue[bytes]) -> tuple[int, float, float]:
 def rate_of(way: str, n: int) -> float:
     """Return items per second, from the first to the last."""
     program = program_of((produce, way, n // WORKERS), (consume,))
-    return rate_in(lp.run(program, "local_mp", terminal="output_to_files")["consumer"], n)
+    return rate_in(run(program)["consumer"], n)
 
 
 def rate_in(results: Any, n: int) -> float:
@@ -193,7 +193,7 @@ def kill_meanwhile(n: int, kills: int, seed: int) -> bool:
         began = time.monotonic()
         # spread over the time that so many items take when nothing is killed
         every_s = max(0.05, 2 * WORKERS * n / 250_000 / kills)
-        with lp.launch(program, "local_mp", terminal="output_to_files") as running:
+        with launch(program) as running:
             killing = lp.testing.KillWorkers(
                 running, ["producer", "consumer"], seed=seed, every_s=every_s, at_most=kills
             )
@@ -258,7 +258,7 @@ def show_stops(n: int, rounds: int) -> bool:
             with program.group("waits"):
                 for _ in range(2):
                     program.add_node(lp.PyNode(wait_at, empty, full, n // 2))
-            with lp.launch(program, launch_type, terminal="output_to_files") as running:
+            with launch(program, launch_type) as running:
                 while running.client("full").size() < 1:
                     time.sleep(0.01)
                 time.sleep(0.5)

@@ -30,9 +30,9 @@ import launchpad as lp
 from benchmarks.harness import bars
 from benchmarks.harness.command_line import Parser, finish
 from benchmarks.harness.figures import Table, percentile
+from benchmarks.harness.programs import FOREVER, launch, replicas
 
 DEADLINE_S = 30.0
-FOREVER = lp.RestartPolicy(max_restarts=10**9, backoff=0)
 BARS = bars.parse("""
 death noticed, p99                 | recovery/noticed/p99_ms          | ≤ 5 ms
 killed worker answers again, p99   | recovery/answers/p99_ms          | ≤ 150 ms
@@ -88,10 +88,7 @@ class Victim:
 
 @contextmanager
 def victim() -> Iterator[Victim]:
-    program = lp.Program("recovery")
-    with program.group("server", restart=FOREVER):
-        program.add_node(lp.CourierNode(Server))
-    with lp.launch(program, "local_mp", terminal="output_to_files") as running:
+    with launch(replicas("server", 1, lambda: lp.CourierNode(Server), FOREVER)) as running:
         yield Victim(running)
 
 

@@ -31,6 +31,7 @@ import launchpad as lp
 from benchmarks.harness.command_line import Parser, finish
 from benchmarks.harness.figures import Table, in_turns
 from benchmarks.harness.processes import apart
+from benchmarks.harness.programs import run
 
 TITLES = ("trajectories inserted", "trajectories, 8 at a time", "batches sampled")
 STEPS = 20
@@ -175,7 +176,7 @@ def measure(kind: str, seconds: float) -> dict[str, float]:
     replay = program.add_node(node, label="replay")
     insert, sample = ACTS[kind]
     program.add_node(lp.PyNode(in_turn, insert, sample, replay, seconds), label="learner")
-    found = lp.run(program, "local_mp", terminal="output_to_files")["learner"][0]
+    found = run(program)["learner"][0]
     return dict(zip(TITLES, found, strict=False))
 
 

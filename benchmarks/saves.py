@@ -28,8 +28,8 @@ import numpy as np
 import launchpad as lp
 from benchmarks.harness.command_line import Parser, finish
 from benchmarks.harness.processes import environment
+from benchmarks.harness.programs import FOREVER, launch, replicas
 
-FOREVER = lp.RestartPolicy(max_restarts=10**9, backoff=0)
 DEADLINE_S = 60.0
 
 
@@ -60,11 +60,9 @@ def kill_while_it_saves(kills: int, seed: int) -> tuple[int, float]:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         notes = Path(folder) / "notes"
-        program = lp.Program("saves")
-        with program.group("saver", restart=FOREVER):
-            program.add_node(lp.PyClassNode(Saver, str(notes)))
+        program = replicas("saver", 1, lambda: lp.PyClassNode(Saver, str(notes)), FOREVER)
         state = Path(folder) / "state"
-        with lp.launch(program, "local_mp", state=state, terminal="output_to_files") as running:
+        with launch(program, state=state) as running:
             for number in range(kills):
                 pid = running_pid(running, number + 1)
                 time.sleep(chance.uniform(0, 0.05))

@@ -22,15 +22,18 @@ import statistics
 import sys
 import tempfile
 import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import launchpad as lp
 from benchmarks.harness.command_line import Parser, finish
+from benchmarks.harness.programs import FOREVER, launch, replicas
 
 PRELOAD = ["torch", "torch._dynamo", "torch.distributed.fsdp"]
 PRELOAD += ["torch.distributed.checkpoint.state_dict"]
-AT_ONCE = lp.RestartPolicy(scope="group", backoff=0, max_restarts=10**9)
+AT_ONCE = replace(FOREVER, scope="group")
 DEADLINE_S = 60.0
 KINDS = ["DDP", "FSDP2"]
 
@@ -115,15 +118,11 @@ def measured(kind: str, ranks: int, kills: int, seed: int) -> dict[str, Any]:
     chance = random.Random(seed)
     steps = 20 * kills + 20
     for disturbed in (False, True):
-        program = lp.Program("training")
         with tempfile.TemporaryDirectory() as folder:
             notes = Path(folder) / "notes"
             pause_s = 0.02 if disturbed else 0.0
-            with program.group("rank", restart=AT_ONCE):
-                for _ in range(ranks):
-                    program.add_node(lp.CollectiveNode(train, kind, steps, pause_s, str(notes)))
-            terminal = "output_to_files"
-            with lp.launch(program, "local_mp", preload=PRELOAD, terminal=terminal) as running:
+            rank = partial(lp.CollectiveNode, train, kind, steps, pause_s, str(notes))
+            with launch(replicas("rank", ranks, rank, AT_ONCE), preload=PRELOAD) as running:
                 for generation in range(1, kills + 1 if disturbed else 0):
                     wait_for(notes, generation, ranks)
                     time.sleep(chance.uniform(0, 0.2))

@@ -1,4 +1,4 @@
-"""Programs of benchmarks: the same node many times, restarted as often as it ends, with nothing on the screen."""
+"""Programs of benchmarks: the same node many times, with nothing on the screen."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def replicas(
 
 def launch(program: lp.Program, launch_type: str = "local_mp", **options: Any) -> lp.Running:
     """Launch a program whose workers print into files."""
-    return lp.launch(program, launch_type, terminal="output_to_files", **options)
+    running: lp.Running = lp.launch(program, launch_type, terminal="output_to_files", **options)
+    return running
 
 
 def run(program: lp.Program, launch_type: str = "local_mp") -> Any:
