@@ -36,6 +36,7 @@ a lone item to a lone call                | streams/worst_to_call               
 errors of 100,000 futures                 | crowd/outstanding/courier/errors                   | ≤ 0
 errors of 1,000 clients                   | crowd/clients/courier/errors                       | ≤ 0
 server's memory for 1,000 clients         | crowd/clients/courier/server_mib                   | ≤ 100 MiB
+calls at once, one at a time              | one_at_a_time/most_at_once                         | ≤ 1
 p50 with TLS, unpinned                    | latency/unpinned/courier tls/p50_us                | ≤ 80 µs
 p50 with TLS, two cores                   | latency/two cores/courier tls/p50_us               | ≤ 80 µs
 p50 of a Ray actor's call to courier's    | on_ray/times_lower_latency                         | ≥ 8 times

@@ -15,6 +15,7 @@ from benchmarks.calls import (
     latency,
     many_to_one,
     on_ray,
+    one_at_a_time,
     pipelined,
     small_arrays,
     soak,
@@ -41,6 +42,7 @@ SPEED: Measurements = {  # in the order in which they are measured
     "futures": large_futures,
     "streams": streams,
     "crowd": crowd,
+    "one_at_a_time": one_at_a_time,
 }
 
 
