@@ -25,14 +25,10 @@ import random
 import re
 import select
 import signal
-import subprocess
-import sys
-import tempfile
 import termios
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Self
 
 from benchmarks.harness import holdings
 from benchmarks.harness.command_line import Parser, finish
@@ -99,28 +95,32 @@ class Trial:
 
 
 class Terminal:
-    """A script in the foreground of a terminal of its own."""
+    """A script in the foreground of a terminal of its own, for as long as the block."""
 
-    def __init__(self, directory: str, mark: str) -> None:
+    def __init__(self) -> None:
         self.screen = b""
         self._keys, theirs = pty.openpty()
-        script = Path(directory, "script.py")
-        script.write_text(SCRIPT)
 
         def take_terminal() -> None:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
             signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job hears it
 
-        self.process = subprocess.Popen(
-            [sys.executable, str(script)],
+        self.script = holdings.MarkedScript(
+            SCRIPT,
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
-            env=holdings.marked_environment(mark, directory),
             start_new_session=True,
             preexec_fn=take_terminal,
         )
         os.close(theirs)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self.script.__exit__(*ended)
+        os.close(self._keys)
 
     def press(self) -> None:
         os.write(self._keys, CTRL_C)
@@ -136,16 +136,11 @@ class Terminal:
     def wait(self, within_s: float) -> int | None:
         """Return the exit code as a shell says it; None if the script has not ended in time."""
         deadline = time.monotonic() + within_s
-        while (code := self.process.poll()) is None and time.monotonic() < deadline:
+        while (code := self.script.process.poll()) is None and time.monotonic() < deadline:
             self._read(0.002)
         while self._read(0.0):
             pass
         return 128 - code if code is not None and code < 0 else code
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._keys)
 
     def _read(self, within_s: float) -> bool:
         if not select.select([self._keys], [], [], within_s)[0]:
@@ -157,30 +152,19 @@ class Terminal:
         return False
 
 
-@contextlib.contextmanager
-def terminal(number: int) -> Iterator[tuple[Terminal, str, str]]:
-    mark = f"ctrl-c-{os.getpid()}-{number}"
-    with tempfile.TemporaryDirectory() as directory:
-        opened = Terminal(directory, mark)
-        try:
-            yield opened, mark, directory
-        finally:
-            opened.close()
-
-
 def time_to_run() -> float:
     """Return how long the script takes from its first line until all runs."""
-    with terminal(-1) as (screen, _, _):
+    with Terminal() as screen:
         assert screen.read_until(b"@begun", CHECK_EVERY_S)
         began = time.monotonic()
         assert screen.read_until(b"@runs", CHECK_EVERY_S), screen.screen.decode()
         return time.monotonic() - began
 
 
-def trial(number: int, after_s: float, again_after_s: float | None) -> Trial:
+def trial(after_s: float, again_after_s: float | None) -> Trial:
     """Interrupt one script once or twice."""
     found = Trial(after_s)
-    with terminal(number) as (screen, mark, directory):
+    with Terminal() as screen:
         assert screen.read_until(b"@begun", CHECK_EVERY_S)
         time.sleep(after_s)
         screen.press()
@@ -191,8 +175,8 @@ def trial(number: int, after_s: float, again_after_s: float | None) -> Trial:
         found.exit_code = screen.wait(CHECK_EVERY_S)
         found.seconds = time.monotonic() - pressed
         # Processes may be there for a moment after the prompt is back.
-        wait_until(lambda: not holdings.marked(mark), 0.25)
-        found.left = holdings.left_over(mark, directory)
+        wait_until(lambda: not screen.script.processes(), 0.25)
+        found.left = screen.script.left_over()
         found.screen = screen.screen.decode(errors="replace")
     return found
 
@@ -230,7 +214,7 @@ def main() -> None:
     while len(trials) < options.trials:
         again = chance.uniform(0.0, 0.3) if options.presses == 2 else None
         after_s = chance.uniform(FOUND_AFTER_S, until_it_runs_s * 1.1)
-        while (made := trial(len(trials), after_s, again)).came_too_early:
+        while (made := trial(after_s, again)).came_too_early:
             continue
         trials.append(made)
     faults = show(trials, LIMITS_S[options.presses])

@@ -18,10 +18,7 @@ import os
 import random
 import signal
 import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,47 +76,30 @@ def forkserver_of(launcher: subprocess.Popen[bytes]) -> int | None:
     return None
 
 
-@contextlib.contextmanager
-def launched(mark: str, directory: str, workers: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the script of one trial."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT.format(workers=workers)],
-        env=holdings.marked_environment(mark, directory),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def trial(number: int, workers: int, victim: str, after_s: float) -> Trial:
+def trial(workers: int, victim: str, after_s: float) -> Trial:
     """Kill once, and look at what is left."""
     memory_before = shared_memory()
-    mark = f"{os.getpid()}-{number}"
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        launched(mark, directory, workers) as launcher,
-    ):
+    source = SCRIPT.format(workers=workers)
+    silent = subprocess.DEVNULL
+    with holdings.MarkedScript(source, stdout=silent, stderr=silent) as script:
+        launcher = script.process
         time.sleep(after_s)
         forkserver = None if victim == "launcher" else forkserver_of(launcher)
-        processes = len(holdings.marked(mark))
+        processes = len(script.processes())
         if forkserver is not None:
             os.kill(forkserver, signal.SIGKILL)
         if victim != "forkserver":
             os.kill(launcher.pid, signal.SIGKILL)
         began = time.monotonic()
         spared = {launcher.pid} if victim == "forkserver" else set()
-        wait_until(lambda: not holdings.left_over(mark, directory, spared), CHECK_EVERY_S)
+        wait_until(lambda: not script.left_over(spared), CHECK_EVERY_S)
         seconds = time.monotonic() - began
-        left = holdings.left_over(mark, directory, spared)
+        left = script.left_over(spared)
         with contextlib.suppress(subprocess.TimeoutExpired):
             launcher.wait(CHECK_EVERY_S)
         left += [f"the launcher {launcher.pid}"] if launcher.poll() is None else []
         left += [f"shared memory {name}" for name in shared_memory() - memory_before]
-        left += listening(directory)
+        left += listening(script.directory)
     return Trial(victim, after_s, processes, seconds, left)
 
 
@@ -166,7 +146,7 @@ def main() -> None:
     chance = random.Random(options.seed)
     victims = options.victims.split(",")
     trials = [
-        trial(i, options.workers, victims[i % len(victims)], chance.uniform(0, options.within_s))
+        trial(options.workers, victims[i % len(victims)], chance.uniform(0, options.within_s))
         for i in range(options.trials)
     ]
     faults = show(trials)

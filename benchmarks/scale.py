@@ -2,30 +2,27 @@
 
     python benchmarks/scale.py --nodes 500
 
-A script launches N CourierNodes as local processes, calls each of them once, and then waits. Printed are
-
-    all answer      from launch() to the N-th answer                                      ≤ 15 s
-    memory          of the script and all its processes (PSS: what is shared counts once)  ≤ 5 GiB
-    prompt          from Ctrl-C (SIGINT) until the script has ended                        ≤ 3 s
-    left            processes and files that are there afterwards                          0
+A script launches N CourierNodes as local processes, calls each of them once, and waits until Ctrl-C
+(SIGINT) ends it. Memory is that of the script and all its processes; what is shared counts once (PSS).
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 from typing import Any
 
-from benchmarks.harness import holdings
-from benchmarks.harness.command_line import Parser, finish
+from benchmarks.harness import bars, holdings
+from benchmarks.harness.command_line import Parser
 
-ANSWER_S = 15.0
-MEMORY_BYTES = 5 << 30
-PROMPT_S = 3.0
+BARS = bars.parse("""
+from launch() until all nodes have answered  | scale/answer_s    | ≤ 15 s
+memory (PSS)                                 | scale/memory_gib  | ≤ 5 GiB
+from Ctrl-C until the script has ended       | scale/prompt_s    | ≤ 3 s
+exit code                                    | scale/exit_code   | = 130
+processes and files left                     | scale/n_left      | ≤ 0
+""")
 
 SCRIPT = """
 import sys, time
@@ -51,57 +48,37 @@ print("answered", launched - began, time.perf_counter() - began, flush=True)
 
 def measure(nodes: int) -> dict[str, Any]:
     """Launch once, and return what was seen from its start to its end."""
-    mark = f"scale-{os.getpid()}"
-    with tempfile.TemporaryDirectory() as directory:
-        env = holdings.marked_environment(mark, directory)
-        command = [sys.executable, "-c", SCRIPT, str(nodes)]
-        with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            lines = (line.split() for line in process.stdout)  # progress is among them
-            words = next((words for words in lines if words[:1] == ["answered"]), None)
-            assert words is not None, "the script has failed"
-            pids = holdings.marked(mark)
-            memory = sum(map(holdings.proportional, pids))
-            process.send_signal(signal.SIGINT)
-            began = time.monotonic()
-            process.communicate(timeout=120)
-            prompt_s = time.monotonic() - began
-        left = holdings.left_over(mark, directory)
+    with holdings.MarkedScript(SCRIPT, str(nodes), stdout=subprocess.PIPE, text=True) as script:
+        process = script.process
+        assert process.stdout is not None
+        lines = (line.split() for line in process.stdout)  # progress is among them
+        words = next((words for words in lines if words[:1] == ["answered"]), None)
+        assert words is not None, "the script has failed"
+        pids = script.processes()
+        memory = sum(map(holdings.proportional, pids))
+        process.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        process.communicate(timeout=120)
+        prompt_s = time.monotonic() - began
+        left = script.left_over()
     return {
         "nodes": nodes,
         "launch_s": float(words[1]),
         "answer_s": float(words[2]),
         "processes": len(pids),
-        "pss_bytes": memory,
+        "memory_gib": memory / 2**30,
         "prompt_s": prompt_s,
         "exit_code": process.returncode,
         "left": left,
+        "n_left": len(left),
     }
-
-
-def faults(found: dict[str, Any]) -> list[str]:
-    """Return which promises do not hold."""
-    broken = {
-        "answers are late": found["answer_s"] > ANSWER_S,
-        "too much memory": found["pss_bytes"] > MEMORY_BYTES,
-        "the prompt is late": found["prompt_s"] > PROMPT_S,
-        f"exit code {found['exit_code']}": found["exit_code"] != 130,
-        f"left: {found['left']}": bool(found["left"]),
-    }
-    return [what for what, is_so in broken.items() if is_so]
 
 
 def main() -> None:
-    """Print the figures; exit with 1 if one is not as promised."""
     options = Parser(__doc__, {"nodes": 8}, nodes=500).parse_args()
     found = measure(options.nodes)
-    print(
-        f"{found['nodes']} nodes ({found['processes']} processes): launch() returned after"
-        f" {found['launch_s']:.2f} s, all answered after {found['answer_s']:.2f} s,"
-        f" memory {found['pss_bytes'] / 2**30:.2f} GiB (PSS),"
-        f" Ctrl-C to prompt {found['prompt_s']:.2f} s, left {len(found['left'])}"
-    )
-    finish(options, {"scale": found}, faults(found))
+    print(f"{options.nodes} nodes, {found['processes']} processes; left: {found['left']}")
+    bars.finish(options, {"scale": found}, BARS)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
-_COMPARE = {"≤": operator.le, "≥": operator.ge}
+from benchmarks.harness import command_line
+
+_COMPARE = {"≤": operator.le, "≥": operator.ge, "=": operator.eq}
 HOLDS = "yes"
 
 
@@ -75,3 +77,12 @@ def show(report: dict[str, Any], bars: Iterable[Bar]) -> None:
     print("\n=== what we promise")
     for bar in about(report, bars):
         print(bar.line(report))
+
+
+def finish(
+    options: Any, report: dict[str, Any], bars: Iterable[Bar], faults: Iterable[str] = ()
+) -> NoReturn:
+    """Print the promises, write the report if one is wanted, and exit; with 1 if one does not hold."""
+    bars = tuple(bars)
+    show(report, bars)
+    command_line.finish(options, report, [*misses(report, bars), *faults])

@@ -2,18 +2,20 @@
 
 A footprint counts shared memory once, however many of the processes have mapped it, and also while it is
 only held by a descriptor. The peak of the resident set (VmHWM) counts it in every process.
-
-The processes of a script are found by a mark in their environment, which all inherit that it starts.
 """
 
 from __future__ import annotations
 
 import os
 import statistics
+import subprocess
+import sys
+import tempfile
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, Self
 
 from benchmarks.harness.processes import ROOT
 
@@ -38,26 +40,6 @@ def growth(samples: Sequence[float]) -> float:
     return statistics.median(samples[-3:]) - statistics.median(samples[:3])
 
 
-def marked_environment(value: str, directory: str) -> dict[str, str]:
-    """Return an environment with a mark, in which all that is put on the disk comes into the directory."""
-    env = {**os.environ, MARK: value, "PYTHONPATH": str(ROOT), "TMPDIR": directory}
-    env.pop("XDG_RUNTIME_DIR", None)
-    return env
-
-
-def marked(value: str) -> set[int]:
-    """Return the processes that carry the mark, zombies not counted."""
-    found = set()
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError):
-            if (
-                entry.name.isdigit()
-                and f"{MARK}={value}".encode() in (entry / "environ").read_bytes()
-            ):
-                found.add(int(entry.name))
-    return found
-
-
 def children(pid: int | str) -> list[int]:
     """Return the children of a process, zombies counted."""
     found: list[int] = []
@@ -67,13 +49,52 @@ def children(pid: int | str) -> list[int]:
     return found
 
 
-def left_over(value: str, directory: str, spared: set[int] | None = None) -> list[str]:
-    """Return the marked processes that are still there, and files of theirs that are no logs."""
-    left = [f"process {pid}" for pid in marked(value) - (spared or set())]
-    # Folders may be removed while we walk.
-    for at, folders, names in os.walk(Path(directory, f"launchpad-{os.getuid()}")):
-        left += [str(Path(at, name)) for name in (*folders, *names)]
-    return left
+class MarkedScript:
+    """A script that runs for as long as the block, and whose processes and files can be found.
+
+    Its environment has a mark, which all inherit that it starts, and puts everything into one folder.
+
+    Args:
+        source: The script.
+        args: Its arguments.
+        options: Those of `subprocess.Popen`.
+    """
+
+    def __init__(self, source: str, *args: str, **options: Any) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self.directory = self._folder.name
+        self._mark = f"{MARK}={self.directory}"
+        env = {**os.environ, MARK: self.directory, "PYTHONPATH": str(ROOT)}
+        env["TMPDIR"] = self.directory
+        env.pop("XDG_RUNTIME_DIR", None)
+        script = Path(self.directory, "script.py")
+        script.write_text(source)
+        self.process = subprocess.Popen([sys.executable, str(script), *args], env=env, **options)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._folder.cleanup()
+
+    def processes(self) -> set[int]:
+        """Return the processes that carry the mark, zombies not counted."""
+        found = set()
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):
+                if entry.name.isdigit() and self._mark.encode() in (entry / "environ").read_bytes():
+                    found.add(int(entry.name))
+        return found
+
+    def left_over(self, spared: set[int] | None = None) -> list[str]:
+        """Return the processes that are still there, and files of theirs that are no logs."""
+        left = [f"process {pid}" for pid in self.processes() - (spared or set())]
+        # Folders may be removed while we walk.
+        for at, folders, names in os.walk(Path(self.directory, f"launchpad-{os.getuid()}")):
+            left += [str(Path(at, name)) for name in (*folders, *names)]
+        return left
 
 
 def resident_peak(pid: int) -> int:
