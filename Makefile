@@ -16,7 +16,7 @@
 #   make docs           the documentation as a site, in site/: pages, reference, examples; a warning fails it
 #   make gallery        the examples that are systems of papers: runs them, draws their graphs, and writes examples/README.md
 #   make bench          our speed beside that of others, measured on this machine now (6 minutes)
-#   make ordeal         what must never happen: a million odd inputs, strangers, kills at random moments (an hour)
+#   make ordeal         what must never happen: a million odd inputs, garbage, kills at random moments (an hour)
 #
 # PYTHON=python3.12 picks an interpreter, VENV=/elsewhere another place for the environment.
 
@@ -133,7 +133,7 @@ bench: $(VENV)/.bench-is-installed
 
 ordeal: $(VENV)/.ordeal-is-installed
 	@failed=0; undergo() { echo "== benchmarks/$$*"; $(BIN)/python benchmarks/"$$@" || failed=1; }; \
-	undergo history.py; undergo strangers.py --garbage=100000; undergo fuzz.py; undergo nested_values.py --examples=100000; \
+	undergo history.py; undergo garbage.py; undergo fuzz.py; undergo nested_values.py --examples=100000; \
 	undergo orphans.py --trials=300; undergo ctrl_c.py; undergo ctrl_c.py --presses=2; \
 	undergo saves.py; undergo edges.py; undergo heartbeats.py; \
 	undergo queues.py; undergo pool.py --chaos; undergo scale.py; undergo cycles.py; undergo interrupts.py; \

@@ -1,11 +1,7 @@
-"""Heartbeats that are late are noticed, and no others: `python benchmarks/heartbeats.py`.
+"""Heartbeats that come in time raise no alarm: `python benchmarks/heartbeats.py`.
 
-no alarm     10 workers send heartbeats, 1,000 in all, while other processes keep all CPUs busy. None of
-             them may be taken for silent.
-silent       A worker falls silent: asleep; waiting for a lock; in C with the interpreter. It must be noticed
-             soon after `heartbeat_s`, its log must show where it was, and it must be started again.
-
-Exits with 1 if one was noticed wrongly, or not at all.
+Ten workers send heartbeats, 1,000 in all, while other processes keep all CPUs busy. None of the workers may
+be taken for silent. Exits with 1 if one was.
 """
 
 from __future__ import annotations
@@ -13,7 +9,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
 
@@ -21,8 +16,6 @@ import launchpad as lp
 from benchmarks.harness.command_line import Parser, finish
 from benchmarks.harness.programs import FOREVER, launch, replicas
 
-DEADLINE_S = 60.0
-SOON_S = 2.0
 BEATS_PER_LIMIT = 4  # a worker sends so many within heartbeat_s, however often it calls heartbeat()
 
 
@@ -40,66 +33,30 @@ def beat(seconds: float) -> float:
     return longest
 
 
-def no_alarm(beats: int, heartbeat_s: float, workers: int) -> str:
+def main() -> None:
+    options = Parser(__doc__, beats=1000, heartbeat_s=1.0, workers=10).parse_args()
     burners = [
         subprocess.Popen([sys.executable, "-c", "while True: pass"])
         for _ in range(2 * (os.cpu_count() or 1))
     ]
-    seconds = beats / workers * heartbeat_s / BEATS_PER_LIMIT
-    policy = replace(FOREVER, heartbeat_s=heartbeat_s)
-    program = replicas("beats", workers, lambda: lp.PyNode(beat, seconds), policy)
+    seconds = options.beats / options.workers * options.heartbeat_s / BEATS_PER_LIMIT
+    policy = replace(FOREVER, heartbeat_s=options.heartbeat_s)
+    program = replicas("beats", options.workers, lambda: lp.PyNode(beat, seconds), policy)
     try:
         with launch(program) as running:
-            longest = max(running.results("beats"))
-            attempts = [status.attempt for status in running.status()]
+            longest_s = max(running.results("beats"))
+            false_alarms = sum(status.attempt - 1 for status in running.status())
     finally:
         for burner in burners:
             burner.kill()
             burner.wait()
-    if attempts != [1] * workers:
-        sys.exit(f"FAILED: a heartbeat was missed: attempts {attempts}")
-    return (
-        f"no alarm     {beats:,} heartbeats of {workers} workers, {len(burners)} others computing;"
-        f" heartbeat_s={heartbeat_s:g}, and {longest:.2f} s at most between two calls"
+    print(
+        f"{options.beats:,} heartbeats of {options.workers} workers, {len(burners)} others computing;"
+        f" heartbeat_s={options.heartbeat_s:g}, and {longest_s:.2f} s at most between two calls:"
+        f" {false_alarms} false alarms"
     )
-
-
-def fall_silent(how: str) -> tuple[int, float]:
-    """Be silent; return the attempt after that, and when it ran."""
-    if lp.current().attempt > 1:
-        return lp.current().attempt, time.monotonic()
-    lp.heartbeat()
-    if how == "asleep":
-        time.sleep(DEADLINE_S)
-    elif how == "waiting for a lock":
-        lock = threading.Lock()
-        with lock:
-            lock.acquire()
-    else:
-        sum(range(10**13))  # in C, with the interpreter: no thread of this process runs meanwhile
-    return 0, 0.0
-
-
-def silent(how: str, heartbeat_s: float) -> str:
-    policy = lp.RestartPolicy(heartbeat_s=heartbeat_s, backoff=0)
-    program = replicas("worker", 1, lambda: lp.PyNode(fall_silent, how), policy)
-    began = time.monotonic()
-    with launch(program) as running:
-        ((attempt, at),) = running.results("worker", DEADLINE_S)
-        log = running.logs("worker-0")
-    took_s = at - began
-    if attempt != 2 or "fall_silent" not in log or took_s > heartbeat_s + SOON_S:
-        sys.exit(f"FAILED: {how}: attempt {attempt} after {took_s:.1f} s\n{log}")
-    return f"silent       {how:22} started again {took_s:.2f} s after the launch, heartbeat_s={heartbeat_s:g}"
-
-
-def main() -> None:
-    """Print what was noticed. Exit with 1 if it was wrong."""
-    options = Parser(__doc__, beats=1000, heartbeat_s=1.0).parse_args()
-    print(no_alarm(options.beats, options.heartbeat_s, workers=10))
-    for how in ("asleep", "waiting for a lock", "in C"):
-        print(silent(how, options.heartbeat_s))
-    finish(options, {})
+    found = {"false_alarms": false_alarms, "longest_s": longest_s}
+    finish(options, {"heartbeats": found}, ["a heartbeat was missed"] * bool(false_alarms))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from launchpad.courier.caller import Peer
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.security import certificates
 from launchpad.courier.security.keyring import Credentials
+from launchpad.courier.transport.stream_socket import Socket
 
 CHECK_EVERY_S = 10.0
 ACCEPTED = "accepted"
@@ -52,7 +53,7 @@ def send_call(sock: socket.socket | None, hello: bytes) -> str:
         return verdict(read_to_end(sock))
 
 
-def read_to_end(sock: socket.socket) -> bytes:
+def read_to_end(sock: Socket) -> bytes:
     data = b""
     try:
         while chunk := sock.recv(65536):

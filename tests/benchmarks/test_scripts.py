@@ -30,7 +30,7 @@ PRINTING = {
     "edges.py --workers=3 --calls=3000 --samples=3": "3,000 calls on 6 edges",
     "queues.py --quick": "0 of these unnoticed",
     "replay.py --quick": "batches sampled",
-    "heartbeats.py --beats=20": "silent       in C",
+    "heartbeats.py --beats=20": "false alarms",
     "preload.py --module=json --workers=2 --rounds=1": "multiprocessing, forkserver ",
     "large_constants.py --mb=64 --workers=2": "when it has written half  ",
 }

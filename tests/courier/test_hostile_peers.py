@@ -1,7 +1,4 @@
-"""F40: clients that do not belong to a run are refused before anything of theirs is unpickled.
-
-A few tries of each kind here; benchmarks/strangers.py makes ten thousand.
-"""
+"""F40: clients that do not belong to a run are refused before anything of theirs is unpickled."""
 
 from __future__ import annotations
 
