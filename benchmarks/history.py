@@ -19,10 +19,8 @@ call may have run more than once.
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -31,29 +29,27 @@ from concurrent.futures import wait
 from typing import Any
 
 from benchmarks.harness.command_line import Parser, finish
-from benchmarks.harness.processes import ROOT
+from benchmarks.harness.processes import command_apart, environment
 from launchpad import courier
 from launchpad.testing import Faults, Findings, History
 from launchpad.testing.call_history import OK
 
 THREADS = 4
 ZEROS = ["told ok, and never run", "NotSent, and run all the same", "never answered"]
-SERVER = """
-import sys
-sys.path.insert(0, {root!r})
-from launchpad import courier
-from launchpad.testing.call_history import History
-history = History({path!r})
 
-def run(number):
-    history.ran(number)
-    return number
 
-server = courier.Server("noted", address={address!r})
-server.bind("run", run)
-server.start()
-server.join()
-"""
+def serve(address: str, path: str) -> None:
+    """Serve in a process of its own; every call that runs is noted before it is answered."""
+    history = History(path)
+
+    def run(number: int) -> int:
+        history.ran(number)
+        return number
+
+    server = courier.Server("noted", address=address)
+    server.bind("run", run)
+    server.start()
+    server.join()
 
 
 class Noted:
@@ -62,7 +58,7 @@ class Noted:
     def __init__(self, directory: str) -> None:
         self.address = f"unix:{directory}/s"
         self.history = History(f"{directory}/history")
-        self._source = SERVER.format(root=str(ROOT), path=self.history.path, address=self.address)
+        self._command = command_apart(serve, self.address, str(self.history.path))
         self._process = self._start()
         self.kills = 0
 
@@ -77,7 +73,7 @@ class Noted:
         self._process.wait()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-c", self._source])
+        return subprocess.Popen(self._command, env=environment())
 
 
 @contextlib.contextmanager
@@ -177,7 +173,6 @@ def show(name: str, history: dict[str, Any], zeros: list[str]) -> list[str]:
 def main() -> None:
     quick = {"calls": 4_000, "kills": 4}
     options = Parser(__doc__, quick, calls=200_000, kills=200, seed=1).parse_args()
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a server that compiles all anew starts late
     once = make_history(options.calls, options.kills, options.seed, idempotent=False)
     again = make_history(options.calls, options.kills, options.seed + 1, idempotent=True)
     faults = show("at most once", once, [*ZEROS, "run more than once"])

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.calls.contenders import grpcio_generic, ours, raw_arrays, zeromq
-from benchmarks.calls.contenders.contender import Client, Contender, serve_nothing
+from benchmarks.calls.contenders.contender import Client
 from benchmarks.calls.pairs import Options, Pair, take_turns, take_turns_once, unpinned
 from benchmarks.harness import holdings
 from benchmarks.harness.figures import Table, spread, summary
@@ -37,9 +37,9 @@ SECONDS = 0.1  # for each size, or some echoes
 UNCOUNTED = 2  # echoes: at first the system has to find the memory
 COUNTED = 3
 CONTENDERS = [
-    Contender("memcpy", serve_nothing, raw_arrays.connect_memcpy),
-    Contender("raw unix", raw_arrays.serve_unix, raw_arrays.connect_unix),
-    Contender("raw tcp", raw_arrays.serve_tcp, raw_arrays.connect_tcp, share=1 / 4),
+    raw_arrays.MEMCPY,
+    raw_arrays.UNIX,
+    replace(raw_arrays.TCP, share=1 / 4),
     ours.UNIX,
     ours.OVER_TCP,
     replace(ours.OVER_TLS, share=1 / 64),

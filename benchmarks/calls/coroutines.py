@@ -6,14 +6,13 @@ from typing import Any
 
 from benchmarks.calls import pipelined
 from benchmarks.calls.contenders import ours, uvloop_protocol
-from benchmarks.calls.contenders.contender import Client, Contender
+from benchmarks.calls.contenders.contender import Client
 from benchmarks.calls.pairs import Options, pinned, rates, take_turns
 
 CALLS = 20_000
 CONTENDERS = [
     uvloop_protocol.UVLOOP,
     ours.UNIX,
-    Contender("courier on uvloop", ours.serve_unix, ours.connect_on_uvloop, "uvloop"),
     ours.OVER_TCP,
 ]
 show = pipelined.show

@@ -14,7 +14,6 @@ from benchmarks.harness.processes import run_threads
 CALLERS = (4, 16)
 CONTENDERS = [
     raw.LOCKED,
-    raw.OWN_SOCKETS,
     batched.RAW_BATCHED,
     ours.UNIX,
     ours.OVER_TCP,
@@ -36,7 +35,7 @@ def measure(options: Options) -> dict[str, Any]:
         f"{callers} threads": {
             where: rates(
                 {name: [turn[i] for turn in turns] for name, turns in by_name.items()},
-                [raw.LOCKED.name, raw.OWN_SOCKETS.name],
+                [raw.LOCKED.name],
             )
             for where, by_name in found.items()
         }

@@ -87,21 +87,13 @@ def new_client(place: Place) -> courier.Client[Any]:
 
 
 @contextmanager
-def connect(place: Place, loop_factory: Any = None) -> Iterator[Client]:
-    with connected(place) as client, asyncio.Runner(loop_factory=loop_factory) as runner:
+def connect(place: Place) -> Iterator[Client]:
+    with connected(place) as client, asyncio.Runner() as runner:
         yield Client(
             client.echo,
             client.futures.echo,
             await_all=lambda n: runner.run(by_coroutines(client.aio.echo, n)),
         )
-
-
-@contextmanager
-def connect_on_uvloop(place: Place) -> Iterator[Client]:
-    import uvloop
-
-    with connect(place, uvloop.new_event_loop) as client:
-        yield client
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The best that plain Python can do for one call at a time, on a unix socket and on TCP.
 
 A length before each pickle, one send and one receive on either side; no method names, no errors, no
-selector. A thread for each connection, and a connection for each thread that calls.
+selector. A thread for each connection.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import pickle
 import socket
 import struct
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -20,19 +20,22 @@ from benchmarks.calls.contenders.contender import PROTOCOL, Call, Client, Conten
 LENGTH = struct.Struct("<Q")
 BUFFER = 1 << 20  # the largest message
 
+Answer = Callable[[socket.socket], None]
+Caller = Callable[[socket.socket], Call]
 
-def serve_unix(path: str, pipe: Connection) -> None:
+
+def serve_unix(path: str, pipe: Connection, answer: Answer | None = None) -> None:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
-    serve(listener, path, pipe)
+    serve(listener, path, pipe, answer or answer_pickles)
 
 
-def serve_tcp(_: str, pipe: Connection) -> None:
+def serve_tcp(_: str, pipe: Connection, answer: Answer | None = None) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
-    serve(listener, str(listener.getsockname()[1]), pipe)
+    serve(listener, str(listener.getsockname()[1]), pipe, answer or answer_pickles)
 
 
-def serve(listener: socket.socket, address: str, pipe: Connection) -> None:
+def serve(listener: socket.socket, address: str, pipe: Connection, answer: Answer) -> None:
     listener.listen()
     pipe.send(address)
     while True:
@@ -41,7 +44,7 @@ def serve(listener: socket.socket, address: str, pipe: Connection) -> None:
         threading.Thread(target=answer, args=(sock,), daemon=True).start()
 
 
-def answer(sock: socket.socket) -> None:
+def answer_pickles(sock: socket.socket) -> None:
     buffer = bytearray(BUFFER)
     while n := receive(sock, buffer):
         body = pickle.dumps(pickle.loads(memoryview(buffer)[8:n]), PROTOCOL)
@@ -58,31 +61,17 @@ def receive(sock: socket.socket, buffer: bytearray) -> int:
 
 
 @contextmanager
-def connect_unix(path: str) -> Iterator[Client]:
+def connect_unix(path: str, caller: Caller | None = None) -> Iterator[Client]:
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(path)
-        yield Client(caller(sock))
+        yield Client((caller or call_by_pickles)(sock))
 
 
 @contextmanager
-def connect_tcp(port: str) -> Iterator[Client]:
+def connect_tcp(port: str, caller: Caller | None = None) -> Iterator[Client]:
     with socket.create_connection(("127.0.0.1", int(port))) as sock:
         hurry(sock)
-        yield Client(caller(sock))
-
-
-@contextmanager
-def connect_each_thread(path: str) -> Iterator[Client]:
-    """Give every thread that calls a connection of its own."""
-    with ExitStack() as stack:
-        own = threading.local()
-
-        def call(value: Any) -> Any:
-            if not hasattr(own, "call"):
-                own.call = stack.enter_context(connect_unix(path)).call
-            return own.call(value)
-
-        yield Client(call)
+        yield Client((caller or call_by_pickles)(sock))
 
 
 @contextmanager
@@ -98,7 +87,7 @@ def connect_locked(path: str) -> Iterator[Client]:
         yield Client(call)
 
 
-def caller(sock: socket.socket) -> Call:
+def call_by_pickles(sock: socket.socket) -> Call:
     buffer = bytearray(BUFFER)
 
     def call(value: Any) -> Any:
@@ -118,4 +107,3 @@ def hurry(sock: socket.socket) -> None:
 UNIX = Contender("raw unix", serve_unix, connect_unix)
 TCP = Contender("raw tcp", serve_tcp, connect_tcp)
 LOCKED = Contender("raw locked", serve_unix, connect_locked)
-OWN_SOCKETS = Contender("raw own sockets", serve_unix, connect_each_thread)

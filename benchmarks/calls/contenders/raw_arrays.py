@@ -10,11 +10,11 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
+from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks.calls.contenders.contender import Client
-from benchmarks.calls.contenders.raw import hurry
+from benchmarks.calls.contenders import raw
+from benchmarks.calls.contenders.contender import Client, Contender, serve_nothing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,39 +50,10 @@ def send(sock: socket.socket, data: memoryview) -> None:
     sock.sendall(data[sent:])
 
 
-def serve_unix(path: str, pipe: Connection) -> None:
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path)
-        answer_one(listener, path, pipe)
-
-
-def serve_tcp(_: str, pipe: Connection) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        answer_one(listener, str(listener.getsockname()[1]), pipe)
-
-
-def answer_one(listener: socket.socket, address: str, pipe: Connection) -> None:
-    listener.listen()
-    pipe.send(address)
-    sock, _ = listener.accept()
-    hurry(sock)
+def answer(sock: socket.socket) -> None:
     reused = Reused()
     while (data := reused.receive(sock)) is not None:
         send(sock, data)
-
-
-@contextmanager
-def connect_unix(path: str) -> Iterator[Client]:
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.connect(path)
-        yield Client(echo_over(sock))
-
-
-@contextmanager
-def connect_tcp(port: str) -> Iterator[Client]:
-    with socket.create_connection(("127.0.0.1", int(port))) as sock:
-        hurry(sock)
-        yield Client(echo_over(sock))
 
 
 def echo_over(sock: socket.socket) -> Echo:
@@ -117,3 +88,12 @@ def connect_memcpy(_: str) -> Iterator[Client]:
         return back[: len(array)]
 
     yield Client(echo)
+
+
+MEMCPY = Contender("memcpy", serve_nothing, connect_memcpy)
+UNIX = Contender(
+    "raw unix", partial(raw.serve_unix, answer=answer), partial(raw.connect_unix, caller=echo_over)
+)
+TCP = Contender(
+    "raw tcp", partial(raw.serve_tcp, answer=answer), partial(raw.connect_tcp, caller=echo_over)
+)
