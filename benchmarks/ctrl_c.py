@@ -32,7 +32,7 @@ from typing import Self
 
 from benchmarks.harness import holdings
 from benchmarks.harness.command_line import Parser, finish
-from benchmarks.harness.figures import percentile
+from benchmarks.harness.figures import percentiles
 from benchmarks.harness.processes import wait_until
 
 LIMITS_S = {1: 1.0, 2: 0.3}
@@ -184,9 +184,8 @@ def trial(after_s: float, again_after_s: float | None) -> Trial:
 def show(trials: list[Trial], limit_s: float) -> list[str]:
     """Print the figures; return the faults of each trial that has any."""
     ms = [t.seconds * 1000 for t in trials]
-    cells = [f"{percentile(ms, percent):.0f} ms" for percent in (50, 99, 100)]
-    n = len(trials)
-    print(f"{n} trials: prompt back after {cells[0]} (p50), {cells[1]} (p99), {cells[2]} (max)")
+    times = ", ".join(f"{value:.0f} ms ({name})" for name, value in percentiles(ms).items())
+    print(f"{len(trials)} trials: prompt back after {times}")
     counts = {
         "traceback on the screen": sum("a traceback on the screen" in t.faults(9) for t in trials),
         "exit code not 130": sum(t.exit_code != 130 for t in trials),
@@ -203,8 +202,7 @@ def show(trials: list[Trial], limit_s: float) -> list[str]:
 
 def main() -> None:
     """Print the figures; exit with 1 if any trial was not as it should be."""
-    parser = Parser(__doc__, {"trials": 3}, seed=0)
-    parser.add_argument("--trials", "--rounds", type=int, default=200)
+    parser = Parser(__doc__, {"trials": 3}, trials=200, seed=0)
     parser.add_argument("--presses", type=int, choices=(1, 2), default=1)
     options = parser.parse_args()
     chance = random.Random(options.seed)

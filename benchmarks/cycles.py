@@ -83,10 +83,10 @@ def measure(launch_type: str, cycles: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    types = ",".join(TYPES)
-    options = Parser(__doc__, {"cycles": 3}, cycles=1000, launch_types=types).parse_args()
+    parser = Parser(__doc__, {"cycles": 3}, cycles=1000, launch_types=list(TYPES))
+    options = parser.parse_args()
     found = {}
-    for launch_type in options.launch_types.split(","):
+    for launch_type in options.launch_types:
         with tempfile.TemporaryDirectory() as directory:
             row = apart(measure, launch_type, options.cycles, env=environment(TMPDIR=directory))
         found[launch_type] = row

@@ -101,12 +101,13 @@ def show_garbage(transport: str, found: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    transports = ",".join(TRANSPORTS)
-    options = Parser(__doc__, {"garbage": 300}, garbage=100_000, transports=transports).parse_args()
+    options = Parser(
+        __doc__, {"garbage": 300}, garbage=100_000, transports=list(TRANSPORTS)
+    ).parse_args()
     found: dict[str, Any] = {}
     print(machine.in_words(machine.describe()))
     faults = []
-    for transport in options.transports.split(","):
+    for transport in options.transports:
         quiet_s = 0.2 if options.quick else QUIET_S
         found[transport] = disturb(transport, options.garbage, quiet_s)
         faults += show_garbage(transport, found[transport])

@@ -284,15 +284,13 @@ def main() -> None:
         __doc__,
         exceptions=10_000,
         seed=0,
-        kinds=",".join(WORK),
-        transports="unix,tcp,inproc",
+        kinds=list(WORK),
+        transports=["unix", "tcp", "inproc"],
         queues=1,
         collectives=1,
     ).parse_args()
     interrupter = Interrupter(args.seed)
-    kinds = args.kinds.split(",")
-    transports = args.transports.split(",")
-    n_parts = len(kinds) * len(transports) + args.queues + args.collectives
+    n_parts = len(args.kinds) * len(args.transports) + args.queues + args.collectives
     each = max(1, args.exceptions // n_parts)
     began = time.monotonic()
     addresses = {
@@ -300,8 +298,8 @@ def main() -> None:
         "tcp": "tcp:127.0.0.1:47391",
         "inproc": "inproc:interrupts",
     }
-    for transport in transports:
-        interrupt_calls(addresses[transport], each, interrupter, kinds)
+    for transport in args.transports:
+        interrupt_calls(addresses[transport], each, interrupter, args.kinds)
     if args.queues:
         interrupt_queues(each, interrupter, "local_mp")
     faulthandler.cancel_dump_traceback_later()

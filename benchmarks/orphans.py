@@ -24,7 +24,7 @@ from pathlib import Path
 
 from benchmarks.harness import holdings
 from benchmarks.harness.command_line import Parser, finish
-from benchmarks.harness.figures import Table, percentile
+from benchmarks.harness.figures import Table, percentiles
 from benchmarks.harness.processes import wait_until
 
 LIMIT_S = 0.25
@@ -123,7 +123,7 @@ def show(trials: list[Trial]) -> list[str]:
         ms = [t.seconds * 1000 for t in rows]
         mean = sum(t.processes for t in rows) / len(rows)
         n_left = sum(bool(t.left) for t in rows)
-        table.row(victim, len(rows), mean, percentile(ms, 50), percentile(ms, 99), max(ms), n_left)
+        table.row(victim, len(rows), mean, *percentiles(ms).values(), n_left)
     return [
         f"{t.victim} killed after {t.after_s:.3f} s: {t.seconds * 1000:.0f} ms, left {t.left}"
         for t in trials
@@ -138,13 +138,13 @@ def main() -> None:
         {"trials": 3, "workers": 4},
         workers=20,
         within_s=1.0,  # the kill comes in this time
-        victims=",".join(VICTIMS),
+        victims=list(VICTIMS),
+        trials=60,
         seed=0,
     )
-    parser.add_argument("--trials", "--rounds", type=int, default=60)
     options = parser.parse_args()
     chance = random.Random(options.seed)
-    victims = options.victims.split(",")
+    victims = options.victims
     trials = [
         trial(options.workers, victims[i % len(victims)], chance.uniform(0, options.within_s))
         for i in range(options.trials)

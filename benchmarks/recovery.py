@@ -28,8 +28,8 @@ from typing import Any
 
 import launchpad as lp
 from benchmarks.harness import bars
-from benchmarks.harness.command_line import Parser, finish
-from benchmarks.harness.figures import Table, percentile
+from benchmarks.harness.command_line import Parser
+from benchmarks.harness.figures import Table, percentiles
 from benchmarks.harness.programs import FOREVER, launch, replicas
 
 DEADLINE_S = 30.0
@@ -134,14 +134,6 @@ def kill_in_flight(server: Victim, calls: int) -> dict[str, Any]:
     return {"ms": ms, "told": dict(told), "lost": len(lost), "strange": strange}
 
 
-def spread(times: list[float]) -> dict[str, float]:
-    return {
-        "p50_ms": percentile(times, 50),
-        "p99_ms": percentile(times, 99),
-        "max_ms": max(times),
-    }
-
-
 def measure(kills: int, rounds: int, seed: int) -> dict[str, Any]:
     chance = random.Random(seed)
     with victim() as server:
@@ -149,7 +141,9 @@ def measure(kills: int, rounds: int, seed: int) -> dict[str, Any]:
         for _ in range(kills):
             times.append(one_kill(server))
             time.sleep(chance.uniform(0, 0.02))
-        found: dict[str, Any] = {name: spread([t[name] for t in times]) for name in times[0]}
+        found: dict[str, Any] = {
+            name: percentiles([t[name] for t in times], "_ms") for name in times[0]
+        }
         trials = {
             calls: [kill_in_flight(server, calls) for _ in range(rounds)] for calls in (1000, 10000)
         }
@@ -157,7 +151,7 @@ def measure(kills: int, rounds: int, seed: int) -> dict[str, Any]:
     found["in flight"] = {
         "lost": sum(trial["lost"] for trial in flat),
         "strange": sum(trial["strange"] for trial in flat),
-        **{str(n): spread([t["ms"] for t in each]) for n, each in trials.items()},
+        **{str(n): percentiles([t["ms"] for t in each], "_ms") for n, each in trials.items()},
     }
     return {"recovery": {"kills": kills, "rounds": rounds, **found}}
 
@@ -172,8 +166,7 @@ def main() -> None:
     table = Table(f"{options.kills} kills, ms", dict.fromkeys(("p50", "p99", "worst"), ".1f"))
     for name, row in rows.items():
         table.row(name, *row.values())
-    bars.show(found, BARS)
-    finish(options, found, bars.misses(found, BARS))
+    bars.finish(options, found, BARS)
 
 
 if __name__ == "__main__":

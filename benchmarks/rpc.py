@@ -11,24 +11,18 @@ measurement and for each contender, which say what they do.
 
 from __future__ import annotations
 
-import argparse
-
 from benchmarks.calls.run import ON_RAY, SPEED, run
 from benchmarks.harness.command_line import Parser
 
 
-def names(text: str) -> list[str]:
-    chosen = text.split(",")
-    if unknown := set(chosen) - set(SPEED):
-        raise argparse.ArgumentTypeError(f"no measurement is called {' or '.join(unknown)}")
-    return chosen
-
-
 def main() -> None:
-    parser = Parser(__doc__, {}, rounds=5)
-    parser.add_argument("--only", type=names, default=list(SPEED), help=f"of: {', '.join(SPEED)}")
+    parser = Parser(__doc__, {}, rounds=5, only=list(SPEED))
     parser.add_argument("--backend", choices=["processes", "ray"], default="processes")
     options = parser.parse_args()
+    if unknown := set(options.only) - set(SPEED):
+        parser.error(
+            f"no measurement is called {' or '.join(unknown)}; there are {', '.join(SPEED)}"
+        )
     chosen = {name: SPEED[name] for name in options.only}
     run(ON_RAY if options.backend == "ray" else chosen, options)
 

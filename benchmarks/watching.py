@@ -1,4 +1,4 @@
-"""The cost of watching a program: `python benchmarks/watching.py [--only metrics calls mapreduce]`.
+"""The cost of watching a program: `python benchmarks/watching.py [--only metrics,calls,mapreduce]`.
 
 metrics      A tenth of the workers serve, the others call each of two of them ten times a second. First no
              one looks; then the script asks for `running.metrics()` once a second, and compares with the look

@@ -17,7 +17,8 @@ APART = "--apart"
 class Parser(argparse.ArgumentParser):
     """A parser with `--json`, and with an option for each keyword.
 
-    An option has the type of its default: of a list, it takes several values, and False makes a flag of it.
+    An option has the type of its default: of a list, it takes several values, with spaces or commas between
+    them, and False makes a flag of it.
 
     Args:
         doc: The docstring of the script, which `--help` prints.
@@ -41,8 +42,7 @@ class Parser(argparse.ArgumentParser):
         if default is False:
             self.add_argument(*flags, dest=name, action="store_true")
         elif isinstance(default, list):
-            kind = type(default[0])
-            self.add_argument(*flags, dest=name, type=kind, nargs="*", default=default)
+            self.add_argument(*flags, dest=name, action=_Several, nargs="*", default=default)
         else:
             kind = str if default is None else type(default)
             shown = "" if default is None else f"by default {default}"
@@ -56,6 +56,15 @@ class Parser(argparse.ArgumentParser):
         if self._quick is not None and options.quick:
             vars(options).update(self._quick)
         return options
+
+
+class _Several(argparse.Action):
+    """Values with commas or spaces between them, of the type of the default's."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, flag: Any = None) -> None:
+        kind = type(self.default[0])
+        texts = [text for value in values for text in value.split(",")]
+        setattr(namespace, self.dest, [kind(text) for text in texts])
 
 
 def _run_apart() -> NoReturn:

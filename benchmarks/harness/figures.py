@@ -60,6 +60,13 @@ def percentile(values: Iterable[float], percent: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 
 
+def percentiles(values: Iterable[float], unit: str = "") -> dict[str, float]:
+    """Return p50, p99 and max."""
+    each = list(values)
+    found = {"p50": percentile(each, 50), "p99": percentile(each, 99), "max": max(each)}
+    return {f"{name}{unit}": value for name, value in found.items()}
+
+
 def summary(rounds: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
     """Return the spread of each figure over the rounds."""
     return {figure: spread(each[figure] for each in rounds) for figure in rounds[0]}

@@ -191,10 +191,10 @@ def test_all_take_turns_and_the_order_turns_around() -> None:
 def test_options_have_the_types_of_their_defaults_and_quick_sets_some() -> None:
     parser = Parser("Does things.", {"kills": 1}, kills=300, within_s=1.0, sizes=[1, 2], only=False)
 
-    slow = parser.parse_args(["--within-s=2", "--sizes", "3", "--only"])
+    slow = parser.parse_args(["--within-s=2", "--sizes", "3,4", "--only"])
     quick = parser.parse_args(["--quick"])
 
-    assert (slow.kills, slow.within_s, slow.sizes, slow.only) == (300, 2.0, [3], True)
+    assert (slow.kills, slow.within_s, slow.sizes, slow.only) == (300, 2.0, [3, 4], True)
     assert (quick.kills, quick.within_s, quick.sizes, quick.only) == (1, 1.0, [1, 2], False)
 
 
