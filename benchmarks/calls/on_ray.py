@@ -17,6 +17,7 @@ from benchmarks.calls.latency import percentiles
 from benchmarks.calls.pairs import Options
 from benchmarks.calls.pipelined import rate_of
 from benchmarks.harness.figures import Table, in_turns, ratios, spread
+from benchmarks.harness.programs import launch
 
 CALLS = 4_000
 OURS = "courier"
@@ -47,7 +48,7 @@ def measure(options: Options) -> dict[str, Any]:
     amounts = options.amount(1.0, 0.1), options.amount(CALLS, 500)
     with (
         ray_actors.cluster(),
-        lp.launch(program, "ray", terminal="output_to_files") as running,
+        launch(program, "ray") as running,
     ):
         contenders = {
             OURS: partial(running.client("caller").turn, *amounts),

@@ -19,7 +19,11 @@ from benchmarks.harness.figures import in_turns
 from tests.helpers import scripts
 
 ROOT = Path(__file__).parent.parent.parent
-SECOND_HARNESS = re.compile(r"ArgumentParser\(|json\.dumps\(|sys\.path\.insert\(|XDG_RUNTIME_DIR")
+SECOND_HARNESS = re.compile(
+    r"ArgumentParser\(|json\.dumps\(|sys\.path\.insert\(|XDG_RUNTIME_DIR"
+    r"|\"local_mp\", .*output_to_files\"\) as|max_restarts=10\*\*9"
+)
+PEER = re.compile(r"^\s*(?:import|from) (ray|grpc|zmq|uvloop|reverb|monarch)\b", re.MULTILINE)
 DEADLINE_S = 540  # rpc computes for half a minute, and others may use the machine
 SCRIPTS = sorted(path.name for path in (ROOT / "benchmarks").glob("[!_]*.py"))
 REPORTING = "rpc soak launch recovery logs orphans ctrl_c scale cycles".split()
@@ -176,6 +180,16 @@ def test_options_reports_and_environments_have_one_home() -> None:
     ]
 
     assert second == []
+
+
+def test_the_code_of_a_peer_stands_in_one_file() -> None:
+    homes: dict[str, set[str]] = {}
+    for path in (ROOT / "benchmarks").rglob("*.py"):
+        for peer in PEER.findall(path.read_text()):
+            homes.setdefault(peer, set()).add(path.name)
+
+    assert {peer: files for peer, files in homes.items() if len(files) > 1} == {}
+    assert homes["ray"] == {"ray_actors.py"}
 
 
 def test_all_take_turns_and_the_order_turns_around() -> None:
