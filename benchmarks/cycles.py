@@ -1,11 +1,15 @@
 """Launches and stops a small program again and again in one process, and looks at what piles up.
 
     python benchmarks/cycles.py --cycles 1000
+    python benchmarks/cycles.py --launch-types test_kubernetes --nodes 8 --cycles 5
 
-A cycle launches a program of four nodes, calls each of them, and stops it. First as threads, then as
-processes; each in an interpreter of its own, after 100 cycles that are not counted, which import and fill
-caches and heaps. Printed are the time of a cycle and what this process has more of after the last counted
-cycle than before the first; memory is its own alone.
+A cycle launches a program of N nodes, calls each of them, and stops it. First as threads, then as processes;
+each in an interpreter of its own, after up to 100 cycles that are not counted, which import and fill caches
+and heaps. Printed are the time of a cycle and what this process has more of after the last counted cycle
+than before the first; memory is its own alone.
+
+On Kubernetes the stop ends when nothing of the program is left. KUBECONFIG and LAUNCHPAD_KUBERNETES say
+where, and the script has to run where pods can be reached: on a node of the cluster, or in a pod.
 """
 
 from __future__ import annotations
@@ -38,6 +42,10 @@ BARS = bars.parse(
 """.strip()
         for launch_type in TYPES
     )
+    + """
+test_kubernetes: all have answered, worst  | cycles/test_kubernetes/answer_s/max  | ≤ 10 s
+test_kubernetes: nothing is left, worst    | cycles/test_kubernetes/stop_s/max    | ≤ 10 s
+"""
 )
 UNCOUNTED = 100
 
@@ -49,13 +57,15 @@ class Echo:
         return value
 
 
-def cycle(launch_type: str) -> float:
-    """Return the seconds from launch() to the end of stop()."""
-    program = replicas("echo", 4, lambda: lp.CourierNode(Echo))
+def cycle(launch_type: str, nodes: int) -> tuple[float, float]:
+    """Return the seconds from launch() to the last answer, and those of stop()."""
+    program = replicas("echo", nodes, lambda: lp.CourierNode(Echo))
     began = time.perf_counter()
     with launch(program, launch_type) as running:
-        assert [running.client("echo", i).echo(i) for i in range(4)] == list(range(4))
-    return time.perf_counter() - began
+        answers = [running.client("echo", i).futures.echo(i) for i in range(nodes)]
+        assert [answer.result(120) for answer in answers] == list(range(nodes))
+        answered = time.perf_counter()
+    return answered - began, time.perf_counter() - answered
 
 
 def inventory() -> dict[str, float]:
@@ -71,28 +81,36 @@ def inventory() -> dict[str, float]:
     }
 
 
-def measure(launch_type: str, cycles: int) -> dict[str, Any]:
+def measure(launch_type: str, cycles: int, nodes: int) -> dict[str, Any]:
     """Run all cycles of one launch type, here."""
     for _ in range(min(UNCOUNTED, cycles)):
-        cycle(launch_type)
+        cycle(launch_type, nodes)
     before = inventory()
-    seconds = [cycle(launch_type) for _ in range(cycles)]
+    times = [cycle(launch_type, nodes) for _ in range(cycles)]
     after = inventory()
     grown = {what: after[what] - before[what] for what in before}
-    return {**grown, "zombies": after["zombies"], "seconds": spread(seconds), "cycles": seconds}
+    answers, stops = zip(*times, strict=True)
+    return {
+        **grown,
+        "zombies": after["zombies"],
+        "cycles": cycles,
+        "seconds": spread(map(sum, times)),
+        "answer_s": spread(answers),
+        "stop_s": spread(stops),
+    }
 
 
 def main() -> None:
-    parser = Parser(__doc__, {"cycles": 3}, cycles=1000, launch_types=list(TYPES))
+    parser = Parser(__doc__, {"cycles": 3}, cycles=1000, nodes=4, launch_types=list(TYPES))
     options = parser.parse_args()
     found = {}
     for launch_type in options.launch_types:
         with tempfile.TemporaryDirectory() as directory:
-            row = apart(measure, launch_type, options.cycles, env=environment(TMPDIR=directory))
+            env = environment(TMPDIR=directory)
+            row = apart(measure, launch_type, options.cycles, options.nodes, env=env)
         found[launch_type] = row
-        print(
-            f"{launch_type}: {options.cycles} cycles, the longest took {row['seconds']['max']:.2f} s"
-        )
+        shown = [f"{what} {row[what]['median']:.2f} s" for what in ("answer_s", "stop_s")]
+        print(f"{launch_type}: {options.cycles} cycles; medians: {', '.join(shown)}")
     wanted = [bar for bar in BARS if bar.figure.split("/")[1] in found]
     bars.finish(options, {"cycles": found}, wanted)
 
