@@ -525,7 +525,7 @@ MUTATIONS = (
     # cli
     Mutation(
         "`launchpad logs --since` leaves out an old line together with its traceback",
-        "cli/log_filter.py",
+        "cli/records.py",
         "self._at = time_of(text) or self._at",
         "self._at = time_of(text)",
         "tests/cli/test_logs.py",

@@ -80,7 +80,7 @@ LAYERS = [
     "program",
     "compat",
     *below("launch", LAUNCH),
-    "testing view.looks view.stacks view.connection_owner",
+    "testing view.looks view.connection_owner",
     "view.live_graph view.status_lines view.terminal view.time_line view.watched_run",
     "view.run_list view.access",
     "view.pages",

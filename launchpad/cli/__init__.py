@@ -1,1 +1,1 @@
-"""The command line: `launchpad ps | logs | stop | stacks | plan | run`, one file for each."""
+"""The command line: `main.py` reads it, and a file for each subject has the commands."""

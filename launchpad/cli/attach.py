@@ -1,7 +1,4 @@
-"""Open pdb in a worker that runs, or that has failed and waits for it (`--lp_pdb`).
-
-`q` or Ctrl-D leaves it, and it goes on. After `c`, Ctrl-C stops it again; twice, it is left.
-"""
+"""The command `attach`: a debugger in a worker, and this terminal."""
 
 from __future__ import annotations
 
@@ -18,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from launchpad.cli import runs
-from launchpad.cli.runs import CommandError
+from launchpad.cli.command import WORKER, CommandError, argument, command, run_argument
 from launchpad.courier import formatting
 from launchpad.launch.rundir.record import RunRecord
 from launchpad.launch.worker.debug_terminal import ACCEPTED, AWAITS_LINE, CTRL_C
 
-_RUNNING = ("starting", "running", "stopping")
 _CONNECTS_S = 10.0
 _STOPS_S = 3.0
 _LOOK_S = 0.2
@@ -33,66 +29,65 @@ _END_S = 2.0
 
 _LEAVES = ("q", "quit", "exit", "EOF")
 
-ARGUMENTS = {
-    "run": {"metavar": "RUN", "nargs": "?", "help": "which"},
-    "worker": {"metavar": "WORKER", "help": "one worker, such as actor-3"},
-    "--thread": {
-        "metavar": "NAME",
-        "default": "",
-        "help": "another thread than the one that runs its run()",
-    },
-}
 
+@command(
+    run_argument(),
+    WORKER,
+    argument(
+        "--thread",
+        metavar="NAME",
+        default="",
+        help="another thread than the one that runs its run()",
+    ),
+)
+def attach(options: argparse.Namespace) -> None:
+    """Open pdb in a worker that runs, or that has failed and waits for it (`--lp_pdb`).
 
-def run(options: argparse.Namespace) -> None:
-    """Connects the worker's debugger with this terminal, until one of them is done."""
-    one, worker = runs.find(options.run), options.worker
-    if runs.is_detached(one):
-        raise CommandError(f"{one.run_id} was launched detached: no terminal reaches its workers")
+    `q` or Ctrl-D leaves it, and it goes on. After `c`, Ctrl-C stops it again; twice, it is left.
+    """
+    run = runs.find(options.run)
+    worker = options.worker
+    if runs.is_detached(run):
+        raise CommandError(f"{run.run_id} was launched detached: no terminal reaches its workers")
     token = os.urandom(32)
-    with runs.connected(one) as client, _listening(Path(one.runtime)) as (listener, path):
-        rows = {row["worker"]: row for row in client.status()}
-        if worker not in rows:
-            raise CommandError(f"{one.run_id} has no worker {worker!r}; it has {', '.join(rows)}")
-        row = rows[worker]
-        if row["state"] not in _RUNNING:
+    with runs.connected(run) as client, _listening(Path(run.runtime)) as (listener, path):
+        row = runs.status_of(client, run, worker)
+        if row["state"] not in runs.ALIVE:
             raise CommandError(
-                f"{worker} of {one.run_id} does not run now: {row['state']}. One that fails waits for this"
+                f"{worker} of {run.run_id} does not run now: {row['state']}. One that fails waits for this"
                 " command if its program is launched with --lp_pdb"
             )
         client.attach(worker, str(path), token, options.thread)
-        connection = _accepted(listener, token, worker, lambda: _end_of(client, row))
+        connection = _accepted(listener, token, worker, lambda: _end_of(client, run, row))
     with connection:
-        pid = f", pid {row['pid']}" if row["pid"] else ""
-        print(
-            f"{worker} of {one.run_id} (attempt {row['attempt']}{pid}); `q` leaves it, and it goes on"
-        )
+        attempt = f"attempt {row['attempt']}" + (f", pid {row['pid']}" if row["pid"] else "")
+        print(f"{worker} of {run.run_id} ({attempt}); `q` leaves it, and it goes on")
         conversation = _Conversation(connection, worker)
         conversation.hold()
     if not conversation.was_left:
-        _print_end(one, row)
+        _print_end(run, row)
 
 
-def _end_of(client: Any, before: Mapping[str, Any]) -> str:
+def _end_of(client: Any, run: RunRecord, before: Mapping[str, Any]) -> str:
     """Say in a line how the attempt of a worker has ended; empty while it runs.
 
     Args:
         before: Its status when it ran.
     """
     worker = before["worker"]
-    row = next(each for each in client.status() if each["worker"] == worker)
-    if row["attempt"] == before["attempt"] and row["state"] in _RUNNING:
+    row = runs.status_of(client, run, worker)
+    if row["attempt"] == before["attempt"] and row["state"] in runs.ALIVE:
         return ""
     cause = f": {row['cause']}" if row["cause"] else ""
     return f"attempt {before['attempt']} of {worker} has ended; it is now {row['state']}{cause}"
 
 
 def _print_end(run: RunRecord, before: Mapping[str, Any]) -> None:
-    """Says how a worker has ended that has left its debugger by itself, as soon as its launcher knows it."""
+    """Say how a worker has ended that has left its debugger by itself, as soon as its launcher knows it."""
     deadline = time.monotonic() + _END_S
     try:
         with runs.connected(run) as client:
-            while not (end := _end_of(client, before)) and time.monotonic() < deadline:
+            while not (end := _end_of(client, run, before)) and time.monotonic() < deadline:
                 time.sleep(_PAUSE_S)
     except CommandError as error:
         end = str(error)
@@ -101,7 +96,7 @@ def _print_end(run: RunRecord, before: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _listening(runtime: Path) -> Iterator[tuple[socket.socket, Path]]:
-    """A socket for one connection, and its path."""
+    """Listen for one connection, and give the path of the socket."""
     path = runtime / f"a-{os.urandom(4).hex()}.socket"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -115,7 +110,7 @@ def _listening(runtime: Path) -> Iterator[tuple[socket.socket, Path]]:
 def _accepted(
     listener: socket.socket, token: bytes, worker: str, end_of_worker: Callable[[], str]
 ) -> socket.socket:
-    """The connection of the worker; CommandError: there is none, or it refuses."""
+    """Wait for the connection of the worker; CommandError if there is none, or it refuses."""
     deadline = time.monotonic() + _CONNECTS_S
     while not select.select([listener], [], [], _LOOK_S)[0]:
         if end := end_of_worker():
@@ -133,34 +128,40 @@ def _accepted(
         connection.settimeout(None)
         return connection
     with connection:
-        why = connection.recv(1 << 16, socket.MSG_WAITALL).decode(errors="replace")
-    raise CommandError(why if token_received == token else "what has connected is not the worker")
+        reason = connection.recv(1 << 16, socket.MSG_WAITALL).decode(errors="replace")
+    if token_received != token:
+        raise CommandError("what has connected is not the worker")
+    raise CommandError(reason)
 
 
 class _Conversation:
-    """What the worker shows, in a thread, and what is typed, in the main one.
+    """A conversation with pdb: a thread prints what the worker shows, the main one reads what is typed.
 
     Lines are read only when the worker awaits one, so that they can be edited.
     """
 
     def __init__(self, connection: socket.socket, worker: str) -> None:
-        self._connection, self._worker = connection, worker
+        self._connection = connection
+        self._worker = worker
         self._changed = threading.Condition()
         self._prompt: str | None = None
-        self._is_over = self._has_interrupted = self._is_typing = False
+        self._is_over = False
+        self._has_interrupted = False
+        self._is_typing = False
         self.was_left = False  # by the user
 
     def hold(self) -> None:
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401 - input() uses it
 
-        shows = threading.Thread(target=self._show, name="launchpad-attach", daemon=True)
-        shows.start()
+        printer = threading.Thread(target=self._show, name="launchpad-attach", daemon=True)
+        printer.start()
         hint = f"({self._worker} goes on until it runs Python code; Ctrl-C twice gives up)"
         try:
             while not self._is_over:
                 try:
-                    if (prompt := self._next_prompt(hint)) is not None:
+                    prompt = self._next_prompt(hint)
+                    if prompt is not None:
                         self._answer(prompt)
                         hint = ""
                 except KeyboardInterrupt:
@@ -173,22 +174,23 @@ class _Conversation:
             with contextlib.suppress(OSError):
                 self._connection.shutdown(socket.SHUT_RDWR)
             with contextlib.suppress(KeyboardInterrupt):
-                shows.join()
+                printer.join()
 
     def _next_prompt(self, hint: str) -> str | None:
-        """What the worker asks with; None: it is over."""
+        """Wait for the prompt of the worker; None if it is over."""
         with self._changed:
             if hint and not self._changed.wait_for(self._is_asked, _STOPS_S):
                 print(hint, flush=True)
             self._changed.wait_for(self._is_asked)
-            prompt, self._prompt = self._prompt, None
+            prompt = self._prompt
+            self._prompt = None
             return prompt
 
     def _is_asked(self) -> bool:
         return self._is_over or self._prompt is not None
 
     def _answer(self, prompt: str) -> None:
-        """Sends a line; Ctrl-C begins it anew."""
+        """Read a line, again after a Ctrl-C, and send it."""
         while not self._is_over:
             self._is_typing = True
             try:
@@ -211,7 +213,7 @@ class _Conversation:
             self._connection.sendall(data)
 
     def _show(self) -> None:
-        """Prints what comes; the last line of what is before a prompt is left to `input`."""
+        """Print what comes; the last line of what is before a prompt is left to `input`."""
         text = b""
         while data := self._received():
             *asked, text = (text + data).split(AWAITS_LINE)

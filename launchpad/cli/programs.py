@@ -1,39 +1,154 @@
-"""The program that MODULE:NAME or FILE.py:NAME names on a command line: itself, or what a function makes."""
+"""Commands that a program is named to, MODULE:NAME or FILE.py:NAME: `run`, `plan`, `graph`."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from absl import flags
 
 import launchpad
-from launchpad.cli.runs import CommandError
+from launchpad.cli import runs
+from launchpad.cli.command import CommandError, argument, command
+from launchpad.graph.picture import Picture, dot, mermaid, picture_of
+from launchpad.graph.svg import svg
+from launchpad.launch import launch as launching
+from launchpad.launch.planning import interpreter
 from launchpad.program import Program
+
+_FORMATS = {"mermaid": mermaid, "dot": dot, "svg": svg}
+_SUFFIXES = {".svg": "svg", ".dot": "dot", ".gv": "dot"}
+
+
+@command(
+    argument(
+        "program",
+        metavar="FILE.py|MODULE[:NAME]",
+        help="a script, train.py or examples.hello_world, which launches by itself; or, with a NAME, a"
+        " program or a function that makes one: train.py:make_program",
+    ),
+    argument(
+        "--launch_type", help="as LP_LAUNCH_TYPE: how what names no launch type itself is run"
+    ),
+    usage="%(prog)s FILE.py|MODULE[:NAME] [--launch_type TYPE] [-- FLAG …]",
+)
+def run(options: argparse.Namespace) -> None:
+    """Run a script or a module, as python does; or launch a program that it defines."""
+    where, name = _split(options.program)
+    if options.launch_type:
+        os.environ["LP_LAUNCH_TYPE"] = options.launch_type
+    if not name:
+        _become_python(where, options.flags)
+    sys.argv[:] = [where, *options.flags]
+    module, program = _find(options.program, options.flags, up_to_launch=False)
+    # The modules beside the script are sent along to a cluster: this says which script it is.
+    main = sys.modules["__main__"]
+    main.__file__ = module.__file__
+    main.__spec__ = None if where.endswith(".py") else module.__spec__
+    launching.launch(program)  # the end of this script waits for it
+
+
+@command(
+    argument(
+        "program",
+        metavar="MODULE:NAME",
+        help="a program, or a function that makes one: examples.hello_world.program:make_program,"
+        " or with a file, train.py:make_program",
+    ),
+    argument("--launch_type", help="as for lp.launch; else from the flags"),
+    argument("--image", help="for kubernetes: what the containers run"),
+    usage="%(prog)s MODULE:NAME|FILE.py:NAME [--launch_type TYPE] [--image IMAGE] [-- FLAG …]",
+)
+def plan(options: argparse.Namespace) -> None:
+    """Print what a launch would run, without starting anything; for Kubernetes the manifests.
+
+    A module or a file that launches when it is imported is read as far as that, as is any script whose last
+    line is `lp.launch(program)`.
+    """
+    settings = {"image": options.image} if options.image else {}
+    _, program = _find(options.program, options.flags, up_to_launch=True)
+    print(launching.plan(program, options.launch_type, **settings).shown())
+
+
+@command(
+    argument(
+        "drawn",
+        metavar="MODULE:NAME",
+        nargs="?",
+        help="a program, or a function that makes one, as for plan; without a colon it is a run",
+    ),
+    argument(
+        "--format", choices=list(_FORMATS), help="the default is that of FILE's name, or mermaid"
+    ),
+    argument("-o", "--output", metavar="FILE", help="else it is printed"),
+    usage="%(prog)s [MODULE:NAME|FILE.py:NAME|RUN] [--format mermaid|dot|svg] [-o FILE] [-- FLAG …]",
+)
+def graph(options: argparse.Namespace) -> None:
+    """Draw a program, without starting anything, or one that runs: boxes are groups, arrows edges.
+
+    Mermaid is what GitHub and notebooks show, dot what Graphviz reads; an SVG needs neither.
+    """
+    suffix = Path(options.output or "").suffix
+    draw = _FORMATS[options.format or _SUFFIXES.get(suffix, "mermaid")]
+    named = options.drawn or ""
+    if ":" in named or named.endswith(".py"):
+        _, program = _find(named, options.flags, up_to_launch=True)
+        picture = picture_of(program)
+    else:
+        picture = _picture_of_run(options.drawn)
+    text = draw(picture)
+    if options.output is None:
+        print(text)
+        return
+    try:
+        Path(options.output).write_text(f"{text}\n", encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"the picture cannot be written: {error}") from error
+
+
+def _picture_of_run(wanted: str | None) -> Picture:
+    run = runs.find(wanted)
+    plain = run.picture
+    if not plain:  # on a cluster the record of a run has to be small
+        with runs.connected(run) as client:
+            plain = client.picture()
+    return Picture.from_dict(plain)
+
+
+def _become_python(where: str, flags_of_script: Sequence[str]) -> NoReturn:
+    is_file = where.endswith(".py") or os.sep in where
+    if is_file and not os.path.exists(where):
+        raise CommandError(f"there is no file {where!r}")
+    script = [where] if is_file else ["-m", where]
+    python = [sys.executable, *interpreter.flags_here()]
+    os.execv(sys.executable, [*python, *script, *flags_of_script])
 
 
 class _LaunchCalled(BaseException):
-    """What is only to be imported, or to make a program, calls `lp.launch`."""
+    """A module that is only to be imported, or to make a program, calls `lp.launch`."""
 
 
-def find(named: str, given: Sequence[str], *, up_to_launch: bool) -> tuple[ModuleType, Program]:
-    """Imports the module, parses the flags, makes the program; nothing that it calls launches anything.
+def _find(
+    named: str, flags_of_program: Sequence[str], *, up_to_launch: bool
+) -> tuple[ModuleType, Program]:
+    """Import the module, parse the flags, make the program; nothing that it calls launches anything.
 
     Args:
         named: `where:name`; without a name it is `make_program`.
-        given: Flags of the program.
         up_to_launch: Whether a module that launches when it is imported is read as far as that; else it is
             refused, since workers that are processes import it as well.
 
     Raises:
         CommandError: there is no such module, program or flag.
     """
-    where, name = split(named)
+    where, name = _split(named)
     with _no_launches():
         try:
             module, launches = _imported(where)
@@ -46,7 +161,7 @@ def find(named: str, given: Sequence[str], *, up_to_launch: bool) -> tuple[Modul
         except (ImportError, AttributeError, ValueError, OSError) as error:
             raise CommandError(f"there is no {named!r} to import from here: {error}") from error
         try:
-            _, *unused = flags.FLAGS([sys.argv[0], *given])
+            _, *unused = flags.FLAGS([sys.argv[0], *flags_of_program])
         except flags.Error as error:
             raise CommandError(f"flags of the program: {error}") from error
         if unused:
@@ -64,14 +179,14 @@ def find(named: str, given: Sequence[str], *, up_to_launch: bool) -> tuple[Modul
     return module, program
 
 
-def split(named: str) -> tuple[str, str]:
-    """The module or file, and the name in it, which may be empty."""
+def _split(named: str) -> tuple[str, str]:
+    """Return the module or file, and the name in it, which may be empty."""
     where, colon, name = named.rpartition(":")
     return (where, name) if colon else (named, "")
 
 
 def _imported(where: str) -> tuple[ModuleType, bool]:
-    """A module by its name or its file, read to its end or to its launch; whether it launches."""
+    """Import a module by its name or file, to its end or its launch; return it, and whether it launches."""
     name = where
     if where.endswith(".py"):
         path = os.path.abspath(where)
@@ -97,21 +212,21 @@ def _imported(where: str) -> tuple[ModuleType, bool]:
 
 @contextlib.contextmanager
 def _no_launches() -> Iterator[None]:
-    """Until its end `lp.launch`, and so `lp.run`, raises _LaunchCalled."""
-    ends = False
+    """Let `lp.launch`, and so `lp.run`, raise _LaunchCalled within the block."""
+    has_ended = False
 
     def launch(*args: Any, **kwargs: Any) -> Any:
-        if ends:  # a module has it under a name of its own
+        if has_ended:  # a module has it under a name of its own
             return real(*args, **kwargs)
         raise _LaunchCalled
 
     real = launchpad.launch
-    places: list[Any] = [launchpad, sys.modules[real.__module__]]
+    places: list[Any] = [launchpad, launching]
     for place in places:
         place.launch = launch
     try:
         yield
     finally:
-        ends = True
+        has_ended = True
         for place in places:
             place.launch = real

@@ -1,4 +1,4 @@
-"""Finds the run that a command names, and connects to it."""
+"""The runs of this user: which there are, which of them a command means, and how it talks to that one."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import contextlib
 import functools
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from launchpad.cli.command import CommandError
 from launchpad.courier import CourierError
 from launchpad.errors import LaunchError
 from launchpad.launch import registry
@@ -24,52 +25,81 @@ _PAUSE_S = 0.05
 LOOK_S = 2.0
 """How long workers may take to answer a request for their numbers."""
 
-
-class CommandError(Exception):
-    """A command failed; the text gives the reason, and what to do."""
+ALIVE = ("starting", "running", "stopping")
+"""The states of a worker in which it has a process, or a thread."""
 
 
 def find(wanted: str | None) -> RunRecord:
-    """The run that is meant, among those that have not ended; CommandError if there is not just one."""
+    """Return the run that is meant, among those that have not ended; CommandError if it is not just one."""
     runs = candidates(wanted)
     if not runs:
         raise CommandError("no program of yours runs on this machine now")
     return only(matching(runs, wanted), wanted, runs)
 
 
+def find_also_ended(wanted: str | None) -> RunRecord:
+    """Return the run that is meant: one that has not ended, if there is one; else one that has.
+
+    Of those that have ended it is the last one, if none is named, or several by their program.
+    """
+    running = candidates(wanted)
+    found = matching(running, wanted)
+    if not found:
+        ended = record.ended()
+        if not ended:
+            raise CommandError(
+                "no program of yours runs, and there are no logs of one that has ended"
+            )
+        found = matching(ended, wanted)
+        if wanted is None or any(run.program == wanted for run in found):
+            found = found[-1:]
+        running = [*ended, *running]
+    return only(found, wanted, running)
+
+
+def every_run() -> list[RunRecord]:
+    """Return all runs of this user, also those that have ended and left their logs; the newest last."""
+    here = [*record.ended(), *record.running()]
+    return sorted(here + _detached_besides(here), key=lambda run: run.began)
+
+
 def candidates(wanted: str | None) -> list[RunRecord]:
-    """The runs that have not ended and with which `wanted` is matched.
+    """Return the runs that have not ended and with which `wanted` is matched.
 
     Those on this machine, and the detached ones; a cluster is queried only if `wanted` matches none here.
     """
     here = record.running()
     if wanted is not None and matching(here, wanted):
         return here
-    known = {run.run_id for run in here}
-    return here + [each.record for run_id, each in detached_runs().items() if run_id not in known]
+    return here + _detached_besides(here)
+
+
+def _detached_besides(known: Sequence[RunRecord]) -> list[RunRecord]:
+    ids = {run.run_id for run in known}
+    return [run.record for run_id, run in detached_runs().items() if run_id not in ids]
 
 
 @functools.cache
 def detached_runs() -> dict[str, Detached]:
-    """Run id → the detached run, for those that have not ended."""
+    """Return run id → the detached run, for those that have not ended."""
     warn = functools.partial(print, "launchpad:", file=sys.stderr)
-    found = {}
-    for each in registry.detached(warn):
+    runs = {}
+    for run in registry.detached(warn):
         try:
-            if not each.has_ended():
-                found[each.run_id] = each
+            if not run.has_ended():
+                runs[run.run_id] = run
         except LaunchError as error:  # the others are shown all the same
-            warn(f"{each.run_id}: {error}")
-    return found
+            warn(f"{run.run_id}: {error}")
+    return runs
 
 
 def is_detached(run: RunRecord) -> bool:
-    """Whether its supervisor does not run on this machine, or not any more, as far as is known here."""
+    """True if its supervisor does not run on this machine, or not any more, as far as is known here."""
     return bool(run.host) and not run.is_running
 
 
 def has_ended(run: RunRecord) -> bool:
-    """Whether it has ended; on a cluster, as far as that is known there."""
+    """True if it has ended; on a cluster, as far as that is known there."""
     if not is_detached(run):
         return not run.is_running
     try:
@@ -79,54 +109,44 @@ def has_ended(run: RunRecord) -> bool:
 
 
 def matching(runs: Sequence[RunRecord], wanted: str | None) -> list[RunRecord]:
-    """The runs that a word on the command line matches; all for None."""
+    """Return the runs that a word on the command line matches; all for None."""
     if wanted is None:
         return list(runs)
-    exact = [r for r in runs if wanted in (r.run_id, r.program, str(r.pid))]
-    return exact or [r for r in runs if r.run_id.startswith(wanted)]
+    exact = [run for run in runs if wanted in (run.run_id, run.program, str(run.pid))]
+    return exact or [run for run in runs if run.run_id.startswith(wanted)]
 
 
 def only(
     found: Sequence[RunRecord], wanted: str | None, all_runs: Sequence[RunRecord]
 ) -> RunRecord:
-    """The one that was found; else a CommandError, which lists those that there are."""
+    """Return the one that was found; else raise a CommandError, which lists those that there are."""
     if len(found) == 1:
         return found[0]
     listed = "".join(
         f"\n  {run.run_id}  ({run.program}, pid {run.pid})" for run in found or all_runs
     )
-    if found:
-        what = "several programs run" if wanted is None else f"several runs are called {wanted!r}"
-        raise CommandError(f"{what}; name one of them:{listed}")
-    raise CommandError(f"no run is called {wanted!r}; there are:{listed}")
+    if not found:
+        raise CommandError(f"no run is called {wanted!r}; there are:{listed}")
+    what = "several programs run" if wanted is None else f"several runs are called {wanted!r}"
+    raise CommandError(f"{what}; name one of them:{listed}")
 
 
 def workers_of(run: RunRecord, label: str | None) -> list[str]:
-    """The workers of a group, or the one of that name; all for None. CommandError if there is none."""
+    """Return the workers of a group, or the one of that name; all for None. CommandError if there is none."""
     if label is None:
         return list(run.workers)
-    found = run.named(label)
-    if not found:
+    workers = run.named(label)
+    if not workers:
         groups = ", ".join(dict.fromkeys(run.workers.values()))
         raise CommandError(
             f"{run.run_id} has no group or worker {label!r}; its groups are {groups}"
         )
-    return found
-
-
-def _ends_soon(run: RunRecord) -> bool:
-    """True if it has ended within a moment: its control endpoint closes before its launcher has ended."""
-    deadline = time.monotonic() + _END_S
-    while run.is_running:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_PAUSE_S)
-    return True
+    return workers
 
 
 @contextlib.contextmanager
 def connected(run: RunRecord) -> Iterator[Any]:
-    """A client of the run's control endpoint, or an object with the same methods for a detached run.
+    """Connect to a run's control endpoint; for a detached run, to an object with the same methods.
 
     CommandError, or LaunchError for a detached run: it ends just now, or does not answer.
     """
@@ -155,3 +175,21 @@ def connected(run: RunRecord) -> Iterator[Any]:
         raise CommandError(
             f"{run.run_id} does not answer: {error}. If that stays so, look at its launcher: pid {run.pid}"
         ) from error
+
+
+def status_of(client: Any, run: RunRecord, worker: str) -> Mapping[str, Any]:
+    """Return the status of one worker; CommandError if there is none of that name."""
+    rows: dict[str, Mapping[str, Any]] = {row["worker"]: row for row in client.status()}
+    if worker not in rows:
+        raise CommandError(f"{run.run_id} has no worker {worker!r}; it has {', '.join(rows)}")
+    return rows[worker]
+
+
+def _ends_soon(run: RunRecord) -> bool:
+    """True if it has ended within a moment: its control endpoint closes before its launcher has ended."""
+    deadline = time.monotonic() + _END_S
+    while run.is_running:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_PAUSE_S)
+    return True

@@ -15,7 +15,9 @@ from pathlib import Path
 import launchpad
 from launchpad.courier import fork
 
-_PROGRAM = "import sys; from launchpad.cli import view; view.beside_a_script(sys.argv[1])"
+_PROGRAM = (
+    "import sys; from launchpad.cli import watching; watching.view_beside_a_script(sys.argv[1])"
+)
 
 
 def start(run_id: str) -> None:

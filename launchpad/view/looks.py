@@ -8,6 +8,7 @@ Rates are those since the observer's look before. Nothing is gathered between tw
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from typing import Any
 
 from launchpad.errors import LaunchError
 from launchpad.launch.rundir.record import WorkerStatus
+from launchpad.runtime.user_code import is_of_user
 from launchpad.telemetry.edge_stats import Edges, EdgeStats
 from launchpad.telemetry.process_usage import ProcessUsage
 from launchpad.telemetry.program_metrics import Metrics
@@ -160,3 +162,18 @@ def counted(workers: Sequence[WorkerRow]) -> str:
     """`33 running, 1 restarting`."""
     states = Counter(worker.state.partition(",")[0] for worker in workers)
     return ", ".join(f"{n} {state}" for state, n in states.most_common())
+
+
+def without_launchpad_frames(stacks: str) -> str:
+    """Leave out of a worker's stacks the threads that run only launchpad and Python's own library."""
+    blocks = [block for block in re.split(r"\n\n+", stacks) if block.strip()]
+    users = []
+    for block in blocks:
+        files = re.findall(r'^  File "([^"]+)"', block, flags=re.M)
+        if not files or any(map(is_of_user, files)):
+            users.append(block)
+    n_others = len(blocks) - len(users)
+    if n_others:
+        s = "" if n_others == 1 else "s"
+        users.append(f"({n_others} thread{s} of launchpad's own; --all shows them)")
+    return "\n\n".join(users)

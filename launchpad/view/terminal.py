@@ -28,8 +28,14 @@ from launchpad.courier import CourierError, formatting
 from launchpad.courier.formatting import seconds, size
 from launchpad.errors import LaunchpadError
 from launchpad.launch.logs import log_files
-from launchpad.view.looks import STATE_COLORS, Look, Observer, WorkerRow, counted
-from launchpad.view.stacks import without_launchpad_frames
+from launchpad.view.looks import (
+    STATE_COLORS,
+    Look,
+    Observer,
+    WorkerRow,
+    counted,
+    without_launchpad_frames,
+)
 
 _FOLDED_FROM = 9
 """So many workers of a group are one row at first."""

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import launchpad as lp
-from launchpad.__main__ import main
 from launchpad.cli import runs
+from launchpad.cli.main import main
 from launchpad.launch.rundir import record
 from launchpad.launch.rundir.record import RunRecord
 from tests import nodes

@@ -20,9 +20,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import launchpad as lp
-from launchpad.__main__ import main
-from launchpad.cli import restart, runs, stacks, trace
-from launchpad.cli.runs import CommandError
+from launchpad.cli import control, records, runs
+from launchpad.cli.command import CommandError
+from launchpad.cli.main import main
 from launchpad.courier import formatting
 from launchpad.graph.picture import picture_of
 from launchpad.launch import registry
@@ -31,6 +31,7 @@ from launchpad.launch.rundir import control_server, locations
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.rundir.record import RunRecord
 from launchpad.telemetry.trace import Trace
+from launchpad.view.looks import without_launchpad_frames
 from tests.cli.conftest import Command, launched
 from tests.helpers import scripts, trace_events
 from tests.helpers.programs import single
@@ -199,7 +200,7 @@ def test_restart_says_that_the_program_has_ended_meanwhile(
 ) -> None:
     with launched("test_mt", "ended") as running:
         # Between the request and the first look the program ends.
-        monkeypatch.setattr(restart, "_PAUSE_S", 0.5)
+        monkeypatch.setattr(control, "_PAUSE_S", 0.5)
         threading.Timer(0.1, running.stop).start()
         monkeypatch.setattr(running, "ask_to_restart", lambda *_: None)
         said = error_of("restart", "ended", "talker-0")
@@ -324,7 +325,7 @@ def test_a_trace_that_cannot_be_had_leaves_the_file_as_it_was(
 ) -> None:
     path = tmp_path / "trace.json"
     path.write_text("of yesterday")
-    monkeypatch.setattr(trace, "_MORE_S", -0.9)
+    monkeypatch.setattr(records, "_MORE_S", -0.9)
 
     assert "does not answer" in error_of("trace", "demo", "--seconds", "1", "-o", str(path))
 
@@ -443,7 +444,7 @@ def test_threads_without_code_of_the_users_are_only_counted() -> None:
     ours = f'{begins.format(1)} "/usr/lib/python3.11/queue.py", line 1 in get'
     theirs = f'{begins.format(2)} "/home/me/train.py", line 7 in step'
 
-    assert stacks.without_launchpad_frames(f"{ours}\n\n{theirs}\n\n{ours}") == (
+    assert without_launchpad_frames(f"{ours}\n\n{theirs}\n\n{ours}") == (
         f"{theirs}\n\n(2 threads of launchpad's own; --all shows them)"
     )
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from launchpad.__main__ import main
-from launchpad.cli import host_facts
-from launchpad.cli.host_facts import is_installed
+from launchpad.cli import doctor
+from launchpad.cli.doctor import is_installed
+from launchpad.cli.main import main
 from launchpad.courier import extras
 
 ROOT = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ def test_the_exit_code_is_1_where_the_default_launch_type_cannot_run(
 def test_little_of_a_limit_is_advised_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda which: (256, 256))
 
-    advice = {fact.name: fact.advice for fact in host_facts.facts()}
+    advice = {fact.name: fact.advice for fact in doctor.host_facts()}
 
     assert "ulimit -n 65536" in advice["open files"]
     assert "ulimit -u 65536" in advice["processes"]
@@ -98,6 +98,6 @@ def test_little_of_a_limit_is_advised_on(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_extras_that_are_looked_for_are_those_that_there_are() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
-    for extra, package in host_facts.EXTRAS.items():
+    for extra, package in doctor.EXTRAS.items():
         required = project["optional-dependencies"][extra]
         assert any(re.match(rf"{package}\b", each) for each in required), extra

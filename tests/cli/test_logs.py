@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import launchpad as lp
-from launchpad.__main__ import main
-from launchpad.cli import log_filter
-from launchpad.cli.log_filter import LogFilter
+from launchpad.cli import records
+from launchpad.cli.main import main
+from launchpad.cli.records import LogFilter
 from tests.cli.conftest import Command
 from tests.helpers.programs import single
 
@@ -34,7 +34,7 @@ NOON = datetime(2026, 11, 26, 12).timestamp()
     ],
 )
 def test_a_line_is_as_old_as_the_time_with_which_it_begins(line: str, time: float | None) -> None:
-    assert log_filter.time_of(line) == time
+    assert records.time_of(line) == time
 
 
 @pytest.mark.parametrize("days", [0, 1, 300])
@@ -42,7 +42,7 @@ def test_a_time_of_absl_is_of_the_last_twelve_months(days: int) -> None:
     at = time.time() - days * 86_400
     line = f"I{datetime.fromtimestamp(at):%m%d %H:%M:%S.%f} 7 train.py:3] step 1"
 
-    assert log_filter.time_of(line) == pytest.approx(at, abs=0.001)
+    assert records.time_of(line) == pytest.approx(at, abs=0.001)
 
 
 def test_lines_without_a_time_belong_to_the_line_before_them() -> None:
@@ -58,10 +58,10 @@ def test_lines_without_a_time_belong_to_the_line_before_them() -> None:
 
 
 def test_a_length_of_time_or_a_time_says_since_when() -> None:
-    assert log_filter.since("1.5h") == pytest.approx(time.time() - 5400, abs=5)
-    assert log_filter.since("2026-11-26T12:00") == NOON
+    assert records.time_since("1.5h") == pytest.approx(time.time() - 5400, abs=5)
+    assert records.time_since("2026-11-26T12:00") == NOON
     with pytest.raises(argparse.ArgumentTypeError, match="neither a length of time"):
-        log_filter.since("soon")
+        records.time_since("soon")
 
 
 @pytest.fixture

@@ -19,15 +19,14 @@ MAY_LOOK = {
     "courier/security/published_token.py": "what is a minute old is not swept yet",
     "courier/transport/unix.py": "the same, of directories without a socket",
     "launch/rundir/record.py": "when a run began, for people",
-    "cli/ps.py": "how long ago that was",
+    "cli/watching.py": "how long ago that was",
     "launch/supervision/runner.py": "when attempts were, for those who read it later",
     "view/watched_run.py": "the time below a chart",
     "view/time_line.py": "the time above a line",
     "view/pages/time_lines.py": "where a line that goes on has its end",
     "view/pages/runs.py": "when a run began",
     "view/pages/worker.py": "how long an attempt has taken",
-    "cli/log_filter.py": "what a user means by ten minutes ago",
-    "cli/logs.py": "when a log was written that is just being rotated",
+    "cli/records.py": "what a user means by ten minutes ago, and when a log was written",
     "launch/backends/spark/session.py": "how long an executor is there: Spark says since when",
 }
 CLOCK = re.compile(r"\b(date)?time\.(time|now|utcnow|today|localtime|gmtime|ctime)\b")

@@ -11,10 +11,9 @@ from launchpad.courier import CourierError
 from launchpad.courier.formatting import seconds, size
 from launchpad.errors import LaunchpadError
 from launchpad.launch.rundir.history import AttemptRecord
-from launchpad.view.looks import Look
+from launchpad.view.looks import Look, without_launchpad_frames
 from launchpad.view.pages import charts, control, frame, program
 from launchpad.view.pages.frame import Cell, number
-from launchpad.view.stacks import without_launchpad_frames
 from launchpad.view.watched_run import WatchedRun
 
 _LINES = 300

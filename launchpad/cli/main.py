@@ -1,0 +1,151 @@
+"""The parser of the command line, and the table of commands; only the one that is wanted is imported.
+
+Exit codes: 0 it is done · 1 it could not be done, with the reason on stderr · 2 the command line is
+wrong · 130 interrupted by Ctrl-C; of `run`, those of the script.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, cast
+
+from launchpad.cli.command import CommandError, Subcommand
+from launchpad.courier import formatting
+from launchpad.errors import DefinitionError, LaunchError
+
+_MODULES = {
+    "ps": "watching",
+    "logs": "records",
+    "stop": "control",
+    "restart": "control",
+    "stacks": "watching",
+    "attach": "attach",
+    "top": "watching",
+    "view": "watching",
+    "metrics": "watching",
+    "trace": "records",
+    "run": "programs",
+    "plan": "programs",
+    "graph": "programs",
+    "doctor": "doctor",
+}
+"""Command → the module that has it, in the order of `--help`."""
+
+_RUN = (
+    "RUN is a program's name, the id of a run or its beginning, or a pid; if only one program runs, it may be"
+    " left out."
+)
+_WITHOUT_RUN = ("run", "plan", "doctor")
+_NAMES = ("run", "label", "worker", "drawn")
+"""The arguments that are names of runs, groups and workers."""
+
+
+def console() -> int:
+    """Run the command `launchpad`, which imports what `python -m launchpad` would."""
+    if not sys.flags.safe_path:
+        with contextlib.suppress(FileNotFoundError):  # the directory that this runs in was removed
+            sys.path[0] = os.getcwd()  # it was where the command is
+    return main(sys.argv[1:], "launchpad")
+
+
+def main(arguments: Sequence[str], prog: str = "python -m launchpad") -> int:
+    """Read the command line, run one command, and return its exit code."""
+    wanted = arguments[0] if arguments else ""
+    commands = {
+        name: _command(name) for name in _MODULES if name == wanted or wanted not in _MODULES
+    }
+    parser = _parser(commands, prog)
+    if "_ARGCOMPLETE" in os.environ:
+        _complete(parser)
+    # What follows `--` are the flags of the program.
+    has_flags = wanted in commands and commands[wanted].usage is not None and "--" in arguments
+    end = arguments.index("--") if has_flags else len(arguments)
+    options = parser.parse_args(arguments[:end])
+    options.flags = arguments[end + 1 :]
+    try:
+        options.command(options)
+        sys.stdout.flush()
+    except (CommandError, DefinitionError, LaunchError) as error:
+        lines = f"launchpad: {error}".split("\n")
+        print(*map(formatting.coloured, lines), sep="\n", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # `… | head` has ended
+        with contextlib.suppress(OSError):  # nothing more is printed
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _command(name: str) -> Subcommand:
+    found: Subcommand = getattr(importlib.import_module(f"launchpad.cli.{_MODULES[name]}"), name)
+    return found
+
+
+def _parser(commands: dict[str, Subcommand], prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Runs programs, and looks at those of this user on this machine or on a cluster.",
+        epilog=_RUN,
+    )
+    parsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, command in commands.items():
+        summary = command.summary
+        epilog = "" if name in _WITHOUT_RUN else _RUN
+        of_command = parsers.add_parser(name, help=summary, description=summary, epilog=epilog)
+        of_command.usage = command.usage
+        for add_argument in command.arguments:
+            add_argument(of_command)
+        of_command.set_defaults(command=command.run)
+    return parser
+
+
+def _complete(parser: argparse.ArgumentParser) -> None:
+    """Print what could stand at the cursor, and exit; return if argcomplete is not installed.
+
+    The shell runs `launchpad` for it, with $_ARGCOMPLETE set. A script that was written once, as shtab's,
+    would know no names of runs.
+    """
+    with contextlib.suppress(ImportError):
+        import argcomplete
+
+        argcomplete.autocomplete(parser, default_completer=cast("Any", _completions))
+
+
+def _completions(
+    *, prefix: str, action: argparse.Action, parsed_args: argparse.Namespace, **_: Any
+) -> list[str]:
+    """Return what an argument may be.
+
+    Only of the runs on this machine, since a cluster takes too long to answer.
+    """
+    if action.dest not in _NAMES:
+        from argcomplete.completers import FilesCompleter
+
+        return list(FilesCompleter()(prefix))
+    from launchpad.cli import runs
+    from launchpad.launch.rundir import record
+
+    # Where RUN may be left out, argparse does not know yet which argument a first word is.
+    words = [word for name in _NAMES if (word := getattr(parsed_args, name, None))]
+    try:
+        running = record.running()
+        named = [run for word in words for run in runs.matching(running, word)]
+        if words and not named and hasattr(parsed_args, "follow"):  # there are logs of others, too
+            named = [run for word in words for run in runs.matching(record.ended(), word)][-1:]
+    except LaunchError:
+        return []
+    names: list[str] = []
+    if not named:
+        names += [name for run in running for name in (run.program, run.run_id)]
+    chosen = named or running
+    if action.dest != "drawn" and len(chosen) == 1:
+        names += chosen[0].workers
+        if not hasattr(parsed_args, "worker"):
+            names += chosen[0].workers.values()
+    return list(dict.fromkeys(names))
