@@ -21,8 +21,11 @@ from typing import TypeVar
 
 from launchpad.graph.picture import CYLINDER, HEXAGON, ROUND, Box, HasGraph, Picture, picture_of
 
-_LINE, _CHARACTER, _PAD = 18, 7.3, 14
-_GAP_X, _GAP_Y = 104, 22
+_LINE = 18
+_CHARACTER = 7.3
+_PAD = 14
+_GAP_X = 104
+_GAP_Y = 22
 _LONGEST = 44
 _SWEEPS = 4
 _ONE_COLUMN = 12
@@ -64,7 +67,14 @@ class ArrowStyle:
     key: str = ""
 
 
-_PLAIN_BOX, _PLAIN_ARROW = BoxStyle(), ArrowStyle()
+_PLAIN_BOX = BoxStyle()
+_ARROW_HEADS = (
+    '<defs><marker id="head" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8"'
+    ' orient="auto" markerUnits="userSpaceOnUse"><path d="M0,0L8,4L0,8z" fill="#888"/></marker>'
+    '<marker id="thick" viewBox="0 0 8 8" refX="6" refY="4" markerWidth="14" markerHeight="14"'
+    ' orient="auto" markerUnits="userSpaceOnUse"><path d="M0,0L8,4L0,8z" fill="context-stroke"/></marker>'
+    "</defs>"
+)
 
 
 @dataclass(frozen=True)
@@ -91,92 +101,145 @@ class _Area:
 
 
 def svg(drawn: HasGraph | Picture, styles: Styles | None = None) -> str:
-    """An SVG of a program or a plan, as text.
+    """Draw a program or a plan as an SVG; return its text.
 
     Example:
         Path("program.svg").write_text(svg(program))
     """
-    picture, styles = picture_of(drawn), styles or Styles()
-    unit_of = {box.id: unit for unit, boxes in picture.frames.items() for box in boxes}
-    of_box = {box.id: _size(box, styles.boxes.get(box.id, _PLAIN_BOX)) for box in picture.boxes}
-    of_unit: dict[_Unit, _Area] = {}
-    for unit, boxes in picture.frames.items():
-        inside, title = [of_box[box.id] for box in boxes], unit[1]
-        edge, above = (_PAD, _LINE) if title else (0, 0)
-        columns = _columns(len(boxes))
-        widest = max(place.width for place in inside)
-        width = max((widest + _PAD) * columns - _PAD, len(_cut(title)) * _CHARACTER)
-        height = sum(max(p.height for p in row) + _PAD for row in _rows(inside)) - _PAD
-        of_unit[unit] = _Area(width + 2 * edge, height + 2 * edge + above)
-    calls = Counter((unit_of[arrow.source], unit_of[arrow.target]) for arrow in picture.arrows)
-    layers, passages = _layers(list(of_unit), [(a, b) for a, b in calls if a != b])
-    of_unit |= {unit: _Area(0, 2 * _LINE) for passed in passages.values() for unit in passed}
-    heights = [sum(of_unit[unit].height + _GAP_Y for unit in layer) for layer in layers]
-    labels_ = (line for style in styles.arrows.values() for line in style.label.split("\n"))
-    longest = max(map(len, labels_), default=0)
-    gap = max(_GAP_X, min(longest, _LONGEST) * _CHARACTER + 2 * _PAD)
-    x, tall, parts = 0.0, max(heights, default=0), []
-    for layer, height in zip(layers, heights, strict=True):
-        y, wide = (tall - height + _GAP_Y) / 2, max(of_unit[unit].width for unit in layer)
-        for unit in layer:
-            place, title, edge = of_unit[unit], unit[1], 0
-            place.x, place.y, place.width = x, y, wide
-            y += place.height + _GAP_Y
-            if unit not in picture.frames:
-                continue
-            top = place.y
-            if title:
-                edge, top = _PAD, top + _PAD + _LINE
-                parts.append(
-                    f'<rect x="{x:g}" y="{place.y:g}" width="{wide:g}" height="{place.height:g}"'
-                    ' fill="none" stroke="#888" stroke-dasharray="4"/>'
-                )
-                name = _text(x + wide / 2, place.y + _LINE, title, "#888")
-                parts.append(_keyed(name, styles.frames.get(unit[0], "")))
-            boxes = picture.frames[unit]
-            columns = _columns(len(boxes))
-            column = (wide - 2 * edge + _PAD) / columns
-            for row in _rows(boxes):
-                for n, box in enumerate(row):
-                    at = of_box[box.id]
-                    at.x, at.y, at.width = x + edge + n * column, top, column - _PAD
-                    parts.append(_drawn(box, at, styles.boxes.get(box.id, _PLAIN_BOX)))
-                top += max(of_box[box.id].height for box in row) + _PAD
-        x += wide + gap
-    arrows, labels = [], []
-    for arrow in picture.arrows:
-        style = styles.arrows.get((arrow.source, arrow.target), ArrowStyle(label=arrow.label))
-        ends = unit_of[arrow.source], unit_of[arrow.target]
-        passed = [of_unit[unit] for unit in passages.get(ends, ())]
-        path, label = _arrow(
-            of_box[arrow.source], passed, of_box[arrow.target], style, is_alone=calls[ends] == 1
+    return _Drawing(picture_of(drawn), styles or Styles()).text()
+
+
+class _Drawing:
+    """One picture: how large its parts are, then where they stand, then their text."""
+
+    def __init__(self, picture: Picture, styles: Styles) -> None:
+        self._picture = picture
+        self._styles = styles
+        self._unit_of: dict[str, _Unit] = {}
+        self._boxes: dict[str, _Area] = {}
+        self._units: dict[_Unit, _Area] = {}
+        for unit, boxes in picture.frames.items():
+            for box in boxes:
+                self._unit_of[box.id] = unit
+                self._boxes[box.id] = _size(box, self._style(box))
+            self._units[unit] = self._size_of_unit(unit, [self._boxes[box.id] for box in boxes])
+        ends = ((self._unit_of[each.source], self._unit_of[each.target]) for each in picture.arrows)
+        self._calls = Counter(ends)
+        between_units = [(a, b) for a, b in self._calls if a != b]
+        self._layers, self._passages = _layers(list(self._units), between_units)
+        for passed in self._passages.values():
+            self._units |= {unit: _Area(0, 2 * _LINE) for unit in passed}
+
+    def text(self) -> str:
+        width, height = self._place_units()
+        parts: list[str] = []
+        for layer in self._layers:
+            for unit in layer:
+                if unit in self._picture.frames:
+                    parts += self._drawn_unit(unit)
+        arrows, labels = self._drawn_arrows()
+        return "\n".join(
+            [
+                f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}"'
+                f' viewBox="-8 -8 {width:g} {height:g}" font-family="sans-serif" font-size="13"'
+                ' text-anchor="middle">',
+                f"<title>{html.escape(self._picture.name)}</title>{_ARROW_HEADS}",
+                *arrows,
+                *parts,
+                *labels,
+                "</svg>",
+            ]
         )
-        arrows.append(path)
-        labels += label
-    head = (
-        '<defs><marker id="head" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8"'
-        ' orient="auto" markerUnits="userSpaceOnUse"><path d="M0,0L8,4L0,8z" fill="#888"/></marker>'
-        '<marker id="thick" viewBox="0 0 8 8" refX="6" refY="4" markerWidth="14" markerHeight="14"'
-        ' orient="auto" markerUnits="userSpaceOnUse"><path d="M0,0L8,4L0,8z" fill="context-stroke"/></marker>'
-        "</defs>"
-    )
-    width, height = max(x - gap, 0) + 48, tall + 16
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}"'
-            f' viewBox="-8 -8 {width:g} {height:g}" font-family="sans-serif" font-size="13"'
-            ' text-anchor="middle">',
-            f"<title>{html.escape(picture.name)}</title>{head}",
-            *arrows,
-            *parts,
-            *labels,
-            "</svg>",
-        ]
-    )
+
+    def _style(self, box: Box) -> BoxStyle:
+        return self._styles.boxes.get(box.id, _PLAIN_BOX)
+
+    def _size_of_unit(self, unit: _Unit, boxes: Sequence[_Area]) -> _Area:
+        """Measure a frame, in which boxes stand in rows below its title; or a box without a frame."""
+        _, title = unit
+        widest = max(box.width for box in boxes)
+        width = (widest + _PAD) * _columns(len(boxes)) - _PAD
+        width = max(width, len(_cut(title)) * _CHARACTER)
+        height = sum(max(box.height for box in row) + _PAD for row in _rows(boxes)) - _PAD
+        if title:
+            return _Area(width + 2 * _PAD, height + 2 * _PAD + _LINE)
+        return _Area(width, height)
+
+    def _place_units(self) -> tuple[float, float]:
+        """Give the units their places, layer by layer from the left; return the size of the whole."""
+        heights = []
+        for layer in self._layers:
+            heights.append(sum(self._units[unit].height + _GAP_Y for unit in layer))
+        tallest = max(heights, default=0)
+        gap = self._gap_between_layers()
+        x = 0.0
+        for layer, height in zip(self._layers, heights, strict=True):
+            y = (tallest - height + _GAP_Y) / 2
+            width = max(self._units[unit].width for unit in layer)
+            for unit in layer:
+                area = self._units[unit]
+                area.x = x
+                area.y = y
+                area.width = width
+                y += area.height + _GAP_Y
+            x += width + gap
+        return max(x - gap, 0) + 48, tallest + 16
+
+    def _gap_between_layers(self) -> float:
+        """Return the width in which the longest label of an arrow has room."""
+        labels = [style.label for style in self._styles.arrows.values()]
+        longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
+        return max(_GAP_X, min(longest, _LONGEST) * _CHARACTER + 2 * _PAD)
+
+    def _drawn_unit(self, unit: _Unit) -> list[str]:
+        """Draw a frame with its boxes, or a box without a frame; boxes get their places here."""
+        group, title = unit
+        boxes = self._picture.frames[unit]
+        area = self._units[unit]
+        parts = []
+        edge = 0
+        y = area.y
+        if title:
+            edge = _PAD
+            y += _PAD + _LINE
+            parts.append(
+                f'<rect x="{area.x:g}" y="{area.y:g}" width="{area.width:g}" height="{area.height:g}"'
+                ' fill="none" stroke="#888" stroke-dasharray="4"/>'
+            )
+            text = _text(area.x + area.width / 2, area.y + _LINE, title, "#888")
+            parts.append(_keyed(text, self._styles.frames.get(group, "")))
+        column = (area.width - 2 * edge + _PAD) / _columns(len(boxes))
+        for row in _rows(boxes):
+            for n, box in enumerate(row):
+                at = self._boxes[box.id]
+                at.x = area.x + edge + n * column
+                at.y = y
+                at.width = column - _PAD
+                parts.append(_drawn(box, at, self._style(box)))
+            y += max(self._boxes[box.id].height for box in row) + _PAD
+        return parts
+
+    def _drawn_arrows(self) -> tuple[list[str], list[str]]:
+        """Draw the arrows; return their lines, and apart from them their labels, which are above all else."""
+        lines = []
+        labels = []
+        for arrow in self._picture.arrows:
+            ends = self._unit_of[arrow.source], self._unit_of[arrow.target]
+            plain = ArrowStyle(label=arrow.label)
+            line, of_arrow = _arrow(
+                self._boxes[arrow.source],
+                [self._units[unit] for unit in self._passages.get(ends, ())],
+                self._boxes[arrow.target],
+                self._styles.arrows.get((arrow.source, arrow.target), plain),
+                is_alone=self._calls[ends] == 1,
+            )
+            lines.append(line)
+            labels += of_arrow
+        return lines, labels
 
 
 def _columns(n: int) -> int:
-    """In how many columns the boxes of a frame stand."""
+    """Return how many columns the boxes of a frame have."""
     return 1 if n <= _ONE_COLUMN else math.ceil(math.sqrt(n / 3))
 
 
@@ -186,7 +249,7 @@ def _rows(of_frame: Sequence[_T]) -> list[Sequence[_T]]:
 
 
 def _keyed(part: str, key: str, title: str = "") -> str:
-    """A part that reacts to the mouse, if it is to."""
+    """Let a part react to the mouse, if it has a key or a title."""
     if not (key or title):
         return part
     shown = f"<title>{html.escape(title)}</title>" if title else ""
@@ -196,37 +259,55 @@ def _keyed(part: str, key: str, title: str = "") -> str:
 def _layers(
     units: Sequence[_Unit], calls: Sequence[tuple[_Unit, _Unit]]
 ) -> tuple[list[list[_Unit]], dict[tuple[_Unit, _Unit], list[_Unit]]]:
-    """Callers before those that they call, but for calls in a circle; neighbours on about one height.
+    """Put callers before those that they call, but for calls in a circle; neighbours on about one height.
 
-    In the layers are passages, too: units for calls that skip some. Call → those that it goes through.
+    In the layers are passages, too: units for calls that skip some. They are returned as well: call → those
+    that it goes through.
     """
+    ranks = _ranks(units, calls)
+    passages: dict[tuple[_Unit, _Unit], list[_Unit]] = {}
+    neighbours: dict[_Unit, list[_Unit]] = {unit: [] for unit in units}
+    for a, b in calls:
+        step = 1 if ranks[a] < ranks[b] else -1
+        skipped = range(ranks[a] + step, ranks[b], step)
+        passages[a, b] = [(f"{a} {b}", f"{n}") for n in skipped]
+        ranks |= zip(passages[a, b], skipped, strict=True)
+        for one, other in pairwise([a, *passages[a, b], b]):
+            neighbours.setdefault(one, []).append(other)
+            neighbours.setdefault(other, []).append(one)
+    layers: list[list[_Unit]] = [[] for _ in range(max(ranks.values(), default=-1) + 1)]
+    for unit in [*units, *(unit for passed in passages.values() for unit in passed)]:
+        layers[ranks[unit]].append(unit)
+    _sort_by_neighbours(layers, neighbours)
+    return layers, passages
+
+
+def _ranks(units: Sequence[_Unit], calls: Sequence[tuple[_Unit, _Unit]]) -> dict[_Unit, int]:
+    """Return the number of each unit's layer: behind its callers; of a circle, behind those that have one."""
     callers: dict[_Unit, list[_Unit]] = {unit: [] for unit in units}
-    beside: dict[_Unit, list[_Unit]] = {unit: [] for unit in units}
     for a, b in calls:
         callers[b].append(a)
-    rank: dict[_Unit, int] = {}
-    while left := [unit for unit in units if unit not in rank]:
-        unit = min(left, key=lambda unit: sum(c not in rank for c in callers[unit]))
-        rank[unit] = max((rank[c] + 1 for c in callers[unit] if c in rank), default=0)
-    passages: dict[tuple[_Unit, _Unit], list[_Unit]] = {}
-    for a, b in calls:
-        step = 1 if rank[a] < rank[b] else -1
-        skipped = range(rank[a] + step, rank[b], step)
-        passages[a, b] = [(f"{a} {b}", f"{n}") for n in skipped]
-        rank |= zip(passages[a, b], skipped, strict=True)
-        for one, other in pairwise([a, *passages[a, b], b]):
-            beside.setdefault(one, []).append(other)
-            beside.setdefault(other, []).append(one)
-    layers: list[list[_Unit]] = [[] for _ in range(max(rank.values(), default=-1) + 1)]
-    for unit in [*units, *(unit for passed in passages.values() for unit in passed)]:
-        layers[rank[unit]].append(unit)
-    at = {unit: (n + 0.5) / len(layer) for layer in layers for n, unit in enumerate(layer)}
+    ranks: dict[_Unit, int] = {}
+    while left := [unit for unit in units if unit not in ranks]:
+        unit = min(left, key=lambda unit: sum(caller not in ranks for caller in callers[unit]))
+        before = [ranks[caller] for caller in callers[unit] if caller in ranks]
+        ranks[unit] = max(before, default=-1) + 1
+    return ranks
+
+
+def _sort_by_neighbours(
+    layers: Sequence[list[_Unit]], neighbours: Mapping[_Unit, Sequence[_Unit]]
+) -> None:
+    """Sort each layer by the mean height of a unit and its neighbours, back and forth over the layers."""
+    height = {unit: (n + 0.5) / len(layer) for layer in layers for n, unit in enumerate(layer)}
     for sweep in range(_SWEEPS):
         for layer in layers[:: -1 if sweep % 2 else 1]:
-            means = {u: sum(at[v] for v in [u, *beside[u]]) / (len(beside[u]) + 1) for u in layer}
+            means = {}
+            for unit in layer:
+                heights = [height[other] for other in [unit, *neighbours[unit]]]
+                means[unit] = sum(heights) / len(heights)
             layer.sort(key=means.__getitem__)
-            at |= {unit: (n + 0.5) / len(layer) for n, unit in enumerate(layer)}
-    return layers, passages
+            height |= {unit: (n + 0.5) / len(layer) for n, unit in enumerate(layer)}
 
 
 def _lines(box: Box, style: BoxStyle) -> list[str]:
@@ -241,25 +322,33 @@ def _size(box: Box, style: BoxStyle) -> _Area:
 
 
 def _drawn(box: Box, at: _Area, style: BoxStyle) -> str:
-    shown = _lines(box, style)
-    x, y, w, h = at.x, at.y, at.width, at.height
-    if box.shape == HEXAGON:
+    lines = _lines(box, style)
+    top = at.middle - _LINE * len(lines) / 2 + 13 + (4 if box.shape == CYLINDER else 0)
+    texts = [_text(at.x + at.width / 2, top + n * _LINE, line) for n, line in enumerate(lines)]
+    part = (
+        f'<path d="{_outline(box.shape, at)}" fill="{style.fill}" stroke="#446"/>{"".join(texts)}'
+    )
+    return _keyed(part, style.key, style.title)
+
+
+def _outline(shape: str, at: _Area) -> str:
+    x = at.x
+    y = at.y
+    w = at.width
+    h = at.height
+    if shape == HEXAGON:
         path = f"M{x:g},{y + h / 2:g}l{_PAD},{-h / 2:g}h{w - 2 * _PAD:g}l{_PAD},{h / 2:g}"
-        path += f"l{-_PAD},{h / 2:g}h{2 * _PAD - w:g}z"
-    elif box.shape == CYLINDER:
-        lid, side = _PAD / 2, h - _PAD
+        return path + f"l{-_PAD},{h / 2:g}h{2 * _PAD - w:g}z"
+    if shape == CYLINDER:
+        lid = _PAD / 2
+        side = h - _PAD
         arc = f"a{w / 2:g},{lid:g} 0 0,1"
         path = f"M{x:g},{y + lid:g}{arc} {w:g},0{arc} {-w:g},0v{side:g}"
-        path += f"a{w / 2:g},{lid:g} 0 0,0 {w:g},0v{-side:g}"
-    else:
-        r = 10 if box.shape == ROUND else 0
-        corner = f"a{r},{r} 0 0,1"
-        path = f"M{x + r:g},{y:g}h{w - 2 * r:g}{corner} {r},{r}v{h - 2 * r:g}{corner} {-r},{r}"
-        path += f"h{2 * r - w:g}{corner} {-r},{-r}v{2 * r - h:g}{corner} {r},{-r}z"
-    top = at.middle - _LINE * len(shown) / 2 + 13 + (4 if box.shape == CYLINDER else 0)
-    lines = (_text(x + w / 2, top + n * _LINE, line) for n, line in enumerate(shown))
-    part = f'<path d="{path}" fill="{style.fill}" stroke="#446"/>{"".join(lines)}'
-    return _keyed(part, style.key, style.title)
+        return path + f"a{w / 2:g},{lid:g} 0 0,0 {w:g},0v{-side:g}"
+    r = 10 if shape == ROUND else 0
+    corner = f"a{r},{r} 0 0,1"
+    path = f"M{x + r:g},{y:g}h{w - 2 * r:g}{corner} {r},{r}v{h - 2 * r:g}{corner} {-r},{r}"
+    return path + f"h{2 * r - w:g}{corner} {-r},{-r}v{2 * r - h:g}{corner} {r},{-r}z"
 
 
 def _text(x: float, y: float, text: str, color: str = "black", *, halo: bool = False) -> str:
@@ -274,36 +363,54 @@ def _cut(text: str) -> str:
 def _arrow(
     a: _Area, passed: Sequence[_Area], b: _Area, style: ArrowStyle, *, is_alone: bool
 ) -> tuple[str, list[str]]:
-    """The line, through all that are `passed`, and what is written beside it.
+    """Draw a line through all that are `passed`, and apart from it what is written beside it.
 
     Calls to the right run straight, those back to the left beside them, those within a layer in a bow. The
     text is in the first passage, unless other arrows go through it.
     """
-    right, bend = a.x + a.width, _GAP_X / 2
+    right = a.x + a.width
     if right < b.x:
-        x1, y1, x2, y2 = right, a.middle - 4, b.x, b.middle - 4
-        bends = x1 + bend, x2 - bend
+        x1 = right
+        x2 = b.x
+        y1 = a.middle - 4
+        y2 = b.middle - 4
+        bend = _GAP_X / 2
+        last_bend = x2 - bend
     elif b.x + b.width < a.x:
-        x1, y1, x2, y2 = a.x, a.middle + 5, b.x + b.width, b.middle + 5
-        bends = x1 - bend, x2 + bend
+        x1 = a.x
+        x2 = b.x + b.width
+        y1 = a.middle + 5
+        y2 = b.middle + 5
+        bend = -_GAP_X / 2
+        last_bend = x2 - bend
     else:
-        x1, y1, x2, y2 = right, a.middle - 5, b.x + b.width, b.middle + 5
-        bends = max(x1, x2) + bend, max(x1, x2) + bend
-    path, middle = f"M{x1:g},{y1:g}", ((x1 + x2 + 3 * sum(bends)) / 8, (y1 + y2) / 2)
+        x1 = right
+        x2 = b.x + b.width
+        y1 = a.middle - 5
+        y2 = b.middle + 5
+        last_bend = max(x1, x2) + _GAP_X / 2
+        bend = last_bend - x1
+    path = f"M{x1:g},{y1:g}"
+    label_x = (x1 + x2 + 3 * (x1 + bend + last_bend)) / 8
+    label_y = (y1 + y2) / 2
     for n, area in enumerate(passed):
-        sides = (area.x, area.x + area.width) if bends[0] > x1 else (area.x + area.width, area.x)
-        bend = bends[0] - x1
-        path += f"C{x1 + bend:g},{y1:g} {sides[0] - bend:g},{area.middle:g} {sides[0]:g},{area.middle:g}"
-        path += f"H{sides[1]:g}"
-        if n == 0:
-            between = (sides if is_alone else (x1, sides[0])), (area.middle if is_alone else y1)
-            middle = sum(between[0]) / 2, (between[1] + area.middle) / 2
-        bends, x1, y1 = (sides[1] + bend, bends[1]), sides[1], area.middle
-    path += f"C{bends[0]:g},{y1:g} {bends[1]:g},{y2:g} {x2:g},{y2:g}"
-    x, y = middle
-    thicker = style.width - 1  # the first line above the arrow, the second below
-    rows = zip((y - 3 - thicker / 2, y + 15 + thicker), style.label.split("\n"), strict=False)
-    labels = [_text(x, row, line, "#555", halo=True) for row, line in rows if line]
+        sides = [area.x, area.x + area.width]
+        entry, exit_ = sides if bend > 0 else sides[::-1]
+        y = area.middle
+        if n == 0 and is_alone:
+            label_x = (entry + exit_) / 2
+            label_y = y
+        elif n == 0:
+            label_x = (x1 + entry) / 2
+            label_y = (y1 + y) / 2
+        path += f"C{x1 + bend:g},{y1:g} {entry - bend:g},{y:g} {entry:g},{y:g}H{exit_:g}"
+        x1 = exit_
+        y1 = y
+    path += f"C{x1 + bend:g},{y1:g} {last_bend:g},{y2:g} {x2:g},{y2:g}"
+    thicker = style.width - 1
+    heights = [label_y - 3 - thicker / 2, label_y + 15 + thicker]  # above the arrow, and below it
+    lines = zip(heights, style.label.split("\n"), strict=False)
+    labels = [_text(label_x, height, line, "#555", halo=True) for height, line in lines if line]
     head = "head" if style.width == 1 else "thick"
     part = f'<path d="{path}" fill="none" stroke="{style.color}" stroke-width="{style.width:g}"'
     return _keyed(f'{part} marker-end="url(#{head})"/>', style.key, style.title), labels
