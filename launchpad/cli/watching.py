@@ -300,7 +300,7 @@ def _serve(first: RunRecord | None, port: int, *, may_control: bool) -> None:
     try:
         from launchpad.view import server
         from launchpad.view.pages.frame import path_of
-        from launchpad.view.run_list import RunList
+        from launchpad.view.pages.runs import RunList
     except ImportError as error:
         raise CommandError(
             f"`view` needs NiceGUI, which cannot be imported here ({error}): {extras.install_command('view')}"

@@ -21,7 +21,6 @@ from launchpad.courier.protocol import handshake
 from launchpad.courier.telemetry import recording
 from launchpad.errors import LaunchError, NotRunningError, ProgramFailed
 from launchpad.graph.picture import picture_of
-from launchpad.launch import status_table
 from launchpad.launch.backends.backend import Backend
 from launchpad.launch.output.printer import Output, Overlay
 from launchpad.launch.plan import LaunchPlan
@@ -572,7 +571,7 @@ class Running:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: a table of the workers, as they are now."""
-        return status_table.html(repr(self), self.status())
+        return record.status_table(repr(self), self.status())
 
     def _no_group(self, label: str) -> KeyError:
         known = list(self.plan.groups)

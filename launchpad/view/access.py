@@ -1,12 +1,12 @@
-"""Who may see the page: the user whose programs it shows, in one browser, by a token that works once.
+"""Access to the page: for the user whose programs it shows, in one browser, by a token that works once.
 
     launchpad view ── prints http://127.0.0.1:8123/open?token=… ──▶ browser
     GET /open?token=…   the token, not used before   ──▶ a cookie, and on to the page
     all else            the cookie                   ──▶ the page
 
 A port of localhost is open to all users of the machine, and to pages of other sites in the user's own
-browser. Connections of other users are closed when they come (`server.py`). Each request, websockets too, is
-refused unless
+browser. A connection of another user is closed when it comes: on Linux the kernel says whose process holds
+its other end. Each request, websockets too, is refused unless
 
     1. its Host is this server: another name that leads here (DNS rebinding) is not
     2. its Origin, if it has one, is this server; a websocket must have one
@@ -20,8 +20,14 @@ look like. It keeps this one from scripts (HttpOnly), and from requests that oth
 from __future__ import annotations
 
 import hmac
+import ipaddress
+import os
 import secrets
+import socket
+import struct
+import sys
 from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -29,6 +35,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
+End = tuple[str, int | None]
 
 OPEN = "/open"
 _CONTENT = (
@@ -44,6 +51,22 @@ _HEADERS = [
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
 
+# inet_diag: the request that `ss` sends for one socket (sock_diag(7)), and where the answer has its fields.
+_SOCK_DIAG = 4
+_BY_FAMILY = 20
+_REQUEST = 1
+_MESSAGE = struct.Struct("=IHHII")
+_QUERY = struct.Struct("=BBBBI")
+_ENDS = struct.Struct("!HH16s16s")
+_REST = struct.Struct("=III")
+_STATE = struct.Struct("=xB")
+_UID = struct.Struct("=I")
+_UID_AT = 4 + _ENDS.size + _REST.size + 3 * 4  # behind state and ends: a timer and two queues
+_ANY = 0xFFFFFFFF
+
+_ESTABLISHED = 1
+"""In any other state the kernel may say 0, which is root's number: no process holds the socket any more."""
+
 
 class AccessControl:
     """An ASGI application before another one: it answers what is not allowed, and passes on the rest.
@@ -55,18 +78,21 @@ class AccessControl:
     """
 
     def __init__(self, app: App, port: int, start: str = "/") -> None:
-        self._app, self._port, self._start = app, port, start
+        self._app = app
+        self._port = port
+        self._start = start
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
         self._cookie = f"launchpad-view-{port}"
-        self._token, self._session = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+        self._token = secrets.token_urlsafe(32)
+        self._session = secrets.token_urlsafe(32)
 
     @property
     def url(self) -> str:
-        """Where the page opens; it works once."""
+        """The address that opens the page; it works once."""
         return f"http://127.0.0.1:{self._port}{OPEN}?token={self._token}"
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answers one request, or one websocket."""
+        """Answer one request, or one websocket."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -85,13 +111,14 @@ class AccessControl:
             await self._app(scope, receive, _with_headers(send))
 
     def _refusal(self, scope: Message, headers: dict[str, str]) -> str:
-        """Why a request is not answered, whatever cookie it has; empty if it may be."""
+        """Say why a request is refused, whatever cookie it has; empty if it may be answered."""
         if headers.get("host") not in self._hosts:
             return (
                 f"it is reached as 127.0.0.1:{self._port} only. From another machine:"
                 f" ssh -L {self._port}:127.0.0.1:{self._port} …"
             )
-        origin, may_lack_it = headers.get("origin"), scope.get("method") in ("GET", "HEAD")
+        origin = headers.get("origin")
+        may_lack_it = scope.get("method") in ("GET", "HEAD")
         if origin is None and may_lack_it:
             return ""
         is_own = origin is not None and origin.removeprefix("http://") == headers["host"]
@@ -104,7 +131,7 @@ class AccessControl:
         return any(hmac.compare_digest(s.encode(), self._session.encode()) for s in sessions)
 
     async def _open(self, scope: Message, headers: dict[str, str], send: Send) -> None:
-        """Takes the token, for a cookie."""
+        """Exchange the token for a cookie."""
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         is_right = bool(self._token) and hmac.compare_digest(given.encode(), self._token.encode())
         if not (is_right or self._has_cookie(headers)):
@@ -137,3 +164,57 @@ async def _refuse(scope: Message, send: Send, why: str) -> None:
     headers = [(b"content-type", b"text/plain; charset=utf-8"), *_HEADERS]
     await send({"type": "http.response.start", "status": 403, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def is_of_this_user(client: End | None, server: End | None) -> bool:
+    """True if this user or root holds the client's end; also where the system cannot tell.
+
+    Args:
+        client, server: The two ends, IPv4.
+    """
+    if not sys.platform.startswith("linux"):
+        return True
+    if client is None or server is None or client[1] is None or server[1] is None:
+        return False
+    ends = (client[0], client[1]), (server[0], server[1])
+    try:
+        owner = _owner_by_netlink(*ends)
+    except OSError:  # a sandbox without netlink
+        owner = _owner_by_proc(*ends)
+    return owner in (os.getuid(), 0)
+
+
+def _owner_by_netlink(client: tuple[str, int], server: tuple[str, int]) -> int | None:
+    """Ask the kernel for this one socket; that takes as long however many there are."""
+    addresses = (ipaddress.IPv4Address(host).packed for host in (client[0], server[0]))
+    query = (
+        _QUERY.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 0, _ANY)
+        + _ENDS.pack(client[1], server[1], *addresses)
+        + _REST.pack(0, _ANY, _ANY)
+    )
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
+        size = _MESSAGE.size + len(query)
+        kernel.send(_MESSAGE.pack(size, _BY_FAMILY, _REQUEST, 0, 0) + query)
+        answer = kernel.recv(4096)
+    if _MESSAGE.unpack_from(answer)[1] != _BY_FAMILY:  # there is no such socket
+        return None
+    (state,) = _STATE.unpack_from(answer, _MESSAGE.size)
+    (uid,) = _UID.unpack_from(answer, _MESSAGE.size + _UID_AT)
+    return int(uid) if state == _ESTABLISHED else None
+
+
+def _owner_by_proc(client: tuple[str, int], server: tuple[str, int]) -> int | None:
+    """Look the socket up in the kernel's list of all: proc(5)."""
+    ends = [_in_hexadecimal(client), _in_hexadecimal(server)]
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, state, _, _, _, uid, *_ = line.split()
+        if [local, remote] == ends and int(state, 16) == _ESTABLISHED:
+            return int(uid)
+    return None
+
+
+def _in_hexadecimal(end: tuple[str, int]) -> str:
+    """Write an end as the kernel does: `0100007F:1F90` for 127.0.0.1:8080."""
+    host, port = end
+    (number,) = struct.unpack("=I", ipaddress.IPv4Address(host).packed)
+    return f"{number:08X}:{port:04X}"

@@ -18,7 +18,7 @@ from launchpad.courier.formatting import seconds
 from launchpad.graph.picture import Arrow, Box, Picture
 from launchpad.graph.svg import ArrowStyle, BoxStyle, Styles
 from launchpad.telemetry.edge_stats import EdgeStats
-from launchpad.view.looks import Look, WorkerRow, counted, joined
+from launchpad.view.looks import Look, WorkerRow, counted, joined, titled
 
 MOST_ARROWS = 600
 _MOST_LABELS = 60
@@ -63,7 +63,8 @@ def live_graph(
     frames: dict[str, str] = {}
     unit_of: dict[str, str] = {}
     for label, workers in look.groups.items():
-        kind, title = ", ".join(kinds.get(label, [])), _title(label, workers)
+        kind = ", ".join(kinds.get(label, []))
+        title = titled(label, workers)
         if label in unfolded and len(workers) > 1:
             frames[label] = f"group:{label}"
             for worker in workers:
@@ -98,10 +99,6 @@ def live_graph(
     return Picture(name, tuple(boxes), arrows), Styles(box_styles, arrow_styles, frames)
 
 
-def _title(label: str, workers: Sequence[WorkerRow]) -> str:
-    return f"{label} ×{len(workers)}" if len(workers) > 1 else label
-
-
 def _planned(picture: Picture, known: Collection[str]) -> dict[tuple[str, str], str]:
     """The arrows of the program between groups that are folded → their labels."""
     group_of = {box.id: box.group for box in picture.boxes}
@@ -110,19 +107,18 @@ def _planned(picture: Picture, known: Collection[str]) -> dict[tuple[str, str], 
 
 
 def _of_worker(worker: WorkerRow) -> BoxStyle:
-    state = worker.state.partition(",")[0]
-    note = "" if worker.attempt <= 1 else f"attempt {worker.attempt}"
-    if state != "running":
-        note = ", ".join(filter(None, (state, note)))
+    state = "" if worker.first_state == "running" else worker.first_state
+    attempt = "" if worker.attempt <= 1 else f"attempt {worker.attempt}"
+    note = ", ".join(filter(None, (state, attempt)))
     title = "\n".join(filter(None, (f"{worker.name}: {worker.state}", worker.cause)))
     return BoxStyle(_fill([worker]), note, title, f"worker:{worker.name}")
 
 
 def _of_group(label: str, workers: Sequence[WorkerRow]) -> BoxStyle:
     if len(workers) == 1:
-        return replace(_of_worker(workers[0]), key=f"worker:{workers[0].name}")
-    restarts = sum(max(0, worker.attempt - 1) for worker in workers)
-    note = counted(workers) + (f", {restarts} restarts" if restarts else "")
+        return _of_worker(workers[0])
+    n_restarts = sum(worker.n_restarts for worker in workers)
+    note = counted(workers) + (f", {n_restarts} restarts" if n_restarts else "")
     causes = [f"{worker.name}: {worker.cause}" for worker in workers if worker.cause]
     return BoxStyle(_fill(workers), note, "\n".join(causes[:10]), f"group:{label}")
 
@@ -139,7 +135,7 @@ def _add_totals(styles: dict[tuple[str, str], ArrowStyle], total: Sequence[EdgeS
 
 
 def _fill(workers: Sequence[WorkerRow]) -> str:
-    states = {worker.state.partition(",")[0] for worker in workers}
+    states = {worker.first_state for worker in workers}
     return next((fill for state, fill in _FILLS.items() if state in states), "white")
 
 

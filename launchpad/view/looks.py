@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from launchpad.courier.formatting import seconds, size
 from launchpad.errors import LaunchError
 from launchpad.launch.rundir.record import WorkerStatus
 from launchpad.runtime.user_code import is_of_user
@@ -32,6 +33,9 @@ STATE_COLORS = {
     "restarting": "yellow",
 }
 """The state of a worker → how a terminal shows it, as rich and textual name styles."""
+
+_MOST_SILENT = 5
+"""How many of the workers that have not answered are named."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,19 @@ class WorkerRow:
     log_path: str
     usage: ProcessUsage | None
 
+    @property
+    def first_state(self) -> str:
+        """`restarting`, without what is said of it."""
+        return self.state.partition(",")[0]
+
+    @property
+    def has_failed(self) -> bool:
+        return self.state in ("failed", "lost")
+
+    @property
+    def n_restarts(self) -> int:
+        return max(0, self.attempt - 1)
+
 
 @dataclass(frozen=True)
 class Look:
@@ -67,7 +84,7 @@ class Look:
 
     @classmethod
     def of(cls, status: Sequence[Mapping[str, Any]], metrics: Metrics | None) -> Look:
-        """What rows of `Running.status()`, as plain data, and numbers show."""
+        """Return what rows of `Running.status()`, as plain data, and numbers show."""
         numbers = {} if metrics is None else {each.worker: each for each in metrics.workers}
         rows = []
         for worker in status:
@@ -88,7 +105,7 @@ class Look:
 
     @property
     def groups(self) -> dict[str, list[WorkerRow]]:
-        """Label → its workers."""
+        """The workers of each label."""
         groups: dict[str, list[WorkerRow]] = {}
         for worker in self.workers:
             groups.setdefault(worker.group, []).append(worker)
@@ -96,7 +113,7 @@ class Look:
 
     @cached_property
     def flows(self) -> list[EdgeStats]:
-        """What goes from group to group, by method, the most calls first: callers and servers are labels."""
+        """The edges from group to group, by method, the most calls first: callers and servers are labels."""
         if self.metrics is None:
             return []
         return flows_of(self.metrics, {worker.name: worker.group for worker in self.workers})
@@ -113,11 +130,12 @@ class Observer:
     """
 
     def __init__(self, client: Any, within_s: float) -> None:
-        self._client, self._within_s = client, within_s
+        self._client = client
+        self._within_s = within_s
         self.total: Metrics | None = None
 
     def look(self) -> Look:
-        """The program now.
+        """Look at the program now.
 
         Raises:
             CourierError: it has ended, or does not answer.
@@ -125,19 +143,23 @@ class Observer:
         return Look.of(self._client.status(), self.numbers())
 
     def numbers(self) -> Metrics | None:
-        """Those since the look before; None: they cannot be had where the program runs. Raises as `look`."""
+        """Return the numbers since the look before; None if they cannot be had where the program runs.
+
+        Raises as `look`.
+        """
         try:
             metrics: Metrics | None = self._client.metrics(self._within_s)
         except LaunchError:  # of a program that was left on Kubernetes
             metrics = None
-        before, self.total = self.total, metrics
+        before = self.total
+        self.total = metrics
         if metrics is not None and before is not None and metrics.uptime_s > before.uptime_s:
             metrics = metrics.since(before)
         return metrics
 
 
 def flows_of(metrics: Metrics, labels: Mapping[str, str]) -> list[EdgeStats]:
-    """What goes between those that are called by one label, by method, the most calls first.
+    """Join the edges between those that have one label, by method, the most calls first.
 
     Args:
         labels: Worker → what it counts as; itself where it is not in there.
@@ -153,14 +175,43 @@ def flows_of(metrics: Metrics, labels: Mapping[str, str]) -> list[EdgeStats]:
 def joined(
     edges: Sequence[EdgeStats], caller: str, server: str, method: str, period_s: float
 ) -> EdgeStats:
-    """Several edges as one, which is called so."""
+    """Join several edges into one with these ends and this method."""
     total = edges[0] if len(edges) == 1 else Edges(tuple(edges), (), period_s).total()
     return replace(total, caller=caller, server=server, method=method)
 
 
+def summary(look: Look, flows: Sequence[EdgeStats]) -> str:
+    """Say in a line how a program is: `33 running · up 12.3 s · 515 calls/s`."""
+    parts = [counted(look.workers)]
+    if look.metrics is not None:
+        parts.append(f"up {seconds(look.metrics.uptime_s)}")
+        parts.append(f"{sum(flow.calls_per_s for flow in flows):,.0f} calls/s")
+        if silent := look.metrics.silent:
+            more = ", …" if len(silent) > _MOST_SILENT else ""
+            parts.append(f"no answer from {', '.join(silent[:_MOST_SILENT])}{more}")
+    return " · ".join(parts)
+
+
+def titled(label: str, workers: Sequence[WorkerRow]) -> str:
+    """Name a group: `actor`, or `actor ×32`."""
+    return f"{label} ×{len(workers)}" if len(workers) > 1 else label
+
+
+def usage_cells(workers: Sequence[WorkerRow]) -> list[str]:
+    """Return the CPU, memory and threads that workers use together; dashes where none of it is known."""
+    usages = [worker.usage for worker in workers if worker.usage is not None]
+    if not usages:
+        return ["–", "–", "–"]
+    return [
+        f"{sum(usage.cpu_percent for usage in usages):.0f} %",
+        size(sum(usage.memory_bytes for usage in usages)),
+        f"{sum(usage.threads for usage in usages)}",
+    ]
+
+
 def counted(workers: Sequence[WorkerRow]) -> str:
-    """`33 running, 1 restarting`."""
-    states = Counter(worker.state.partition(",")[0] for worker in workers)
+    """Count workers by their states: `33 running, 1 restarting`."""
+    states = Counter(worker.first_state for worker in workers)
     return ", ".join(f"{n} {state}" for state, n in states.most_common())
 
 

@@ -18,17 +18,18 @@ from fastapi import FastAPI
 from nicegui import ui
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from launchpad.view.access import AccessControl
-from launchpad.view.connection_owner import is_of_this_user
+from launchpad.view.access import AccessControl, is_of_this_user
 from launchpad.view.pages import failure, program, runs, time_lines, worker
-from launchpad.view.run_list import RunList
+from launchpad.view.pages.runs import RunList
 
 _HOST = "127.0.0.1"
 _END_S = 1
-_HEAD_S, _HEAD_BYTES = 5.0, 64 << 10
+_HEAD_S = 5.0
+_HEAD_BYTES = 64 << 10
 """How long the first head of a connection may take, and how long any may be."""
 
-_AT_ONCE, _WAITING = 16, 4096
+_AT_ONCE = 16
+_WAITING = 4096
 _MOST_SILENT = 128
 """Connections that have not asked for anything yet; the oldest is closed when more come."""
 
@@ -92,9 +93,8 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listening in sockets or ():
-            listening.listen(
-                _WAITING
-            )  # asyncio has one number for both, and has set it to the other one
+            # asyncio has one number for both, and has set it to the other one.
+            listening.listen(_WAITING)
 
 
 class _Connection(H11Protocol):

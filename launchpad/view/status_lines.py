@@ -137,7 +137,7 @@ def lines_of(look: Look, title: str) -> list[Text]:
     parts = [title, counted(look.workers)]
     if metrics is not None:
         parts.insert(1, f"up {seconds(metrics.uptime_s)}")
-    if n_restarts := sum(max(0, worker.attempt - 1) for worker in look.workers):
+    if n_restarts := sum(worker.n_restarts for worker in look.workers):
         parts.append(f"{n_restarts} restart{'s' * (n_restarts != 1)}")
     if look.flows:
         parts.append(f"{sum(flow.calls_per_s for flow in look.flows):,.0f} calls/s")

@@ -10,7 +10,6 @@ One thread looks, and waits between two looks; all that is drawn is drawn in tex
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +33,9 @@ from launchpad.view.looks import (
     Observer,
     WorkerRow,
     counted,
+    summary,
+    titled,
+    usage_cells,
     without_launchpad_frames,
 )
 
@@ -47,7 +49,7 @@ _COLUMNS = ("FROM", "TO", "METHOD", "CALLS/S", "p50", "p99", "BYTES/S", "ERRORS"
 
 
 class Confirm(ModalScreen[bool]):
-    """Asks before something is done that cannot be taken back."""
+    """A question before something is done that cannot be taken back."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "dismiss(True)", "yes"),
@@ -67,7 +69,7 @@ class Confirm(ModalScreen[bool]):
 
 
 class Top(App[None]):
-    """The view.
+    """The terminal view of a program.
 
     Args:
         client: Of the control endpoint, or an object with the same methods.
@@ -93,12 +95,15 @@ class Top(App[None]):
 
     def __init__(self, client: Any, title: str, interval_s: float, within_s: float) -> None:
         super().__init__()
-        self._client, self._title = client, formatting.plain(title)
-        self._interval_s, self._within_s = interval_s, within_s
+        self._client = client
+        self._title = formatting.plain(title)
+        self._interval_s = interval_s
+        self._within_s = within_s
         self._has_ended = threading.Event()
         self._look: Look | None = None
         self._toggled: set[str] = set()  # groups that are not as they were at first
-        self._stacks_of = self._shown = ""
+        self._stacks_of = ""
+        self._shown = ""
 
     def compose(self) -> ComposeResult:
         with Vertical():
@@ -109,24 +114,24 @@ class Top(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begins to look."""
+        """Begin to look."""
         self._table("workers").add_columns(*_WORKERS)
         self._table("flows").add_columns(*_COLUMNS)
         self._table("workers").focus()
         self._watch()
 
     def on_unmount(self) -> None:
-        """Ends the thread that looks."""
+        """End the thread that looks."""
         self._has_ended.set()
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """Another worker is chosen: its log is shown."""
+        """Show the log of the worker that was chosen."""
         if event.data_table.id == "workers" and self._look is not None:
             self._stacks_of = ""
             self._show_log()
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Enter folds and unfolds a group."""
+        """Fold or unfold the group on which Enter was pressed."""
         key = str(event.row_key.value)
         if event.data_table.id == "workers" and key.startswith("group:"):
             self._toggled ^= {key.removeprefix("group:")}
@@ -173,7 +178,7 @@ class Top(App[None]):
 
     @work(thread=True)
     def _watch(self) -> None:
-        """Looks until the program, or the view, has ended."""
+        """Look until the program, or the view, has ended."""
         observer = Observer(self._client, self._within_s)
         while not self._has_ended.is_set():
             try:
@@ -189,7 +194,7 @@ class Top(App[None]):
         return self.query_one(f"#{name}", DataTable)
 
     def _chosen(self) -> WorkerRow | None:
-        """The worker of the row with the cursor; of a group the first."""
+        """Return the worker of the row with the cursor; of a group the first."""
         table = self._table("workers")
         if self._look is None or not table.is_valid_row_index(table.cursor_row):
             return None
@@ -200,13 +205,7 @@ class Top(App[None]):
 
     def _show(self, look: Look) -> None:
         self._look = look
-        metrics = look.metrics
-        line = counted(look.workers)
-        if metrics is not None:
-            per_s = sum(flow.calls_per_s for flow in look.flows)
-            line += f" · up {seconds(metrics.uptime_s)} · {per_s:,.0f} calls/s"
-            if metrics.silent:
-                line += f" · no answer from {', '.join(metrics.silent)}"
+        line = summary(look, look.flows)
         self.query_one("#title", Static).update(Text(f"{self._title}\n{line}"))
         self._show_workers()
         table = self._table("flows")
@@ -216,7 +215,8 @@ class Top(App[None]):
             table.add_row(
                 *(Text(formatting.plain(name)) for name in (flow.caller, flow.server, flow.method)),
                 _right(f"{'' if flow.is_exact else '≥ '}{flow.calls_per_s:,.0f}"),
-                *(_right("–" if math.isnan(s) else seconds(s)) for s in (flow.p50_s, flow.p99_s)),
+                _right(seconds(flow.p50_s)),
+                _right(seconds(flow.p99_s)),
                 _right(size(round(flow.bytes_per_s))),
                 Text(f"{flow.errors:,}", "bold red" if flow.errors else "", justify="right"),
                 _right(f"{flow.in_flight:,}"),
@@ -238,16 +238,22 @@ class Top(App[None]):
                 is_folded = (len(workers) >= _FOLDED_FROM) != (label in self._toggled)
                 if len(workers) > 1:
                     mark = "▸" if is_folded else "▾"
-                    title = Text(f"{mark} {label} ×{len(workers)}", "bold")
-                    table.add_row(title, counted(workers), *_sums(workers), key=f"group:{label}")
+                    table.add_row(
+                        Text(f"{mark} {titled(label, workers)}", "bold"),
+                        counted(workers),
+                        Text(),
+                        *map(_right, usage_cells(workers)),
+                        Text(),
+                        key=f"group:{label}",
+                    )
                 for worker in () if is_folded and len(workers) > 1 else workers:
                     indent = "  " if len(workers) > 1 else ""
-                    color = STATE_COLORS.get(worker.state.partition(",")[0], "")
+                    color = STATE_COLORS.get(worker.first_state, "")
                     table.add_row(
                         Text(f"{indent}{worker.name}"),
                         Text(formatting.plain(worker.state), color),
                         _right(f"{worker.attempt}"),
-                        *_used(worker),
+                        *map(_right, usage_cells([worker])),
                         Text(formatting.plain(worker.cause)),
                         key=f"worker:{worker.name}",
                     )
@@ -262,7 +268,7 @@ class Top(App[None]):
             self._show_text("\n".join(lines), "")
 
     def _show_text(self, text: str, stacks_of: str) -> None:
-        """Shows it, unless the user wants to see something else by now."""
+        """Show it, unless the user wants to see something else by now."""
         if stacks_of == self._stacks_of and text != self._shown:
             self._shown = text  # else one that was scrolled would jump at each look
             log = self.query_one("#log", RichLog)
@@ -277,22 +283,3 @@ class Top(App[None]):
 
 def _right(text: str) -> Text:
     return Text(text, justify="right")
-
-
-def _used(worker: WorkerRow) -> list[Text]:
-    usage = worker.usage
-    if usage is None:
-        return [_right("–")] * 3
-    percent, memory = f"{usage.cpu_percent:.0f} %", size(usage.memory_bytes)
-    return [_right(percent), _right(memory), _right(f"{usage.threads}")]
-
-
-def _sums(workers: list[WorkerRow]) -> list[Text]:
-    """Attempts beyond the first, CPU, memory and threads of a group."""
-    used = [worker.usage for worker in workers if worker.usage is not None]
-    cells = [
-        f"{sum(usage.cpu_percent for usage in used):.0f} %",
-        size(sum(usage.memory_bytes for usage in used)),
-        f"{sum(usage.threads for usage in used)}",
-    ]
-    return [_right(""), *map(_right, cells if used else ["–"] * 3), Text("")]

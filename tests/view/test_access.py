@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from launchpad.view import connection_owner
+from launchpad.view import access
 from tests.helpers import other_user, silent_strangers
 from tests.helpers.other_user import needs_root
 from tests.view import pages
@@ -167,18 +167,18 @@ def test_another_user_of_this_machine_gets_nothing_even_with_the_cookie(
 @pytest.mark.parametrize("has_netlink", [True, False])
 def test_the_owner_of_a_connection_is_known_while_it_is_open(monkeypatch, has_netlink) -> None:
     if not has_netlink:
-        monkeypatch.setattr(connection_owner, "_SOCK_DIAG", 1 << 20)
+        monkeypatch.setattr(access, "_SOCK_DIAG", 1 << 20)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         with socket.create_connection(listening.getsockname()) as sock:
             client, server = sock.getsockname(), sock.getpeername()
             accepted, _ = listening.accept()
             with accepted:
-                assert connection_owner.is_of_this_user(client, server)
-                assert not connection_owner.is_of_this_user((client[0], 1), server)
+                assert access.is_of_this_user(client, server)
+                assert not access.is_of_this_user((client[0], 1), server)
                 monkeypatch.setattr("os.getuid", lambda: 12345)
                 is_of_root = os.geteuid() == 0
-                assert connection_owner.is_of_this_user(client, server) == is_of_root
-        assert not connection_owner.is_of_this_user(client, server)
+                assert access.is_of_this_user(client, server) == is_of_root
+        assert not access.is_of_this_user(client, server)
 
 
 @needs_root

@@ -1,4 +1,4 @@
-"""The record that each run leaves, a small file of plain data; and the status of a worker, as a row.
+"""The record that each run leaves, a small file of plain data; and the status of its workers, as rows.
 
 <runtime directory>/run.json     which programs run now; removed with the run
 <log directory>/run.json         of which program these logs are; stays with them
@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, field
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,11 +21,14 @@ from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.security import private_directory
 from launchpad.graph.picture import picture_of
 from launchpad.launch.rundir import locations
+from launchpad.outcome import FAILED, LOST
 
 if TYPE_CHECKING:
     from launchpad.launch.plan import LaunchPlan
 
 NAME = "run.json"
+_COLUMNS = ("worker", "state", "attempt", "pid", "why its last attempt ended")
+_MOST_ROWS = 50
 
 
 class RunPlaces(Protocol):
@@ -101,6 +105,23 @@ class WorkerStatus:
     def shown_state(self) -> str:
         """`running`, `restarting, again in 12 s`, `running, in pdb`."""
         return ", ".join(filter(None, (self.state, self.next_start, self.debugged)))
+
+
+def status_table(title: str, workers: Sequence[WorkerStatus]) -> str:
+    """Return a table in HTML, for notebooks: those that have failed first; of many only the first."""
+    ordered = sorted(workers, key=lambda row: row.state not in (FAILED, LOST))
+    lines = [f"<table><caption>{escape(title)}</caption>", _html_row("th", *_COLUMNS)]
+    for row in ordered[:_MOST_ROWS]:
+        lines.append(
+            _html_row("td", row.worker, row.shown_state, row.attempt, row.pid or "", row.cause)
+        )
+    if len(workers) > _MOST_ROWS:
+        lines.append(_html_row("td", f"… and {len(workers) - _MOST_ROWS} more"))
+    return "\n".join([*lines, "</table>"])
+
+
+def _html_row(tag: str, *cells: object) -> str:
+    return "<tr>" + "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
 
 
 def write(run: RunPlaces, plan: LaunchPlan) -> None:

@@ -13,7 +13,7 @@ from launchpad.view.watched_run import WatchedRun
 
 
 def show(run: WatchedRun) -> None:
-    """Builds the page."""
+    """Build the page."""
     frame.head(run, f"{run.record.program}: failure")
     title = ui.label("looking …").props("id=cause").classes("program")
     hint, where = ui.label(), frame.markup()
@@ -50,9 +50,7 @@ def _title(run: WatchedRun, first: Outcome | None) -> str:
 
 
 def _where(run: WatchedRun, first: Outcome) -> str:
-    rows: list[list[str | Cell]] = [
-        ["worker", Cell(first.worker, frame.path_of(run.record.run_id, "worker", first.worker))]
-    ]
+    rows: list[list[str | Cell]] = [["worker", _worker(run, first)]]
     about = {
         "exception": first.error_type,
         "raised in": first.raised_in,
@@ -67,7 +65,7 @@ def _where(run: WatchedRun, first: Outcome) -> str:
 
 
 def _consequences(run: WatchedRun, history: RunHistory) -> str:
-    """Those that failed because of it, or after it."""
+    """Return a table of those that failed because of it, or after it."""
     rows: list[list[str | Cell]] = [
         [_worker(run, each), each.cause] for each in history.consequences
     ]
@@ -75,7 +73,7 @@ def _consequences(run: WatchedRun, history: RunHistory) -> str:
 
 
 def _restarted(run: WatchedRun, history: RunHistory) -> str:
-    """Failures after which a worker was started again."""
+    """Return a table of failures after which a worker was started again."""
     ended = (each.outcome for each in history.attempts)
     rows: list[list[str | Cell]] = [
         [_worker(run, each), f"{each.attempt}", each.cause]
@@ -87,4 +85,4 @@ def _restarted(run: WatchedRun, history: RunHistory) -> str:
 
 
 def _worker(run: WatchedRun, ended: Outcome) -> Cell:
-    return Cell(ended.worker, frame.path_of(run.record.run_id, "worker", ended.worker))
+    return Cell(ended.worker, frame.path_of_worker(run, ended.worker))

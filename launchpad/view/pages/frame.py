@@ -1,4 +1,4 @@
-"""What all pages have: a head with links, a style, tables, and a clock that shows what is new."""
+"""Parts of all pages: a head with links, a style, tables, buttons, and a clock that shows what is new."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nicegui import run as threads
 from nicegui import ui
 
+from launchpad.courier import CourierError
+from launchpad.errors import LaunchpadError
 from launchpad.view.watched_run import WatchedRun
 
 LOOK_S = 0.25
@@ -49,32 +52,35 @@ class Cell:
 
 
 def number(text: str, css: str = "") -> Cell:
-    """A cell with a number."""
+    """Return a cell with a number."""
     return Cell(text, css=f"n {css}".strip())
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str | Cell]], name: str = "") -> str:
-    """A table as HTML; a column whose head begins with `#` has numbers."""
-    heads = "".join(
-        f'<th class="n">{html.escape(h[1:])}</th>'
-        if h.startswith("#")
-        else f"<th>{html.escape(h)}</th>"
-        for h in head
-    )
-    body = "".join(
-        f"<tr>{''.join(str(c if isinstance(c, Cell) else Cell(c)) for c in row)}</tr>"
-        for row in rows
-    )
+    """Return a table as HTML; a column whose head begins with `#` has numbers."""
+    heads = ""
+    for name_of_column in head:
+        css = ' class="n"' if name_of_column.startswith("#") else ""
+        heads += f"<th{css}>{html.escape(name_of_column.removeprefix('#'))}</th>"
+    body = ""
+    for row in rows:
+        cells = [cell if isinstance(cell, Cell) else Cell(cell) for cell in row]
+        body += f"<tr>{''.join(map(str, cells))}</tr>"
     return f'<table class="rows" id="{name}"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
 
 
 def path_of(run_id: str, *parts: str) -> str:
-    """The address of a page of a run."""
+    """Return the address of a page of a run."""
     return "/".join(["", "run", *(urllib.parse.quote(each, safe="") for each in (run_id, *parts))])
 
 
+def path_of_worker(run: WatchedRun, worker: str) -> str:
+    """Return the address of the page of a worker."""
+    return path_of(run.record.run_id, "worker", worker)
+
+
 def head(run: WatchedRun | None, title: str) -> ui.element:
-    """The head of a page; None: of one that is about no single run."""
+    """Add the head of a page; run is None for one that is about no single run."""
     ui.page_title(title)
     ui.add_css(_CSS)
     links = [("all runs", "/")]
@@ -93,22 +99,82 @@ def head(run: WatchedRun | None, title: str) -> ui.element:
 
 
 def section(title: str) -> ui.label:
-    """The heading of a part of a page."""
+    """Add the heading of a part of a page."""
     return ui.label(title).classes("section")
 
 
 def shown_text(content: str = "") -> ui.label:
-    """A text of several lines, as it is."""
+    """Add a text of several lines, as it is."""
     return ui.label(content).classes("mono")
 
 
 def markup(content: str = "") -> ui.html:
-    """HTML of ours, in which all that comes from a program is escaped."""
+    """Add HTML of ours, in which all that comes from a program is escaped."""
     return ui.html(content, sanitize=False)
 
 
+def button(text: str, name: str, on_click: Callable[[], object] | None = None) -> ui.button:
+    """Add a small button; `name` is the id of its element."""
+    added = ui.button(text, on_click=on_click)
+    added.props(f"outline dense no-caps id={name}").classes("small")
+    return added
+
+
+def add_stop(run: WatchedRun) -> None:
+    """Add a button that stops the program, after a second question; nothing where the page is read-only."""
+    if not run.may_control:
+        return
+    record = run.record
+    with ui.dialog() as question, ui.card():
+        ui.label(f"Stop {record.program}?").classes("section")
+        ui.label(f"{record.run_id} is asked to end, as one Ctrl-C does.")
+        with ui.row():
+            yes = ui.button("stop", color="negative", on_click=lambda: question.submit(True))
+            yes.props("dense no-caps unelevated id=stop-now").classes("small")
+            no = ui.button("leave it running", on_click=lambda: question.submit(False))
+            no.props("dense no-caps flat")
+
+    async def ask() -> None:
+        if await question:
+            await _send(run.stop, f"stopping {record.program} …")
+
+    stop = button("stop the program", "stop", ask)
+    stop.props("color=negative").classes("push")
+    show_while_it_runs(run, stop)
+
+
+def add_restart(run: WatchedRun, worker: str) -> None:
+    """Add a button that restarts a worker; nothing where the page is read-only, or that is not possible."""
+    if not run.may_control or run.is_remote or worker not in run.record.workers:
+        return
+
+    async def ask() -> None:
+        await _send(lambda: run.restart(worker), f"restarting {worker} …")
+
+    restart = button("restart", "restart", ask)
+    restart.props("color=negative")
+    show_while_it_runs(run, restart)
+
+
+async def _send(request: Callable[[], None], doing: str) -> None:
+    try:
+        await threads.io_bound(request)
+        ui.notify(doing)
+    except (CourierError, LaunchpadError, OSError) as error:
+        ui.notify(f"{error}", type="negative", multi_line=True)
+
+
+def show_while_it_runs(run: WatchedRun, element: ui.element) -> None:
+    """Hide an element as soon as the program has ended."""
+
+    async def hide() -> None:
+        element.set_visibility(not run.has_ended)
+
+    on_change(lambda: run.has_ended, hide)
+
+
 def on_change(version: Callable[[], object], show: Callable[[], Awaitable[None]]) -> None:
-    """Shows what is there, now and whenever the version is another one.
+    """Show what is there, now and whenever the version is another one.
 
     What takes long to draw, as thousands of edges do, is drawn more rarely.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from nicegui import ui
@@ -13,8 +12,8 @@ from launchpad.graph.picture import Picture
 from launchpad.graph.svg import svg
 from launchpad.telemetry.edge_stats import EdgeStats
 from launchpad.view.live_graph import MOST_ARROWS, live_graph
-from launchpad.view.looks import Look, WorkerRow, counted
-from launchpad.view.pages import charts, control, frame
+from launchpad.view.looks import Look, WorkerRow, counted, summary, titled, usage_cells
+from launchpad.view.pages import charts, frame
 from launchpad.view.pages.frame import Cell, number
 from launchpad.view.watched_run import WatchedRun
 
@@ -29,9 +28,9 @@ _WORKERS = ["WORKER", "STATE", "#ATTEMPT", "#CPU", "#MEM", "#THREADS", "LAST END
 
 
 def show(run: WatchedRun) -> None:
-    """Builds the page."""
+    """Build the page."""
     with frame.head(run, run.record.program):
-        control.add_stop(run)
+        frame.add_stop(run)
     unfolded: set[str] = set()
     picture = Picture.from_dict(run.record.picture) if run.record.picture else None
     state = ui.label().props("id=state")
@@ -47,7 +46,10 @@ def show(run: WatchedRun) -> None:
         if (look := run.look) is None:
             state.text = run.why_unseen or "looking …"
             return
-        state.text = _state(run, look)
+        if run.has_ended:
+            state.text = f"it has ended: {counted(look.workers)}"
+        else:
+            state.text = summary(look, run.flows)
         flows = run.total_flows if run.has_ended else run.flows
         drawn, styles = live_graph(picture, look, flows, run.total_flows, unfolded)
         graph.content = svg(drawn, styles)
@@ -66,27 +68,15 @@ def show(run: WatchedRun) -> None:
             unfolded.symmetric_difference_update({name})
             await draw()
         elif what == "worker":
-            ui.navigate.to(frame.path_of(run.record.run_id, "worker", name))
+            ui.navigate.to(frame.path_of_worker(run, name))
 
     for each in (graph, workers):
         each.on("mousedown", pressed, js_handler=_ON_PRESS)
     frame.on_change(lambda: run.version, draw)
 
 
-def _state(run: WatchedRun, look: Look) -> str:
-    line = counted(look.workers)
-    if run.has_ended:
-        return f"it has ended: {line}"
-    if look.metrics is not None:
-        per_s = sum(flow.calls_per_s for flow in run.flows)
-        line += f" · up {seconds(look.metrics.uptime_s)} · {per_s:,.0f} calls/s"
-        if look.metrics.silent:
-            line += f" · no answer from {', '.join(look.metrics.silent[:5])}"
-    return line
-
-
 def _edges(run: WatchedRun) -> str:
-    """The table of what goes from group to group."""
+    """Return the table of edges from group to group."""
     now = {(flow.caller, flow.server, flow.method): flow for flow in run.flows}
     return frame.table(
         EDGES,
@@ -99,7 +89,7 @@ def _edges(run: WatchedRun) -> str:
 
 
 def edge_row(total: EdgeStats, now: EdgeStats) -> list[str | Cell]:
-    """A row of the table: `total` since the program began, `now` since the look before."""
+    """Return a row of the table: `total` since the program began, `now` since the look before."""
     errors = number(f"{total.errors:,}", "failed" if total.errors else "")
     return [
         total.caller,
@@ -107,7 +97,8 @@ def edge_row(total: EdgeStats, now: EdgeStats) -> list[str | Cell]:
         total.method,
         number(f"{'' if total.is_exact else '≥ '}{total.calls:,}"),
         number(f"{now.calls_per_s:,.1f}"),
-        *(number("–" if math.isnan(s) else seconds(s)) for s in (now.p50_s, now.p99_s)),
+        number(seconds(now.p50_s)),
+        number(seconds(now.p99_s)),
         number(size(round(now.bytes_per_s))),
         errors,
         number(f"{now.in_flight:,}"),
@@ -115,7 +106,7 @@ def edge_row(total: EdgeStats, now: EdgeStats) -> list[str | Cell]:
 
 
 def _workers(run: WatchedRun, look: Look, unfolded: set[str]) -> str:
-    """The table of workers: a row for each group, and for the workers of those that are unfolded."""
+    """Return the table of workers: a row for each group, and for the workers of those that are unfolded."""
     rows: list[Sequence[str | Cell]] = []
     for label, workers in look.groups.items():
         if len(workers) > 1:
@@ -126,32 +117,26 @@ def _workers(run: WatchedRun, look: Look, unfolded: set[str]) -> str:
 
 
 def _group_row(label: str, workers: Sequence[WorkerRow], *, is_unfolded: bool) -> list[str | Cell]:
-    used = [worker.usage for worker in workers if worker.usage is not None]
-    attempts = sum(max(0, worker.attempt - 1) for worker in workers)
+    n_restarts = sum(worker.n_restarts for worker in workers)
     causes = {worker.cause for worker in workers if worker.cause}
     return [
-        Cell(f"{'▾' if is_unfolded else '▸'} {label} ×{len(workers)}", key=f"group:{label}"),
+        Cell(f"{'▾' if is_unfolded else '▸'} {titled(label, workers)}", key=f"group:{label}"),
         counted(workers),
-        number(f"+{attempts}" if attempts else ""),
-        number(f"{sum(u.cpu_percent for u in used):.0f} %" if used else "–"),
-        number(size(sum(u.memory_bytes for u in used)) if used else "–"),
-        number(f"{sum(u.threads for u in used)}" if used else "–"),
+        number(f"+{n_restarts}" if n_restarts else ""),
+        *map(number, usage_cells(workers)),
         "; ".join(sorted(causes)[:2]),
     ]
 
 
 def _worker_row(run: WatchedRun, worker: WorkerRow, *, indent: bool) -> list[str | Cell]:
-    used, has_failed = worker.usage, worker.state in ("failed", "lost")
     return [
         Cell(
             f"{'   ' if indent else ''}{worker.name}",
-            frame.path_of(run.record.run_id, "worker", worker.name),
+            frame.path_of_worker(run, worker.name),
             key=f"worker:{worker.name}",
         ),
-        Cell(worker.state, css="failed" if has_failed else ""),
+        Cell(worker.state, css="failed" if worker.has_failed else ""),
         number(f"{worker.attempt}"),
-        number(f"{used.cpu_percent:.0f} %" if used else "–"),
-        number(size(used.memory_bytes) if used else "–"),
-        number(f"{used.threads}" if used else "–"),
+        *map(number, usage_cells([worker])),
         worker.cause,
     ]

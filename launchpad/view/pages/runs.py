@@ -1,39 +1,86 @@
-"""The page of all runs: those that run, and those that have ended and left their logs."""
+"""The list of all runs, those that run and those that have ended and left their logs; and its page."""
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable, Sequence
 
 from nicegui import run as threads
 from nicegui import ui
 
+from launchpad.launch.rundir.record import RunRecord
 from launchpad.view.pages import frame
 from launchpad.view.pages.frame import Cell
-from launchpad.view.run_list import RunList
+from launchpad.view.watched_run import Connect, WatchedRun
 
 _AGAIN_S = 5.0
 
 
+class RunList:
+    """All runs, and those among them that are watched. Methods may be called from any thread.
+
+    Args:
+        find_all: Returns the runs, the newest last.
+        connect, may_control: As for `WatchedRun`.
+    """
+
+    def __init__(
+        self,
+        find_all: Callable[[], Sequence[RunRecord]],
+        connect: Connect,
+        *,
+        may_control: bool = False,
+    ) -> None:
+        self._find_all = find_all
+        self._connect = connect
+        self._may_control = may_control
+        self._watched: dict[str, WatchedRun] = {}
+        self._lock = threading.Lock()
+
+    def records(self) -> list[RunRecord]:
+        """Return all runs, the newest first."""
+        return list(self._find_all())[::-1]
+
+    def watched(self, run_id: str) -> WatchedRun | None:
+        """Return the run, which is watched from now on; None if there is none of this name."""
+        with self._lock:
+            if run_id in self._watched:
+                return self._watched[run_id]
+            record = next((each for each in self._find_all() if each.run_id == run_id), None)
+            return None if record is None else self._watch(record)
+
+    def watch(self, record: RunRecord) -> None:
+        """Begin to watch a run before a page asks for it."""
+        with self._lock:
+            self._watch(record)
+
+    def _watch(self, record: RunRecord) -> WatchedRun:
+        run = WatchedRun(record, self._connect, may_control=self._may_control)
+        self._watched[record.run_id] = run
+        run.start()
+        return run
+
+
 def show(run_list: RunList) -> None:
-    """Builds the page."""
+    """Build the page."""
     frame.head(None, "launchpad: runs")
-    listed = frame.markup("looking …").classes("scrolled")
+    table = frame.markup("looking …").classes("scrolled")
 
     async def look() -> None:
         records = await threads.io_bound(run_list.records)
         rows = [
             [
-                Cell(each.run_id, frame.path_of(each.run_id)),
-                each.program,
-                each.launch_type,
-                "running" if each.is_running or each.host else "ended",
-                time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each.began)),
-                f"{len(each.workers)}",
+                Cell(record.run_id, frame.path_of(record.run_id)),
+                record.program,
+                record.launch_type,
+                "running" if record.is_running or record.host else "ended",
+                time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.began)),
+                f"{len(record.workers)}",
             ]
-            for each in records or ()
+            for record in records or ()
         ]
-        listed.content = frame.table(
-            ["RUN", "PROGRAM", "TYPE", "STATE", "BEGAN", "#WORKERS"], rows, "runs"
-        )
+        columns = ["RUN", "PROGRAM", "TYPE", "STATE", "BEGAN", "#WORKERS"]
+        table.content = frame.table(columns, rows, "runs")
 
     ui.timer(_AGAIN_S, look)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable
+from functools import partial
 
 from nicegui import run as threads
 from nicegui import ui
@@ -13,7 +13,7 @@ from launchpad.courier import CourierError
 from launchpad.errors import LaunchpadError
 from launchpad.launch.rundir.history import RunHistory
 from launchpad.view import time_line
-from launchpad.view.pages import control, frame
+from launchpad.view.pages import frame
 from launchpad.view.watched_run import WatchedRun
 
 _RECORDED_S = 2.0
@@ -22,9 +22,9 @@ _GROW_S = 5.0
 
 
 def show(run: WatchedRun) -> None:
-    """Builds the page."""
+    """Build the page."""
     with frame.head(run, f"{run.record.program}: time lines"):
-        control.add_stop(run)
+        frame.add_stop(run)
     frame.section("attempts")
     attempts = frame.markup().props("id=attempts")
     _add_calls(run)
@@ -35,37 +35,34 @@ def show(run: WatchedRun) -> None:
             attempts.content = "nothing is known of its attempts"
             return
         line = time_line.of_attempts(history, time.time(), has_ended=run.has_ended)
-        attempts.content = line.markup("attempts-line", _page_of(run))
+        attempts.content = line.markup("attempts-line", partial(frame.path_of_worker, run))
 
     frame.on_change(
         lambda: (run.states_version, run.has_ended or time.monotonic() // _GROW_S), draw
     )
 
 
-def _page_of(run: WatchedRun) -> Callable[[str], str]:
-    return lambda worker: frame.path_of(run.record.run_id, "worker", worker)
-
-
 def _add_calls(run: WatchedRun) -> None:
-    """A button that records, and what it has recorded: as a picture, and as a file for Perfetto."""
+    """Add a button that records, and what it has recorded: as a picture, and as a file for Perfetto."""
     frame.section("calls")
     with ui.element("div").classes("bar"):
-        style = "outline dense no-caps"
-        record = ui.button(f"record {_RECORDED_S:g} s").props(f"{style} id=record").classes("small")
-        save = ui.button("file for Perfetto").props(f"{style} id=save").classes("small")
+        record = frame.button(f"record {_RECORDED_S:g} s", "record")
+        save = frame.button("file for Perfetto", "save")
         save.set_visibility(False)
         about = ui.label("some of the calls are recorded; a busy program is a few percent slower")
         about.classes("quiet")
-    told = frame.shown_text().props("id=told")
+    summary = frame.shown_text().props("id=told")
     calls = frame.markup().props("id=calls")
     saved = ""
 
     def trace() -> tuple[str, str, str]:
-        """What is there, the picture, and the file."""
-        found, file = run.trace(_RECORDED_S), io.StringIO()
-        found.write(file)
-        picture = time_line.of_calls(found).markup("calls-line", _page_of(run))
-        return f"{found}", picture, file.getvalue()
+        """Record; return how much there is, the picture, and the file."""
+        recorded = run.trace(_RECORDED_S)
+        file = io.StringIO()
+        recorded.write(file)
+        line = time_line.of_calls(recorded)
+        picture = line.markup("calls-line", partial(frame.path_of_worker, run))
+        return f"{recorded}", picture, file.getvalue()
 
     async def ask() -> None:
         nonlocal saved
@@ -74,7 +71,7 @@ def _add_calls(run: WatchedRun) -> None:
         try:
             recorded = await threads.io_bound(trace)
             if recorded is not None:  # the view does not end meanwhile
-                told.text, calls.content, saved = recorded
+                summary.text, calls.content, saved = recorded
                 about.text = "the file opens at https://ui.perfetto.dev, which sends it nowhere"
                 save.set_visibility(True)
         except (CourierError, LaunchpadError, OSError) as error:
@@ -84,8 +81,4 @@ def _add_calls(run: WatchedRun) -> None:
     record.on_click(ask)
     name = f"trace-{run.record.run_id}.json"
     save.on_click(lambda: ui.download.content(saved, name, "application/json"))
-
-    async def end() -> None:
-        record.set_visibility(not run.has_ended)
-
-    frame.on_change(lambda: run.has_ended, end)
+    frame.show_while_it_runs(run, record)

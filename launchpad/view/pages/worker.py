@@ -12,7 +12,7 @@ from launchpad.courier.formatting import seconds, size
 from launchpad.errors import LaunchpadError
 from launchpad.launch.rundir.history import AttemptRecord
 from launchpad.view.looks import Look, without_launchpad_frames
-from launchpad.view.pages import charts, control, frame, program
+from launchpad.view.pages import charts, frame, program
 from launchpad.view.pages.frame import Cell, number
 from launchpad.view.watched_run import WatchedRun
 
@@ -22,11 +22,11 @@ _EDGES = 100
 
 
 def show(run: WatchedRun, name: str) -> None:
-    """Builds the page."""
+    """Build the page."""
     frame.head(run, f"{name}: {run.record.program}")
     with ui.element("div").classes("bar"):
         state = ui.label().props("id=state").classes("program")
-        control.add_restart(run, name)
+        frame.add_restart(run, name)
     resources = frame.markup().classes("scrolled")
     charts.add(run, name)
     frame.section("attempts")
@@ -127,8 +127,7 @@ def _add_stacks(run: WatchedRun, name: str) -> None:
 
     with ui.element("div").classes("bar"):
         frame.section("where its threads are")
-        look = ui.button("look", on_click=ask).props("outline dense no-caps id=ask-stacks")
-        look.classes("small")
+        frame.button("look", "ask-stacks", ask)
     stacks = frame.shown_text().props("id=stacks")
 
 
