@@ -67,18 +67,18 @@ def test_one_that_blocks_does_not_hold_up_others_in_its_frame(call_early, gate) 
 
 
 def test_a_frame_is_run_though_its_thread_loses_the_turn_first(call_early, monkeypatch) -> None:
-    run_small = PipelinedConnection._run_small
+    begin_small = PipelinedConnection._begin_small
     lost: list[int] = []
 
-    def lose_the_turn_first(self: PipelinedConnection, turn: ReadTurn, calls: SmallCalls) -> None:
+    def lose_the_turn_first(self: PipelinedConnection, turn: ReadTurn, calls: SmallCalls) -> bool:
         if not lost:
             lost.append(1)
             turn.runs = self._counts[calls.method]
             turn.since = 1.0
             until(lambda: turn.is_replaced)
-        run_small(self, turn, calls)
+        return begin_small(self, turn, calls)
 
-    monkeypatch.setattr(PipelinedConnection, "_run_small", lose_the_turn_first)
+    monkeypatch.setattr(PipelinedConnection, "_begin_small", lose_the_turn_first)
     futures, _, _ = call_early(lambda value: value)
 
     assert [future.result(10) for future in futures] == list(range(N))

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 Fallback = Callable[[str, tuple[Any, ...], dict[str, Any]], Any]
 
-_loads, _dumps = pickle.loads, pickle.dumps
-_loads_arrays, _SHORTEST = pickling.loads, pickling.SHORTEST
+_loads = pickle.loads
+_dumps = pickle.dumps
+_loads_arrays = pickling.loads
+_SHORTEST = pickling.SHORTEST
 _SCALARS = pickling.SCALARS
 _is_small = joined.is_small
 _here = call_stack.here
@@ -84,8 +86,17 @@ class Dispatcher:
             names.update(self.fallback_names())
         return sorted(names)
 
-    def answer(self, method: bytes, body: framing.Chunk, buffers: Sequence[framing.Chunk]) -> Reply:
-        """Runs one call to its reply, whatever happens in it."""
+    def answer(
+        self,
+        method: bytes,
+        body: framing.Chunk,
+        buffers: Sequence[framing.Chunk],
+        small_args: tuple[Any, ...] | None = None,
+    ) -> Reply:
+        """Run one call to its reply, whatever happens in it.
+
+        A call that has shared a frame with others brings `small_args` instead of a body and buffers.
+        """
         record = _here.record
         outer = record.innermost
         try:
@@ -93,47 +104,32 @@ class Dispatcher:
             fn = self._table.get(method)
             if fn is None:  # one that is served may be false, or refuse to say
                 fn = self._find_fallback(method)
-            try:
-                if not buffers:
-                    args, kwargs = _loads(body) if len(body) < _SHORTEST else _loads_arrays(body)
-                else:
-                    try:
-                        args, kwargs = _loads_arrays(body, buffers)
-                    finally:  # from now on only the arguments keep shared memory mapped
-                        if isinstance(buffers, framing.SharedChunks):
-                            buffers.clear()
-            except Exception as error:
-                raise self._bad_arguments(method, error) from error
-            result = fn(*args, **kwargs) if kwargs else fn(*args)  # an empty dict costs, too
-            if type(result) in _SCALARS:  # as `encode` does, without the way there
-                return framing.RESULT, _dumps(result, 5), []
+            if small_args is not None:
+                result = fn(*small_args)
+                if _is_small(result):
+                    return SMALL, result, []
+            else:
+                try:
+                    if buffers:
+                        args, kwargs = _load_with(body, buffers)
+                    elif len(body) < _SHORTEST:
+                        args, kwargs = _loads(body)
+                    else:
+                        args, kwargs = _loads_arrays(body)
+                except Exception as error:
+                    raise self._bad_arguments(method, error) from error
+                result = fn(*args, **kwargs) if kwargs else fn(*args)  # an empty dict costs, too
+                if type(result) in _SCALARS:  # as `encode` does, without the way there
+                    return framing.RESULT, _dumps(result, 5), []
             if isinstance(result, CoroutineType):
                 result = self.loop.spawn(result, on_return=encode_at_once)
         except BaseException as error:  # SystemExit too: a caller must not end the server
             return framing.ERROR, pickling.encode_error(error), []
         finally:
             record.innermost = outer
-        return (PROMISE, result, []) if isinstance(result, Promise) else encode_result(result)
-
-    def answer_small(self, method: bytes, args: tuple[Any, ...]) -> Reply:
-        """`answer`, of a call that has shared a frame with others."""
-        record = _here.record
-        outer = record.innermost
-        try:
-            record.innermost = outer, self, None, method
-            fn = self._table.get(method)
-            if fn is None:
-                fn = self._find_fallback(method)
-            result = fn(*args)
-            if _is_small(result):
-                return SMALL, result, []
-            if isinstance(result, CoroutineType):
-                result = self.loop.spawn(result, on_return=encode_at_once)
-        except BaseException as error:  # SystemExit too: a caller must not end the server
-            return framing.ERROR, pickling.encode_error(error), []
-        finally:
-            record.innermost = outer
-        return (PROMISE, result, []) if isinstance(result, Promise) else encode_result(result)
+        if isinstance(result, Promise):
+            return PROMISE, result, []
+        return encode_result(result)
 
     def answer_for(
         self,
@@ -192,6 +188,15 @@ class Dispatcher:
             type_name=type(error).__name__,
             remote_repr=repr(error),
         )
+
+
+def _load_with(body: framing.Chunk, buffers: Sequence[framing.Chunk]) -> Any:
+    """Unpickle arguments, and leave it to them to keep shared memory mapped."""
+    try:
+        return _loads_arrays(body, buffers)
+    finally:
+        if isinstance(buffers, framing.SharedChunks):
+            buffers.clear()
 
 
 class UnclaimedStreams:

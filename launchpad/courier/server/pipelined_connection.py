@@ -28,8 +28,9 @@ import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from launchpad.courier import caller
 from launchpad.courier.call_stack import CallContext
@@ -61,7 +62,9 @@ _SCRATCH = 128 << 10
 _MAX_WAITING = 4 << 20  # bytes for a client that does not read: from here on threads wait for it
 
 _monotonic = time.monotonic
-_encode_small, _CALL, _RESULT = framing.encode_small, framing.CALL, framing.RESULT
+_encode_small = framing.encode_small
+_CALL = framing.CALL
+_RESULT = framing.RESULT
 
 
 class PipelinedConnection(ServerConnection):
@@ -72,7 +75,6 @@ class PipelinedConnection(ServerConnection):
         self._counts = core.counts.of(hello.peer.name)
         self._takes_bytes = hello.max_bytes
         self._decoder = framing.FrameDecoder(max_bytes=core.max_bytes, most_scratch_bytes=_SCRATCH)
-        self._may_join = hello.max_bytes >= joined.LIMIT
         self._answers = WriteQueue(sock, _MAX_WAITING, join)
         self._lock = threading.Lock()
         self._turn: ReadTurn | None = None
@@ -140,114 +142,105 @@ class PipelinedConnection(ServerConnection):
     # The turn.
 
     def _run_queue(self, turn: ReadTurn) -> bool:
-        """Runs what has been read; False when another thread has taken over."""
-        take, put, answer = self._queue.popleft, self._answers.put, self._core.methods.answer
-        core, all_counts, averages = self._core, self._counts, self._averages
+        """Run what has been read. Return False when another thread has taken over.
+
+        The calls that share a frame run one after the other, like those that have one each.
+        """
+        core = self._core
+        take = self._queue.popleft
+        put = self._answers.put
+        answer = core.methods.answer
+        averages = self._averages
+        may_join = self._takes_bytes >= joined.LIMIT
         takes = min(self._takes_bytes, framing.SMALL)
         unsent = 0
         began = flushed_at = _monotonic()
         while self._turn is turn:
             try:
-                frame = take()
+                taken = take()
             except IndexError:
                 break
-            if isinstance(frame, SmallCalls):
-                self._run_small(turn, frame)
+            calls: Iterable[tuple[int, Any]]
+            if isinstance(taken, SmallCalls):
+                if not self._begin_small(turn, taken):
+                    continue
+                small_calls = taken
+                frame = taken.frame
+                calls = taken.take_all()
                 began = _monotonic()
-                if began - flushed_at > _FLUSH_S:
-                    turn.since = 0.0
-                    self._answers.flush()
-                    began = flushed_at = _monotonic()
-                continue
-            _, call_id, method, body, buffers, timeout_us, headers_in = frame
-            counts = all_counts[method]
-            if averages and averages.get(counts, 0.0) > _SLOW_S:
-                self._offload(frame)
-                continue
-            turn.call_id = call_id
-            turn.runs = counts
-            turn.since = began
-            counts.started += 1
-            if timeout_us or headers_in or core.is_stopping:
-                reply = self._run(frame, self._read_at)
             else:
-                reply = answer(method, body, buffers)
-            now = _monotonic()
-            if now - began > _NOTABLE_S or averages:
-                self._update_average(counts, now - began)
-            kind, result, views = reply
-            if kind != _RESULT or views or buffers or headers_in or len(result) > takes:
-                self._answer(frame, reply, counts, began)
-            else:  # the same, for most calls
-                put(_encode_small(_RESULT, call_id, b"", result))
-                counts.finish(now - began, len(body), len(result))
-                unsent += len(result)
-            began = now
-            if unsent > _FLUSH_BYTES or now - flushed_at > _FLUSH_S:
-                turn.since = 0.0  # a thread that waits for the client to read is in no method
-                self._answers.flush()
-                unsent = 0
-                began = flushed_at = _monotonic()
+                small_calls = None
+                frame = taken
+                calls = ((frame[1], None),)
+            _, _, method, body, buffers, timeout_us, headers_in = frame
+            counts = self._counts[method]
+            turn.runs = counts
+            for call_id, small_args in calls:
+                is_slow = averages and averages.get(counts, 0.0) > _SLOW_S
+                if is_slow or (small_calls is not None and core.is_stopping):
+                    if small_calls is not None:
+                        frame = small_calls.alone(call_id, small_args)
+                        counts.bytes_in -= small_calls.share  # it brings its own
+                    self._offload(frame)
+                    continue
+                turn.call_id = call_id
+                turn.since = began
+                counts.started += 1
+                if timeout_us or headers_in or (core.is_stopping and small_calls is None):
+                    reply = self._run(frame, self._read_at)
+                else:
+                    reply = answer(method, body, buffers, small_args)
+                now = _monotonic()
+                took_s = now - began
+                if took_s > _NOTABLE_S or averages:
+                    self._update_average(counts, took_s)
+                kind, result, views = reply
+                if kind == SMALL and may_join:
+                    put((call_id, result, counts))  # `join` counts its bytes
+                    bucket = int(took_s * 1e6).bit_length()
+                    counts.total_s += took_s
+                    counts.buckets[bucket] += 1
+                else:
+                    if kind == SMALL:
+                        kind = _RESULT
+                        result = pickle.dumps(result, 5)
+                    if kind != _RESULT or views or buffers or headers_in or len(result) > takes:
+                        frame = _CALL, call_id, method, body, buffers, 0, headers_in
+                        self._answer(frame, (kind, result, views), counts, began)
+                    else:  # the same, for most calls
+                        put(_encode_small(_RESULT, call_id, b"", result))
+                        counts.finish(took_s, len(body), len(result))
+                        unsent += len(result)
+                began = now
+                if unsent > _FLUSH_BYTES or now - flushed_at > _FLUSH_S:
+                    turn.since = 0.0  # a thread that waits for the client to read is in no method
+                    self._answers.flush()
+                    unsent = 0
+                    began = flushed_at = _monotonic()
+                if self._turn is not turn:
+                    break
+        turn.small_calls = None
         turn.since = 0.0
         self._answers.flush()
         with self._lock:  # `take_over_if_stalled` may have looked before
             return self._turn is turn
 
-    def _run_small(self, turn: ReadTurn, calls: SmallCalls) -> None:
-        """Runs the calls of one frame, until another thread has taken over, or they turn out to be slow."""
-        method, take, answer = calls.method, calls.left.popleft, self._core.methods.answer_small
-        core, put = self._core, self._answers.put
-        counts, averages = self._counts[method], self._averages
+    def _begin_small(self, turn: ReadTurn, calls: SmallCalls) -> bool:
+        """Begin the calls of a frame. If the turn is lost, offload them and return False."""
+        counts = self._counts[calls.method]
         with self._lock:
+            # Another thread may have taken over since this frame was taken, and does not know of it.
             has_turn = self._turn is turn
             if has_turn:
-                turn.small_calls, turn.runs = calls, counts
-        if not has_turn:  # lost since this frame was taken: its successor does not know of it
-            for frame in calls.split():
-                self._offload(frame)
-            return
+                turn.small_calls = calls
+                turn.runs = counts
+        if not has_turn:
+            for call_id, args in calls.take_all():
+                self._offload(calls.alone(call_id, args))
+            return False
         counts.bytes_in += calls.size
         calls.size = 0
-        began = flushed_at = _monotonic()
-        while self._turn is turn:
-            if core.is_stopping or (averages and averages.get(counts, 0.0) > _SLOW_S):
-                with self._lock:
-                    # Else its successor has them, and may wait to read by now.
-                    if self._turn is turn:
-                        left = calls.split()
-                        counted = len(left) * calls.share
-                        counts.bytes_in -= counted  # each brings its own
-                        self._queue.extendleft(reversed(left))
-                break
-            try:
-                call_id, args = take()
-            except IndexError:
-                break
-            turn.call_id = call_id
-            turn.since = began
-            counts.started += 1
-            reply = answer(method, args)
-            now = _monotonic()
-            took_s = now - began
-            if took_s > _NOTABLE_S or averages:
-                self._update_average(counts, took_s)
-            kind, value, _ = reply
-            if kind == SMALL and self._may_join:
-                put((call_id, value, counts))
-                bucket = int(took_s * 1e6).bit_length()
-                counts.total_s += took_s
-                counts.buckets[bucket] += 1
-            else:
-                if kind == SMALL:
-                    reply = _RESULT, pickle.dumps(value, 5), []
-                frame = framing.CALL, call_id, method, b"", (), 0, b""
-                self._answer(frame, reply, counts, began)
-            began = now
-            if now - flushed_at > _FLUSH_S:
-                turn.since = 0.0  # as in `_run_queue`
-                self._answers.flush()
-                began = flushed_at = _monotonic()
-        turn.small_calls = None
+        return True
 
     def _offload(self, frame: framing.Fields) -> None:
         """Gives a call to the pool."""

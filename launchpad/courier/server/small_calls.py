@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from launchpad.courier.protocol import framing, joined
@@ -19,20 +19,23 @@ class SmallCalls:
 
     def __init__(self, frame: framing.Fields, cancelled: Collection[int]) -> None:
         self.method = frame[2]
+        #: What each of them has in common with calls that have a frame of their own.
+        self.frame: framing.Fields = (framing.CALL, 0, self.method, b"", (), 0, b"")
         self.size = len(frame[3])
         self.share = self.size // max(1, frame[1])  # of each call
         calls = zip(*joined.decode(frame), strict=True)
-        self.left = deque([call for call in calls if call[0] not in cancelled])
+        self._left = deque([call for call in calls if call[0] not in cancelled])
 
-    def split(self) -> list[framing.Fields]:
-        """Those that are left, each as a frame of its own."""
-        found: list[framing.Fields] = []
+    def take_all(self) -> Iterator[tuple[int, Any]]:
+        """Take one after the other: its id and arguments. Another thread may do so, too."""
         with contextlib.suppress(IndexError):
             while True:
-                call_id, args = self.left.popleft()
-                body = pickle.dumps((args, {}), 5)
-                found.append((framing.CALL, call_id, self.method, body, (), 0, b""))
-        return found
+                yield self._left.popleft()
+
+    def alone(self, call_id: int, args: Any) -> framing.Fields:
+        """Return the frame that one of these calls would have for itself."""
+        body = pickle.dumps((args, {}), 5)
+        return framing.CALL, call_id, self.method, body, (), 0, b""
 
 
 def join(waiting: Sequence[Any], at: int) -> tuple[bytes, Sequence[TrackedFrame], int]:
