@@ -219,6 +219,7 @@ class SocketChannel(Channel):
         finally:
             record.innermost = outer
             took_s = _monotonic() - began
+            # INLINE: MethodCounts.finish(counts, took_s, n_in, n_out)
             bucket = int(took_s * 1e6).bit_length()
             counts.total_s += took_s
             counts.bytes_in += n_in

@@ -113,11 +113,11 @@ class PendingCalls:
     def complete(self, frames: Iterable[framing.Fields]) -> list[PipelinedFuture]:
         """Gives the calls their answers; returns those that the server has sent back."""
         again: list[PipelinedFuture] = []
-        take, now = self.calls.pop, _monotonic()
+        take = self.calls.pop
         for frame in frames:
             kind, call_id, _, body, buffers, _, headers_in = frame
             if kind == _RESULTS:
-                self._complete_joined(frame, now)
+                self._complete_joined(frame)
                 continue
             call = self._completing = take(call_id, None)
             if call is None:  # cancelled, or too late
@@ -135,8 +135,8 @@ class PendingCalls:
                     raise
                 self._complete_other(call, frame, again)
                 continue
-            # What `call.succeed` does, for the many.
-            call.counts.finish(now - call.began, len(body), call.size)
+            # INLINE: PipelinedFuture._complete(call, len(body))
+            call.counts.finish(_monotonic() - call.began, len(body), call.size)
             call.frame = b""
             call.channel = None
             call.is_completed = True
@@ -145,21 +145,23 @@ class PendingCalls:
         self._completing = None
         return again
 
-    def _complete_joined(self, frame: framing.Fields, now: float) -> None:
+    def _complete_joined(self, frame: framing.Fields) -> None:
         ids, values = joined.decode(frame)
         take = self.calls.pop
         size, rest = divmod(len(frame[3]), max(1, len(ids)))
         for call_id, value in zip(ids, values, strict=True):
             call = take(call_id, None)
-            if call is not None:  # else cancelled, or too late
-                call.value = value
-                call.counts.finish(now - call.began, size + rest, call.size)
-                rest = 0
-                call.frame = b""
-                call.channel = None
-                call.is_completed = True
-                if call.is_watched:
-                    call.notify()
+            if call is None:  # cancelled, or too late
+                continue
+            call.value = value
+            # INLINE: PipelinedFuture._complete(call, size + rest)
+            call.counts.finish(_monotonic() - call.began, size + rest, call.size)
+            call.frame = b""
+            call.channel = None
+            call.is_completed = True
+            if call.is_watched:
+                call.notify()
+            rest = 0
 
     def _complete_other(
         self, call: PipelinedFuture, frame: framing.Fields, again: list[PipelinedFuture]

@@ -197,6 +197,7 @@ class PipelinedConnection(ServerConnection):
                 kind, result, views = reply
                 if kind == SMALL and may_join:
                     put((call_id, result, counts))  # `join` counts its bytes
+                    # INLINE: MethodCounts.finish(counts, took_s, 0, 0)
                     bucket = int(took_s * 1e6).bit_length()
                     counts.total_s += took_s
                     counts.buckets[bucket] += 1

@@ -44,7 +44,10 @@ class MethodCounts:
         self.started, self.items = self.started + other.started, self.items + other.items
 
     def finish(self, took_s: float, bytes_in: int, bytes_out: int) -> None:
-        """One call more has ended, well or not."""
+        """One call more has ended, well or not.
+
+        A function call would cost as much again, so hot paths have copies of this, marked INLINE.
+        """
         bucket = int(took_s * 1e6).bit_length()
         self.total_s += took_s
         self.bytes_in += bytes_in
