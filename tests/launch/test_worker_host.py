@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +11,8 @@ import pytest
 import launchpad as lp
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.launch_origin import LauncherInfo, versions
-from launchpad.launch.backends.remote.worker_host import HostReady, WorkerHost
+from launchpad.launch.backends.remote.worker_host import HostReady, HostSpec, WorkerHost
+from launchpad.launch.worker.spec import WorkerSpec
 from launchpad.state import lock
 from tests.helpers.programs import single
 
@@ -20,7 +20,7 @@ from tests.helpers.programs import single
 def test_a_host_that_is_closed_while_it_opens_starts_nothing_and_reports_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plan = replace(lp.plan(single(lp.PyNode(print)), "local_mp"), state="/somewhere")
+    plan = lp.plan(single(lp.PyNode(print)), "local_mp")
     is_looking, is_closed = threading.Event(), threading.Event()
 
     def is_held_by(*_: object) -> bool:
@@ -33,9 +33,9 @@ def test_a_host_that_is_closed_while_it_opens_starts_nothing_and_reports_no_more
         host = WorkerHost(versions(), "")
         unused: Any = None
         where = HostReady("here", "127.0.0.1")
-        opening = asyncio.create_task(
-            host.open_at(where, (), plan, LauncherInfo.here(), "run", unused, unused)
-        )
+        worker = WorkerSpec.of(plan, plan.workers[0], unused)
+        spec = HostSpec(worker, LauncherInfo.here(), "run", state="/somewhere")
+        opening = asyncio.create_task(host.open_at(where, (), spec, unused))
         await asyncio.to_thread(is_looking.wait, 60)
         await host.close()
         is_closed.set()

@@ -11,11 +11,12 @@ import pytest
 import launchpad as lp
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.launch_origin import versions
-from launchpad.launch.backends.remote.worker_host import HostReady, WorkerHost
+from launchpad.launch.backends.remote.worker_host import HostReady, HostSpec, WorkerHost
 from launchpad.launch.backends.spark import placement
 from launchpad.launch.backends.spark.task_connection import TaskReady
 from launchpad.launch.backends.spark.task_host import LauncherAddress, TaskHost
 from launchpad.launch.plan import WorkerPlan
+from launchpad.launch.worker.spec import WorkerSpec
 from tests import nodes
 
 
@@ -102,6 +103,7 @@ def test_workers_of_one_task_have_devices_of_their_own(monkeypatch: pytest.Monke
         program.add_node(lp.MultiProcessingColocation(parts))
     plan = lp.plan(program, "spark")
     monkeypatch.setattr(WorkerHost, "open_at", open_at)
+    nothing: Any = None
     launcher: Any = LauncherAddress("tcp:127.0.0.1:1", 0, None, versions())  # type: ignore[arg-type]
     ready = TaskReady(HostReady("here", "127.0.0.1"), "0")
     host = TaskHost(launcher, 0, ready, gpus=("4", "5"))
@@ -110,13 +112,17 @@ def test_workers_of_one_task_have_devices_of_their_own(monkeypatch: pytest.Monke
         def call(worker: str, method: str, *more: object) -> Any:
             return host._call(worker, method, *more)
 
-        rest = (None, "", None, None)
-        given = [await call(f"pair-0.{i}", "open", plan, *rest) for i in range(2)]
+        def spec(worker: str) -> HostSpec:
+            of_worker = WorkerSpec.of(plan, plan.worker(worker), nothing)
+            return HostSpec(of_worker, nothing, "run")
+
+        names = [f"pair-0.{i}" for i in range(2)]
+        given = [await call(name, "open", spec(name), nothing) for name in names]
         with pytest.raises(
             LaunchError, match=r"pair-0\.2 asks for 1 GPU.*\['4', '5'\], \[\] are free"
         ):
-            await call("pair-0.2", "open", plan, *rest)
+            await call("pair-0.2", "open", spec("pair-0.2"), nothing)
         await call("pair-0.0", "end")
-        return [*given, await call("pair-0.2", "open", plan, *rest)]
+        return [*given, await call("pair-0.2", "open", spec("pair-0.2"), nothing)]
 
     assert asyncio.run(give()) == [("4",), ("5",), ("4",)]

@@ -29,6 +29,7 @@ from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.planning.interpreter import HASH_SEED, InterpreterSettings
 from launchpad.launch.rundir.directory import RunDirectory, socket_name
 from launchpad.launch.worker.interpreter_exit import run_exit_steps
+from launchpad.launch.worker.spec import WorkerSpec
 from launchpad.launch.worker.worker import Worker, context_of
 from launchpad.outcome import Outcome
 from launchpad.runtime import context
@@ -97,9 +98,9 @@ class Interpreters(Workers):
         startup = self.run.runtime / f"{worker}.{attempt}"  # nobody else can read that directory
         scope = self.run.scope
         token = keyring.find(scope)
-        program, state = replace(self.plan, workers=()), self.run.state_places(worker, plan.group)
-        given = (plan, program, self.plan.endpoints, attempt, scope, token, state)
-        startup.write_bytes(pickle.dumps((given, sys.argv, self.settings)))
+        spec = WorkerSpec.of(self.plan, plan, self.run.state_places(worker, plan.group))
+        given = (spec, attempt, scope, token, sys.argv, self.settings)
+        startup.write_bytes(pickle.dumps(given))
         environment = {"PYTHONPATH": os.pathsep.join(sys.path), HASH_SEED: self.settings.hash_seed}
         python = [plan.python or sys.executable, *self.settings.flags]
         with self.run.log(worker, attempt).open("ab") as log:
@@ -159,8 +160,7 @@ class Interpreters(Workers):
 
 def live(startup: str, fd: str) -> int:
     """What the new interpreter does. Its exit code."""
-    given, argv, settings = pickle.loads(Path(startup).read_bytes())
-    plan, program, endpoints, attempt, scope, token, state = given
+    spec, attempt, scope, token, argv, settings = pickle.loads(Path(startup).read_bytes())
     Path(startup).unlink()
     os.set_inheritable(int(fd), False)
     pipe, lock = Connection(int(fd)), threading.Lock()
@@ -169,14 +169,14 @@ def live(startup: str, fd: str) -> int:
         with lock, contextlib.suppress(OSError):
             pipe.send(message)
 
-    sys.argv = [*argv, *plan.args]
+    sys.argv = [*argv, *spec.plan.args]
     settings.apply()
     keyring.add(scope, token)
-    me = context_of(plan, program.program, program.launch_type, attempt, endpoints, report, state)
+    me = context_of(spec, attempt, report)
     context.enter_process(me)
     signal.signal(signal.SIGUSR1, raise_stopped)
     faulthandler.enable()
-    worker = Worker(plan, me, report, interrupt, on_phase=report)
+    worker = Worker(spec.plan, me, report, interrupt, on_phase=report)
     threading.Thread(target=receive, args=(pipe, worker), daemon=True).start()
     ended = worker.main()
     if ended.traceback:

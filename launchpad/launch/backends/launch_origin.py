@@ -1,22 +1,23 @@
-"""What a worker on another host must know of its launcher, and no other worker: plain data, pickled."""
+"""The launcher, as its workers must know it: the script, and the secrets of the run. Plain data, pickled."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from launchpad.courier import extras, keyring
+from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.security import certificates
 from launchpad.courier.security.keyring import Credentials
 from launchpad.errors import LaunchError
 from launchpad.launch.planning import absl_flags
 from launchpad.launch.planning.interpreter import InterpreterSettings
 from launchpad.launch.planning.main_module import MainModule
-from launchpad.state.places import StatePlaces
+
+KeyringEntry = tuple[str, bytes, Credentials | None]
+"""A prefix of addresses, and the token and credentials that open them: the arguments of `keyring.add`."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,13 @@ class LauncherInfo:
     main: MainModule
 
     @classmethod
-    def here(cls) -> LauncherInfo:
+    def here(cls, interpreter: InterpreterSettings | None = None) -> LauncherInfo:
+        """Return this process, whose interpreter may have been looked at before."""
+        if interpreter is None:
+            interpreter = InterpreterSettings.here()
         path = [os.path.abspath(entry) for entry in sys.path]
         flags = absl_flags.capture(sys.argv[0])
-        return cls(path, tuple(sys.argv), flags, InterpreterSettings.here(), MainModule.of_script())
+        return cls(path, tuple(sys.argv), flags, interpreter, MainModule.of_script())
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,13 @@ class RunSecrets:
                 f" For all that it needs: {extras.install_command(launch_type)}"
             ) from error
 
+    def entries(self) -> list[KeyringEntry]:
+        """Return the keyring of a worker that reaches servers on other hosts.
+
+        Every server that a worker calls belongs to its run, unless it has a key of its own.
+        """
+        return [("unix:", self.token, None), ("tcp:", self.token, self.credentials)]
+
 
 def versions() -> dict[str, str]:
     """What must be the same where something is pickled and where it is unpickled."""
@@ -86,24 +97,6 @@ def differences(launcher: Mapping[str, str]) -> str:
         for name, ours in versions().items()
         if ours != (theirs := launcher.get(name, "an unknown version"))
     )
-
-
-def spec_fields(
-    origin: LauncherInfo, keys: RunSecrets, worker: str, state: StatePlaces
-) -> dict[str, Any]:
-    """The fields of a `LaunchSpec` that come from a launcher on another host.
-
-    Every server that a worker calls belongs to its run, unless it has a key of its own.
-    """
-    return {
-        "argv": origin.argv,
-        "flags": origin.flags,
-        "interpreter": origin.interpreter,
-        "main": origin.main,
-        "states": {worker: state},
-        "keys": [("unix:", keys.token, None), ("tcp:", keys.token, keys.credentials)],
-        "can_move": True,
-    }
 
 
 def folder_of_script() -> Path:

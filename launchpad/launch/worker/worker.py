@@ -13,10 +13,9 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from types import MappingProxyType
 
 import launchpad.runtime.stopping  # noqa: F401  so that user code which is to stop finds it imported
 from launchpad import courier, outcome
@@ -27,6 +26,7 @@ from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.planning import absl_flags, payload
 from launchpad.launch.worker import error_report
 from launchpad.launch.worker.debugger import CallInMain, Debugger
+from launchpad.launch.worker.spec import WorkerSpec
 from launchpad.outcome import Outcome
 from launchpad.program import UNTIL_RUN
 from launchpad.runtime import context as run_context
@@ -55,7 +55,6 @@ from launchpad.runtime.interrupt import is_consequence
 from launchpad.runtime.link import SupervisorLink
 from launchpad.runtime.watermarks import COUNTS, RECORDING, parse_recording
 from launchpad.state.own_state import OwnState
-from launchpad.state.places import StatePlaces
 from launchpad.telemetry import process_usage
 
 _ANSWERS = 4
@@ -332,30 +331,22 @@ class Worker:
         )
 
 
-def context_of(
-    plan: WorkerPlan,
-    program: str,
-    launch_type: str,
-    attempt: int,
-    endpoints: Mapping[str, str],
-    report: Callable[[Event], None],
-    state_places: StatePlaces,
-    can_move: bool = False,
-    listens_at: str = "",
-    known_as: Mapping[str, str] = MappingProxyType({}),
-) -> RunContext:
-    """The run context of a worker."""
+def context_of(spec: WorkerSpec, attempt: int, report: Callable[[Event], None]) -> RunContext:
+    """Return the run context of one attempt of a worker."""
+    plan = spec.plan
     return RunContext(
-        program=program,
+        program=spec.program,
         name=plan.name,
         label=plan.group,
         replica_index=plan.replica_index,
         num_replicas=plan.num_replicas,
         attempt=attempt,
         seed=plan.seed,
-        launch_type=launch_type,
+        launch_type=spec.launch_type,
         link=SupervisorLink(plan.name, attempt, report, plan.restart),
-        state=OwnState(plan.name, state_places),
-        addresses=KnownAddresses(endpoints, can_move, listens_at, known_as, plan.ordering),
+        state=OwnState(plan.name, spec.state),
+        addresses=KnownAddresses(
+            spec.endpoints, spec.can_move, spec.listens_at, spec.known_as, plan.ordering
+        ),
         gpus=plan.gpus,
     )

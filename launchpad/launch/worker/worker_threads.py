@@ -18,6 +18,7 @@ from launchpad.launch.backends.backend import Workers
 from launchpad.launch.plan import LaunchPlan, WorkerPlan, seed_of
 from launchpad.launch.planning import payload
 from launchpad.launch.rundir.directory import RunDirectory
+from launchpad.launch.worker.spec import WorkerSpec
 from launchpad.launch.worker.worker import Worker, context_of
 from launchpad.nodes.python import CallFunction
 from launchpad.outcome import Outcome
@@ -126,16 +127,15 @@ class WorkerThreads(Workers):
     ) -> WorkerThread:
         """A new attempt, whose thread, which calls `run`, is still to be started."""
         plan = self._plans[worker]
-        me = context_of(
+        spec = WorkerSpec(
             plan,
             self._plan.program,
             self._plan.launch_type,
-            attempt,
             self._places,
-            self._report,
             self._run.state_places(worker, plan.group),
-            self._can_move,
+            can_move=self._can_move,
         )
+        me = context_of(spec, attempt, self._report)
         thread = threading.Thread(target=lambda: run(new), name=worker, daemon=True)
         interrupt = partial(interrupt_thread, thread)
         new = WorkerThread(

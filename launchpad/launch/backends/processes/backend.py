@@ -25,8 +25,10 @@ from typing import Any
 
 from launchpad import outcome
 from launchpad.address import COURIER
+from launchpad.courier import keyring
 from launchpad.courier.own_threads import OwnThread
 from launchpad.launch.backends.backend import Workers
+from launchpad.launch.backends.launch_origin import KeyringEntry, LauncherInfo
 from launchpad.launch.backends.local_host import LocalBackend, unused_gpus
 from launchpad.launch.backends.processes import (
     exit_status,
@@ -40,6 +42,7 @@ from launchpad.launch.backends.processes.messages import SpecsReady
 from launchpad.launch.logs.log_files import last_lines
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory, socket_name
+from launchpad.launch.worker.spec import WorkerSpec
 from launchpad.outcome import Outcome
 from launchpad.runtime.commands import AttachDebugger, Command, KillWorker, StartWorker
 from launchpad.runtime.events import (
@@ -80,7 +83,12 @@ class Processes(LocalBackend):
     ) -> Workers:
         if text := unused_gpus(plan.workers):
             report(WorkerNote(plan.workers[0].name, text))
-        workers = start_forkserver(plan, run, report, self.early)
+        specs = [
+            WorkerSpec.of(plan, worker, run.state_places(worker.name, worker.group))
+            for worker in plan.workers
+        ]
+        keys = [(run.scope, keyring.find(run.scope), None)]
+        workers = start_forkserver(plan, specs, run, report, keys, early=self.early)
         plan.release_buffers()  # it has written them: the arrays are the script's alone again
         return workers
 
@@ -298,17 +306,22 @@ class ProcessWorkers(ForkedWorkers):
 
 def start_forkserver(
     plan: LaunchPlan,
+    workers: Sequence[WorkerSpec],
     run: RunDirectory,
     report: Callable[[Any], None],
+    keys: Sequence[KeyringEntry],
+    *,
+    launcher: LauncherInfo | None = None,
     early: ForkserverProcess | None = None,
-    **overrides: Any,
 ) -> ProcessWorkers:
-    """Starts the forkserver of a plan's workers, and does not wait until it runs.
+    """Start the forkserver of a plan's workers, and don't wait until it runs.
 
     Args:
+        workers: The specs of the plan's workers.
+        keys: What opens the addresses of the run.
+        launcher: The launching script, where this process isn't that.
         early: One that has been started before there was a plan; it is not used where the run holds what its
             processes have to inherit.
-        overrides: Fields of the `LaunchSpec` that come from a launcher on another host.
 
     Raises:
         LaunchError: it could not be started.
@@ -317,21 +330,23 @@ def start_forkserver(
     if early is not None and not inherited:
         process = early
     else:
-        process = forkserver_process.start(overrides.get("interpreter"), inherited)
+        interpreter = None if launcher is None else launcher.interpreter
+        process = forkserver_process.start(interpreter, inherited)
     process.is_used = True
-    overrides.setdefault("interpreter", process.interpreter)
     try:
         with contextlib.ExitStack() as undo:
             undo.callback(process.end)
             log = run.logs / _FORKSERVER_LOG
-            workers = ProcessWorkers(process, report, run.stacks, log, plan.preload)
+            started = ProcessWorkers(process, report, run.stacks, log, plan.preload)
             undo.pop_all()
-            undo.callback(workers.close)
+            undo.callback(started.close)
+            if launcher is None:
+                launcher = LauncherInfo.here(process.interpreter)
             with process.specs as file:  # while the interpreter starts
-                index_length = worker_specs.write(file.fileno(), plan, run, **overrides)
-            workers.send(SpecsReady(index_length, str(log)))
+                index_length = worker_specs.write(file.fileno(), plan, workers, run, launcher, keys)
+            started.send(SpecsReady(index_length, str(log)))
             undo.pop_all()
-            return workers
+            return started
     except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
         raise forkserver_process.not_started(error) from error
 

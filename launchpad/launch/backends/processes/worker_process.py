@@ -33,6 +33,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, cast
@@ -103,7 +104,7 @@ def forked(
     Args:
         open_files, sigchld_handler: What the forkserver has changed for itself, and workers have as it was.
     """
-    plan = spec.workers[spawn_args.worker]
+    plan = spec.workers[spawn_args.worker].plan
     inherited = spawn_args.control, spawn_args.file, *spec.claim
     try:
         os_process.set_process_group(0)
@@ -125,7 +126,7 @@ def forked(
                 "worker_process:main",
                 *vars(spawn_args).values(),
                 python=plan.python,
-                flags=spec.interpreter.flags,
+                flags=spec.launcher.interpreter.flags,
             )
             variables = environment(plan, spec.logs.directory.name, len(spec.workers))
             os.execvpe(command[0], command, {**os.environ, **variables})
@@ -178,7 +179,10 @@ def _run_and_exit(spawn_args: SpawnArgs, spec: LaunchSpec, *, is_fork: bool) -> 
 
 def _run_worker(spawn_args: SpawnArgs, spec: LaunchSpec, is_fork: bool) -> int:
     """One attempt; the exit code."""
-    plan = worker_specs.plan_of(spawn_args.file, spawn_args.index_length, spec, spawn_args.worker)
+    worker_spec = worker_specs.spec_of(
+        spawn_args.file, spawn_args.index_length, spec, spawn_args.worker
+    )
+    plan = worker_spec.plan
     results = spec.logs.directory / f"{spawn_args.worker}.result"
     forkserver = _ForkServerClient(spawn_args.control, results)
     log = ProcessLog(
@@ -188,19 +192,8 @@ def _run_worker(spawn_args: SpawnArgs, spec: LaunchSpec, is_fork: bool) -> int:
     )
     _prepare(plan, spec, log, is_fork)
     os.environ[os_process.MARK] = mark(spawn_args.worker, spawn_args.attempt)
-    places = dict(spec.endpoints)
-    me = context_of(
-        plan,
-        spec.program,
-        spec.launch_type,
-        spawn_args.attempt,
-        places,
-        forkserver.send,
-        spec.states[spawn_args.worker],
-        spec.can_move,
-        spec.listens_at,
-        spec.known_as,
-    )
+    places = dict(worker_spec.endpoints)
+    me = context_of(replace(worker_spec, endpoints=places), spawn_args.attempt, forkserver.send)
     main_thread = _MainThread()
     worker = Worker(
         plan,
@@ -213,7 +206,7 @@ def _run_worker(spawn_args: SpawnArgs, spec: LaunchSpec, is_fork: bool) -> int:
     )
     context.enter_process(me)
     if sys.breakpointhook is sys.__breakpointhook__ and not os.environ.get("PYTHONBREAKPOINT"):
-        if spec.launch_type == _ATTACHED:
+        if worker_spec.launch_type == _ATTACHED:
             sys.breakpointhook = lambda *_, **__: worker.debugger.stand_at(sys._getframe(1))
         else:
             sys.breakpointhook = _refuse_breakpoint
@@ -238,11 +231,11 @@ def _prepare(plan: WorkerPlan, spec: LaunchSpec, log: ProcessLog, is_fork: bool)
     if plan.cpus:
         with contextlib.suppress(OSError):  # a CPU has been taken away meanwhile
             os.sched_setaffinity(0, plan.cpus)
-    sys.argv = [*spec.argv, *plan.args]
-    absl_flags.expect(spec.flags, plan.args)
-    spec.main.install()
+    sys.argv = [*spec.launcher.argv, *plan.args]
+    absl_flags.expect(spec.launcher.flags, plan.args)
+    spec.launcher.main.install()
     log.watch()
-    spec.interpreter.apply()
+    spec.launcher.interpreter.apply()
     if sys.version_info >= (3, 14):
         # its lines would take the place of Python's among the last ones, which a report shows
         faulthandler.enable(log.fd, c_stack=False)

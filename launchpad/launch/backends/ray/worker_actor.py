@@ -7,13 +7,12 @@ import os
 from collections.abc import Mapping
 
 from launchpad.errors import LaunchError
-from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets
+from launchpad.launch.backends.launch_origin import RunSecrets
 from launchpad.launch.backends.ray import cluster
-from launchpad.launch.backends.remote.worker_host import HostReady, WorkerHost
+from launchpad.launch.backends.remote.worker_host import HostReady, HostSpec, WorkerHost
 from launchpad.launch.devices.device import VISIBLE
 from launchpad.launch.large_buffers import LargeBuffer
-from launchpad.launch.plan import LaunchPlan, WorkerPlan
-from launchpad.state.places import StatePlaces
+from launchpad.launch.plan import WorkerPlan
 
 _REMEDY = "Install the launcher's versions on all nodes, or name them in ray.init(runtime_env={'pip': […]})"
 
@@ -24,19 +23,10 @@ class WorkerActor(WorkerHost):
     def __init__(self, launcher: Mapping[str, str]) -> None:
         super().__init__(launcher, _REMEDY)
 
-    async def open(
-        self,
-        plan: LaunchPlan,
-        origin: LauncherInfo,
-        run_id: str,
-        state: StatePlaces,
-        keys: RunSecrets,
-        *buffers: LargeBuffer,
-    ) -> HostReady:
+    async def open(self, spec: HostSpec, keys: RunSecrets, *buffers: LargeBuffer) -> HostReady:
         """Prepares the node; LaunchError says why it cannot."""
-        (planned,) = plan.workers
-        where, gpus = HostReady(*cluster.here()), _checked_gpus(planned)
-        return await self.open_at(where, gpus, plan, origin, run_id, state, keys, buffers)
+        where = HostReady(*cluster.here())
+        return await self.open_at(where, _checked_gpus(spec.worker.plan), spec, keys, buffers)
 
 
 def _checked_gpus(worker: WorkerPlan) -> tuple[str, ...]:

@@ -44,10 +44,11 @@ from launchpad.launch.logs.tail import Tail
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir import locations
 from launchpad.launch.rundir.directory import RunDirectory, socket_name
+from launchpad.launch.worker.spec import WorkerSpec
 from launchpad.runtime.commands import AddressesChanged, Command, StartWorker
 from launchpad.runtime.events import Bound, Ended
 from launchpad.state import lock
-from launchpad.state.places import StatePlaces, is_url
+from launchpad.state.places import is_url
 
 _POLL_S = 0.05
 """How often the log is looked at."""
@@ -62,6 +63,24 @@ class HostReady:
 
     node: str
     ip: str
+
+
+@dataclass(frozen=True)
+class HostSpec:
+    """All that a host must know in order to start its worker; the secrets and large buffers come apart.
+
+    Attributes:
+        worker: Its plan lacks the buffers of its payload, and has the endpoints only in part.
+        launcher: The launching script.
+        modules: Modules of ours that the worker needs.
+        state: The folder or URL in which all workers save; empty: with the run's logs.
+    """
+
+    worker: WorkerSpec
+    launcher: LauncherInfo
+    run_id: str
+    modules: tuple[str, ...] = ()
+    state: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,10 +129,7 @@ class WorkerHost:
         self,
         where: HostReady,
         gpus: tuple[str, ...],
-        plan: LaunchPlan,
-        origin: LauncherInfo,
-        run_id: str,
-        state: StatePlaces,
+        spec: HostSpec,
         keys: RunSecrets,
         buffers: Sequence[LargeBuffer] = (),
     ) -> HostReady:
@@ -122,22 +138,22 @@ class WorkerHost:
         Args:
             where: Where this is, as others are to see it.
             gpus: The devices of the worker.
-            plan: Of this one worker, without the buffers of its payload.
-            state: Where it keeps what its next attempt is to find; a folder for all is to be there.
+            buffers: Those of its payload.
         """
-        (planned,) = plan.workers
-        sys.path += [p for p in origin.path if p not in sys.path and os.path.isdir(p)]
+        planned = spec.worker.plan
+        launcher = spec.launcher
+        sys.path += [p for p in launcher.path if p not in sys.path and os.path.isdir(p)]
         host = f"[{where.ip}]" if ":" in where.ip else where.ip
-        if plan.state and not is_url(plan.state):
-            is_held = await asyncio.to_thread(lock.is_held_by, plan.state, run_id)
+        if spec.state and not is_url(spec.state):
+            is_held = await asyncio.to_thread(lock.is_held_by, spec.state, spec.run_id)
             if self._closing is not None:
                 raise LaunchError("it was ended before it was ready")
             if not is_held:
                 raise LaunchError(
-                    f"node {os.uname().nodename} does not have the launcher's folder state={plan.state!r}:"
+                    f"node {os.uname().nodename} does not have the launcher's folder state={spec.state!r}:"
                     " give one on a disk that all nodes share, or a URL"
                 )
-        self._run = RunDirectory.create(plan.program, planned.endpoints)
+        self._run = RunDirectory.create(spec.worker.program, planned.endpoints)
         self._worker = planned.name
         endpoints = {}
         for name, endpoint in planned.endpoints.items():
@@ -153,12 +169,14 @@ class WorkerHost:
                 loop.call_soon_threadsafe(self._add_report, event)
 
         own = replace(planned, endpoints=endpoints, gpus=gpus, buffers=tuple(buffers))
+        program, launch_type = spec.worker.program, spec.worker.launch_type
         self._workers = start_forkserver(
-            replace(plan, workers=(own,)),
+            LaunchPlan(program, launch_type, (own,), modules=spec.modules),
+            [replace(spec.worker, plan=own, endpoints=endpoints, listens_at=f"tcp:{host}:0")],
             self._run,
             report,
-            listens_at=f"tcp:{host}:0",
-            **launch_origin.spec_fields(origin, keys, planned.name, state),
+            keys.entries(),
+            launcher=launcher,
         )
         self._run.make_runtime()
         return where

@@ -24,11 +24,12 @@ from launchpad.launch.backends.address_table import AddressTable, LocalAddressVi
 from launchpad.launch.backends.backend import Workers
 from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets
 from launchpad.launch.backends.remote.host_handle import HostHandle
-from launchpad.launch.backends.remote.worker_host import HostReady
+from launchpad.launch.backends.remote.worker_host import HostReady, HostSpec
 from launchpad.launch.large_buffers import Openable
 from launchpad.launch.logs.log_writer import LogWriter
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory
+from launchpad.launch.worker.spec import WorkerSpec
 from launchpad.outcome import Outcome
 from launchpad.runtime.commands import (
     AddressesChanged,
@@ -64,10 +65,11 @@ class HostedWorkers(Workers):
         plan: LaunchPlan,
         run: RunDirectory,
         report: Callable[[Event], None],
-        origin: LauncherInfo,
+        launcher: LauncherInfo,
         cluster: str,
     ) -> None:
-        self._plan, self._run, self._report, self._origin = plan, run, report, origin
+        self._plan, self._run, self._report = plan, run, report
+        self._launcher = launcher
         self._cluster = cluster
         self._handles: dict[str, HostHandle] = {}
         self._waiting: set[str] = set()
@@ -179,13 +181,20 @@ class HostedWorkers(Workers):
         else:
             self._handles[worker] = found
             own = self._plan.worker(worker)
-            workers = (replace(own, buffers=()),)
-            plan = replace(self._plan, workers=workers, uids={}, client_options={})
-            state = self._run.state_places(worker, own.group, is_one_host=False)
+            spec = WorkerSpec(
+                replace(own, buffers=()),
+                self._plan.program,
+                self._plan.launch_type,
+                endpoints={},  # each is sent when its server is ready
+                state=self._run.state_places(worker, own.group, is_one_host=False),
+                can_move=True,
+            )
+            host_spec = HostSpec(
+                spec, self._launcher, self._run.run_id, self._plan.modules, self._plan.state
+            )
             # Arguments of their own, so that a host can be given each once.
             buffers = map(self._shared, own.buffers)
-            given = plan, self._origin, self._run.run_id, state, self._keys, *buffers
-            self._call_host(found, "open", *given)
+            self._call_host(found, "open", host_spec, self._keys, *buffers)
 
     def _shared(self, buffer: Openable) -> Any:
         """Returns what stands for a large buffer among the arguments of `open`."""

@@ -23,12 +23,10 @@ import psutil
 
 from launchpad.courier import Client, CourierError, StreamBroken, keyring
 from launchpad.errors import LaunchError
-from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets
-from launchpad.launch.backends.remote.worker_host import HostReady, WorkerHost
+from launchpad.launch.backends.launch_origin import RunSecrets
+from launchpad.launch.backends.remote.worker_host import HostReady, HostSpec, WorkerHost
 from launchpad.launch.backends.spark.task_connection import Command, SentBuffer, TaskReady
 from launchpad.launch.large_buffers import LargeBuffer, keep_copies
-from launchpad.launch.plan import LaunchPlan
-from launchpad.state.places import StatePlaces
 
 _REMEDY = "Install the launcher's versions where the executors are, and have PYSPARK_PYTHON name that Python"
 
@@ -145,19 +143,12 @@ class TaskHost:
         return await getattr(host, method)(*arguments, **options)
 
     async def _open(
-        self,
-        worker: str,
-        plan: LaunchPlan,
-        origin: LauncherInfo,
-        run_id: str,
-        state: StatePlaces,
-        keys: RunSecrets,
-        *buffers: LargeBuffer,
+        self, worker: str, spec: HostSpec, keys: RunSecrets, *buffers: LargeBuffer
     ) -> HostReady:
         if former := self._hosts.get(worker):  # it is being ended
             await former.close()
             self._given.pop(worker, None)
-        asked = math.ceil(plan.worker(worker).resources.gpus)
+        asked = math.ceil(spec.worker.plan.resources.gpus)
         taken = {gpu for given in self._given.values() for gpu in given}
         free = [gpu for gpu in self._gpus if gpu not in taken]
         if asked > len(free):
@@ -169,7 +160,7 @@ class TaskHost:
         host = self._hosts[worker] = WorkerHost(self._launcher.versions, _REMEDY)
         gpus = self._given[worker] = free[:asked]
         where = self._ready.where
-        return await host.open_at(where, tuple(gpus), plan, origin, run_id, state, keys, buffers)
+        return await host.open_at(where, tuple(gpus), spec, keys, buffers)
 
 
 def own_ip(towards: str) -> str:

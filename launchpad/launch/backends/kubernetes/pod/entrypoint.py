@@ -49,7 +49,6 @@ from launchpad.launch.backends.kubernetes.manifests.names import (
 from launchpad.launch.backends.kubernetes.pod_inputs import archives, packed_secrets
 from launchpad.launch.backends.kubernetes.pod_inputs.packed_secrets import RunConfig
 from launchpad.launch.backends.kubernetes.pod_messages import PodCommands, Stacks
-from launchpad.launch.backends.launch_origin import spec_fields
 from launchpad.launch.backends.processes import (
     exit_status,
     os_process,
@@ -63,6 +62,7 @@ from launchpad.launch.devices.device import VISIBLE
 from launchpad.launch.logs.tail import Tail
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.rundir.directory import RunDirectory
+from launchpad.launch.worker.spec import WorkerSpec
 from launchpad.outcome import Outcome
 from launchpad.runtime.commands import (
     AddressesChanged,
@@ -180,14 +180,19 @@ class WorkerPod:
         self._forkserver = ForkServer(file)
         self._workers = ForkedWorkers(self._forkserver.execute_in_order, self._on, run.stacks)
         self._forkserver.say = self._workers.on
-        length = worker_specs.write(
-            file,
-            # without modules of ours to be imported before: it forks once
-            LaunchPlan(config.program, config.launch_type, (plan,)),
-            run,
+        spec = WorkerSpec(
+            plan,
+            config.program,
+            config.launch_type,
+            endpoints,
+            places,
+            can_move=True,
             known_as=asked.endpoints,
-            **spec_fields(config.origin, config.keys, self._name, places),
         )
+        # without modules of ours to be imported before: it forks once
+        launch = LaunchPlan(config.program, config.launch_type, (plan,))
+        keys = config.keys.entries()
+        length = worker_specs.write(file, launch, [spec], run, config.origin, keys)
         self._workers.send(SpecsReady(length))
 
     def _send_state(self) -> None:

@@ -1,0 +1,45 @@
+"""The spec of a worker: its plan, and all that it must know of its launch.
+
+    node ── plan ──▶ WorkerPlan ── launch ──▶ WorkerSpec ── context_of, in the worker ──▶ RunContext
+
+A backend makes it when the launch has begun: then endpoints and folders are final. It is plain data, so that
+it can be pickled for a worker somewhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+
+from launchpad.courier.light_dataclass import dataclass
+from launchpad.launch.plan import LaunchPlan, WorkerPlan
+from launchpad.state.places import StatePlaces
+
+
+@dataclass(frozen=True)
+class WorkerSpec:
+    """One worker to be run, with what its process needs of the launch.
+
+    Attributes:
+        program: The name of its program.
+        endpoints: Address name → endpoint, of all workers.
+        state: Where it leaves what its next attempt is to find.
+        can_move: True if servers may be somewhere else after a restart. Then `endpoints` may be a mapping
+            that changes, and lacks those of servers that are not ready.
+        listens_at: Where its servers listen for workers on other hosts: `tcp:10.0.0.5:0`.
+        known_as: Address → the name by which others find it, where that is not what its server listens at.
+    """
+
+    plan: WorkerPlan
+    program: str
+    launch_type: str
+    endpoints: Mapping[str, str]
+    state: StatePlaces
+    can_move: bool = False
+    listens_at: str = ""
+    known_as: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, launch: LaunchPlan, worker: WorkerPlan, state: StatePlaces) -> WorkerSpec:
+        """Return the spec of a worker of this launch, all of whose servers stay where its plan says."""
+        return cls(worker, launch.program, launch.launch_type, launch.endpoints, state)
