@@ -44,10 +44,8 @@ from launchpad.launch.backends.processes import (
     messages,
     os_process,
     worker_process,
-    worker_specs,
 )
-from launchpad.launch.backends.processes.worker_process import SpawnArgs
-from launchpad.launch.backends.processes.worker_specs import LaunchSpec
+from launchpad.launch.backends.processes.worker_specs import SpecFile
 from launchpad.launch.devices.out_of_memory import OutOfMemory
 from launchpad.runtime import commands
 from launchpad.runtime.events import Ended, ProcessStarted
@@ -103,8 +101,7 @@ class ForkServer:
     def __init__(self, file: int) -> None:
         self.say: Callable[[Any], None] = lambda message: None
         self._file = file
-        self._index_length = 0
-        self._launch_spec: LaunchSpec | None = None
+        self._specs: SpecFile | None = None
         self._processes: dict[str, ChildProcess] = {}
         self._cannot_fork = ""
         self._is_over = False
@@ -172,9 +169,8 @@ class ForkServer:
                     with contextlib.suppress(OSError), open(log, "ab") as opened:
                         os.dup2(opened.fileno(), 1)
                         os.dup2(opened.fileno(), 2)
-                self._index_length = index_length
-                self._launch_spec = worker_specs.load(self._file, index_length)
-                spec = self._launch_spec
+                self._specs = SpecFile(self._file, index_length)
+                spec = self._specs.launch
                 for module in spec.modules:
                     importlib.import_module(module)
                 # Users and groups, which a worker looks up before it makes a socket: once for all.
@@ -224,13 +220,7 @@ class ForkServer:
                 os.close(theirs)
                 raise
             if pid == 0:
-                assert self._launch_spec is not None
-                raise InChild(
-                    SpawnArgs(theirs, self._file, self._index_length, start.worker, start.attempt),
-                    self._launch_spec,
-                    self._open_files,
-                    sigchld_handler,
-                )
+                raise InChild(self._specs, start, theirs, self._open_files, sigchld_handler)
             os.close(theirs)
             os_process.set_process_group(pid)
             pipe = messages.NonblockingPipe(

@@ -39,16 +39,14 @@ from types import FrameType
 from typing import Any, NoReturn, cast
 
 from launchpad.courier import fork, formatting, keyring, own_threads
-from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.own_threads import OwnThread
 from launchpad.launch.backends.processes import (
     exit_status,
     messages,
     os_process,
-    worker_specs,
 )
 from launchpad.launch.backends.processes.messages import Awaits, Phase
-from launchpad.launch.backends.processes.worker_specs import LaunchSpec
+from launchpad.launch.backends.processes.worker_specs import LaunchSpec, SpecFile
 from launchpad.launch.devices import cpus
 from launchpad.launch.devices.device import VISIBLE
 from launchpad.launch.logs.log_files import first_part
@@ -58,7 +56,7 @@ from launchpad.launch.planning import absl_flags
 from launchpad.launch.worker import interpreter_exit
 from launchpad.launch.worker.worker import Worker, context_of
 from launchpad.runtime import context, random_numbers
-from launchpad.runtime.commands import AddressesChanged
+from launchpad.runtime.commands import AddressesChanged, StartWorker
 from launchpad.runtime.events import Ended, Returned, WorkerNote
 from launchpad.runtime.interrupt import RaisedFromOutside, end_loop, running_loop
 
@@ -80,39 +78,34 @@ _LARGE_RESULT = 1 << 20
 _THREADS = f"{cpus.OPENMP_THREADS} MKL_NUM_THREADS OPENBLAS_NUM_THREADS NUMEXPR_NUM_THREADS".split()
 
 
-@dataclass(frozen=True)
-class SpawnArgs:
-    """What one process is made for, and the descriptors it keeps."""
-
-    control: int
-    file: int
-    index_length: int
-    worker: str
-    attempt: int
-
-
 def mark(worker: str, attempt: int) -> str:
     """The value of `os_process.MARK` in all that this attempt starts."""
     return f"{worker}.{attempt}"
 
 
 def forked(
-    spawn_args: SpawnArgs, spec: LaunchSpec, open_files: tuple[int, int], sigchld_handler: Any
+    specs: SpecFile,
+    start: StartWorker,
+    control: int,
+    open_files: tuple[int, int],
+    sigchld_handler: Any,
 ) -> NoReturn:
     """Turn the forkserver's copy into a process of its own, and run the worker in it.
 
     Args:
+        control: The descriptor of the connection to the forkserver.
         open_files, sigchld_handler: What the forkserver has changed for itself, and workers have as it was.
     """
-    plan = spec.workers[spawn_args.worker].plan
-    inherited = spawn_args.control, spawn_args.file, *spec.claim
+    launch = specs.launch
+    plan = launch.workers[start.worker].plan
+    inherited = control, specs.fd, *launch.claim
     try:
         os_process.set_process_group(0)
-        os_process.name_process(spawn_args.worker)
+        os_process.name_process(start.worker)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, sigchld_handler)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        log = first_part(spec.logs.path(spawn_args.worker, spawn_args.attempt))
+        log = first_part(launch.logs.path(start.worker, start.attempt))
         os.dup2(log, 1)
         os.dup2(log, 2)
         os_process.close_all_but(set(inherited))
@@ -124,23 +117,26 @@ def forked(
                 os.set_inheritable(fd, True)
             command = os_process.python_command(
                 "worker_process:main",
-                *vars(spawn_args).values(),
+                specs.fd,
+                specs.index_length,
+                start.worker,
+                start.attempt,
+                control,
                 python=plan.python,
-                flags=spec.launcher.interpreter.flags,
+                flags=launch.launcher.interpreter.flags,
             )
-            variables = environment(plan, spec.logs.directory.name, len(spec.workers))
+            variables = environment(plan, launch.logs.directory.name, len(launch.workers))
             os.execvpe(command[0], command, {**os.environ, **variables})
     except OSError as error:
-        _report_not_started(spawn_args, error)
+        _report_not_started(start, control, error)
         os._exit(1)
-    _run_and_exit(spawn_args, spec, is_fork=True)
+    _run_and_exit(specs, start, control, is_fork=True)
 
 
-def main(*raw_args: Any) -> NoReturn:
-    """Runs the worker in a new interpreter, after the exec."""
-    spawn_args = SpawnArgs(*raw_args)
-    spec = worker_specs.load(spawn_args.file, spawn_args.index_length)
-    _run_and_exit(spawn_args, spec, is_fork=False)
+def main(file: int, index_length: int, worker: str, attempt: int, control: int) -> NoReturn:
+    """Run the worker in a new interpreter, after the exec."""
+    specs = SpecFile(file, index_length)
+    _run_and_exit(specs, StartWorker(worker, attempt), control, is_fork=False)
 
 
 def environment(plan: WorkerPlan, run_id: str, num_workers: int) -> dict[str, str]:
@@ -160,40 +156,39 @@ def environment(plan: WorkerPlan, run_id: str, num_workers: int) -> dict[str, st
     return {**hints, **gpus, **plan.env}
 
 
-def _report_not_started(args: SpawnArgs, error: Exception) -> None:
-    ended = exit_status.not_started(args.worker, args.attempt, error, os.getpid())
-    messages.send(args.control, Ended(ended))
+def _report_not_started(start: StartWorker, control: int, error: Exception) -> None:
+    ended = exit_status.not_started(start.worker, start.attempt, error, os.getpid())
+    messages.send(control, Ended(ended))
 
 
-def _run_and_exit(spawn_args: SpawnArgs, spec: LaunchSpec, *, is_fork: bool) -> NoReturn:
-    """Never returns into the forkserver's frames below, whatever happens."""
+def _run_and_exit(specs: SpecFile, start: StartWorker, control: int, *, is_fork: bool) -> NoReturn:
+    """Run the worker, and never return into the forkserver's frames below, whatever happens."""
     code = 1
     try:
-        code = _run_worker(spawn_args, spec, is_fork)
+        code = _run_worker(specs, start, control, is_fork)
     except Exception as error:  # before the worker begins: Worker.main catches its own
-        _report_not_started(spawn_args, error)
+        _report_not_started(start, control, error)
         traceback.print_exc()
     finally:
         os._exit(code)
 
 
-def _run_worker(spawn_args: SpawnArgs, spec: LaunchSpec, is_fork: bool) -> int:
-    """One attempt; the exit code."""
-    worker_spec = worker_specs.spec_of(
-        spawn_args.file, spawn_args.index_length, spec, spawn_args.worker
-    )
-    plan = worker_spec.plan
-    results = spec.logs.directory / f"{spawn_args.worker}.result"
-    forkserver = _ForkServerClient(spawn_args.control, results)
+def _run_worker(specs: SpecFile, start: StartWorker, control: int, is_fork: bool) -> int:
+    """Run one attempt, and return the exit code."""
+    launch = specs.launch
+    spec = specs.worker(start.worker)
+    plan = spec.plan
+    results = launch.logs.directory / f"{start.worker}.result"
+    forkserver = _ForkServerClient(control, results)
     log = ProcessLog(
-        spec.logs.path(spawn_args.worker, spawn_args.attempt),
-        spec.rotation,
-        lambda text: forkserver.send(WorkerNote(spawn_args.worker, text)),
+        launch.logs.path(start.worker, start.attempt),
+        launch.rotation,
+        lambda text: forkserver.send(WorkerNote(start.worker, text)),
     )
-    _prepare(plan, spec, log, is_fork)
-    os.environ[os_process.MARK] = mark(spawn_args.worker, spawn_args.attempt)
-    places = dict(worker_spec.endpoints)
-    me = context_of(replace(worker_spec, endpoints=places), spawn_args.attempt, forkserver.send)
+    _prepare(plan, launch, log, is_fork)
+    os.environ[os_process.MARK] = mark(start.worker, start.attempt)
+    places = dict(spec.endpoints)
+    me = context_of(replace(spec, endpoints=places), start.attempt, forkserver.send)
     main_thread = _MainThread()
     worker = Worker(
         plan,
@@ -206,7 +201,7 @@ def _run_worker(spawn_args: SpawnArgs, spec: LaunchSpec, is_fork: bool) -> int:
     )
     context.enter_process(me)
     if sys.breakpointhook is sys.__breakpointhook__ and not os.environ.get("PYTHONBREAKPOINT"):
-        if worker_spec.launch_type == _ATTACHED:
+        if spec.launch_type == _ATTACHED:
             sys.breakpointhook = lambda *_, **__: worker.debugger.stand_at(sys._getframe(1))
         else:
             sys.breakpointhook = _refuse_breakpoint
@@ -222,20 +217,20 @@ def _run_worker(spawn_args: SpawnArgs, spec: LaunchSpec, is_fork: bool) -> int:
     return 1 if ended.is_failure else 0
 
 
-def _prepare(plan: WorkerPlan, spec: LaunchSpec, log: ProcessLog, is_fork: bool) -> None:
+def _prepare(plan: WorkerPlan, launch: LaunchSpec, log: ProcessLog, is_fork: bool) -> None:
     """Makes the process what the user's code expects to run in."""
-    os.environ.update(environment(plan, spec.logs.directory.name, len(spec.workers)))
-    if is_fork and spec.preload:
+    os.environ.update(environment(plan, launch.logs.directory.name, len(launch.workers)))
+    if is_fork and launch.preload:
         threads = os.environ.get(cpus.OPENMP_THREADS, "")
-        _after_fork(int(threads) if threads.isdigit() else spec.preload_threads)
+        _after_fork(int(threads) if threads.isdigit() else launch.preload_threads)
     if plan.cpus:
         with contextlib.suppress(OSError):  # a CPU has been taken away meanwhile
             os.sched_setaffinity(0, plan.cpus)
-    sys.argv = [*spec.launcher.argv, *plan.args]
-    absl_flags.expect(spec.launcher.flags, plan.args)
-    spec.launcher.main.install()
+    sys.argv = [*launch.launcher.argv, *plan.args]
+    absl_flags.expect(launch.launcher.flags, plan.args)
+    launch.launcher.main.install()
     log.watch()
-    spec.launcher.interpreter.apply()
+    launch.launcher.interpreter.apply()
     if sys.version_info >= (3, 14):
         # its lines would take the place of Python's among the last ones, which a report shows
         faulthandler.enable(log.fd, c_stack=False)
@@ -243,9 +238,9 @@ def _prepare(plan: WorkerPlan, spec: LaunchSpec, log: ProcessLog, is_fork: bool)
         faulthandler.enable(log.fd)
     faulthandler.register(_STACKS, log.fd)
     with contextlib.suppress(OSError):  # a launcher that keeps no such files
-        stacks = os.open(spec.stacks[plan.name], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        stacks = os.open(launch.stacks[plan.name], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         faulthandler.register(os_process.SHOW_STACKS, stacks)
-    for key in spec.keys:
+    for key in launch.keys:
         keyring.add(*key)
 
 

@@ -129,25 +129,34 @@ def write(
     return len(index)
 
 
-def load(fd: int, index_length: int) -> LaunchSpec:
-    """The index."""
-    return cast(LaunchSpec, pickle.loads(_mapped(fd, os_process.HEADER_BYTES, index_length)))
+class SpecFile:
+    """The file, as the forkserver and its workers read it.
 
+    Attributes:
+        fd: A descriptor of it, which all of them keep.
+        launch: What it says of the launch.
+    """
 
-def spec_of(fd: int, index_length: int, launch_spec: LaunchSpec, worker: str) -> WorkerSpec:
-    """Return the spec of one worker, its payload mapped from the file."""
-    place = launch_spec.payloads[worker]
-    begin = os_process.HEADER_BYTES + index_length
-    payload = cast(bytes, _mapped(fd, begin + place.offset, place.nbytes))
-    first_buffer = _first_buffer(index_length, launch_spec.payloads.values())
-    buffers = tuple(
-        buffer
-        if isinstance(buffer, BufferInFile)
-        else BufferInFile(fd, first_buffer + buffer[0], buffer[1])
-        for buffer in place.buffers
-    )
-    spec = launch_spec.workers[worker]
-    return replace(spec, plan=replace(spec.plan, payload=payload, buffers=buffers))
+    def __init__(self, fd: int, index_length: int) -> None:
+        self.fd = fd
+        self.index_length = index_length
+        index = _mapped(fd, os_process.HEADER_BYTES, index_length)
+        self.launch: LaunchSpec = pickle.loads(index)
+
+    def worker(self, name: str) -> WorkerSpec:
+        """Return the spec of one worker, its payload mapped from the file."""
+        place = self.launch.payloads[name]
+        begin = os_process.HEADER_BYTES + self.index_length
+        payload = cast(bytes, _mapped(self.fd, begin + place.offset, place.nbytes))
+        first_buffer = _first_buffer(self.index_length, self.launch.payloads.values())
+        buffers = tuple(
+            buffer
+            if isinstance(buffer, BufferInFile)
+            else BufferInFile(self.fd, first_buffer + buffer[0], buffer[1])
+            for buffer in place.buffers
+        )
+        spec = self.launch.workers[name]
+        return replace(spec, plan=replace(spec.plan, payload=payload, buffers=buffers))
 
 
 def _first_buffer(index_length: int, payloads: Iterable[PayloadPlace]) -> int:
