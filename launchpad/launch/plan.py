@@ -1,6 +1,6 @@
 """The plan: what will run, where it can be reached and with what, as data that can be printed.
 
-Program ──setup──▶ WorkerDraft ──plan──▶ LaunchPlan ──backend.start──▶ …
+Program ──plan──▶ LaunchPlan, with a WorkerPlan for each worker ──launch──▶ WorkerSpec ──▶ …
 """
 
 from __future__ import annotations

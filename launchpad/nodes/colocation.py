@@ -100,5 +100,5 @@ class MultiProcessingColocation(Colocation):
         self.restart = policy if num_retries_on_failure else None
 
     def to_executable(self) -> Executable:
-        """Never reached: its nodes are workers of their own, and setup makes an executable of each."""
-        raise AssertionError("setup takes a colocation of processes apart")
+        """Never reached: its nodes are workers of their own, and the plan has an executable of each."""
+        raise AssertionError("the plan takes a colocation of processes apart")

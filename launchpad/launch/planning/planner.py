@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from launchpad import compat
-from launchpad.address import COURIER
-from launchpad.courier.light_dataclass import dataclass
+from launchpad.address import COURIER, Address
 from launchpad.edges.recording import Ordering
 from launchpad.errors import DefinitionError, PayloadError
 from launchpad.handle import handles_in
@@ -32,9 +30,9 @@ from launchpad.launch.planning.payload import Packed, Packer, qualified
 from launchpad.nodes.base import Node
 from launchpad.nodes.colocation import MultiProcessingColocation
 from launchpad.nodes.courier import CourierHandle
-from launchpad.program import Group, Program, checked_modules
+from launchpad.program import Program, checked_modules
 from launchpad.resources import PythonProcess, Resources
-from launchpad.restart_policy import NO_RESTARTS, RestartPolicy, refuse_endless_main
+from launchpad.restart_policy import RestartPolicy, refuse_endless_main
 from launchpad.runtime import random_numbers
 from launchpad.traverse import Found, contains_itself
 
@@ -48,54 +46,64 @@ Preload = Sequence[str] | Mapping[str, Sequence[str]] | None
 """What launch takes: names of modules for all groups, or by label."""
 
 
-@dataclass(frozen=True)
-class WorkerDraft:
-    """One worker before it is planned: its nodes (one, or several as threads)."""
+class PlacedNode(NamedTuple):
+    """A node, and the worker that runs it.
 
-    name: str
-    group: Group
+    Attributes:
+        path: Its place in the program: `actor`, or `trainer.nodes[0]` for a part of a colocation.
+    """
+
+    worker: str
+    label: str
     replica_index: int
-    num_replicas: int
+    path: str
     node: Node[Any]
-    nodes: tuple[tuple[str, Node[Any]], ...]
-    """(path prefix, node) for each node that runs in this worker."""
-    addresses: tuple[tuple[str, str, str], ...]
-    """(uid, name, kind) of each address it owns."""
-    restart: RestartPolicy = NO_RESTARTS
+
+    @property
+    def parts(self) -> list[tuple[str, Node[Any]]]:
+        """The path and node of each thread of the worker, for a colocation; else its own."""
+        members = [(f"{self.path}.nodes[{i}]", each) for i, each in enumerate(self.node.members())]
+        return members or [(self.path, self.node)]
+
+    @property
+    def addresses(self) -> dict[str, Address]:
+        """Name → address, of those that the worker owns."""
+        parts = self.parts
+        return {
+            f"{self.worker}/{f'{i}.' if len(parts) > 1 else ''}{address.role}": address
+            for i, (_, part) in enumerate(parts)
+            for address in part.addresses
+        }
 
 
-def setup(program: Program) -> list[WorkerDraft]:
-    """The workers of a program, in the order in which its groups were opened."""
-    workers: list[WorkerDraft] = []
+def placed_nodes(program: Program) -> list[PlacedNode]:
+    """Return the node of each worker, in the order in which groups were opened.
+
+    Raises:
+        DefinitionError: there is none, or one is not complete.
+    """
+    placed: list[PlacedNode] = []
     for label, nodes in program.groups.items():
-        group, count = program.group_options(label), len(nodes)
         for index, node in enumerate(nodes):
-            name = f"{label}-{index}"
-            members = [(f"{label}.nodes[{i}]", member) for i, member in enumerate(node.members())]
-            for each in (node, *node.members()):
+            members = node.members()
+            for each in (node, *members):
                 try:
                     each.check_definition()
                 except DefinitionError as error:
                     raise DefinitionError(f"{error} It was added at {each.added_at}.") from None
-            policy = group.restart
-            drafts = [(name, node, members or [(label, node)])]
+            worker = f"{label}-{index}"
             if isinstance(node, MultiProcessingColocation):
-                policy = node.restart or policy
-                drafts = [(f"{name}.{i}", part[1], [part]) for i, part in enumerate(members)]
-            for worker, whole, parts in drafts:
-                addresses = tuple(
-                    (a.uid, f"{worker}/{f'{i}.' if len(parts) > 1 else ''}{a.role}", a.kind)
-                    for i, (_, part) in enumerate(parts)
-                    for a in part.addresses
-                )
-                workers.append(
-                    WorkerDraft(worker, group, index, count, whole, tuple(parts), addresses, policy)
-                )
-    if not workers:
+                placed += [
+                    PlacedNode(f"{worker}.{i}", label, index, f"{label}.nodes[{i}]", part)
+                    for i, part in enumerate(members)
+                ]
+            else:
+                placed.append(PlacedNode(worker, label, index, label, node))
+    if not placed:
         raise DefinitionError(
             f"program {program.name!r} has no nodes; add some with program.add_node(…)"
         )
-    return workers
+    return placed
 
 
 def plan(
@@ -118,63 +126,71 @@ def plan(
     for label, policy in policies.items():
         if program.group_options(label).main:
             refuse_endless_main(label, policy)
-    workers = [replace(w, restart=policies.get(w.group.label, w.restart)) for w in setup(program)]
+    placed_in = placed_nodes(program)
     preloads = _preloads(preload, program)
-    calls = _checked_edges(workers)
+    calls = _checked_edges(placed_in)
     orderings = _orderings(calls)
-    uids = {uid: name for worker in workers for uid, name, _ in worker.addresses}
+    addresses = {placed.worker: placed.addresses for placed in placed_in}
+    uids = {address.uid: name for owned in addresses.values() for name, address in owned.items()}
     edges = frozenset(id(found.value) for of_worker in calls.values() for found, _ in of_worker)
     packer = Packer(uids, edges)
     plans = []
-    for worker in workers:
-        label, given = worker.group.label, worker.group.resources
+    for placed in placed_in:
+        worker = placed.worker
+        label = placed.label
+        group = program.group_options(label)
+        given = group.resources
         source = f"program.group({label!r}, resources=…)"
         if label in at_launch:
-            given, source = at_launch[label], f"resources={{{label!r}: …}} at launch"
+            given = at_launch[label]
+            source = f"resources={{{label!r}: …}} at launch"
         process = _process_of(label, source, given, processes.get(label, PythonProcess()))
-        packed = _packed(worker, backend, packer)
+        packed = _packed(placed, backend, packer)
         plans.append(
             WorkerPlan(
-                name=worker.name,
+                name=worker,
                 group=label,
-                replica_index=worker.replica_index,
-                num_replicas=worker.num_replicas,
-                kind=repr(worker.node),
-                seed=seed_of(program.name, worker.name),
-                calls=tuple(dict.fromkeys(target for _, target in calls[worker.name])),
-                endpoints={n: backend.endpoint(n, kind) for _, n, kind in worker.addresses},
+                replica_index=placed.replica_index,
+                num_replicas=len(program.groups[label]),
+                kind=repr(placed.node),
+                seed=seed_of(program.name, worker),
+                calls=tuple(dict.fromkeys(target for _, target in calls[worker])),
+                endpoints={
+                    name: backend.endpoint(name, address.kind)
+                    for name, address in addresses[worker].items()
+                },
                 env=process.env,
                 args=process.argv(),
                 python=process.python,
                 resources=given,
-                main=worker.group.main,
-                restart=worker.restart,
+                main=group.main,
+                restart=policies.get(label) or _restart_of(placed, program),
                 preload=preloads[label],
-                ordering=orderings.get(worker.name),
-                serves_until=worker.group.serves_until,
-                stops_last=all(node.stops_last for _, node in worker.nodes),
-                added_at=worker.node.added_at,
+                ordering=orderings.get(worker),
+                serves_until=group.serves_until,
+                stops_last=all(node.stops_last for _, node in placed.parts),
+                added_at=placed.node.added_at,
                 payload=packed.stream,
                 buffers=packed.buffers,
                 setup=tuple(
                     packer.pack_setup(owner, function)
                     for owner, function in (
                         (f"program {program.name!r}", program.setup),
-                        (f"group {label!r}", worker.group.setup),
+                        (f"group {label!r}", group.setup),
                     )
                     if function is not None
                 ),
             )
         )
+    nodes = [node for placed in placed_in for _, node in placed.parts]
     served = (
         node.create_handle()
-        for worker in workers
-        for _, node in worker.nodes
+        for node in nodes
         if any(address.kind == COURIER for address in node.addresses)
     )
     options = dict(each.client_options for each in served if isinstance(each, CourierHandle))
     client_options = {uids[uid]: of_client for uid, of_client in options.items() if uid in uids}
-    modules = (type(node).__module__ for worker in workers for _, node in worker.nodes)
+    modules = (type(node).__module__ for node in nodes)
     ours = tuple(dict.fromkeys(m for m in modules if m.startswith(_OURS)))
     notes: list[str] = []
     if not backend.shares_process:
@@ -195,6 +211,14 @@ def plan(
         # A later attempt is to begin with what the arrays hold now.
         large_buffers.keep_copies(planned.large_buffers)
     return backend.assign(planned)
+
+
+def _restart_of(placed: PlacedNode, program: Program) -> RestartPolicy:
+    """Return the policy that the program sets: that of a colocation of processes, or of the group."""
+    node = program.groups[placed.label][placed.replica_index]
+    if isinstance(node, MultiProcessingColocation) and node.restart is not None:
+        return node.restart
+    return program.group_options(placed.label).restart
 
 
 def _orderings(calls: Mapping[str, list[tuple[Found, str]]]) -> dict[str, Ordering]:
@@ -277,51 +301,51 @@ def _set_twice(what: str, label: str, values: Mapping[str, str]) -> DefinitionEr
     return DefinitionError(f"{what} of group {label!r} is set by two sources: {listed}. Keep one.")
 
 
-def _packed(worker: WorkerDraft, backend: Backend, packer: Packer) -> Packed:
+def _packed(placed: PlacedNode, backend: Backend, packer: Packer) -> Packed:
     """The worker's executable as bytes, not larger than the backend can carry."""
-    for label, node in worker.nodes:
+    for label, node in placed.parts:
         for where, value in node.arguments().items():
             found = contains_itself(value, f"{label}.{where}")
             if found is not None:
                 raise PayloadError(
-                    f"{worker.name} ({node!r}, added at {node.added_at}) cannot be sent to its worker because"
-                    f" of {found.path}: a {qualified(type(found.value))} that contains itself",
-                    node=worker.name,
+                    f"{placed.worker} ({node!r}, added at {node.added_at}) cannot be sent to its worker"
+                    f" because of {found.path}: a {qualified(type(found.value))} that contains itself",
+                    node=placed.worker,
                     path=found.path,
                 )
-    label, _ = worker.nodes[0]
+    label, _ = placed.parts[0]
     packed = Packed(b"", ())
     failed: PayloadError | None = None
     try:
-        packed = packer.pack(worker.node, worker.name, label)
+        packed = packer.pack(placed.node, placed.worker, label)
     except PayloadError as error:
         failed = error
     # Outside of the handler, so that the errors are no chain.
     if failed is not None:
-        for label, node in worker.nodes:  # the member that it is about has an error of its own
-            packer.pack(node, worker.name, label)
+        for label, node in placed.parts:  # the member that it is about has an error of its own
+            packer.pack(node, placed.worker, label)
         raise failed
     if packed.nbytes <= backend.max_payload_bytes:
         return packed
-    members = [pair for label, node in worker.nodes for pair in packer.largest(node, label)]
+    members = [pair for label, node in placed.parts for pair in packer.largest(node, label)]
     largest = sorted(members, key=lambda member: -member[1])[:5]
     listed = ", ".join(f"{path} {size:,} B" for path, size in largest)
     raise DefinitionError(
-        f"{worker.name} ({worker.node!r}, added at {worker.node.added_at}) takes {packed.nbytes:,} bytes"
+        f"{placed.worker} ({placed.node!r}, added at {placed.node.added_at}) takes {packed.nbytes:,} bytes"
         f" to send, more than the {backend.max_payload_bytes:,} that this backend carries. Its largest"
         f" members: {listed}. Load them where the node runs, in the constructor or with"
         " lp.Deferred(fn, …)."
     )
 
 
-def _checked_edges(workers: list[WorkerDraft]) -> dict[str, list[tuple[Found, str]]]:
+def _checked_edges(placed_in: list[PlacedNode]) -> dict[str, list[tuple[Found, str]]]:
     """Worker → its handles, each with the worker it is of; each must be of a node of this program."""
-    names = {id(node): worker.name for worker in workers for _, node in worker.nodes}
-    edges: dict[str, list[tuple[Found, str]]] = {worker.name: [] for worker in workers}
-    for worker in workers:
-        for found in (f for label, node in worker.nodes for f in handles_in(node, label)):
+    names = {id(node): placed.worker for placed in placed_in for _, node in placed.parts}
+    edges: dict[str, list[tuple[Found, str]]] = {placed.worker: [] for placed in placed_in}
+    for placed in placed_in:
+        for found in (f for path, node in placed.parts for f in handles_in(node, path)):
             target = found.value.node
-            holds = f"{worker.name} holds a handle at {found.path} of {target!r}, which"
+            holds = f"{placed.worker} holds a handle at {found.path} of {target!r}, which"
             if id(target) not in names:
                 owner = "was never added to a program"
                 if target.added_at:
@@ -334,5 +358,5 @@ def _checked_edges(workers: list[WorkerDraft]) -> dict[str, list[tuple[Found, st
                     f"{holds} serves nothing and cannot be called. Make it a CourierNode, or do not pass"
                     " its handle."
                 )
-            edges[worker.name].append((found, names[id(target)]))
+            edges[placed.worker].append((found, names[id(target)]))
     return edges
