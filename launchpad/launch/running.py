@@ -234,14 +234,16 @@ class Running:
             if ctrl_c.pressed is not None:
                 self._runner.wait_for()
         if not in_time:
-            left = ", ".join(w.name for w in states if w.state in _NOT_ENDED and not w.is_done)
+            left = ", ".join(
+                w.name for w in states if w.state in _NOT_ENDED and not w.current.is_done
+            )
             raise TimeoutError(f"after {timeout_s} s there is no result of {left} yet")
         if self.failure() is not None:
             self.wait()
         by_replica: dict[int, list[Any]] = {}
         for state in states:
             of_replica = by_replica.setdefault(state.plan.replica_index, [])
-            of_replica.append(results.value_of(state.result))
+            of_replica.append(results.value_of(state.current.result))
         are_parts = bool(states[0].plan.colocation)
         return [tuple(each) if are_parts else each[0] for each in by_replica.values()]
 
@@ -443,11 +445,11 @@ class Running:
                 attempt=w.attempt,
                 cause=w.outcome.cause if w.outcome is not None else "",
                 log_path=str(self._run.log(w.name, max(1, w.attempt))),
-                pid=w.pid or None,
-                started_at=w.started_at,
+                pid=w.current.pid or None,
+                started_at=w.current.started_at,
                 gpus=w.plan.gpus,
                 next_start="" if (at := w.next_start) is None else at.shown(now),
-                debugged=w.debugged if w.is_alive else "",
+                debugged=w.current.debugged if w.is_alive else "",
             )
             for w in self._runner.states()
         ]

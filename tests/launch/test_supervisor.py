@@ -12,7 +12,7 @@ from launchpad.courier.telemetry.registry import Counted
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
 from launchpad.launch.supervision import look
 from launchpad.launch.supervision.supervisor import Supervisor
-from launchpad.launch.supervision.worker_state import PrintNote, WorkerState
+from launchpad.launch.supervision.worker_state import Deadline, PrintNote, WorkerState
 from launchpad.outcome import FAILED, STOPPED, SUCCEEDED, Outcome, first_cause
 from launchpad.restart_policy import RestartPolicy
 from launchpad.runtime.commands import (
@@ -112,12 +112,12 @@ def test_a_worker_s_process_is_known_from_its_start_to_its_end() -> None:
     watched = watcher.workers["a-0"]
 
     assert watcher.start_all(7.0) == [StartWorker("a-0", 1), StartWorker("b-0", 1)]
-    assert (watched.pid, watched.started_at) == (0, 7.0)
+    assert (watched.current.pid, watched.current.started_at) == (0, 7.0)
     watcher.on(ProcessStarted("a-0", 1, 123), 8.0)
-    assert watched.pid == 123
+    assert watched.current.pid == 123
     watcher.on(ended("a-0", FAILED), 9.0)
     watcher.on(ProcessStarted("a-0", 1, 123), 9.0)  # the first attempt's, too late
-    assert (watched.pid, watched.started_at, watched.attempt) == (0, 9.0, 2)
+    assert (watched.current.pid, watched.current.started_at, watched.attempt) == (0, 9.0, 2)
 
 
 def test_sound_04_who_waits_for_a_program_that_will_never_end_is_told_so_once() -> None:
@@ -532,7 +532,8 @@ def test_neither_a_heartbeat_nor_the_end_of_its_constructor_is_expected_of_one_i
     for name in ("runs-0", "starts-0"):
         watcher.on(Debugged(name, 1), 100.0)
 
-    assert (watcher.workers["runs-0"].beats_by, watcher.workers["starts-0"].ready_by) == (110, 120)
+    assert watcher.workers["runs-0"].current.deadlines == {Deadline.HEARTBEAT: 110}
+    assert watcher.workers["starts-0"].current.deadlines == {Deadline.READY: 120}
 
 
 def test_counts_that_come_after_later_ones_or_the_last_ones_change_nothing() -> None:

@@ -148,7 +148,7 @@ def test_a_look_does_not_wait_for_a_worker_that_dies_meanwhile() -> None:
         pause(slow)
         look = threading.Thread(target=lambda: found.append(running.metrics(timeout_s=100)))
         look.start()
-        until(lambda: all(worker.asked_counts for worker in running._runner.states()))
+        until(lambda: all(worker.current.asked_counts for worker in running._runner.states()))
         os.kill(dying, signal.SIGKILL)
         until(lambda: next((w.state, w.attempt) for w in running.status()) == ("running", 2))
         os.kill(slow, signal.SIGCONT)

@@ -41,7 +41,7 @@ def of_worker(worker: WorkerState, *, is_silent: bool) -> WorkerMetrics:
         label=worker.plan.group,
         state=worker.shown_state,
         attempt=worker.attempt,
-        uptime_s=now - (worker.started_at or now) if worker.is_alive else 0.0,
+        uptime_s=now - (worker.current.started_at or now) if worker.is_alive else 0.0,
         is_silent=is_silent,
         process=known.usage if known is not None and worker.is_alive else None,
     )

@@ -248,7 +248,7 @@ class Runner:
                 return self.done.is_set()
             workers = self.supervisor.workers.values()
             return enough(
-                w.state is State.ENDED or (done_is_enough and w.is_done)
+                w.state is State.ENDED or (done_is_enough and w.current.is_done)
                 for w in workers
                 if labels is None or w.plan.group in labels
             )

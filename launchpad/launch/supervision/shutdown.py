@@ -63,29 +63,31 @@ class Shutdown:
         running = self.running
         while self._steps:
             group, is_last = self._steps[0]
-            waits = any(not w.plan.stops_last if is_last else w.asked for w in running)
+            waits = any(not w.plan.stops_last if is_last else w.current.asked for w in running)
             if waits and now < self._ask_at():
                 break
             self._steps.pop(0)
             for worker in running:
                 if worker.plan.group == group and worker.plan.stops_last == is_last:
                     worker.move("ask")
-                    worker.asked = True
+                    worker.current.asked = True
                     commands.append(StopWorker(worker.name, self.restart_at is not None))
             self._next_at = now + _ORDERLY_S
             if is_last:
                 self._last_asked_at = min(now, self._last_asked_at)
         for worker in running:
             kill_at = self._kill_at(worker)
-            if not worker.killed_for and kill_at is not None and now >= kill_at:
-                worker.killed_for = KillReason.NOT_STOPPED
+            if not worker.current.killed_for and kill_at is not None and now >= kill_at:
+                worker.current.killed_for = KillReason.NOT_STOPPED
                 commands.append(KillWorker(worker.name, at_once=self._kills_at_once))
         return commands
 
     def wake_at(self) -> float | None:
         """When `tick` has something to do, if no worker ends before."""
         times = [
-            t for w in self.running if (t := self._kill_at(w)) is not None and not w.killed_for
+            t
+            for w in self.running
+            if (t := self._kill_at(w)) is not None and not w.current.killed_for
         ]
         if self._steps:
             times.append(self._ask_at())

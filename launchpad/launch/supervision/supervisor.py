@@ -27,6 +27,7 @@ from launchpad.launch.supervision.restart import (
 )
 from launchpad.launch.supervision.shutdown import Shutdown
 from launchpad.launch.supervision.worker_state import (
+    Deadline,
     Decided,
     KillReason,
     NextStart,
@@ -102,14 +103,15 @@ class Supervisor:
         is_late = worker.attempt != getattr(about, "attempt", worker.attempt)
         match report:
             case events.Waiting(on=other):
-                worker.waits_for[other] = now
+                worker.current.waits_for[other] = now
                 deadlock = self._deadlock(worker, now)
                 if deadlock is not None:
                     commands = self._fail(deadlock, now)
             case events.StopRequested(name):
                 commands = self.stop(f"{name} called lp.stop()", now)
             case events.Done() if not is_late:
-                worker.is_done, worker.beats_by = True, None
+                worker.current.is_done = True
+                worker.current.expect(Deadline.HEARTBEAT, None)
                 commands = [
                     *self._barriers.ended(worker, for_good=True),
                     *self._end_group(worker, now),
@@ -118,19 +120,20 @@ class Supervisor:
             case _ if is_late or not worker.is_alive:
                 pass
             case events.ProcessStarted(pid=pid):
-                worker.pid = pid
+                worker.current.pid = pid
             case events.Ready(runs=runs):
-                worker.runs, worker.ready_by = runs, None
-                worker.beats_by = worker.next_beat(now) if runs else None
+                worker.runs = runs
+                worker.current.expect(Deadline.READY, None)
+                worker.current.expect(Deadline.HEARTBEAT, worker.next_beat(now) if runs else None)
                 worker.move("ready")
                 worker.note(ready=now)
                 commands = self._stop_if_done(now)
             case events.Returned():
-                worker.result = report
+                worker.current.result = report
             case events.EdgesCounted():
                 worker.counts = worker.counts.taking(report)
             case events.EndsWatched():
-                worker.watches_ends = True
+                worker.current.watches_ends = True
                 ended = (w for w in self.workers.values() if w.ended_attempt)
                 values = {name: n for w in ended for name, n in w.end_marks().items()}
                 commands = [AnnounceWatermarks(worker.name, values)]
@@ -138,16 +141,24 @@ class Supervisor:
                 commands = [*self._barriers.reached(worker, name, number)]
             case events.BarrierLeft(name=name, number=number):
                 commands = [*self._barriers.left(worker, name, number)]
-            case events.Heartbeat(is_last=is_last) if worker.beats_by is not None:
-                worker.beats_by = None if is_last else worker.next_beat(now)
+            case events.Heartbeat(is_last=is_last) if (
+                Deadline.HEARTBEAT in worker.current.deadlines
+            ):
+                next_beat = None if is_last else worker.next_beat(now)
+                worker.current.expect(Deadline.HEARTBEAT, next_beat)
             case events.Debugged(what=what):
-                worker.debugged = what
-                worker.ready_by = worker.next_ready(now) if worker.state is State.STARTING else None
-                is_running = worker.runs and not worker.is_done and worker.state is State.RUNNING
-                worker.beats_by = worker.next_beat(now) if is_running else None
+                worker.current.debugged = what
+                is_starting = worker.state is State.STARTING
+                ready_by = worker.next_ready(now) if is_starting else None
+                worker.current.expect(Deadline.READY, ready_by)
+                is_running = (
+                    worker.runs and not worker.current.is_done and worker.state is State.RUNNING
+                )
+                next_beat = worker.next_beat(now) if is_running else None
+                worker.current.expect(Deadline.HEARTBEAT, next_beat)
             case events.Exiting():
-                worker.ready_by = worker.beats_by = None
-                worker.exit_by = self._exit_by(worker, now)
+                worker.current.deadlines.clear()
+                worker.current.expect(Deadline.EXIT, self._exit_by(worker, now))
             case events.Ended(ended):
                 commands = self._on_ended(worker, ended, now)
         return commands + self.tick(now)
@@ -162,7 +173,7 @@ class Supervisor:
                     worker.next_start, worker.restart_reason = None, ""
             self._restarting.clear()
             for worker in self.workers.values():
-                worker.beats_by = None
+                worker.current.expect(Deadline.HEARTBEAT, None)
             self._stop = Shutdown(self.workers.values(), self._groups, now, self._grace_s)
         if at_once:
             self._stop.at_once = True
@@ -180,9 +191,10 @@ class Supervisor:
         over = [m for m in members if m.state is State.ENDED]
         for member in members:
             member.move("restart")
-            member.next_start = member.beats_by = None
+            member.next_start = None
+            member.current.expect(Deadline.HEARTBEAT, None)
             member.restart_reason = reason
-            member.is_done = False  # the program waits for what it does next
+            member.current.is_done = False  # the program waits for what it does next
         self._restarting.append(Shutdown(members, self._groups, now, self._grace_s, now))
         note = PrintNote(f"{named(members)}: {reason}")
         return [note, *self._announce_ends(_restarted(over)), *self.tick(now)]
@@ -193,12 +205,12 @@ class Supervisor:
             return self._stop.tick(now)
         due: list[Decided] = []
         for worker in self.workers.values():
-            if worker.ready_by is not None and now >= worker.ready_by and not worker.killed_for:
-                worker.killed_for = KillReason.NOT_READY
+            if worker.current.is_late(Deadline.READY, now) and not worker.current.killed_for:
+                worker.current.killed_for = KillReason.NOT_READY
                 limit = worker.plan.restart.start_timeout_s
                 due.append(KillWorker(worker.name, f"was not ready within {limit:g} s"))
-            if worker.exit_by is not None and now >= worker.exit_by and not worker.killed_for:
-                worker.killed_for = KillReason.NOT_EXITED
+            if worker.current.is_late(Deadline.EXIT, now) and not worker.current.killed_for:
+                worker.current.killed_for = KillReason.NOT_EXITED
                 why = "has done its work, and its process does not exit"
                 due.append(KillWorker(worker.name, why))
         for restarting in tuple(self._restarting):
@@ -213,8 +225,10 @@ class Supervisor:
         """When `tick` has something to do, if no report comes before."""
         if self._stop is not None:
             return self._stop.wake_at()
-        alive = [worker for worker in self.workers.values() if not worker.killed_for]
-        times = [t for worker in alive for t in (worker.ready_by, worker.exit_by, worker.beats_by)]
+        alive = [worker for worker in self.workers.values() if not worker.current.killed_for]
+        times: list[float | None] = []
+        for worker in alive:
+            times += worker.current.deadlines.values()
         for restarting in self._restarting:
             times.append(restarting.wake_at() if restarting.running else restarting.restart_at)
         return min((time for time in times if time is not None), default=None)
@@ -243,10 +257,10 @@ class Supervisor:
         """Records how it ended, and decides what follows."""
         policy = worker.plan.restart
         overstepped = cause = ""
-        if worker.killed_for is KillReason.NOT_READY:
+        if worker.current.killed_for is KillReason.NOT_READY:
             overstepped = START_TIMEOUT
             cause = f"was not ready within start_timeout_s={policy.start_timeout_s:g}"
-        elif worker.killed_for is KillReason.SILENT and (
+        elif worker.current.killed_for is KillReason.SILENT and (
             ended.hung or ended.kind == outcome.STOPPED
         ):
             overstepped = SILENT
@@ -259,18 +273,19 @@ class Supervisor:
                 error_type=overstepped,
                 hint="its log ends with the stacks of all its threads: see where it was",
             )
-        if worker.killed_for is KillReason.NOT_EXITED and ended.hung:
+        if worker.current.killed_for is KillReason.NOT_EXITED and ended.hung:
             ended = replace(ended, kind=outcome.FAILED)
         if ended.is_failure and self._has_stopped_in_order(ended.blames):
             ended = replace(ended, kind=outcome.STOPPED, cause=f"{ended.cause}, while stopping")
         if worker.restart_reason:
             besides = f"; {ended.cause}" if ended.is_failure or ended.hung else ""
             ended = replace(ended, cause=f"{worker.restart_reason}{besides}")
-        worker.outcome, worker.pid = ended, 0
+        worker.outcome = ended
+        worker.current.pid = 0
         worker.note(ended=now, outcome=ended)
         if ended.kind == outcome.SUCCEEDED:
             worker.succeeded_attempt = worker.attempt
-        worker.ready_by = worker.exit_by = worker.beats_by = None
+        worker.current.deadlines.clear()
         worker.move("end")
         commands = self._follow_up(worker, ended, now)
         if not self.is_stopping:  # those that want to know it, and those that wait for it
@@ -289,29 +304,32 @@ class Supervisor:
         if self.failures or not self.is_stopping:
             return False
         worker = self.workers.get(name)
-        return worker is not None and worker.asked and not worker.has_failed
+        return worker is not None and worker.current.asked and not worker.has_failed
 
     def _announce_ends(self, values: Mapping[str, int]) -> list[Decided]:
         """Tells those that watch the ends of others."""
-        watching = (w for w in self.workers.values() if w.watches_ends and w.is_alive)
+        watching = (w for w in self.workers.values() if w.current.watches_ends and w.is_alive)
         return [AnnounceWatermarks(w.name, values) for w in watching]
 
     def _end_group(self, worker: WorkerState, now: float) -> list[Decided]:
         """Stops those that serve until all of their group have done their work, if all have."""
         group = [w for w in self.workers.values() if w.plan.group == worker.plan.group]
-        is_over = all(w.is_done or w.runs is False or w.state is State.ENDED for w in group)
+        is_over = all(w.current.is_done or w.runs is False or w.state is State.ENDED for w in group)
         if self.is_stopping or not is_over:
             return []
         serving = [
             w
             for w in group
-            if w.is_done and w.is_alive and not w.asked and w.plan.serves_until == UNTIL_GROUP
+            if w.current.is_done
+            and w.is_alive
+            and not w.current.asked
+            and w.plan.serves_until == UNTIL_GROUP
         ]
         for each in serving:
             each.move("ask")
-            each.asked = True
-            each.beats_by = None
-            each.exit_by = self._exit_by(each, now)
+            each.current.asked = True
+            each.current.expect(Deadline.HEARTBEAT, None)
+            each.current.expect(Deadline.EXIT, self._exit_by(each, now))
         return [StopWorker(each.name) for each in serving]
 
     def _exit_by(self, worker: WorkerState, now: float) -> float | None:
@@ -324,15 +342,15 @@ class Supervisor:
 
         If that is later than it should have been, this process did not run, and may find reports only now.
         """
-        silent = [w for w in self.workers.values() if w.beats_by is not None and now >= w.beats_by]
-        if any(now - (w.beats_by or now) > _LATE_S for w in silent):
+        silent = [w for w in self.workers.values() if w.current.is_late(Deadline.HEARTBEAT, now)]
+        if any(now - w.current.deadlines[Deadline.HEARTBEAT] > _LATE_S for w in silent):
             for worker in silent:
-                worker.beats_by = now + _LATE_S
+                worker.current.expect(Deadline.HEARTBEAT, now + _LATE_S)
             return []
         commands: list[Decided] = []
         for worker in silent:
-            worker.beats_by = None
-            worker.killed_for = KillReason.SILENT
+            worker.current.expect(Deadline.HEARTBEAT, None)
+            worker.current.killed_for = KillReason.SILENT
             limit = worker.plan.restart.heartbeat_s
             commands.append(KillWorker(worker.name, f"sent no heartbeat for {limit:g} s"))
         return commands
@@ -388,7 +406,7 @@ class Supervisor:
         for member in members:
             member.move("restart")
             member.next_start = next_start
-            member.beats_by = None
+            member.current.expect(Deadline.HEARTBEAT, None)
         self._restarting.append(Shutdown(members, self._groups, now, self._grace_s, due_at))
 
         when = f"in {decision.delay_s:g} s" if decision.delay_s else "now"
@@ -423,7 +441,7 @@ class Supervisor:
             worker = self.workers.get(name)
             if worker is None or worker.state is not State.STARTING:
                 continue
-            recent = (o for o, at in worker.waits_for.items() if now - at < _STALE_WAIT_S)
+            recent = (o for o, at in worker.current.waits_for.items() if now - at < _STALE_WAIT_S)
             for other in recent:
                 if other == start.name:
                     return Outcome(
@@ -454,7 +472,9 @@ class Supervisor:
         awaited = [worker for worker in workers if worker.plan.main]
         if not awaited and all(w.runs is not None or w.state is State.ENDED for w in workers):
             awaited = [w for w in workers if w.runs or (w.state is State.ENDED and w.runs is None)]
-        is_done = bool(awaited) and all(w.is_done or w.state is State.ENDED for w in awaited)
+        is_done = bool(awaited) and all(
+            w.current.is_done or w.state is State.ENDED for w in awaited
+        )
         if self.is_stopping or not is_done:
             return self._note_if_endless()
         return self.stop("all work is done", now)
@@ -463,7 +483,7 @@ class Supervisor:
         """Asks all workers that run for what they have counted."""
         running = [w for w in self.workers.values() if w.state is State.RUNNING]
         for worker in running:
-            worker.asked_counts = number
+            worker.current.asked_counts = number
         return [AnnounceWatermarks(w.name, {COUNTS: number}) for w in running]
 
     def await_end(self) -> list[Decided]:
@@ -478,7 +498,8 @@ class Supervisor:
         alive = [worker for worker in self.workers.values() if worker.state is not State.ENDED]
         has_main = any(worker.plan.main for worker in self.workers.values())
         may_end = any(
-            w.runs is None or (w.runs and not w.is_done and w.plan.main >= has_main) for w in alive
+            w.runs is None or (w.runs and not w.current.is_done and w.plan.main >= has_main)
+            for w in alive
         )
         if may_end:
             return []

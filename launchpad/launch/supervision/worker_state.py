@@ -38,6 +38,15 @@ class KillReason(StrEnum):
     NOT_STOPPED = "not stopped when asked"
 
 
+class Deadline(StrEnum):
+    """A kind of event that must come in time."""
+
+    READY = "ready"
+    HEARTBEAT = "heartbeat"
+    EXIT = "exit"
+    """The end of its process, after that of its work."""
+
+
 TRANSITIONS = {
     (State.PENDING, "start"): State.STARTING,
     (State.STARTING, "ready"): State.RUNNING,
@@ -114,25 +123,55 @@ class WorkerCounts:
 
 
 @dataclass(eq=False)
+class AttemptState:
+    """One attempt of a worker; with the next one all of it begins again.
+
+    Attributes:
+        started_at: When it began, monotonic seconds.
+        pid: Its process, 0 while there is none.
+        deadlines: When what is expected of it must have come, monotonic seconds.
+        debugged: What a debugger does with it; while this is not empty, no heartbeat is expected.
+        waits_for: Worker that its constructor waits for → when that was last reported.
+        watches_ends: True if it wants to be told of the ends of others' attempts.
+        is_done: True if what it had to run has ended well, and it serves on.
+        asked: True if it was asked to stop.
+        asked_counts: The last request for counts that was sent to it; 0 for none.
+        killed_for: Why it was killed; None if it was not.
+        result: What it has returned, if it has returned anything.
+    """
+
+    started_at: float | None = None
+    pid: int = 0
+    deadlines: dict[Deadline, float] = field(default_factory=dict)
+    debugged: str = ""
+    waits_for: dict[str, float] = field(default_factory=dict)
+    watches_ends: bool = False
+    is_done: bool = False
+    asked: bool = False
+    asked_counts: int = 0
+    killed_for: KillReason | None = None
+    result: Returned | None = None
+
+    def expect(self, event: Deadline, by: float | None) -> None:
+        """Set when this must have come; None if it is no longer expected."""
+        self.deadlines.pop(event, None)
+        if by is not None:
+            self.deadlines[event] = by
+
+    def is_late(self, event: Deadline, now: float) -> bool:
+        """True if this must have come by now."""
+        return now >= self.deadlines.get(event, math.inf)
+
+
+@dataclass(eq=False)
 class WorkerState:
     """One worker of a launch.
 
     Attributes:
-        runs: Whether it has something to run; None until its constructor has returned.
-        is_done: What it had to run has ended well; it serves on.
-        asked: True if this attempt was asked to stop.
-        killed_for: Why this attempt was killed; None if it was not.
-        pid: Its process, 0 while there is none.
-        started_at: When its last attempt began, monotonic seconds.
-        ready_by: When it must be ready, monotonic seconds.
-        beats_by: When its next heartbeat must have come, monotonic seconds; None: none is expected.
-        debugged: What a debugger does with it; while this is not empty, no heartbeat is expected.
-        exit_by: When its process must have exited, monotonic seconds; None while its work has not ended.
-        watches_ends: Whether it wants to be told of the ends of others' attempts.
-        waits_for: Worker that its constructor waits for → when that was last reported.
+        attempt: The number of its last attempt; 0 before the first one.
+        current: What is known of that attempt.
+        runs: True if it has something to run; None until its constructor has returned.
         counts: What was counted of its calls, over all attempts.
-        asked_counts: The last request for these that was sent to this attempt; 0 for none.
-        result: What its last attempt has returned, if it has returned anything.
         outcome: How its last attempt ended.
         attempts: What is on record of its last attempts, by `time.monotonic()`.
         succeeded_attempt: The last attempt that has ended well; 0 if none has.
@@ -143,21 +182,9 @@ class WorkerState:
     plan: WorkerPlan
     state: State = State.PENDING
     attempt: int = 0
+    current: AttemptState = field(default_factory=AttemptState)
     runs: bool | None = None
-    is_done: bool = False
-    asked: bool = False
-    killed_for: KillReason | None = None
-    watches_ends: bool = False
-    debugged: str = ""
-    pid: int = 0
-    started_at: float | None = None
-    ready_by: float | None = None
-    beats_by: float | None = None
-    exit_by: float | None = None
-    waits_for: dict[str, float] = field(default_factory=dict)
     counts: WorkerCounts = WorkerCounts()
-    asked_counts: int = 0
-    result: Returned | None = None
     outcome: Outcome | None = None
     attempts: tuple[AttemptRecord, ...] = ()
     succeeded_attempt: int = 0
@@ -181,7 +208,7 @@ class WorkerState:
 
     def has_answered(self, number: int) -> bool:
         """Whether nothing more is to come of what this request asked it for."""
-        if self.state is not State.RUNNING or self.asked_counts < number:
+        if self.state is not State.RUNNING or self.current.asked_counts < number:
             return True
         last = self.counts.last
         return last is not None and (last.number >= number or last.is_last)
@@ -219,29 +246,25 @@ class WorkerState:
     def next_beat(self, now: float) -> float | None:
         """When a heartbeat must come at the latest, if one came now."""
         within_s = self.plan.restart.heartbeat_s
-        return None if within_s is None or self.debugged else now + within_s
+        return None if within_s is None or self.current.debugged else now + within_s
 
     def next_ready(self, now: float) -> float | None:
         """When it must be ready, if its constructor began now."""
         within_s = self.plan.restart.start_timeout_s
-        return None if within_s is None or self.debugged else now + within_s
+        return None if within_s is None or self.current.debugged else now + within_s
 
     def next_attempt(self, now: float) -> None:
+        """Begin the next attempt."""
         self.move("start")
-        self.next_start, self.restart_reason = None, ""
+        self.next_start = None
+        self.restart_reason = ""
         if self.attempt:
             self.counts = self.counts.at_next_attempt()
         self.attempt += 1
-        self.started_at = now
         new = AttemptRecord(self.name, self.attempt, now)
         self.attempts = (*self.attempts[1 - KEPT_ATTEMPTS :], new)
-        self.asked = self.is_done = self.watches_ends = False
-        self.killed_for = None
-        self.debugged = ""
-        self.asked_counts = 0
-        self.exit_by = self.beats_by = self.result = None
-        self.waits_for.clear()
-        self.ready_by = self.next_ready(now)
+        self.current = AttemptState(started_at=now)
+        self.current.expect(Deadline.READY, self.next_ready(now))
 
 
 @dataclass(frozen=True)
