@@ -357,8 +357,11 @@ def _waiting_for_pdb(planned: LaunchPlan, backend: Backend, detach: bool) -> Lau
         raise DefinitionError(
             f"pdb=True: `launchpad attach` does not reach {what}. Launch with local_mp to debug it."
         )
-    workers = tuple(dataclasses.replace(worker, pdb=True) for worker in planned.workers)
-    return dataclasses.replace(planned, workers=workers)
+    workers = (
+        dataclasses.replace(worker, policy=dataclasses.replace(worker.policy, pdb=True))
+        for worker in planned.workers
+    )
+    return dataclasses.replace(planned, workers=tuple(workers))
 
 
 def _open_standard_streams() -> None:

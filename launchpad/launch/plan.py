@@ -23,6 +23,63 @@ from launchpad.restart_policy import NO_RESTARTS, RestartPolicy
 
 
 @dataclass(frozen=True)
+class ProcessPlan:
+    """How the process of a worker is started.
+
+    Attributes:
+        env, args: Environment variables and command-line flags of its own.
+        python: Another interpreter to run it with; empty: the launcher's.
+        preload: Modules that are imported before it is forked.
+    """
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    args: tuple[str, ...] = ()
+    python: str = ""
+    preload: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class WorkerPolicy:
+    """The rules for a worker: how it serves, when it ends, and what follows.
+
+    Attributes:
+        restart: Whether and how it is started again.
+        main: True if the program ends when it and the others of main groups have ended.
+        ordering: How the calls of its server are ordered; None: as they come.
+        serves_until: How long it serves when what it has to run has ended: see `Program.group`.
+        stops_last: True if others are to end before it is asked to stop.
+        pdb: True if it waits for `launchpad attach` when it has failed.
+    """
+
+    restart: RestartPolicy = NO_RESTARTS
+    main: bool = False
+    ordering: Ordering | None = None
+    serves_until: str = UNTIL_RUN
+    stops_last: bool = False
+    pdb: bool = False
+
+
+@dataclass(frozen=True)
+class Payload:
+    """The pickled code and data of a worker.
+
+    Attributes:
+        stream: Its executable.
+        buffers: The bytes of large arrays, which the stream refers to, in the order in which it does.
+        setup: Functions that are to run first.
+    """
+
+    stream: bytes = b""
+    buffers: tuple[Openable, ...] = ()
+    setup: tuple[bytes, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the executable, with its buffers."""
+        return len(self.stream) + sum(buffer.nbytes for buffer in self.buffers)
+
+
+@dataclass(frozen=True)
 class WorkerPlan:
     """One worker: an executable with its addresses and resources.
 
@@ -35,19 +92,10 @@ class WorkerPlan:
         kind: The node as a person would write it, `CourierNode(Actor)`.
         calls: The workers whose handles it holds.
         endpoints: Address name → endpoint, for the addresses it owns.
-        env, args: Environment variables and command-line flags of its own.
         resources: What its group asks for.
         gpus: The devices that it was given, as they stand in CUDA_VISIBLE_DEVICES; where Ray assigns them,
             only the worker itself can see them.
         cpus: The CPUs that it is kept to, by number; empty: any.
-        runs: Whether it has something to run; None: that shows when its constructor has returned.
-        restart: Whether and how it is started again.
-        stops_last: Whether others are to end before it is asked to stop.
-        preload: Modules that are imported before it is forked.
-        ordering: How the calls of its server are ordered; None: as they come.
-        pdb: Whether it waits for `launchpad attach` when it has failed.
-        serves_until: How long it serves when what it has to run has ended: see `Program.group`.
-        buffers: The bytes of large arrays, which its payload refers to, in the order in which it does.
     """
 
     name: str
@@ -58,24 +106,13 @@ class WorkerPlan:
     seed: int
     calls: tuple[str, ...] = ()
     endpoints: Mapping[str, str] = field(default_factory=dict)
-    env: Mapping[str, str] = field(default_factory=dict)
-    args: tuple[str, ...] = ()
-    python: str = ""
     resources: Resources = field(default_factory=Resources)
     gpus: tuple[str, ...] = ()
     cpus: tuple[int, ...] = ()
-    runs: bool | None = None
-    main: bool = False
-    restart: RestartPolicy = NO_RESTARTS
-    stops_last: bool = False
-    preload: tuple[str, ...] = ()
-    ordering: Ordering | None = None
-    serves_until: str = UNTIL_RUN
-    pdb: bool = False
+    process: ProcessPlan = ProcessPlan()
+    policy: WorkerPolicy = WorkerPolicy()
     added_at: str = ""
-    payload: bytes = field(default=b"", repr=False)
-    buffers: tuple[Openable, ...] = field(default=(), repr=False)
-    setup: tuple[bytes, ...] = field(default=(), repr=False)
+    payload: Payload = field(default=Payload(), repr=False)
 
     @property
     def colocation(self) -> str:
@@ -86,25 +123,26 @@ class WorkerPlan:
     @property
     def payload_bytes(self) -> int:
         """The size of its payload, with the buffers that this refers to."""
-        return len(self.payload) + sum(buffer.nbytes for buffer in self.buffers)
+        return self.payload.nbytes
 
     def grace_s(self, usual_s: float) -> float:
         """How long it may take to stop, by its policy, else the usual; negative: as long as it takes."""
-        own_s = self.restart.stop_grace_s
+        own_s = self.policy.restart.stop_grace_s
         return usual_s if own_s is None else own_s
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but what is pickled; of the payload its size."""
+        """Everything but what is pickled, in one flat dict; of the payload its size."""
+        values = {**vars(self), **vars(self.process), **vars(self.policy)}
         plain = {
             k: dict(v) if isinstance(v, Mapping) else list(v) if isinstance(v, tuple) else v
-            for k, v in vars(self).items()
-            if k not in ("payload", "buffers", "setup", "resources", "restart", "ordering")
+            for k, v in values.items()
+            if k not in ("process", "policy", "payload")
         }
         return {
             **plain,
-            "ordering": repr(self.ordering) if self.ordering else "",
+            "ordering": repr(self.policy.ordering) if self.policy.ordering else "",
             "resources": self.resources.to_dict(),
-            "restart": vars(self.restart),
+            "restart": vars(self.policy.restart),
             "payload_bytes": self.payload_bytes,
         }
 
@@ -138,12 +176,12 @@ class LaunchPlan:
     @property
     def preload(self) -> tuple[str, ...]:
         """The modules that any of its workers wants imported before it is forked."""
-        return tuple(dict.fromkeys(m for w in self.workers for m in w.preload))
+        return tuple(dict.fromkeys(m for w in self.workers for m in w.process.preload))
 
     @property
     def large_buffers(self) -> list[LargeBuffer]:
         """The buffers that its payloads refer to, each once."""
-        buffers = (buffer for worker in self.workers for buffer in worker.buffers)
+        buffers = (buffer for worker in self.workers for buffer in worker.payload.buffers)
         return list(dict.fromkeys(each for each in buffers if isinstance(each, LargeBuffer)))
 
     @property

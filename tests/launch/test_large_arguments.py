@@ -212,7 +212,7 @@ def test_a_pickled_plan_has_each_array_once(protocol: int) -> None:
 
     assert 2 * values.nbytes < len(pickled) < 2.1 * values.nbytes
     for worker in pickle.loads(pickled).workers:
-        (buffer,) = worker.buffers
+        (buffer,) = worker.payload.buffers
         assert np.frombuffer(buffer.open()).sum() == values.size
 
 

@@ -154,7 +154,8 @@ def test_a_policy_is_of_a_group_and_one_given_at_launch_counts_more() -> None:
 
     def restarts(**options: Any) -> list[tuple[str, int]]:
         plan = lp.plan(program, "local_mt", **options)
-        return [(w.restart.mode, w.restart.max_restarts) for w in plan.workers]
+        policies = [worker.policy.restart for worker in plan.workers]
+        return [(policy.mode, policy.max_restarts) for policy in policies]
 
     assert restarts() == [("on_failure", 1), ("never", 3)]
     assert restarts(restart={"b": at_launch}) == [("on_failure", 1), ("on_failure", 7)]

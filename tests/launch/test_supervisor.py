@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from launchpad.courier.telemetry import call_stats
 from launchpad.courier.telemetry.counters import MethodCounts
 from launchpad.courier.telemetry.registry import Counted
-from launchpad.launch.plan import LaunchPlan, WorkerPlan
+from launchpad.launch.plan import LaunchPlan, WorkerPlan, WorkerPolicy
 from launchpad.launch.supervision import look
 from launchpad.launch.supervision.supervisor import Supervisor
 from launchpad.launch.supervision.worker_state import Deadline, PrintNote, WorkerState
@@ -40,9 +42,12 @@ from launchpad.runtime.events import (
 from launchpad.runtime.watermarks import COUNTS
 
 
-def worker(name: str, **options: Any) -> WorkerPlan:
+def worker(
+    name: str, *, endpoints: Mapping[str, str] = MappingProxyType({}), **policy: Any
+) -> WorkerPlan:
     group, _, index = name.rpartition("-")
-    return WorkerPlan(name, group, int(index), 1, "Node", 0, **options)
+    rules = WorkerPolicy(**policy)
+    return WorkerPlan(name, group, int(index), 1, "Node", 0, endpoints=endpoints, policy=rules)
 
 
 def supervisor(*workers: WorkerPlan, grace_s: float = 10.0) -> Supervisor:

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from launchpad.launch.plan import LaunchPlan, WorkerPlan
+from launchpad.launch.plan import LaunchPlan, WorkerPlan, WorkerPolicy
 from launchpad.launch.supervision.supervisor import Supervisor
 from launchpad.launch.supervision.worker_state import Decided
 from launchpad.outcome import FAILED, LOST, STOPPED, SUCCEEDED, Outcome
@@ -36,8 +36,8 @@ def group_of(name: str) -> str:
 
 def plan_of(name: str) -> WorkerPlan:
     group, _, index = name.rpartition("-")
-    restart = POLICIES[group]
-    return WorkerPlan(name, group, int(index), 1, "Node", 0, runs=True, restart=restart)
+    policy = WorkerPolicy(POLICIES[group])
+    return WorkerPlan(name, group, int(index), 1, "Node", 0, policy=policy)
 
 
 class Model(RuleBasedStateMachine):

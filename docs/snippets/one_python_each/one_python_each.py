@@ -102,11 +102,11 @@ class Interpreters(Workers):
         given = (spec, attempt, scope, token, sys.argv, self.settings)
         startup.write_bytes(pickle.dumps(given))
         environment = {"PYTHONPATH": os.pathsep.join(sys.path), HASH_SEED: self.settings.hash_seed}
-        python = [plan.python or sys.executable, *self.settings.flags]
+        python = [plan.process.python or sys.executable, *self.settings.flags]
         with self.run.log(worker, attempt).open("ab") as log:
             return subprocess.Popen(
                 [*python, "-m", "one_python_each", str(startup), str(pipe)],
-                env={**os.environ, **environment, **plan.env},
+                env={**os.environ, **environment, **plan.process.env},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -169,7 +169,7 @@ def live(startup: str, fd: str) -> int:
         with lock, contextlib.suppress(OSError):
             pipe.send(message)
 
-    sys.argv = [*argv, *spec.plan.args]
+    sys.argv = [*argv, *spec.plan.process.args]
     settings.apply()
     keyring.add(scope, token)
     me = context_of(spec, attempt, report)

@@ -106,7 +106,9 @@ def _equipped(
 
 def _check_preload(workers: Sequence[WorkerPlan]) -> None:
     """Refuses a module that is not there; what can be seen without importing it."""
-    for module in dict.fromkeys(m for w in workers if not w.python for m in w.preload):
+    for module in dict.fromkeys(
+        m for w in workers if not w.process.python for m in w.process.preload
+    ):
         package = module.partition(".")[0]
         try:
             is_there = package in sys.modules or importlib.util.find_spec(package) is not None
@@ -137,7 +139,7 @@ def unused_gpus(workers: Sequence[WorkerPlan]) -> str:
     if exported in NONE_VISIBLE and (VISIBLE in os.environ or not has_driver):
         return ""
     where = f"although {VISIBLE}={exported} is set" if exported else "and this host has GPUs"
-    return shortage.unused([(w.resources.gpus, w.env.get(VISIBLE)) for w in workers], where)
+    return shortage.unused([(w.resources.gpus, w.process.env.get(VISIBLE)) for w in workers], where)
 
 
 def _devices(requests: Sequence[GpuRequest]) -> list[Device]:

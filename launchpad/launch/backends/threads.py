@@ -50,7 +50,7 @@ class Threads(LocalBackend):
         workers = plan.workers
         shared = {
             "threads share one environment and command line: those of {} are ignored": [
-                w.name for w in workers if w.env or w.args or w.python
+                w.name for w in workers if w.process.env or w.process.args or w.process.python
             ],
             "threads share one CUDA_VISIBLE_DEVICES: lp.current().gpus says in {} which GPUs it was given": [
                 w.name for w in workers if w.gpus

@@ -24,7 +24,14 @@ from launchpad.handle import handles_in
 from launchpad.launch import large_buffers
 from launchpad.launch.backends.backend import Backend
 from launchpad.launch.devices.device import VISIBLE
-from launchpad.launch.plan import LaunchPlan, WorkerPlan, seed_of
+from launchpad.launch.plan import (
+    LaunchPlan,
+    Payload,
+    ProcessPlan,
+    WorkerPlan,
+    WorkerPolicy,
+    seed_of,
+)
 from launchpad.launch.planning import left_behind
 from launchpad.launch.planning.payload import Packed, Packer, qualified
 from launchpad.nodes.base import Node
@@ -146,6 +153,14 @@ def plan(
             source = f"resources={{{label!r}: …}} at launch"
         process = _process_of(label, source, given, processes.get(label, PythonProcess()))
         packed = _packed(placed, backend, packer)
+        setup = tuple(
+            packer.pack_setup(owner, function)
+            for owner, function in (
+                (f"program {program.name!r}", program.setup),
+                (f"group {label!r}", group.setup),
+            )
+            if function is not None
+        )
         plans.append(
             WorkerPlan(
                 name=worker,
@@ -159,27 +174,17 @@ def plan(
                     name: backend.endpoint(name, address.kind)
                     for name, address in addresses[worker].items()
                 },
-                env=process.env,
-                args=process.argv(),
-                python=process.python,
                 resources=given,
-                main=group.main,
-                restart=policies.get(label) or _restart_of(placed, program),
-                preload=preloads[label],
-                ordering=orderings.get(worker),
-                serves_until=group.serves_until,
-                stops_last=all(node.stops_last for _, node in placed.parts),
-                added_at=placed.node.added_at,
-                payload=packed.stream,
-                buffers=packed.buffers,
-                setup=tuple(
-                    packer.pack_setup(owner, function)
-                    for owner, function in (
-                        (f"program {program.name!r}", program.setup),
-                        (f"group {label!r}", group.setup),
-                    )
-                    if function is not None
+                process=ProcessPlan(process.env, process.argv(), process.python, preloads[label]),
+                policy=WorkerPolicy(
+                    restart=policies.get(label) or _restart_of(placed, program),
+                    main=group.main,
+                    ordering=orderings.get(worker),
+                    serves_until=group.serves_until,
+                    stops_last=all(node.stops_last for _, node in placed.parts),
                 ),
+                added_at=placed.node.added_at,
+                payload=Payload(packed.stream, packed.buffers, setup),
             )
         )
     nodes = [node for placed in placed_in for _, node in placed.parts]
@@ -195,7 +200,7 @@ def plan(
     notes: list[str] = []
     if not backend.shares_process:
         notes.append(random_numbers.note(each.name for each in packer.generators.values()))
-        if not any(worker.setup for worker in plans):
+        if not any(worker.payload.setup for worker in plans):
             notes.append(left_behind.note())
     planned = LaunchPlan(
         program.name,

@@ -105,7 +105,7 @@ def given_up(
     """The outcome of a worker that is not started again, with the reason and its earlier failures."""
     hint = "" if reason in (Reason.NO_POLICY, Reason.STOPPING) else f"not started again: {reason}"
     if reason is Reason.TOO_OFTEN:
-        policy = worker.plan.restart
+        policy = worker.plan.policy.restart
         hint = (
             f"not started again: it had {len(earlier)} of the restarts that its policy allows"
             f" (max_restarts={policy.max_restarts}, within_s={policy.within_s:g})"

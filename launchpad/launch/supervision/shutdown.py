@@ -42,13 +42,13 @@ class Shutdown:
         restart_at: float | None = None,
     ) -> None:
         self.members, self.restart_at = members, restart_at
-        kinds = {(worker.plan.group, worker.plan.stops_last) for worker in members}
+        kinds = {(worker.plan.group, worker.plan.policy.stops_last) for worker in members}
         self._steps = [(g, last) for last in (False, True) for g in groups if (g, last) in kinds]
         self._began, self._grace_s = now, grace_s
-        graces = [w.plan.grace_s(grace_s) for w in self.running if not w.plan.stops_last]
+        graces = [w.plan.grace_s(grace_s) for w in self.running if not w.plan.policy.stops_last]
         half_s = math.inf if min(graces, default=0) < 0 else max(graces, default=0) / 2
         self._last_at = self._last_asked_at = now + half_s
-        has_grace = any(worker.plan.restart.stop_grace_s for worker in members)
+        has_grace = any(worker.plan.policy.restart.stop_grace_s for worker in members)
         self._kills_at_once = grace_s == 0 and not has_grace and restart_at is None
         self.at_once = False
         self._next_at = now
@@ -63,12 +63,14 @@ class Shutdown:
         running = self.running
         while self._steps:
             group, is_last = self._steps[0]
-            waits = any(not w.plan.stops_last if is_last else w.current.asked for w in running)
+            waits = any(
+                not w.plan.policy.stops_last if is_last else w.current.asked for w in running
+            )
             if waits and now < self._ask_at():
                 break
             self._steps.pop(0)
             for worker in running:
-                if worker.plan.group == group and worker.plan.stops_last == is_last:
+                if worker.plan.group == group and worker.plan.policy.stops_last == is_last:
                     worker.move("ask")
                     worker.current.asked = True
                     commands.append(StopWorker(worker.name, self.restart_at is not None))
@@ -102,5 +104,5 @@ class Shutdown:
         if self.at_once:
             return self._began
         grace_s = worker.plan.grace_s(self._grace_s)
-        begins_at = self._last_asked_at if worker.plan.stops_last else self._began
+        begins_at = self._last_asked_at if worker.plan.policy.stops_last else self._began
         return begins_at + grace_s if grace_s >= 0 else None

@@ -91,7 +91,7 @@ class Supervisor:
         """Starts one more worker, unless the program is stopping. The last to start is stopped first."""
         if self.is_stopping:
             return []
-        self.workers[plan.name] = WorkerState(plan, runs=plan.runs)
+        self.workers[plan.name] = WorkerState(plan, runs=True)
         self._groups.insert(0, plan.group)
         return self._start_attempt(self.workers[plan.name], now)
 
@@ -207,7 +207,7 @@ class Supervisor:
         for worker in self.workers.values():
             if worker.current.is_late(Deadline.READY, now) and not worker.current.killed_for:
                 worker.current.killed_for = KillReason.NOT_READY
-                limit = worker.plan.restart.start_timeout_s
+                limit = worker.plan.policy.restart.start_timeout_s
                 due.append(KillWorker(worker.name, f"was not ready within {limit:g} s"))
             if worker.current.is_late(Deadline.EXIT, now) and not worker.current.killed_for:
                 worker.current.killed_for = KillReason.NOT_EXITED
@@ -255,7 +255,7 @@ class Supervisor:
 
     def _on_ended(self, worker: WorkerState, ended: Outcome, now: float) -> list[Decided]:
         """Records how it ended, and decides what follows."""
-        policy = worker.plan.restart
+        policy = worker.plan.policy.restart
         overstepped = cause = ""
         if worker.current.killed_for is KillReason.NOT_READY:
             overstepped = START_TIMEOUT
@@ -323,7 +323,7 @@ class Supervisor:
             if w.current.is_done
             and w.is_alive
             and not w.current.asked
-            and w.plan.serves_until == UNTIL_GROUP
+            and w.plan.policy.serves_until == UNTIL_GROUP
         ]
         for each in serving:
             each.move("ask")
@@ -351,13 +351,13 @@ class Supervisor:
         for worker in silent:
             worker.current.expect(Deadline.HEARTBEAT, None)
             worker.current.killed_for = KillReason.SILENT
-            limit = worker.plan.restart.heartbeat_s
+            limit = worker.plan.policy.restart.heartbeat_s
             commands.append(KillWorker(worker.name, f"sent no heartbeat for {limit:g} s"))
         return commands
 
     def _follow_up(self, worker: WorkerState, ended: Outcome, now: float) -> list[Decided]:
         """Restarts it, or leaves it, or stops the program."""
-        policy = worker.plan.restart
+        policy = worker.plan.policy.restart
         if any(worker in restarting.members for restarting in self._restarting):
             worker.move("restart")
             return []
@@ -394,11 +394,11 @@ class Supervisor:
     ) -> list[Decided]:
         """Begins to restart the worker and all that its policy restarts with it."""
         # Outcomes that no policy counts any more are forgotten.
-        longest_s = max(w.plan.restart.within_s for w in self.workers.values())
+        longest_s = max(w.plan.policy.restart.within_s for w in self.workers.values())
         history[:] = [(at, failure) for at, failure in history if now - at < longest_s]
         history.append((now, ended))
 
-        policy = worker.plan.restart
+        policy = worker.plan.policy.restart
         what, members, under_way_until = self._restarted_with(worker)
         due_at = max(now + decision.delay_s, under_way_until)
         next_start = NextStart(due_at, decision.n_before + 1, policy.within_s)
@@ -420,7 +420,7 @@ class Supervisor:
 
         Restarts of them that are under way are taken over; when the last of these was due, else 0.
         """
-        policy, group = worker.plan.restart, worker.plan.group
+        policy, group = worker.plan.policy.restart, worker.plan.group
         what, members, due_at = "the program", list(self.workers.values()), 0.0
         if policy.scope == WORKER:
             what, members = "it", [worker]
@@ -469,7 +469,7 @@ class Supervisor:
     def _stop_if_done(self, now: float) -> list[Decided]:
         """Stops if no work is left. A worker that is not ready yet may still turn out to run something."""
         workers = list(self.workers.values())
-        awaited = [worker for worker in workers if worker.plan.main]
+        awaited = [worker for worker in workers if worker.plan.policy.main]
         if not awaited and all(w.runs is not None or w.state is State.ENDED for w in workers):
             awaited = [w for w in workers if w.runs or (w.state is State.ENDED and w.runs is None)]
         is_done = bool(awaited) and all(
@@ -496,9 +496,9 @@ class Supervisor:
         if self._has_noted_endless or not self._is_awaited or self.is_stopping:
             return []
         alive = [worker for worker in self.workers.values() if worker.state is not State.ENDED]
-        has_main = any(worker.plan.main for worker in self.workers.values())
+        has_main = any(worker.plan.policy.main for worker in self.workers.values())
         may_end = any(
-            w.runs is None or (w.runs and not w.current.is_done and w.plan.main >= has_main)
+            w.runs is None or (w.runs and not w.current.is_done and w.plan.policy.main >= has_main)
             for w in alive
         )
         if may_end:

@@ -245,12 +245,12 @@ class WorkerState:
 
     def next_beat(self, now: float) -> float | None:
         """When a heartbeat must come at the latest, if one came now."""
-        within_s = self.plan.restart.heartbeat_s
+        within_s = self.plan.policy.restart.heartbeat_s
         return None if within_s is None or self.current.debugged else now + within_s
 
     def next_ready(self, now: float) -> float | None:
         """When it must be ready, if its constructor began now."""
-        within_s = self.plan.restart.start_timeout_s
+        within_s = self.plan.policy.restart.start_timeout_s
         return None if within_s is None or self.current.debugged else now + within_s
 
     def next_attempt(self, now: float) -> None:

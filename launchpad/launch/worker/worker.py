@@ -109,23 +109,25 @@ class Worker:
         self.debugger.thread = threading.current_thread()
         try:
             with self._limited():
-                for packed in self._plan.setup:
+                for packed in self._plan.payload.setup:
                     with self._context.stop.interruption.allowed():
                         self._set_up(packed)
                 if self._executable is None:
                     self._executable = payload.load(
-                        self._plan.payload, self._plan.buffers, self._building
+                        self._plan.payload.stream, self._plan.payload.buffers, self._building
                     )
                 ended = self._open_and_run(self._executable)
         except BaseException as raised:
             error = raised.args[0] if isinstance(raised, payload.BuildFailed) else raised
             self._context.link.end_if_child(error)
             ended = self._outcome_of(error)
-            if ended.is_failure and self._plan.pdb:
+            if ended.is_failure and self._plan.policy.pdb:
                 self.debugger.wait_with(error, ended)
         self._context.link.end_if_child(None)
         self.debugger.close("has ended")
-        if self._plan.restart.heartbeat_s is not None:  # to save and to close may take longer
+        if (
+            self._plan.policy.restart.heartbeat_s is not None
+        ):  # to save and to close may take longer
             self._report(Heartbeat(self._plan.name, self._context.attempt, is_last=True))
         self._context.stop.request()  # threads that the worker leaves running can see it
         try:
@@ -231,7 +233,7 @@ class Worker:
         if (returned := results.returned(name, attempt, result)) is not None:
             self._report(returned)
         is_stopped = self._context.stop.event.is_set()
-        if run is not None and self._plan.serves_until != UNTIL_RUN and not is_stopped:
+        if run is not None and self._plan.policy.serves_until != UNTIL_RUN and not is_stopped:
             self._context.stop.is_watched = True
             self._report(Done(name, attempt))
             self._context.stop.event.wait()
@@ -343,10 +345,10 @@ def context_of(spec: WorkerSpec, attempt: int, report: Callable[[Event], None]) 
         attempt=attempt,
         seed=plan.seed,
         launch_type=spec.launch_type,
-        link=SupervisorLink(plan.name, attempt, report, plan.restart),
+        link=SupervisorLink(plan.name, attempt, report, plan.policy.restart),
         state=OwnState(plan.name, spec.state),
         addresses=KnownAddresses(
-            spec.endpoints, spec.can_move, spec.listens_at, spec.known_as, plan.ordering
+            spec.endpoints, spec.can_move, spec.listens_at, spec.known_as, plan.policy.ordering
         ),
         gpus=plan.gpus,
     )

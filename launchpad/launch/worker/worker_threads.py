@@ -193,7 +193,7 @@ class ScriptThreads(WorkerThreads):
         self._functions[worker] = function
         kind = f"thread_worker({getattr(function, '__qualname__', function)})"
         seed = seed_of(self._plan.program, worker)
-        self._plans[worker] = WorkerPlan(worker, worker, 0, 1, kind, seed, runs=True)
+        self._plans[worker] = WorkerPlan(worker, worker, 0, 1, kind, seed)
         return self._plans[worker]
 
     def _start(self, worker: str, attempt: int) -> None:

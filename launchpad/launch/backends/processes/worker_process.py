@@ -112,7 +112,7 @@ def forked(
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
         gc.enable()
-        if plan.python or any(name.startswith(_READ_AT_START) for name in plan.env):
+        if plan.process.python or any(name.startswith(_READ_AT_START) for name in plan.process.env):
             for fd in inherited:
                 os.set_inheritable(fd, True)
             command = os_process.python_command(
@@ -122,7 +122,7 @@ def forked(
                 start.worker,
                 start.attempt,
                 control,
-                python=plan.python,
+                python=plan.process.python,
                 flags=launch.launcher.interpreter.flags,
             )
             variables = environment(plan, launch.logs.directory.name, len(launch.workers))
@@ -153,7 +153,7 @@ def environment(plan: WorkerPlan, run_id: str, num_workers: int) -> dict[str, st
         from launchpad.launch.rundir import claims
 
         gpus |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **claims.worker_environment(run_id)}
-    return {**hints, **gpus, **plan.env}
+    return {**hints, **gpus, **plan.process.env}
 
 
 def _report_not_started(start: StartWorker, control: int, error: Exception) -> None:
@@ -226,8 +226,8 @@ def _prepare(plan: WorkerPlan, launch: LaunchSpec, log: ProcessLog, is_fork: boo
     if plan.cpus:
         with contextlib.suppress(OSError):  # a CPU has been taken away meanwhile
             os.sched_setaffinity(0, plan.cpus)
-    sys.argv = [*launch.launcher.argv, *plan.args]
-    absl_flags.expect(launch.launcher.flags, plan.args)
+    sys.argv = [*launch.launcher.argv, *plan.process.args]
+    absl_flags.expect(launch.launcher.flags, plan.process.args)
     launch.launcher.main.install()
     log.watch()
     launch.launcher.interpreter.apply()

@@ -22,7 +22,7 @@ from launchpad.courier.light_dataclass import dataclass
 from launchpad.launch.backends.launch_origin import KeyringEntry, LauncherInfo
 from launchpad.launch.backends.processes import os_process
 from launchpad.launch.devices import cpus
-from launchpad.launch.large_buffers import BufferInFile, LargeBuffer, aligned
+from launchpad.launch.large_buffers import BufferInFile, LargeBuffer, Openable, aligned
 from launchpad.launch.logs.log_files import LogFiles, Rotation
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.worker.spec import WorkerSpec
@@ -96,17 +96,15 @@ def write(
     for worker in plan.workers:
         of_worker = [
             buffer.in_file or (places[buffer], buffer.nbytes)
-            for buffer in worker.buffers
+            for buffer in worker.payload.buffers
             if isinstance(buffer, LargeBuffer)
         ]
-        payloads[worker.name] = PayloadPlace(end, len(worker.payload), of_worker)
-        end += len(worker.payload)
+        nbytes = len(worker.payload.stream)
+        payloads[worker.name] = PayloadPlace(end, nbytes, of_worker)
+        end += nbytes
     threads = (cpus.number_of_threads(w.resources.cpus, len(plan.workers)) for w in plan.workers)
     launch_spec = LaunchSpec(
-        workers={
-            spec.plan.name: replace(spec, plan=replace(spec.plan, payload=b"", buffers=()))
-            for spec in workers
-        },
+        workers={spec.plan.name: _with_payload(spec, b"", ()) for spec in workers},
         payloads=payloads,
         logs=run.log_files,
         rotation=run.rotation,
@@ -121,7 +119,7 @@ def write(
     index = pickle.dumps(launch_spec, protocol=5)
     with open(fd, "wb", closefd=False) as file:
         directory = os_process.header_with(str(run.runtime))
-        file.writelines((directory, index, *(worker.payload for worker in plan.workers)))
+        file.writelines((directory, index, *(worker.payload.stream for worker in plan.workers)))
         first_buffer = _first_buffer(len(index), payloads.values())
         for buffer, place in places.items():
             file.seek(first_buffer + place)
@@ -147,7 +145,7 @@ class SpecFile:
         """Return the spec of one worker, its payload mapped from the file."""
         place = self.launch.payloads[name]
         begin = os_process.HEADER_BYTES + self.index_length
-        payload = cast(bytes, _mapped(self.fd, begin + place.offset, place.nbytes))
+        stream = cast(bytes, _mapped(self.fd, begin + place.offset, place.nbytes))
         first_buffer = _first_buffer(self.index_length, self.launch.payloads.values())
         buffers = tuple(
             buffer
@@ -155,8 +153,12 @@ class SpecFile:
             else BufferInFile(self.fd, first_buffer + buffer[0], buffer[1])
             for buffer in place.buffers
         )
-        spec = self.launch.workers[name]
-        return replace(spec, plan=replace(spec.plan, payload=payload, buffers=buffers))
+        return _with_payload(self.launch.workers[name], stream, buffers)
+
+
+def _with_payload(spec: WorkerSpec, stream: bytes, buffers: tuple[Openable, ...]) -> WorkerSpec:
+    payload = replace(spec.plan.payload, stream=stream, buffers=buffers)
+    return replace(spec, plan=replace(spec.plan, payload=payload))
 
 
 def _first_buffer(index_length: int, payloads: Iterable[PayloadPlace]) -> int:

@@ -61,7 +61,7 @@ def refusal(bundle_groups: Sequence[BundleGroup], nodes: Sequence[ClusterNode]) 
 def unused_gpus(workers: Sequence[WorkerPlan], nodes: Sequence[ClusterNode]) -> str:
     """What the user should know where the cluster has GPUs and no worker gets any; else empty."""
     count = sum(node.resources.get("GPU", 0.0) for node in nodes)
-    asked = [(worker.resources.gpus, worker.env.get(VISIBLE)) for worker in workers]
+    asked = [(worker.resources.gpus, worker.process.env.get(VISIBLE)) for worker in workers]
     return unused(asked, f"and the cluster has {count:g}") if count else ""
 
 

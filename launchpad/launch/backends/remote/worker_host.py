@@ -168,7 +168,8 @@ class WorkerHost:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nothing asks any more
                 loop.call_soon_threadsafe(self._add_report, event)
 
-        own = replace(planned, endpoints=endpoints, gpus=gpus, buffers=tuple(buffers))
+        payload = replace(planned.payload, buffers=tuple(buffers))
+        own = replace(planned, endpoints=endpoints, gpus=gpus, payload=payload)
         program, launch_type = spec.worker.program, spec.worker.launch_type
         self._workers = start_forkserver(
             LaunchPlan(program, launch_type, (own,), modules=spec.modules),

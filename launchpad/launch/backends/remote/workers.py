@@ -182,7 +182,7 @@ class HostedWorkers(Workers):
             self._handles[worker] = found
             own = self._plan.worker(worker)
             spec = WorkerSpec(
-                replace(own, buffers=()),
+                replace(own, payload=replace(own.payload, buffers=())),
                 self._plan.program,
                 self._plan.launch_type,
                 endpoints={},  # each is sent when its server is ready
@@ -193,7 +193,7 @@ class HostedWorkers(Workers):
                 spec, self._launcher, self._run.run_id, self._plan.modules, self._plan.state
             )
             # Arguments of their own, so that a host can be given each once.
-            buffers = map(self._shared, own.buffers)
+            buffers = map(self._shared, own.payload.buffers)
             self._call_host(found, "open", host_spec, self._keys, *buffers)
 
     def _shared(self, buffer: Openable) -> Any:

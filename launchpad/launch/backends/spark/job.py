@@ -75,9 +75,10 @@ class HostJob:
         on_counted: Callable[[HostJob, int], object],
         on_end: Callable[[HostJob, BaseException | None], object],
     ) -> None:
-        self._context, self._name, self._wanted = context, name, wanted
+        self._context = context
+        self._name = name
+        self._wanted = wanted
         self._launcher, self._on_counted, self._on_end = launcher, on_counted, on_end
-        self._group = f"{name} {launcher.job}"
         self._is_cancelled = threading.Event()
         self.n_tasks = 0
         self.joined: dict[int, TaskConnection] = {}
@@ -89,8 +90,13 @@ class HostJob:
         self.thread.start()
 
     @property
+    def _group(self) -> str:
+        """Spark's group of jobs, which has no other."""
+        return f"{self._name} {self._launcher.job}"
+
+    @property
     def is_cancelled(self) -> bool:
-        """Whether Spark was told to end it, perhaps before it had begun."""
+        """True if Spark was told to end it, perhaps before it had begun."""
         return self._is_cancelled.is_set()
 
     @property

@@ -87,7 +87,8 @@ def _container(run: Run, worker: WorkerPlan, attempt: int, module: str) -> dict[
         limits["memory"] = str(asked.memory_bytes)
     if asked.gpus:
         limits[run.settings.gpu_resource] = str(int(asked.gpus))
-    interpreter = [worker.python] if worker.python else ["python3", *run.python_flags]
+    python = worker.process.python
+    interpreter = [python] if python else ["python3", *run.python_flags]
     return {
         "name": CONTAINER,
         "image": run.settings.image,
