@@ -30,8 +30,8 @@ from launchpad.launch.rundir.history import RunHistory
 from launchpad.launch.rundir.record import WorkerStatus
 from launchpad.launch.signals import KeyboardInterruptHandler
 from launchpad.launch.supervision import look
+from launchpad.launch.supervision.inquiries import rate_of
 from launchpad.launch.supervision.progress import Progress
-from launchpad.launch.supervision.recordings import rate_of
 from launchpad.launch.supervision.runner import (
     BrokenLauncher,
     EndAwaited,
@@ -259,7 +259,7 @@ class Running:
         Args:
             timeout_s: How long workers may take to answer; those that have not are left as they were known.
         """
-        return look.edges(*self._runner.request_counts(timeout_s), self._runner.uptime_s)
+        return look.edges(*self._runner.inquiries.counts(timeout_s), self._runner.lifetime.uptime_s)
 
     def metrics(self, timeout_s: float = 5.0) -> Metrics:
         """The numbers of the program at this moment: its edges, and what each worker uses of its host.
@@ -276,9 +276,9 @@ class Running:
             timeout_s: How long workers may take to answer; those that have not are named in `silent`, and
                 their numbers are as they were known.
         """
-        workers, silent = self._runner.request_counts(timeout_s)
+        workers, silent = self._runner.inquiries.counts(timeout_s)
         rows = (look.of_worker(worker, is_silent=worker.name in silent) for worker in workers)
-        uptime_s = self._runner.uptime_s
+        uptime_s = self._runner.lifetime.uptime_s
         edges = look.edges(workers, silent, uptime_s)
         return Metrics(self.plan.program, self.run_id, uptime_s, uptime_s, tuple(rows), edges)
 
@@ -309,7 +309,7 @@ class Running:
         rate = rate_of(len(self.plan.workers))
         session = recording.record(script, seconds, rate, of_script.append)
         try:
-            found = self._runner.record(seconds, _REPORTED_S)
+            found = self._runner.inquiries.record(seconds, _REPORTED_S)
         finally:
             recording.end([session])
         recorded = {worker: report.recorded for worker, report in found.reports.items()}
@@ -403,7 +403,7 @@ class Running:
     @property
     def is_done(self) -> bool:
         """Whether the program has ended, well or badly."""
-        return self._runner.done.is_set()
+        return self._runner.lifetime.done.is_set()
 
     def failure(self) -> ProgramFailed | LaunchError | None:
         """What ended the program badly, if anything has; not raised."""
@@ -561,7 +561,7 @@ class Running:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: object
     ) -> None:
-        if not self._runner.is_here and error is not None:
+        if not self._runner.lifetime.is_here and error is not None:
             return  # a forked child leaves the block, by sys.exit() or an error: the program is not its own
         self.stop()
         if error is None:

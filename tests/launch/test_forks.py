@@ -170,7 +170,7 @@ def test_a_forked_child_of_the_script_is_refused_what_only_the_script_can_do(
             lambda: running.restart("echo-0"),
             lambda: running.thread_worker(print, "mine"),
         ]
-        release = forking_nodes.held(running._runner._changed)
+        release = forking_nodes.held(running._runner.lifetime.changed)
         refused = [str(forking_nodes.in_child(use)) for use in uses]
         states = forking_nodes.in_child(lambda: [row.worker for row in running.status()])
         release()

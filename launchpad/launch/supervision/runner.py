@@ -9,9 +9,6 @@ It is no daemon: a script whose last line is `lp.launch(program)` runs until thi
 from __future__ import annotations
 
 import contextlib
-import itertools
-import math
-import os
 import queue
 import threading
 import time
@@ -20,9 +17,8 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from launchpad.courier import WorkerFailed, fork, own_threads
+from launchpad.courier import WorkerFailed, own_threads
 from launchpad.courier.client import retry
-from launchpad.courier.deadlines import check_timeout
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import NotRunningError
 from launchpad.launch.backends.backend import Workers
@@ -33,7 +29,8 @@ from launchpad.launch.rundir import history
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.launch.rundir.history import RunHistory
 from launchpad.launch.supervision import look
-from launchpad.launch.supervision.recordings import Recording
+from launchpad.launch.supervision.inquiries import CountsRequest, Inquiries, Recording
+from launchpad.launch.supervision.lifetime import Lifetime
 from launchpad.launch.supervision.supervisor import Supervisor
 from launchpad.launch.supervision.worker_state import Decided, PrintNote, State, WorkerState
 from launchpad.runtime.commands import (
@@ -61,10 +58,6 @@ _KEPT_LINES = 200
 _TAKEN_S = 5.0
 """How long a script that adds a worker waits until the supervisor has it, at most."""
 
-_SIGNAL_S = 0.2
-"""After so long a wait is begun anew: a signal that comes while the handler of another one returns stays
-pending, and does not interrupt the wait for a lock that follows. (CPython looks for signals before it.)"""
-
 
 @dataclass(frozen=True)
 class StopRequest:
@@ -87,13 +80,6 @@ class RestartRequest:
 @dataclass(frozen=True)
 class EndAwaited:
     """The script waits for the end of the program, for as long as it takes."""
-
-
-@dataclass(frozen=True)
-class CountsRequest:
-    """The script wants to know what workers have counted of their calls."""
-
-    number: int
 
 
 @dataclass(frozen=True)
@@ -132,7 +118,8 @@ class Runner:
     Attributes:
         thread: Not started yet.
         is_published: To be set when nothing is added to `undo` any more.
-        done: Set when the program has ended and nothing of it is left.
+        lifetime: How long the program runs, and threads that wait for changes in it.
+        inquiries: What the script asks all workers.
         crash: What went wrong in the thread, if anything did.
         has_grace: Whether workers get time to stop by themselves.
     """
@@ -152,38 +139,26 @@ class Runner:
         self._own: ScriptThreads | None = None  # made when there is one
         name = f"launchpad-{plan.program}"
         self.thread = threading.Thread(target=self._run, name=name, daemon=False)
-        self.is_published, self.done = threading.Event(), threading.Event()
+        self.is_published = threading.Event()
         self.crash: BaseException | None = None
         self.has_grace = grace_s > 0
         self._skips_grace = False
         self.inbox = inbox
-        self._plan, self._directory, self._output, self._undo = plan, run, output, undo
-        self._changed = fork.free_in_child(threading.Condition())
-        self._requests = itertools.count(1)
-        self._asked: dict[int, set[str] | None] = {}
-        """Request for counts, while one waits → workers that have not answered; None: it is not sent yet."""
-        self._began, self._ended = time.monotonic(), 0.0
-        self._recordings: list[Recording] = []
-        self._pid = os.getpid()
-
-    @property
-    def is_here(self) -> bool:
-        """False in a forked child of the launching process, where its thread does not run."""
-        return os.getpid() == self._pid
-
-    @property
-    def uptime_s(self) -> float:
-        """How long the program runs, or has run."""
-        return (self._ended or time.monotonic()) - self._began
+        self.lifetime = Lifetime(plan.program)
+        self.inquiries = Inquiries(self.supervisor, self.lifetime, inbox.put)
+        self._plan = plan
+        self._directory = run
+        self._output = output
+        self._undo = undo
 
     def states(self) -> list[WorkerState]:
-        with self._changed:
+        with self.lifetime.changed:
             return list(self.supervisor.workers.values())
 
     def history(self) -> RunHistory:
         """What has become of the run so far."""
         past_s = time.time() - time.monotonic()
-        with self._changed:
+        with self.lifetime.changed:
             workers, failures = (
                 list(self.supervisor.workers.values()),
                 list(self.supervisor.failures),
@@ -192,12 +167,14 @@ class Runner:
         program, now = self._plan.program, time.time()
         if not self.supervisor.is_over:
             return RunHistory(program, tuple(attempts), tuple(failures))
-        edges = look.edges(workers, (), self.uptime_s)
+        edges = look.edges(workers, (), self.lifetime.uptime_s)
         return RunHistory(program, tuple(attempts), tuple(failures), now, edges)
 
     def failure_of(self, worker: str) -> Exception | None:
         """The error of a call to a worker that has ended for good; None: it has not."""
-        with self._changed:  # so that a worker that has ended, and will be restarted, is not seen
+        with (
+            self.lifetime.changed
+        ):  # so that a worker that has ended, and will be restarted, is not seen
             state = self.supervisor.workers[worker]
             if state.state is not State.ENDED or state.outcome is None:
                 return None
@@ -210,10 +187,10 @@ class Runner:
 
     def add_thread(self, name: str, function: Callable[[], object]) -> None:
         """Adds a worker that is a thread of the script. ValueError: the name is taken."""
-        self._refuse_in_fork()
+        self.lifetime.refuse_in_fork()
         from launchpad.launch.worker.worker_threads import ScriptThreads
 
-        with self._changed:
+        with self.lifetime.changed:
             if self._own is None:
                 places = self.workers.places()
                 self._own = ScriptThreads(self._plan, self._directory, self.inbox.put, places)
@@ -222,8 +199,12 @@ class Runner:
             self.inbox.put(self._own.add(name, function))
             # What the caller asks of it next finds it, unless the program stops meanwhile.
             supervisor = self.supervisor
-            self._changed.wait_for(
-                lambda: name in supervisor.workers or supervisor.is_stopping or self.done.is_set(),
+            self.lifetime.changed.wait_for(
+                lambda: (
+                    name in supervisor.workers
+                    or supervisor.is_stopping
+                    or self.lifetime.done.is_set()
+                ),
                 _TAKEN_S,
             )
 
@@ -240,12 +221,12 @@ class Runner:
         `done_is_enough`: it does not wait for those that only serve on. False when the time is up.
         NotRunningError: this is a forked child of the launching process.
         """
-        self._refuse_in_fork()
+        self.lifetime.refuse_in_fork()
         enough = any if first else all
 
         def is_over() -> bool:
-            if self.done.is_set() or (labels is None and not first):
-                return self.done.is_set()
+            if self.lifetime.done.is_set() or (labels is None and not first):
+                return self.lifetime.done.is_set()
             workers = self.supervisor.workers.values()
             return enough(
                 w.state is State.ENDED or (done_is_enough and w.current.is_done)
@@ -253,23 +234,23 @@ class Runner:
                 if labels is None or w.plan.group in labels
             )
 
-        return self._wait_until(is_over, timeout_s)
+        return self.lifetime.wait_until(is_over, timeout_s)
 
     def restart(self, worker: str, reason: str) -> None:
         """Restarts a worker, and returns when its next attempt has begun. KeyError: there is none.
 
         NotRunningError: the program ends meanwhile, or this is a forked child of the launching process.
         """
-        self._refuse_in_fork()
+        self.lifetime.refuse_in_fork()
         supervisor, known = self.supervisor, self.supervisor.workers.get(worker)
         before = known.attempt if known is not None else 0
         self.request_restart(worker, reason)
 
         def is_over() -> bool:
             has_begun = supervisor.workers[worker].attempt > before
-            return has_begun or supervisor.is_stopping or self.done.is_set()
+            return has_begun or supervisor.is_stopping or self.lifetime.done.is_set()
 
-        self._wait_until(is_over, None)
+        self.lifetime.wait_until(is_over, None)
         if supervisor.workers[worker].attempt == before:
             raise NotRunningError(
                 f"program {self._plan.program!r} ends; {worker} is not started again"
@@ -277,83 +258,13 @@ class Runner:
 
     def request_restart(self, worker: str, reason: str) -> None:
         """The same, without waiting."""
-        self._refuse_in_fork()
+        self.lifetime.refuse_in_fork()
         if worker not in self.supervisor.workers:
             known = ", ".join(self.supervisor.workers)
             raise KeyError(
                 f"program {self._plan.program!r} has no worker {worker!r}; it has {known}"
             )
         self.inbox.put(RestartRequest(worker, reason))
-
-    def _refuse_in_fork(self) -> None:
-        """NotRunningError in a forked child."""
-        if not self.is_here:
-            raise NotRunningError(
-                f"this process was forked from process {self._pid}, which launched program"
-                f" {self._plan.program!r}: only there it can be waited for, asked or stopped. From here call"
-                f" os.kill({self._pid}, signal.SIGTERM), or `python -m launchpad stop {self._pid}`."
-            )
-
-    def _wait_until(self, is_over: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Waits, and can be interrupted by signals; False when the time is up."""
-        check_timeout(timeout_s)
-        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        while True:
-            left_s = deadline - time.monotonic()
-            with self._changed:
-                if self._changed.wait_for(is_over, min(left_s, _SIGNAL_S)):
-                    return True
-            if left_s <= _SIGNAL_S:
-                return False
-
-    def request_counts(self, timeout_s: float) -> tuple[list[WorkerState], set[str]]:
-        """The workers, when all that run have reported what they have counted; or the time is up.
-
-        And the names of those that have not reported it. NotRunningError in a forked child.
-        """
-        self._refuse_in_fork()
-        number, workers = next(self._requests), self.supervisor.workers
-
-        def silent() -> set[str]:
-            return {w.name for w in workers.values() if not w.has_answered(number)}
-
-        def is_over() -> bool:
-            return self.done.is_set() or (self._asked[number] is not None and not silent())
-
-        with self._changed:
-            self._asked[number] = None
-            self.inbox.put(CountsRequest(number))
-            try:
-                self._changed.wait_for(is_over, timeout_s)
-            finally:
-                del self._asked[number]
-            return list(workers.values()), silent()
-
-    def record(self, seconds: float, timeout_s: float) -> Recording:
-        """Has all workers record what they do for so long, and returns when all have reported it.
-
-        Args:
-            timeout_s: How long they may take to report, when the time is over.
-
-        Raises:
-            NotRunningError: this is a forked child of the launching process.
-        """
-        self._refuse_in_fork()
-        recording = Recording(next(self._requests), seconds)
-        self.inbox.put(recording)
-        deadline = recording.until_s + timeout_s
-        with self._changed:
-            try:
-                # Nothing is reported at the moment when the time is over and there is nothing to report.
-                while not (self.done.is_set() or recording.is_complete()):
-                    now = time.monotonic()
-                    if now >= deadline:
-                        break
-                    end = recording.until_s if now < recording.until_s else deadline
-                    self._changed.wait(end - now)
-            finally:
-                self._recordings = [each for each in self._recordings if each is not recording]
-        return recording
 
     def _run(self) -> None:
         until_it_has_ended = contextlib.ExitStack()
@@ -370,13 +281,14 @@ class Runner:
                 except queue.Empty:
                     commands = self.supervisor.tick(time.monotonic())
                 else:
-                    with self._changed:
+                    with self.lifetime.changed:
                         commands = self._decide(message)
-                        for recording in self._recordings:
-                            workers, now = self.supervisor.workers.values(), time.monotonic()
-                            commands += recording.observe(workers, now)
-                        if self._is_of_interest(message):
-                            self._changed.notify_all()
+                        commands += self.inquiries.observe()
+                        # Of many answers to a request only the last one wakes those that wait.
+                        if not isinstance(message, EdgesCounted) or (
+                            self.inquiries.is_answered(message)
+                        ):
+                            self.lifetime.changed.notify_all()
                     if isinstance(message, Ready):  # calls of this process wait for it
                         ready = self.supervisor.workers[message.worker].plan
                         for endpoint in ready.endpoints.values():
@@ -397,22 +309,7 @@ class Runner:
                 self._undo.callback(self._own.close)
             with contextlib.suppress(Exception):
                 self._undo.close()
-            with self._changed:
-                self._ended = time.monotonic()
-                self.done.set()
-                self._changed.notify_all()
-
-    def _is_of_interest(self, message: Message) -> bool:
-        """Whether to wake those that wait, with the lock held: of a hundred answers only for the last one."""
-        if not isinstance(message, EdgesCounted):
-            return True
-        workers, is_complete = self.supervisor.workers, False
-        for number, names in self._asked.items():
-            if names is not None and workers[message.worker].has_answered(number):
-                names.discard(message.worker)
-                # Of those that are left some may have ended.
-                is_complete |= all(workers[name].has_answered(number) for name in names)
-        return is_complete
+            self.lifetime.end()
 
     def _decide(self, message: Message) -> list[Decided]:
         """What to do about a message, with the lock held."""
@@ -422,17 +319,13 @@ class Runner:
         if isinstance(message, EndAwaited):
             return self.supervisor.await_end()
         if isinstance(message, Recording):
-            self._recordings.append(message)
+            self.inquiries.begin(message)
             return []
         if isinstance(message, SpansRecorded):
-            for recording in self._recordings:
-                recording.add(message)
+            self.inquiries.add(message)
             return []
         if isinstance(message, CountsRequest):
-            commands = self.supervisor.request_counts(message.number)
-            if message.number in self._asked:  # else the asker's time is up
-                self._asked[message.number] = {command.worker for command in commands}
-            return [*commands]
+            return self.inquiries.ask(message)
         if isinstance(message, RestartRequest):
             return self.supervisor.restart(message.worker, message.reason, now)
         if isinstance(message, WorkerPlan):

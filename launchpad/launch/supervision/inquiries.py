@@ -1,0 +1,212 @@
+"""The questions of the script to all workers: what they have counted, and what they do for some seconds.
+
+    Running.metrics ── CountsRequest ──▶ Runner's inbox ──▶ AnnounceWatermarks to each that runs
+                     is_answered(EdgesCounted)           ◀── each of them
+    Running.trace ── Recording ──▶ Runner's inbox
+                     observe(workers, now) after each decision ──▶ AnnounceWatermarks to each that has come up
+                     add(SpansRecorded)                  ◀── each of them, when the time is up, or at its end
+
+A worker that is started meanwhile records what is left of the time. One that is killed reports nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Collection
+
+from launchpad.courier.light_dataclass import dataclass
+from launchpad.launch.supervision.lifetime import Lifetime
+from launchpad.launch.supervision.supervisor import Supervisor
+from launchpad.launch.supervision.worker_state import Decided, State, WorkerState
+from launchpad.runtime.commands import AnnounceWatermarks
+from launchpad.runtime.events import EdgesCounted, SpansRecorded
+from launchpad.runtime.watermarks import RECORDING, pack_recording
+from launchpad.telemetry.trace import StateChange
+
+_RATE, _LEAST_RATE = 2000, 20
+"""Calls a second that are recorded at most: of all workers together, and of one at least."""
+
+
+def rate_of(n_workers: int) -> int:
+    """How many calls a second each of so many records, and the script."""
+    return max(_RATE // (n_workers + 1), _LEAST_RATE)
+
+
+@dataclass(frozen=True)
+class CountsRequest:
+    """The script wants to know what workers have counted of their calls."""
+
+    number: int
+
+
+class Recording:
+    """One recording of a program. The runner's thread changes it, with its lock held.
+
+    Attributes:
+        reports: By worker and attempt.
+        changes: What has become of workers, in order; the first one of each is its state when it began.
+    """
+
+    def __init__(self, number: int, seconds: float) -> None:
+        self.until_s = time.monotonic() + seconds
+        self.reports: dict[tuple[str, int], SpansRecorded] = {}
+        self.changes: list[StateChange] = []
+        self._number = number
+        self._asked: set[tuple[str, int]] = set()
+        self._last: dict[str, tuple[int, State]] = {}
+
+    def add(self, report: SpansRecorded) -> None:
+        """Takes what a worker has recorded, if it was recorded for this."""
+        if report.number == self._number:
+            self.reports[report.worker, report.attempt] = report
+
+    def observe(self, workers: Collection[WorkerState], now: float) -> list[Decided]:
+        """Notes what has changed, and asks those that have come up."""
+        up = []
+        for worker in workers:
+            present = worker.attempt, worker.state
+            if self._last.get(worker.name) == present:
+                continue
+            before = self._last.get(worker.name, present)
+            self._last[worker.name] = present
+            if before[0] < worker.attempt and before[1] is not State.RESTARTING:  # at once
+                self._add_change(worker, before[0], State.RESTARTING)
+            self._add_change(worker, *present)
+            if worker.state is State.RUNNING and now < self.until_s:
+                up.append(worker)
+        self._asked |= {(worker.name, worker.attempt) for worker in up}
+        rate = rate_of(sum(worker.is_alive for worker in workers))
+        value = pack_recording(self._number, self.until_s - now, rate)
+        return [AnnounceWatermarks(worker.name, {RECORDING: value}) for worker in up]
+
+    def _add_change(self, worker: WorkerState, attempt: int, state: State) -> None:
+        has_ended = state in (State.ENDED, State.RESTARTING)
+        outcome = worker.outcome if has_ended else None
+        why = outcome.headline() if outcome is not None and outcome.attempt == attempt else ""
+        self.changes.append(StateChange(worker.name, attempt, state, time.monotonic_ns(), why))
+
+    def missing(self) -> dict[tuple[str, int], str]:
+        """Worker and attempt of those that were asked and have not reported → how they have ended, if so."""
+        return {
+            asked: next((c.why for c in self.changes if c[:2] == asked and c.why), "")
+            for asked in self._asked - self.reports.keys()
+        }
+
+    def is_complete(self) -> bool:
+        """Whether nothing is to come: the time is up, and those that have not reported have ended."""
+        return time.monotonic() >= self.until_s and all(self.missing().values())
+
+
+class Inquiries:
+    """The questions that are under way.
+
+    Any thread of the script asks; the runner's thread has workers answer, and takes their answers.
+
+    Args:
+        send: Puts a question into the runner's inbox.
+    """
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        lifetime: Lifetime,
+        send: Callable[[CountsRequest | Recording], None],
+    ) -> None:
+        self._supervisor = supervisor
+        self._lifetime = lifetime
+        self._send = send
+        self._numbers = itertools.count(1)
+        self._asked: dict[int, set[str] | None] = {}
+        """Request for counts, while one waits → workers that have not answered; None: it is not sent yet."""
+        self._recordings: list[Recording] = []
+
+    def counts(self, timeout_s: float) -> tuple[list[WorkerState], set[str]]:
+        """Return the workers, when all that run have reported what they have counted; or the time is up.
+
+        And the names of those that have not reported it.
+
+        Raises:
+            NotRunningError: this is a forked child of the launching process.
+        """
+        self._lifetime.refuse_in_fork()
+        number = next(self._numbers)
+        workers = self._supervisor.workers
+
+        def silent() -> set[str]:
+            return {w.name for w in workers.values() if not w.has_answered(number)}
+
+        def is_over() -> bool:
+            has_ended = self._lifetime.done.is_set()
+            return has_ended or (self._asked[number] is not None and not silent())
+
+        with self._lifetime.changed:
+            self._asked[number] = None
+            self._send(CountsRequest(number))
+            try:
+                self._lifetime.changed.wait_for(is_over, timeout_s)
+            finally:
+                del self._asked[number]
+            return list(workers.values()), silent()
+
+    def record(self, seconds: float, timeout_s: float) -> Recording:
+        """Have all workers record what they do for so long, and return when all have reported it.
+
+        Args:
+            timeout_s: How long they may take to report, when the time is over.
+
+        Raises:
+            NotRunningError: this is a forked child of the launching process.
+        """
+        self._lifetime.refuse_in_fork()
+        recording = Recording(next(self._numbers), seconds)
+        self._send(recording)
+        deadline = recording.until_s + timeout_s
+        with self._lifetime.changed:
+            try:
+                # Nothing is reported at the moment when the time is over and there is nothing to report.
+                while not (self._lifetime.done.is_set() or recording.is_complete()):
+                    now = time.monotonic()
+                    if now >= deadline:
+                        break
+                    end = recording.until_s if now < recording.until_s else deadline
+                    self._lifetime.changed.wait(end - now)
+            finally:
+                self._recordings = [each for each in self._recordings if each is not recording]
+        return recording
+
+    # In the runner's thread, with the lock held.
+
+    def ask(self, request: CountsRequest) -> list[Decided]:
+        """Return the commands that ask all that run for their counts."""
+        commands = self._supervisor.request_counts(request.number)
+        if request.number in self._asked:  # else the asker's time is up
+            self._asked[request.number] = {command.worker for command in commands}
+        return [*commands]
+
+    def is_answered(self, report: EdgesCounted) -> bool:
+        """True if a request for counts has all of its answers with this one."""
+        workers = self._supervisor.workers
+        is_complete = False
+        for number, names in self._asked.items():
+            if names is not None and workers[report.worker].has_answered(number):
+                names.discard(report.worker)
+                # Of those that are left some may have ended.
+                is_complete |= all(workers[name].has_answered(number) for name in names)
+        return is_complete
+
+    def begin(self, recording: Recording) -> None:
+        """Begin a recording."""
+        self._recordings.append(recording)
+
+    def add(self, report: SpansRecorded) -> None:
+        """Take what a worker has recorded."""
+        for recording in self._recordings:
+            recording.add(report)
+
+    def observe(self) -> list[Decided]:
+        """Note for each recording what has changed, and return the commands that have workers record."""
+        commands: list[Decided] = []
+        for recording in self._recordings:
+            commands += recording.observe(self._supervisor.workers.values(), time.monotonic())
+        return commands
