@@ -25,6 +25,8 @@ PHASES = ("start", "import", "init", "run", "stop")
 class Outcome:
     """How one attempt of one worker ended.
 
+    It has more than 15 fields, as it is one flat record: users read them, and JSON has them, by these names.
+
     `cause` is one line ("ValueError: boom", "killed by SIGKILL"); `traceback` is the worker's own, as
     text, empty where there is none. `blames` names the worker whose death or absence this failure
     reports, so that a consequence is not taken for the cause. `raised_in` names the worker in which an

@@ -33,7 +33,7 @@ import time
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from launchpad import outcome
 from launchpad.courier import formatting
@@ -95,21 +95,55 @@ class ReadinessPort:
                 return
 
 
+class CommandFile:
+    """The file in which the cluster has the commands of the launcher; read when it has changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._version = (0, 0, 0)
+        self._commands = PodCommands()
+
+    def read(self) -> PodCommands:
+        """Return the commands; the last ones while the file is being replaced."""
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            status = os.stat(self._path)
+            version = (status.st_ino, status.st_mtime_ns, status.st_size)
+            if version != self._version:
+                self._commands = pod_messages.parse_commands(self._path.read_text())
+                self._version = version
+        return self._commands
+
+
+class Folders(NamedTuple):
+    """The folders of a pod.
+
+    Attributes:
+        mounted: What it is given.
+        writable: Where it may write.
+        state: Where its worker leaves what its next attempt is to find.
+    """
+
+    mounted: Path
+    writable: Path
+    state: Path
+
+
 TERMINATION_LOG = Path("/dev/termination-log")
 
 _POLL_S = 0.05
 
 
 class WorkerPod:
-    """One attempt of one worker, with three folders: what the pod is given, where it may write, its state."""
+    """One attempt of one worker."""
 
-    def __init__(self, attempt: int, mounted: Path, writable: Path, state: Path) -> None:
-        self._attempt, self._mounted, self._writable = attempt, mounted, writable
-        self._state = state
-        self._command_file, self._file_read = mounted / "orders", (0, 0, 0)
-        self._received = self._commands = PodCommands()
+    def __init__(self, attempt: int, folders: Folders) -> None:
+        self._attempt = attempt
+        self._folders = folders
+        self._command_file = CommandFile(folders.mounted / "orders")
+        self._commands = PodCommands()
         self._kill_at: float | None = None
-        self._is_terminated = self._is_asked = False
+        self._is_terminated = False
+        self._is_asked = False
         self._pid = 0
         self._ended: Ended | None = None
         self._readiness = ReadinessPort()
@@ -125,13 +159,13 @@ class WorkerPod:
         os_process.become_subreaper()
         for number in (signal.SIGTERM, signal.SIGINT):  # images may say which of them stops it
             signal.signal(number, self._on_stop_signal)
-        config = pickle.loads((self._mounted / packed_secrets.SHARED).read_bytes())
+        mounted = self._folders.mounted
+        config = pickle.loads((mounted / packed_secrets.SHARED).read_bytes())
         self._unpack()
-        self._make_forkserver(
-            config, pickle.loads(packed_secrets.unpacked(self._mounted, "worker"))
+        others = self._make_forkserver(
+            config, pickle.loads(packed_secrets.unpacked(mounted, "worker"))
         )
         self._workers.execute(StartWorker(self._name, self._attempt))
-        others = {a: e for a, e in config.places.items() if a not in self._endpoints}
         self._workers.send(AddressesChanged(others))
         while self._ended is None:
             self._print_log()
@@ -149,19 +183,24 @@ class WorkerPod:
 
     def _unpack(self) -> None:
         """Unpacks the project, and the state of the previous attempt unless a volume has it already."""
-        if code := packed_secrets.unpacked(self._mounted, "code"):
-            folder = self._writable / "code"
+        mounted, writable, own_state = self._folders
+        if code := packed_secrets.unpacked(mounted, "code"):
+            folder = writable / "code"
             with zipfile.ZipFile(io.BytesIO(code)) as packed:
                 packed.extractall(folder)
             sys.path.insert(0, str(folder))
-        state = packed_secrets.unpacked(self._mounted, "state")
-        if state and archives.is_empty(self._state):
-            archives.unpack(state, self._state)
+        state = packed_secrets.unpacked(mounted, "state")
+        if state and archives.is_empty(own_state):
+            archives.unpack(state, own_state)
 
-    def _make_forkserver(self, config: RunConfig, asked: WorkerPlan) -> None:
-        """Prepares the fork of the worker, and keeps no reference to what it is to run."""
-        self._name, self._grace_s = asked.name, grace_s(asked, config.grace_s)
-        self._endpoints = asked.endpoints
+    def _make_forkserver(self, config: RunConfig, asked: WorkerPlan) -> dict[str, str]:
+        """Prepare the fork of the worker, and keep no reference to what it is to run.
+
+        Returns:
+            Where the addresses of others are.
+        """
+        self._name = asked.name
+        self._grace_s = grace_s(asked, config.grace_s)
         endpoints = {  # servers listen on all interfaces
             name: f"tcp:0.0.0.0:{there.rpartition(':')[2]}" if there.startswith("tcp:") else there
             for name, there in asked.endpoints.items()
@@ -174,7 +213,7 @@ class WorkerPod:
         run = RunDirectory.create(config.program, endpoints)
         run.make_runtime()
         self._tail = Tail(run.log(self._name, self._attempt))
-        places = state_places(asked, config.state, str(self._state))
+        places = state_places(asked, config.state, str(self._folders.state))
         with os_process.anonymous_file("launchpad-specs") as specs:
             file = os.dup(specs.fileno())
         self._forkserver = ForkServer(file)
@@ -194,12 +233,14 @@ class WorkerPod:
         keys = config.keys.entries()
         length = worker_specs.write(file, launch, [spec], run, config.origin, keys)
         self._workers.send(SpecsReady(length))
+        return {a: e for a, e in config.places.items() if a not in asked.endpoints}
 
     def _send_state(self) -> None:
         """For the next attempt, if there is one."""
         try:
-            size = sum(path.lstat().st_size for path in self._state.rglob("*"))
-            content = archives.packed(self._state) if size <= archives.MOST_BYTES else b""
+            state = self._folders.state
+            size = sum(path.lstat().st_size for path in state.rglob("*"))
+            content = archives.packed(state) if size <= archives.MOST_BYTES else b""
         except OSError as error:
             self._note(f"its state directory cannot be handed on to its next attempt: {error}")
             return
@@ -237,15 +278,8 @@ class WorkerPod:
         if self._kill_at is not None and time.monotonic() > self._kill_at:
             self._kill_at = None
             self._workers.execute(KillWorker(self._name))
-        try:
-            status = os.stat(self._command_file)
-            file = (status.st_ino, status.st_mtime_ns, status.st_size)
-            if file != self._file_read:  # read only when it has changed
-                self._received = pod_messages.parse_commands(self._command_file.read_text())
-                self._file_read = file
-        except (OSError, ValueError, TypeError):
-            pass  # it is just being replaced
-        commands, before = self._received, self._commands
+        commands = self._command_file.read()
+        before = self._commands
         # a crash of a worker that has not started is still to come
         self._commands = commands if self._pid else replace(commands, crash=False)
         for worker in {*commands.gone, *before.gone}:
@@ -282,7 +316,7 @@ def main(attempt: int) -> NoReturn:
         if cause := packed_secrets.mismatch(mounted):
             hint = packed_secrets.VERSION_HINT
         else:
-            ended = WorkerPod(attempt, mounted, writable, Path(STATE)).run()
+            ended = WorkerPod(attempt, Folders(mounted, writable, Path(STATE))).run()
     except InChild as in_child:
         inheritance = in_child.args
     except Exception as error:
