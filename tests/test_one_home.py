@@ -62,6 +62,11 @@ HOMES = [
         second=r"register_at_fork\(|_at_fork_reinit\(",
     ),
     Home(
+        "compression",
+        ("courier/codec/compression.py", "courier/protocol/framing.py"),
+        second=r"\bCOMPRESSED\b|compression\.(un)?pack\(",
+    ),
+    Home(
         "holding up of messages",
         ("courier/transport/link.py",),
         second=r"class \w*(Link(ed)?Channel|Bandwidth|Relay)\b",

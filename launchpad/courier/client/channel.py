@@ -168,10 +168,10 @@ class SocketChannel(Channel):
             if buffers or n_out > _SMALL:
                 n_out = n_out + sum([each.nbytes for each in buffers])
                 self.peer.check_size(method, n_out)
-                if self.options.compress and compression.is_worthwhile(body, buffers):
-                    body, buffers, header = compression.pack(body, buffers)
-                    header_data = framing.encode_headers({framing.COMPRESSED: header})
-                    headers_out += header_data
+                if self.options.compress:
+                    body, buffers, headers_out = compression.pack_if_worthwhile(
+                        body, buffers, headers_out
+                    )
                     n_out = framing.size(body, buffers)
                 if n_out >= _WORTHWHILE and segments.is_worthwhile(buffers):
                     connections = self._shm_connections

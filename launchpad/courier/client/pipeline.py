@@ -71,9 +71,8 @@ class Pipeline:
                 timeout_us = max(1, int((deadline - call.began) * 1e6))
         if views or headers_out or call.size > framing.SMALL:
             call.size = framing.size(body, views)
-            if options.compress and compression.is_worthwhile(body, views):
-                body, views, header = compression.pack(body, views)
-                headers_out += framing.encode_headers({framing.COMPRESSED: header})
+            if options.compress:
+                body, views, headers_out = compression.pack_if_worthwhile(body, views, headers_out)
             # The caller may change its arrays as soon as this returns.
             call.frame = framing.encode(
                 framing.CALL, call.call_id, method, body, copies(views), timeout_us, headers_out

@@ -279,9 +279,8 @@ class RemoteServer:
         """The value that a reply carries, or raises the exception that it carries."""
         kind, _, _, body, buffers, _, header_data = reply
         if header_data:
-            header = framing.decode_headers(header_data).get(framing.COMPRESSED)
-            if header is not None:
-                body, buffers = compression.unpack(header, body, buffers, self.max_bytes)
+            headers = framing.decode_headers(header_data)
+            body, buffers = compression.unpack_if_packed(headers, body, buffers, self.max_bytes)
         if kind == framing.RESULT:
             try:
                 return pickling.loads(body, buffers)

@@ -1,7 +1,11 @@
 """Compressed messages, for networks that are slower than zlib.
 
-Asked for by the caller (`client.with_options(compress=True)`); the answer to a compressed call is
-compressed too. Small frames are left alone, and so is a part that does not get smaller.
+The caller asks for them (`client.with_options(compress=True)`); the answer to a compressed call is
+compressed too. Small messages are sent as they are, and so is a part that doesn't get smaller.
+
+Both ends call `pack_if_worthwhile` before they send a message, and `unpack_if_packed` before they decode
+one. Those that make many small calls ask first whether the option, or a header, is there at all: an `if`
+in their own code costs nothing, and a call of a function does.
 
 The header that goes with a compressed frame has eight bytes for the body and for each buffer: the
 size that it had, or 0 where it is as it was.
@@ -11,7 +15,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import framing
@@ -20,13 +24,42 @@ _LEVEL = 1  # of 9: several times faster than the default, and nearly as small
 _MAX_PARTS = 8000  # more sizes would not fit into a header
 
 
-def is_worthwhile(body: bytes, buffers: Sequence[memoryview]) -> bool:
-    """Whether a message is large enough to gain anything."""
-    return (bool(buffers) or len(body) > framing.SMALL) and len(buffers) < _MAX_PARTS
+def pack_if_worthwhile(
+    body: bytes, buffers: Sequence[memoryview], header_data: bytes = b""
+) -> tuple[bytes, list[memoryview], bytes]:
+    """Return a message and its headers as they are sent: compressed, unless it is too small to gain by it."""
+    is_large = bool(buffers) or len(body) > framing.SMALL
+    if not is_large or len(buffers) >= _MAX_PARTS:
+        return body, list(buffers), header_data
+    packed_body, packed_buffers, header = pack(body, buffers)
+    header_data += framing.encode_headers({framing.COMPRESSED: header})
+    return packed_body, packed_buffers, header_data
+
+
+def is_packed(header_data: framing.Chunk) -> bool:
+    """True if a message with these headers is compressed. Its answer is to be compressed, too."""
+    return framing.COMPRESSED in framing.decode_headers(header_data)
+
+
+def unpack_if_packed(
+    headers: Mapping[int, bytes],
+    body: framing.Chunk,
+    buffers: Sequence[framing.Chunk],
+    max_bytes: int,
+) -> tuple[framing.Chunk, Sequence[framing.Chunk]]:
+    """Return a message as it was before `pack_if_worthwhile`; its headers say how.
+
+    Raises:
+        ProtocolError: see `unpack`.
+    """
+    header = headers.get(framing.COMPRESSED)
+    if header is None:
+        return body, buffers
+    return unpack(header, body, buffers, max_bytes)
 
 
 def pack(body: bytes, buffers: Sequence[memoryview]) -> tuple[bytes, list[memoryview], bytes]:
-    """The parts of a message, compressed; and the header that says so."""
+    """Compress the parts of a message; return them, and the header that says so."""
     sizes: list[int] = []
     parts: list[bytes | memoryview] = []
     for part in (memoryview(body), *buffers):
@@ -42,7 +75,11 @@ def pack(body: bytes, buffers: Sequence[memoryview]) -> tuple[bytes, list[memory
 def unpack(
     header: bytes, body: framing.Chunk, buffers: Sequence[framing.Chunk], max_bytes: int
 ) -> tuple[framing.Chunk, list[framing.Chunk]]:
-    """Undoes `pack`. ProtocolError for what no `pack` has made, or is larger than `max_bytes`."""
+    """Undo `pack`.
+
+    Raises:
+        ProtocolError: `pack` has not made this, or it is larger than `max_bytes`.
+    """
     if len(header) != 8 * (1 + len(buffers)):
         raise ProtocolError(
             f"a header of {len(header)} bytes for {len(buffers)} compressed buffers"

@@ -103,9 +103,8 @@ def encode_frame(
     compress: bool = False,
 ) -> bytes:
     """One frame. Everything is copied: the caller may change its arrays when this returns."""
-    if compress and compression.is_worthwhile(body, buffers):
-        body, buffers, header = compression.pack(body, buffers)
-        header_data += framing.encode_headers({framing.COMPRESSED: header})
+    if compress:
+        body, buffers, header_data = compression.pack_if_worthwhile(body, buffers, header_data)
     return b"".join(framing.encode(kind, 0, method, body, buffers, 0, header_data))
 
 

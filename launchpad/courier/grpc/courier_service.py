@@ -101,8 +101,8 @@ class CourierService:
         def finish(reply: Reply) -> None:
             kind, body, views = fit(without_stream(reply), caller_metadata.takes_bytes)
             counts.errors += kind != framing.RESULT
-            compresses = framing.COMPRESSED in found
-            answer = common.encode_frame(kind, b"", body, views, compress=compresses)
+            compress = compression.is_packed(frame[6])
+            answer = common.encode_frame(kind, b"", body, views, compress=compress)
             counts.finish(time.monotonic() - began, n_in, framing.size(body, views))
             send(answer)
             send(None)
@@ -119,8 +119,7 @@ class CourierService:
             return framing.NOT_RUN, framing.STOPPING, []
         if deadline is not None and deadline < time.monotonic():
             return framing.NOT_RUN, framing.LATE, []
-        if (header := found.get(framing.COMPRESSED)) is not None:
-            body, buffers = compression.unpack(header, body, buffers, self._max_bytes)
+        body, buffers = compression.unpack_if_packed(found, body, buffers, self._max_bytes)
         call_context = CallContext(
             deadline, found.get(framing.TRACE, b""), found.get(framing.RECORDED, b"")
         )

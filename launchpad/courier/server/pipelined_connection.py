@@ -333,8 +333,7 @@ class PipelinedConnection(ServerConnection):
         if not headers_in:
             return self._core.methods.answer_for(CallContext(until), method, body, buffers)
         found = framing.decode_headers(headers_in)
-        if (header := found.get(framing.COMPRESSED)) is not None:
-            body, buffers = compression.unpack(header, body, buffers, self._core.max_bytes)
+        body, buffers = compression.unpack_if_packed(found, body, buffers, self._core.max_bytes)
         call_context = CallContext(
             until, found.get(framing.TRACE, b""), found.get(framing.RECORDED, b"")
         )
@@ -366,13 +365,8 @@ class PipelinedConnection(ServerConnection):
             reply = framing.STREAM, ticket, []
         kind, body, views = fit(reply, self._takes_bytes)
         headers_out = b""
-        if (
-            headers_in
-            and compression.is_worthwhile(body, views)
-            and framing.COMPRESSED in framing.decode_headers(headers_in)
-        ):
-            body, views, header = compression.pack(body, views)
-            headers_out = framing.encode_headers({framing.COMPRESSED: header})
+        if headers_in and compression.is_packed(headers_in):
+            body, views, headers_out = compression.pack_if_worthwhile(body, views)
         self._answers.put_chunks(framing.encode(kind, call_id, b"", body, views, 0, headers_out))
         if kind == framing.ERROR or kind == framing.NOT_RUN:
             counts.errors += 1

@@ -70,7 +70,6 @@ class SerialConnection(ServerConnection):
         self._pending_promises: set[Promise] = set()
         self._streams_lock = threading.Lock()
         self._has_ended = False  # nothing more will be read
-        self._compresses = False  # the client does so in the call that runs
         self._urgent = core.methods.urgent
         self._ahead: list[framing.Fields] = []  # read before there was a thread to run it
         stream_socket.set_receive_timeout(sock, LINGER_S)
@@ -166,8 +165,12 @@ class SerialConnection(ServerConnection):
         n_out = 0 if kind > _ERROR else len(result)
         if views:
             n_out = n_out + sum([view.nbytes for view in views])
-        if kind > _ERROR or n_out > self._most_at_once or self._compresses:
-            self._answer_specially(call_id, counts, began, n_in, (kind, result, views))
+        if (
+            kind > _ERROR
+            or n_out > self._most_at_once
+            or (header_data and compression.is_packed(header_data))
+        ):
+            self._answer_specially(call_id, counts, began, n_in, header_data, (kind, result, views))
             return
         try:
             if views or n_out > _SMALL:
@@ -209,9 +212,7 @@ class SerialConnection(ServerConnection):
             finally:
                 _serve_no_more(token)
         found = framing.decode_headers(header_data)
-        if (header := found.get(framing.COMPRESSED)) is not None:
-            body, buffers = compression.unpack(header, body, buffers, self._core.max_bytes)
-            self._compresses = True
+        body, buffers = compression.unpack_if_packed(found, body, buffers, self._core.max_bytes)
         call_context = CallContext(
             until, found.get(framing.TRACE, b""), found.get(framing.RECORDED, b"")
         )
@@ -219,9 +220,13 @@ class SerialConnection(ServerConnection):
         if (count := found.get(framing.ARGUMENT_STREAMS)) is None:
             return answer()
         n_streams = decode_count(count)
-        counts, began, n_in = self._counts[method], _monotonic(), framing.size(body, buffers)
+        counts = self._counts[method]
+        began = _monotonic()
+        n_in = framing.size(body, buffers)
         streams = self._open_streams(method, counts)
-        reply = partial(self._answer_specially, call_id, counts, began, n_in, streams=streams)
+        reply = partial(
+            self._answer_specially, call_id, counts, began, n_in, header_data, streams=streams
+        )
         streams.run_method(n_streams, answer, reply)
         return ANSWERED_SEPARATELY, b"", []
 
@@ -231,10 +236,11 @@ class SerialConnection(ServerConnection):
         counts: MethodCounts,
         began: float,
         n_in: int,
+        headers_in: framing.Chunk,
         reply: Reply,
         streams: ServerStreamCall | None = None,
     ) -> None:
-        """For what is not small, or no answer yet; `streams` are the arguments of this call."""
+        """Answer with what is not small, or no answer yet; `streams` are the arguments of this call."""
         kind, result, _ = reply
         if kind == PROMISE:
             promise: Promise = result
@@ -243,7 +249,9 @@ class SerialConnection(ServerConnection):
             def send() -> None:
                 try:
                     outcome = encode_outcome(promise)
-                    self._answer_specially(call_id, counts, began, n_in, outcome, streams)
+                    self._answer_specially(
+                        call_id, counts, began, n_in, headers_in, outcome, streams
+                    )
                 except OSError:
                     self.cut()  # the thread that reads closes
                 self._pending_promises.discard(promise)
@@ -259,7 +267,6 @@ class SerialConnection(ServerConnection):
                 promise.cancel()
             return
         if kind == framing.STREAM:
-            self._compresses = False  # a stream's items never are
             opened = streams or self._open_streams(b"", counts)
             counts.finish(_monotonic() - began, n_in, 0)
             opened.send_items(result, partial(self._end_streams, opened))
@@ -270,10 +277,8 @@ class SerialConnection(ServerConnection):
             streams.finish()
         kind, result, views = fit(reply, self._takes_bytes)
         header_data = b""
-        if self._compresses and compression.is_worthwhile(result, views):
-            result, views, header = compression.pack(result, views)
-            header_data = framing.encode_headers({framing.COMPRESSED: header})
-        self._compresses = False
+        if compression.is_packed(headers_in):
+            result, views, header_data = compression.pack_if_worthwhile(result, views)
         n_out = framing.size(result, views)
         try:
             self._write(kind, call_id, result, views, header_data)
