@@ -18,7 +18,7 @@ import socket
 import time
 from collections.abc import Callable
 
-from launchpad.courier.client.retry import next_pause
+from launchpad.courier.client.call import next_pause
 from launchpad.courier.deadlines import check_timeout
 from launchpad.courier.errors import WorkerFailed
 from launchpad.courier.light_dataclass import dataclass

@@ -293,7 +293,7 @@ MUTATIONS = (
     Mutation(
         "a client does not repeat a call that may have run, unless the method is idempotent",
         "courier/client/channel.py",
-        "if not self.peer.may_repeat(method, self.options):",
+        "if not may_repeat(self.peer, method, self.options):",
         "if False:",
         "tests/courier/test_death.py",
     ),

@@ -34,7 +34,7 @@ from opentelemetry.trace import (
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from launchpad.courier.client.channel import Channel
-from launchpad.courier.client.remote_server import RemoteServer
+from launchpad.courier.client.server_info import ServerInfo
 from launchpad.courier.client.stream import Stream
 from launchpad.courier.codec import pickling
 from launchpad.courier.promise import Promise
@@ -144,7 +144,7 @@ class _ClientSpan:
     """The span of a call that we make."""
 
     span: Span
-    peer: RemoteServer
+    peer: ServerInfo
     method: str
     dropped: deque[tuple[Span, int]]
     is_named: bool  # after the server

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, cast
 from launchpad.address import COURIER, Address
 from launchpad.courier import Client, Server
 from launchpad.courier.client.client import T
-from launchpad.courier.client.remote_server import Options
+from launchpad.courier.client.options import Options
 from launchpad.courier.client.typed import CourierClient
 from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.server.decorators import (

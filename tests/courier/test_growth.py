@@ -9,7 +9,7 @@ import pytest
 
 from launchpad import courier
 from launchpad.courier import call_deadlock
-from launchpad.courier.client import remote_server
+from launchpad.courier.client import watchdog
 from launchpad.courier.server import thread_pool
 from tests.waiting import until
 
@@ -144,7 +144,7 @@ def test_sound_21_beside_blocked_calls_as_many_run(serve, connect, unix_address,
 def test_sound_29_deep_recursion_is_no_alarm(serve, connect, short_directory, monkeypatch) -> None:
     """It needs as many threads as calls that wait for each other, and then it is answered."""
     monkeypatch.setattr(thread_pool, "MANY_FOR_S", 60.0, raising=False)
-    monkeypatch.setattr(remote_server, "DEADLOCK_AFTER_S", 60.0)
+    monkeypatch.setattr(watchdog, "DEADLOCK_AFTER_S", 60.0)
     texts: list[str] = []
     looked = threading.Event()
     monkeypatch.setattr(call_deadlock, "warn", texts.append)

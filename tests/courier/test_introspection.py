@@ -10,7 +10,7 @@ import pytest
 
 from launchpad import courier
 from launchpad.courier import call_deadlock
-from launchpad.courier.client import remote_server
+from launchpad.courier.client import watchdog
 from tests.courier.conftest import in_background
 
 
@@ -79,13 +79,13 @@ def test_on_restart_runs_before_the_call_that_finds_it(serve, connect, unix_addr
 
 
 def test_callers_hear_of_a_stopped_server(spawn_server, connect, unix_address, monkeypatch) -> None:
-    monkeypatch.setattr(remote_server, "STOPPED_AFTER_S", 0.0)
+    monkeypatch.setattr(watchdog, "STOPPED_AFTER_S", 0.0)
     process = spawn_server(unix_address)
     client = connect(unix_address)
     client.echo(1)
     said = threading.Event()
     texts: list[str] = []
-    monkeypatch.setattr(remote_server, "warn", lambda text: (texts.append(text), said.set()))
+    monkeypatch.setattr(watchdog, "warn", lambda text: (texts.append(text), said.set()))
 
     os.kill(process.pid, signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # the signal takes its time
@@ -111,9 +111,9 @@ server.join()
 def test_a_method_that_holds_the_gil_is_not_taken_for_a_stopped_process(
     connect, unix_address, spawn_server, monkeypatch
 ) -> None:
-    monkeypatch.setattr(remote_server, "STOPPED_AFTER_S", 0.0)
+    monkeypatch.setattr(watchdog, "STOPPED_AFTER_S", 0.0)
     texts: list[str] = []
-    monkeypatch.setattr(remote_server, "warn", texts.append)
+    monkeypatch.setattr(watchdog, "warn", texts.append)
     spawn_server(unix_address, HOG)
 
     assert connect(unix_address).hog() == 0
@@ -128,7 +128,7 @@ def test_f30_a_cycle_of_waiting_calls_is_named(
     serve, connect, short_directory, monkeypatch, gate, place: str
 ) -> None:
     """A.f → B.g → C.h → A.f."""
-    monkeypatch.setattr(remote_server, "DEADLOCK_AFTER_S", 0.5)
+    monkeypatch.setattr(watchdog, "DEADLOCK_AFTER_S", 0.5)
     monkeypatch.setattr(call_deadlock, "_reported", set())
     said = threading.Event()
     texts: list[str] = []
@@ -160,7 +160,7 @@ def test_f30_a_cycle_of_waiting_calls_is_named(
 
 
 def test_a_chain_of_calls_is_no_cycle(serve, connect, short_directory, monkeypatch) -> None:
-    monkeypatch.setattr(remote_server, "DEADLOCK_AFTER_S", 0.0)
+    monkeypatch.setattr(watchdog, "DEADLOCK_AFTER_S", 0.0)
     texts: list[str] = []
     monkeypatch.setattr(call_deadlock, "warn", texts.append)
     detect = call_deadlock.detect

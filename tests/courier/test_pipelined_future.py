@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from launchpad.courier.client.future import CANCELLED, PipelinedFuture
-from launchpad.courier.client.remote_server import Options
+from launchpad.courier.client.options import Options
 from launchpad.courier.telemetry.counters import MethodCounts
 from tests.waiting import until
 

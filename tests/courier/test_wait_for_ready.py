@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from launchpad import courier
-from launchpad.courier.client import retry
+from launchpad.courier.client import call
 from tests.courier.conftest import in_background
 from tests.waiting import until
 
@@ -56,15 +56,15 @@ def test_f16_a_call_before_the_server_is_up_is_answered_once_it_is(serve, connec
 
 
 def test_a_pause_before_the_next_attempt_ends_when_that_server_is_known_to_be_up() -> None:
-    pause = in_background(retry.pause, "unix:/run/learner", 60.0)
-    until(lambda: "unix:/run/learner" in retry._paused.values())
+    pause = in_background(call.pause, "unix:/run/learner", 60.0)
+    until(lambda: "unix:/run/learner" in call._paused.values())
 
-    retry.wake("unix:/run/actor")
-    assert "unix:/run/learner" in retry._paused.values()
-    retry.wake("unix:/run/learner")
+    call.wake("unix:/run/actor")
+    assert "unix:/run/learner" in call._paused.values()
+    call.wake("unix:/run/learner")
 
     assert pause.result(10) is None
-    assert "unix:/run/learner" not in retry._paused.values()
+    assert "unix:/run/learner" not in call._paused.values()
 
 
 @pytest.mark.every_transport

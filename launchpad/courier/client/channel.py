@@ -19,10 +19,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from launchpad.courier import call_stack, transport
+from launchpad.courier.client import call_errors
+from launchpad.courier.client.call import (
+    MAX_TRIES,
+    NotRun,
+    decode_reply,
+    may_repeat,
+    pause_before_deadline,
+    time_left,
+    wait_for,
+)
 from launchpad.courier.client.connection import CHECK_EVERY_S, ClientConnection, open_socket
 from launchpad.courier.client.connection_pool import ConnectionPool, MovingConnectionPool
-from launchpad.courier.client.remote_server import Options, RemoteServer, SlowCallWatchdog
-from launchpad.courier.client.retry import MAX_TRIES, NotRun
+from launchpad.courier.client.options import Options
+from launchpad.courier.client.server_info import ServerInfo
+from launchpad.courier.client.watchdog import SlowCallWatchdog
 from launchpad.courier.codec import compression, pickling
 from launchpad.courier.errors import MessageTooLarge
 from launchpad.courier.interruptions import is_interruption
@@ -60,7 +71,7 @@ class Channel(ABC):
     `counts` has the calls of all views, by method.
     """
 
-    def __init__(self, peer: RemoteServer, options: Options, counts: Counts | None = None) -> None:
+    def __init__(self, peer: ServerInfo, options: Options, counts: Counts | None = None) -> None:
         self.peer = peer
         self.options = options
         self.counts = Counts() if counts is None else counts
@@ -127,7 +138,7 @@ class Channel(ABC):
 class SocketChannel(Channel):
     """Calls over sockets: TCP, TLS, unix, and socket pairs within a process."""
 
-    def __init__(self, peer: RemoteServer, options: Options, counts: Counts | None = None) -> None:
+    def __init__(self, peer: ServerInfo, options: Options, counts: Counts | None = None) -> None:
         super().__init__(peer, options, counts)
         if not peer.can_move:
             transport.find(peer.address)  # raises in the caller's line if the address is malformed
@@ -167,7 +178,7 @@ class SocketChannel(Channel):
             n_out = len(body)
             if buffers or n_out > _SMALL:
                 n_out = n_out + sum([each.nbytes for each in buffers])
-                self.peer.check_size(method, n_out)
+                call_errors.check_size(self.peer, method, n_out)
                 if self.options.compress:
                     body, buffers, headers_out = compression.pack_if_worthwhile(
                         body, buffers, headers_out
@@ -176,7 +187,7 @@ class SocketChannel(Channel):
                 if n_out >= _WORTHWHILE and segments.is_worthwhile(buffers):
                     connections = self._shm_connections
             elif n_out > self.peer.takes_bytes:
-                self.peer.check_size(method, n_out)
+                call_errors.check_size(self.peer, method, n_out)
             deadline = None
             if _current_call() is not None:
                 deadline = self.options.find_deadline(began)
@@ -208,10 +219,10 @@ class SocketChannel(Channel):
                             raise
                         # Else decode_reply gives the full error.
                 try:
-                    return self.peer.decode_reply(method, self.options, reply)
+                    return decode_reply(self.peer, method, self.options, reply)
                 except NotRun:
                     pass  # what follows must not have it as its context
-                pause_s = self.peer.pause(pause_s, method, self.options, deadline)
+                pause_s = pause_before_deadline(pause_s, self.peer, method, self.options, deadline)
                 now = _monotonic()
         except BaseException:
             counts.errors += 1
@@ -304,7 +315,9 @@ class SocketChannel(Channel):
                 connection = self._open(connections, method, deadline)
                 now = _monotonic()
                 try:  # what the server takes may be known only now
-                    self.peer.check_size(method, len(body) + sum(each.nbytes for each in buffers))
+                    call_errors.check_size(
+                        self.peer, method, len(body) + sum(each.nbytes for each in buffers)
+                    )
                 except MessageTooLarge:
                     self.release_connection(connection)
                     raise
@@ -315,7 +328,7 @@ class SocketChannel(Channel):
                 if deadline is not None:
                     left = deadline - now
                     if left <= 0:
-                        raise self.peer.late(method, self.options)
+                        raise call_errors.late(self.peer, method, self.options)
                     timeout_us = int(left * 1e6) or 1  # 0 would be no limit
                     if left < CHECK_EVERY_S or connection.timeout_s != CHECK_EVERY_S:
                         timeout_s = self.options.timeout_s
@@ -341,11 +354,11 @@ class SocketChannel(Channel):
                 raise
             connection.close()
             now = _monotonic()
-            self.peer.time_left(method, self.options, deadline)
+            time_left(self.peer, method, self.options, deadline)
             tries += not connection.was_used and not connection.is_sent
             if tries >= MAX_TRIES:
                 self.peer.raise_if_failed()
-                raise self.peer.not_taken(method, failed) from failed
+                raise call_errors.not_taken(self.peer, method, failed) from failed
 
     def _wait_on(
         self, connection: ClientConnection, method: bytes, deadline: float | None
@@ -354,7 +367,7 @@ class SocketChannel(Channel):
         watchdog = SlowCallWatchdog(self.peer, method)
         while True:
             watchdog.check()
-            left = self.peer.time_left(method, self.options, deadline)
+            left = time_left(self.peer, method, self.options, deadline)
             connection.limit(CHECK_EVERY_S if left is None else min(CHECK_EVERY_S, left))
             try:
                 return connection.resume()
@@ -369,8 +382,8 @@ class SocketChannel(Channel):
     def _check_retry(self, failed: OSError, connection: ClientConnection, method: bytes) -> None:
         """Raises an error that explains why a call whose connection has ended is not made again."""
         if connection.is_sent:
-            if not self.peer.may_repeat(method, self.options):
-                raise self.peer.lost(method, connection.address) from failed
+            if not may_repeat(self.peer, method, self.options):
+                raise call_errors.lost(self.peer, method, connection.address) from failed
             self.peer.raise_if_failed()
 
     def release_connection(self, connection: ClientConnection) -> None:
@@ -387,7 +400,7 @@ class SocketChannel(Channel):
         peer = self.peer
         shares = connections is not self._idle_connections
         attempt = partial(open_socket, peer, flags=handshake.SHARE if shares else 0)
-        sock, address = peer.wait_for(attempt, method, self.options, deadline)
+        sock, address = wait_for(attempt, peer, method, self.options, deadline)
         if not shares:
             is_stale = self._count_connection(sock, address)
             return ClientConnection(sock, peer.max_bytes, is_stale, address)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn
 from launchpad.courier import caller, transport
 from launchpad.courier.call_stack import Edge
 from launchpad.courier.client.channel import Channel, SocketChannel
-from launchpad.courier.client.remote_server import Options, RemoteServer
+from launchpad.courier.client.options import Options
+from launchpad.courier.client.server_info import ServerInfo
 from launchpad.courier.protocol import framing
 from launchpad.courier.security import keyring
 from launchpad.courier.telemetry import registry
@@ -145,7 +146,7 @@ class Client(Methods[Any], Generic[T]):
         self._name = name
         if token is not None and len(token) > keyring.MAX_TOKEN_BYTES:
             raise ValueError(f"a token is at most {keyring.MAX_TOKEN_BYTES} bytes")
-        peer = RemoteServer(
+        peer = ServerInfo(
             address,
             name=name,
             token=token,
@@ -155,7 +156,7 @@ class Client(Methods[Any], Generic[T]):
             fetch_waits=_fetch_waits,
             link=link,
         )
-        make_channel: Callable[[RemoteServer, Options], Channel] = SocketChannel
+        make_channel: Callable[[ServerInfo, Options], Channel] = SocketChannel
         if not peer.can_move:
             kind = "grpc" if transport.is_grpc(peer.address) else peer.address.partition(":")[0]
             if kind == "grpc" and link is not None:
@@ -205,7 +206,7 @@ class Client(Methods[Any], Generic[T]):
         Example:
             table = parameters.with_options(timeout_s=2.0, idempotent=True).get("embedding")
 
-        Raises TypeError for an option that there is not; see `remote_server.Options`.
+        Raises TypeError for an option that there is not; see `client/options.py`.
         """
         view = object.__new__(type(self))
         view._given, view._name = self._given, self._name

@@ -1,10 +1,6 @@
 """One connection of a client, on which one call at a time is made.
 
-When may a request be repeated? A server runs complete frames only. So as long as a write fails,
-its frame was not complete, and nothing ran. That covers the server which has restarted since the
-last call: the first write to the old connection fails. (Over TCP it does not, so there `is_stale` is
-asked before.) Once a request is written in full, and no answer comes, the outcome is unknown. A server
-that stops in an orderly way sends last of all that nothing else was run.
+When a request is sent again, if the connection ends: call.py.
 """
 
 from __future__ import annotations
@@ -12,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from launchpad.courier import caller, transport
-from launchpad.courier.client.remote_server import RemoteServer
-from launchpad.courier.client.retry import is_final, is_out_of_descriptors
+from launchpad.courier.client import call_errors
+from launchpad.courier.client.call_errors import is_final, is_out_of_descriptors
+from launchpad.courier.client.server_info import ServerInfo
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.interruptions import is_interruption
 from launchpad.courier.protocol import framing, handshake
@@ -142,7 +139,7 @@ class ClientConnection:
 
 
 def open_socket(
-    peer: RemoteServer, timeout_s: float | None, flags: int = 0
+    peer: ServerInfo, timeout_s: float | None, flags: int = 0
 ) -> tuple[Socket, str] | None:
     """Connects once, where the server is now, and runs the handshake: the socket, and that address.
 
@@ -163,9 +160,10 @@ def open_socket(
         sock.sendall(handshake.encode_client_hello(token, caller.own_peer(), flags, peer.max_bytes))
         start = stream_socket.receive_exactly(sock, len(handshake.TLS_ALERT))
         if start == handshake.TLS_ALERT:
-            raise peer.refuse(
+            raise call_errors.refused(
+                peer,
                 f"{peer} wants TLS, and we have no credentials for it. Before the first call: "
-                "keyring.add(prefix, token, credentials), with those of the server's process."
+                "keyring.add(prefix, token, credentials), with those of the server's process.",
             )
         start += stream_socket.receive_exactly(sock, handshake.START_SIZE - len(start))
         version = handshake.read_version(start)
@@ -176,7 +174,7 @@ def open_socket(
             server_hello = handshake.ServerHello(version, handshake.BAD_VERSION, b"", "")
         if server_hello.status == handshake.BAD_TOKEN and peer.find_token(address, places) != token:
             raise ConnectionRefusedError("its token was not there yet; it is now")
-        peer.check_server_hello(server_hello)
+        check_server_hello(peer, server_hello)
         sock.settimeout(None)
         if peer.link is not None:
             sock = link.hold_up(sock, peer.link)
@@ -188,9 +186,31 @@ def open_socket(
             raise
         if is_out_of_descriptors(error):
             # The server may be up: to wait for it would be to wait for something else, and in silence.
-            raise peer.out_of_descriptors() from error
+            raise call_errors.out_of_descriptors(peer) from error
         return None
     if peer.has_moved_from(address):  # meanwhile
         sock.close()
         return None
     return sock, address
+
+
+def check_server_hello(peer: ServerInfo, server_hello: handshake.ServerHello) -> None:
+    """Take the server's part of the handshake. Raises Refused if the server refuses the client."""
+    known = peer.server_hello
+    peer.server_hello = server_hello
+    peer.takes_bytes = server_hello.max_bytes
+    peer.server = server_hello.server or peer.server
+    peer.labels[0] = peer.label
+    if server_hello.status == handshake.BAD_TOKEN:
+        raise call_errors.wrong_token(peer)
+    if server_hello.status != handshake.ACCEPTED or server_hello.version != handshake.VERSION:
+        raise call_errors.refused(
+            peer,
+            f"{peer} speaks version {server_hello.version} of the protocol, we speak"
+            f" {handshake.VERSION}. Run the same release of launchpad on both sides.",
+        )
+    if server_hello.boot_id != handshake.boot_id():
+        peer.shares_memory = False  # a socket that is forwarded from another host
+    if known is not None and known.incarnation != server_hello.incarnation:
+        for callback in tuple(peer.restart_callbacks):
+            callback()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from launchpad.courier import fork
 from launchpad.courier.client.connection import ClientConnection
-from launchpad.courier.client.remote_server import RemoteServer
+from launchpad.courier.client.server_info import ServerInfo
 from launchpad.courier.interruptions import Lock
 from launchpad.courier.protocol import framing
 from launchpad.courier.transport.stream_socket import Socket
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class ConnectionPool:
     """What all views of one client share. Safe from any thread."""
 
-    def __init__(self, peer: RemoteServer) -> None:
+    def __init__(self, peer: ServerInfo) -> None:
         self.peer = peer
         self.idle_connections: deque[ClientConnection] = deque()
         # Those that share memory: a little slower for small calls, so not for these.

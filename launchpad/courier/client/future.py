@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from launchpad.courier import fork
 from launchpad.courier.client import callbacks
-from launchpad.courier.client.remote_server import Options
-from launchpad.courier.client.retry import NotRun
+from launchpad.courier.client.call import NotRun
+from launchpad.courier.client.options import Options
 from launchpad.courier.errors import OutcomeUnknown
 from launchpad.courier.interruptions import Condition, Lock
 from launchpad.courier.protocol.framing import Chunk

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from launchpad.courier.client.future import PipelinedFuture
 from launchpad.courier.client.pipeline import BATCH, Pipeline
 from launchpad.courier.client.reader import Reader, Receive
-from launchpad.courier.client.remote_server import RemoteServer
+from launchpad.courier.client.server_info import ServerInfo
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.interruptions import Lock, in_another_thread, is_interruption
 from launchpad.courier.protocol import framing
@@ -63,7 +63,7 @@ class LoopPipeline(Pipeline):
 
     new_call = LoopCall
 
-    def __init__(self, peer: RemoteServer, loop: AbstractEventLoop) -> None:
+    def __init__(self, peer: ServerInfo, loop: AbstractEventLoop) -> None:
         super().__init__(peer)
         self.loop = loop
         self.new_reader = partial(LoopReader, loop)

@@ -9,9 +9,10 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
+from launchpad.courier.client import call_errors
+from launchpad.courier.client.call import NotRun, check_wait, decode_reply
 from launchpad.courier.client.future import PipelinedFuture
-from launchpad.courier.client.remote_server import RemoteServer
-from launchpad.courier.client.retry import NotRun
+from launchpad.courier.client.server_info import ServerInfo
 from launchpad.courier.codec import pickling
 from launchpad.courier.interruptions import Lock, is_interruption
 from launchpad.courier.protocol import framing, joined
@@ -25,7 +26,7 @@ _RESULT, _RESULTS, _STREAM = framing.RESULT, framing.RESULTS, framing.STREAM
 class PendingCalls:
     """Calls by id. The thread that takes one out of it completes it, and no other. Safe from any thread."""
 
-    def __init__(self, peer: RemoteServer, drop_stream: Callable[[int], None]) -> None:
+    def __init__(self, peer: ServerInfo, drop_stream: Callable[[int], None]) -> None:
         self._peer = peer
         self._drop_stream = drop_stream  # an answer that will not be fetched
         self.calls: dict[int, PipelinedFuture] = {}
@@ -72,7 +73,7 @@ class PendingCalls:
         for call in list(self.calls.values()):
             if not call.options.wait_for_ready and not call.is_sent:
                 try:
-                    self._peer.check_wait(call.method, call.options)
+                    check_wait(self._peer, call.method, call.options)
                 except Exception as error:
                     self.fail(call, error)
 
@@ -87,14 +88,14 @@ class PendingCalls:
                     call.frame = b""  # completed meanwhile
             if call.size > self._peer.takes_bytes:
                 try:
-                    self._peer.check_size(call.method, call.size)
+                    call_errors.check_size(self._peer, call.method, call.size)
                 except Exception as error:
                     self.fail(call, error)
 
     def fail_late(self) -> None:
         for call_id in self.deadlines.pop_expired(_monotonic()):
             if (call := self.calls.get(call_id)) is not None:
-                self.fail(call, self._peer.late(call.method, call.options))
+                self.fail(call, call_errors.late(self._peer, call.method, call.options))
 
     def refresh_timeouts(self) -> None:
         """Calls that have waited to be sent have less time left by now."""
@@ -131,7 +132,7 @@ class PendingCalls:
                 call.value = _loads(body) if len(body) < _SHORTEST else _loads_arrays(body)
             except BaseException as error:
                 if is_interruption(error):  # of the thread of an event loop
-                    call.fail(self._peer.lost(call.method))
+                    call.fail(call_errors.lost(self._peer, call.method))
                     raise
                 self._complete_other(call, frame, again)
                 continue
@@ -181,7 +182,7 @@ class PendingCalls:
         if call.channel is not None and segments.is_worthwhile(frame[4]):
             call.channel.connections.shm_methods.add(call.method)  # from now on it shares memory
         try:
-            value = self._peer.decode_reply(call.method, call.options, frame)
+            value = decode_reply(self._peer, call.method, call.options, frame)
         except NotRun:
             again.append(call)
         except BaseException as error:

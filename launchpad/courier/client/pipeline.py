@@ -16,15 +16,17 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from launchpad.courier.buffers import copies
 from launchpad.courier.call_stack import current_call
+from launchpad.courier.client import call_errors
+from launchpad.courier.client.call_errors import is_out_of_descriptors
 from launchpad.courier.client.future import CANCELLED, PipelinedFuture, next_call_id
 from launchpad.courier.client.pending_calls import PendingCalls
 from launchpad.courier.client.reader import Reader
-from launchpad.courier.client.remote_server import RemoteServer
-from launchpad.courier.client.retry import is_out_of_descriptors
+from launchpad.courier.client.server_info import ServerInfo
 from launchpad.courier.codec import compression
 from launchpad.courier.interruptions import Lock, in_another_thread
 from launchpad.courier.protocol import framing, joined
@@ -46,7 +48,7 @@ class Pipeline:
     new_call: type[PipelinedFuture] = PipelinedFuture
     new_reader: Callable[..., Reader] = Reader
 
-    def __init__(self, peer: RemoteServer) -> None:
+    def __init__(self, peer: ServerInfo) -> None:
         self._peer = peer
         self._lock = Lock()
         self._pending = PendingCalls(peer, self._send_cancel)
@@ -187,7 +189,7 @@ class Pipeline:
         try:
             with self._lock:
                 if self._is_closed:
-                    raise self._peer.closed(call.method)
+                    raise call_errors.closed(self._peer, call.method)
                 if self.reader is None:
                     reader = self._new_reader(call.method)
                     try:
@@ -205,7 +207,7 @@ class Pipeline:
             return self.new_reader(self._peer, self._pending, self.queue, self._may_end)
         except OSError as error:
             if is_out_of_descriptors(error):
-                raise self._peer.out_of_descriptors(method) from error
+                raise call_errors.out_of_descriptors(self._peer, method) from error
             raise
 
     def _may_end(self, reader: Reader) -> bool:
@@ -217,7 +219,7 @@ class Pipeline:
             if not self._is_closed:
                 self.reader = reader
                 return False
-        self._pending.fail_all(self._peer.closed)
+        self._pending.fail_all(partial(call_errors.closed, self._peer))
         return True
 
 

@@ -17,12 +17,12 @@ import threading
 import time
 from collections.abc import Callable
 
-from launchpad.courier.client import retry
+from launchpad.courier.client import call_errors
+from launchpad.courier.client.call import MAX_TRIES, may_repeat, next_pause, pause
 from launchpad.courier.client.connection import open_socket
 from launchpad.courier.client.future import PipelinedFuture
 from launchpad.courier.client.pending_calls import PendingCalls
-from launchpad.courier.client.remote_server import RemoteServer
-from launchpad.courier.client.retry import MAX_TRIES, next_pause
+from launchpad.courier.client.server_info import ServerInfo
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.interruptions import is_interruption
 from launchpad.courier.own_threads import OwnThread
@@ -45,7 +45,7 @@ class Reader:
 
     def __init__(
         self,
-        peer: RemoteServer,
+        peer: ServerInfo,
         pending: PendingCalls,
         queue: WriteQueue,
         may_end: Callable[[Reader], bool],
@@ -114,10 +114,10 @@ class Reader:
         while not self._may_end(self):
             try:
                 while True:
-                    retry.pause(self._peer.address, self._pause_s)
+                    pause(self._peer.address, self._pause_s)
                     self._pause_s = next_pause(self._pause_s)
                     if self._is_closing:
-                        raise self._peer.closed(b"")
+                        raise call_errors.closed(self._peer, b"")
                     found = open_socket(self._peer, self._poll_timeout_s(), OVERLAP)
                     if found is not None:
                         break
@@ -216,15 +216,17 @@ class Reader:
         """The connection has ended: what may run goes out again, the rest is lost."""
         for call in list(self._pending.calls.values()):
             if call.is_sent:
-                may_repeat = self._got_goaway or self._peer.may_repeat(call.method, call.options)
-                if may_repeat and not self._is_closing:
+                may_run_again = self._got_goaway or may_repeat(
+                    self._peer, call.method, call.options
+                )
+                if may_run_again and not self._is_closing:
                     self._requeue(call)
                 else:
-                    self._pending.fail(call, self._peer.lost(call.method, address))
+                    self._pending.fail(call, call_errors.lost(self._peer, call.method, address))
         self._failures = 0 if self._queue.has_written else self._failures + 1
         if self._failures >= MAX_TRIES:
             reason = ConnectionResetError("connections end before anything is sent")
-            self._pending.fail_all(lambda method: self._peer.not_taken(method, reason))
+            self._pending.fail_all(lambda method: call_errors.not_taken(self._peer, method, reason))
         if not self._is_refused:
             self._pause_s = 0.0
         self._is_refused = self._got_goaway = False

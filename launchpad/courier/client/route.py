@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
     from launchpad.courier.client.connection import ClientConnection
-    from launchpad.courier.client.remote_server import Options, RemoteServer
+    from launchpad.courier.client.options import Options
+    from launchpad.courier.client.server_info import ServerInfo
     from launchpad.courier.client.shm_connection import ShmClientConnection
     from launchpad.courier.protocol import framing
     from launchpad.courier.telemetry.counters import Counts
@@ -40,7 +41,7 @@ class CallConnections(Protocol):
 class CallRoute(Protocol):
     """A channel as its calls see it: `SocketChannel`."""
 
-    peer: RemoteServer
+    peer: ServerInfo
     options: Options
     counts: Counts
     trace_header: bytes

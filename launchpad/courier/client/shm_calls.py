@@ -27,12 +27,13 @@ from typing import TYPE_CHECKING
 
 from launchpad.courier import fork
 from launchpad.courier.buffers import copies
+from launchpad.courier.client import call_errors
 from launchpad.courier.client.answer_poller import AnswerPoller
+from launchpad.courier.client.call import NotRun, decode_reply, may_repeat
 from launchpad.courier.client.connection import CHECK_EVERY_S
 from launchpad.courier.client.future import CANCELLED, PipelinedFuture, next_call_id
 from launchpad.courier.client.pending_calls import PendingCalls
-from launchpad.courier.client.remote_server import RemoteServer
-from launchpad.courier.client.retry import NotRun
+from launchpad.courier.client.server_info import ServerInfo
 from launchpad.courier.client.shm_connection import ShmClientConnection, ShmRequest
 from launchpad.courier.errors import NotSent
 from launchpad.courier.interruptions import Lock, in_another_thread, is_interruption
@@ -59,7 +60,7 @@ _monotonic = time.monotonic
 class ShmCalls:
     """Such calls of one client. Safe from any thread."""
 
-    def __init__(self, peer: RemoteServer) -> None:
+    def __init__(self, peer: ServerInfo) -> None:
         self._peer = peer
         self._pending = PendingCalls(peer, lambda call_id: None)
         self._lock = fork.free_in_child(Lock())
@@ -101,8 +102,8 @@ class ShmCalls:
         small = copies(small)
         if shared is not None:
             shared = shared._replace(small=small)
-        may_repeat = has_large and peer.may_repeat(method, channel.options)
-        spare = copies(views) if may_repeat else None
+        may_run_again = has_large and may_repeat(peer, method, channel.options)
+        spare = copies(views) if may_run_again else None
         request = ShmRequest(body, shared, small, channel.trace_header, spare)
         call = ShmFuture(self, channel, method, size, request)
         call.claim.acquire()  # until there is something to read
@@ -194,8 +195,8 @@ class ShmCalls:
             poller, self._poller = self._poller, None
         for call in list(self._pending.calls.values()):
             with self._closing:  # none is sent from here on
-                make_error = self._peer.lost if call.is_sent else self._peer.closed
-            self._pending.fail(call, make_error(call.method))
+                make_error = call_errors.lost if call.is_sent else call_errors.closed
+            self._pending.fail(call, make_error(self._peer, call.method))
         if poller is not None:
             poller.close()
 
@@ -224,7 +225,7 @@ class ShmCalls:
         self._pending.calls.pop(call.call_id, None)
         if call.owner is self and not call.is_completed:
             # The exception is for the thread that was interrupted, and not the outcome of this call.
-            call.fail(self._peer.lost(call.method, connection.address))
+            call.fail(call_errors.lost(self._peer, call.method, connection.address))
 
     def _read_for(
         self, call: ShmFuture, connection: ShmClientConnection, timeout: float | None
@@ -291,7 +292,7 @@ class ShmCalls:
             call.is_sent = not is_closed  # first: `close` asks for it
         if is_closed:
             connection.close()
-            self._pending.fail(call, self._peer.closed(call.method))
+            self._pending.fail(call, call_errors.closed(self._peer, call.method))
             return
         if request is None:  # it was cancelled, or is late
             channel.release_connection(connection)
@@ -365,7 +366,7 @@ class ShmCalls:
             connection.is_refused |= kind == framing.NOT_RUN
             channel.release_connection(connection)
         try:
-            value = self._peer.decode_reply(call.method, call.options, frame)
+            value = decode_reply(self._peer, call.method, call.options, frame)
         except NotRun:
             self._hand_over(call)
         except BaseException as error:
@@ -382,8 +383,8 @@ class ShmCalls:
             return
         call.connection = None
         request = call.request
-        if request is None or not self._peer.may_repeat(call.method, call.options):
-            call.fail(self._peer.lost(call.method, connection.address))
+        if request is None or not may_repeat(self._peer, call.method, call.options):
+            call.fail(call_errors.lost(self._peer, call.method, connection.address))
         else:
             self._hand_over(call, request.small if request.spare is None else request.spare)
 
@@ -405,7 +406,7 @@ class ShmCalls:
             call.request = None
             with self._lock:  # a pipeline that is there before `close` is closed after it
                 if self._is_closed:
-                    raise self._peer.closed(call.method)
+                    raise call_errors.closed(self._peer, call.method)
                 pipeline = channel.connections.get_pipeline()
             pipeline.resubmit(call, request.body, buffers, request.headers)
         except BaseException as error:

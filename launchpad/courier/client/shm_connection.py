@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from launchpad.courier.client.connection import ClientConnection
-from launchpad.courier.client.remote_server import RemoteServer
+from launchpad.courier.client.server_info import ServerInfo
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import framing
 from launchpad.courier.shm.sender import SharedBuffers
@@ -37,7 +37,7 @@ class ShmClientConnection(ClientConnection):
     def __init__(
         self,
         sock: stream_socket.Socket,
-        peer: RemoteServer,
+        peer: ServerInfo,
         is_stale: Callable[[stream_socket.Socket], bool] | None,
         address: str,
     ) -> None:

@@ -16,10 +16,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from launchpad.courier import fork
+from launchpad.courier.client import call_errors
 from launchpad.courier.client.connection import ClientConnection
 from launchpad.courier.client.coroutine_runner import CoroutineRunner, LoopIsClosed
-from launchpad.courier.client.remote_server import SlowCallWatchdog
 from launchpad.courier.client.shared_connection import SharedConnection
+from launchpad.courier.client.watchdog import SlowCallWatchdog
 from launchpad.courier.codec import pickling
 from launchpad.courier.codec.iterators import StreamedIterator
 from launchpad.courier.errors import ProtocolError, StreamBroken
@@ -133,7 +134,7 @@ class StreamCall:
 
     def wait_for_answer(self, first: framing.Fields, deadline: float | None) -> framing.Fields:
         """The server's answer, while threads send it the items that the method asks for."""
-        late = partial(self._peer.late, self._method, self.options)
+        late = partial(call_errors.late, self._peer, self._method, self.options)
         check = SlowCallWatchdog(self._peer, self._method).check
         try:
             self.connection.begin(first)
@@ -181,7 +182,7 @@ class StreamCall:
         self.close(
             StreamBroken(
                 f"the client of {self._peer} was closed in the middle of the stream {method!r}",
-                **self._peer.where(self._method),
+                **call_errors.where(self._peer, self._method),
             )
         )
 
@@ -192,7 +193,7 @@ class StreamCall:
             StreamBroken(
                 f"the stream {method!r} of {self._peer} is closed: an exception of a signal handler, such as"
                 " Ctrl-C, ended the wait for an item of it. Make the call again.",
-                **self._peer.where(self._method),
+                **call_errors.where(self._peer, self._method),
             )
         )
 
@@ -209,11 +210,13 @@ class StreamCall:
         """For a forked child: the stream is the parent's, and ends here."""
         self.connection.drop_inherited()
         text = f"{fork.describe_child()}, which has the stream {self._method.decode()!r} of {self._peer}"
-        self.incoming.drop_inherited(StreamBroken(text, **self._peer.where(self._method)))
+        self.incoming.drop_inherited(
+            StreamBroken(text, **call_errors.where(self._peer, self._method))
+        )
 
     def late(self) -> Exception:
         """The error of a wait for an item past its deadline."""
-        return self._peer.late(self._method, self.options, in_stream=True)
+        return call_errors.late(self._peer, self._method, self.options, in_stream=True)
 
     # For the connection.
 
@@ -244,7 +247,7 @@ class StreamCall:
         """The connection has ended."""
         self._counts.errors += self._is_open
         n_items = self.incoming.n_items if self._is_open else None
-        lost = self._peer.lost(self._method, self._address, n_items)
+        lost = call_errors.lost(self._peer, self._method, self._address, n_items)
         lost.__cause__ = error.with_traceback(None)
         self.incoming.abort(lost)
 

@@ -18,9 +18,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from launchpad.courier import call_stack
+from launchpad.courier.client import call_errors
+from launchpad.courier.client.call import (
+    NotRun,
+    decode_reply,
+    next_pause,
+    pause,
+    pause_before_deadline,
+)
+from launchpad.courier.client.call_errors import is_out_of_descriptors
 from launchpad.courier.client.connection import ClientConnection
 from launchpad.courier.client.future import CallFuture
-from launchpad.courier.client.retry import NotRun, is_out_of_descriptors, next_pause, pause
 from launchpad.courier.client.stream import Stream, StreamCall
 from launchpad.courier.codec import pickling
 from launchpad.courier.errors import NotSent
@@ -52,7 +60,7 @@ def attach(channel: CallRoute, method: bytes, ticket: bytes) -> Stream:
     """The stream that a call which had no connection to itself was answered with."""
     connection = _fetch_stream(channel, method, ticket)
     if connection is None:
-        raise channel.peer.lost(method, n_items=0)
+        raise call_errors.lost(channel.peer, method, n_items=0)
     return open_stream(channel, connection, method)
 
 
@@ -80,7 +88,7 @@ def _fetch_stream(channel: CallRoute, method: bytes, ticket: bytes) -> ClientCon
                 return connection
             connection.close()
             if reply[0] == framing.NOT_RUN and reply[3] == framing.LATE:
-                raise channel.peer.late(method, channel.options)
+                raise call_errors.late(channel.peer, method, channel.options)
             return None
         pause_s = next_pause(pause_s)
         pause(channel.peer.address, pause_s)
@@ -117,7 +125,9 @@ def call_with_streams(
             deadline = channel.options.find_deadline(began)
             args, kwargs, iterators = arguments.take_out(args, kwargs)
             body, buffers = pickling.encode((args, kwargs))
-            peer.check_size(method, len(body) + sum(buffer.nbytes for buffer in buffers))
+            call_errors.check_size(
+                peer, method, len(body) + sum(buffer.nbytes for buffer in buffers)
+            )
             headers_out = channel.trace_header + arguments.encode_count(len(iterators))
             while True:
                 connection, reply = channel.exchange(
@@ -133,10 +143,10 @@ def call_with_streams(
                         call.open()
                         return Stream(call)
                 try:
-                    return peer.decode_reply(method, channel.options, reply)
+                    return decode_reply(peer, method, channel.options, reply)
                 except NotRun:
                     pass
-                pause_s = peer.pause(pause_s, method, channel.options, deadline)
+                pause_s = pause_before_deadline(pause_s, peer, method, channel.options, deadline)
                 now = time.monotonic()
     except BaseException:
         counts.errors += 1

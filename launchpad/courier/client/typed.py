@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeAlias, TypeVar,
 
 from launchpad.courier.client.client import Client, T
 from launchpad.courier.client.group import ClientGroup
-from launchpad.courier.client.remote_server import Options
+from launchpad.courier.client.options import Options
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -101,7 +101,7 @@ def with_options(client: C, /, **changes: Any) -> C:
     its client has no options, and comes back as it is.
 
     Raises:
-        TypeError: there is no such option; see `remote_server.Options`.
+        TypeError: there is no such option; see `client/options.py`.
     """
     if isinstance(client, Client | ClientGroup):
         return cast("C", client.with_options(**changes))

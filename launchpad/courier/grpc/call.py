@@ -8,6 +8,8 @@ from typing import Any
 
 import grpc
 
+from launchpad.courier.client import call_errors
+from launchpad.courier.client.call import check_wait, decode_reply, may_repeat, time_left
 from launchpad.courier.client.channel import Channel
 from launchpad.courier.client.future import CallFuture
 from launchpad.courier.grpc import common
@@ -55,8 +57,8 @@ class GrpcCall:
     def check_wait(self) -> None:
         """Ends it if there is no point in waiting for the server any longer."""
         try:
-            self.peer.time_left(self.method, self.options, self.deadline)
-            self.peer.check_wait(self.method, self.options)
+            time_left(self.peer, self.method, self.options, self.deadline)
+            check_wait(self.peer, self.method, self.options)
         except Exception as error:
             self.future.fail(error)
 
@@ -68,8 +70,11 @@ class GrpcCall:
             self._n_in = len(message)
             # The server keeps to the client's limit (fit); what it compressed may be larger than that.
             self.future.complete(
-                lambda: self.peer.decode_reply(
-                    self.method, self.options, common.decode_frame(message, common.MAX_BYTES)
+                lambda: decode_reply(
+                    self.peer,
+                    self.method,
+                    self.options,
+                    common.decode_frame(message, common.MAX_BYTES),
                 )
             )
             return True
@@ -79,14 +84,14 @@ class GrpcCall:
             if not self._was_refused:  # by the next server at this address, whose token is another
                 self._was_refused = True
                 return False
-            self.future.fail(self.peer.wrong_token())
+            self.future.fail(call_errors.wrong_token(self.peer))
             return True
         if self.deadline is not None and code is _Code.DEADLINE_EXCEEDED:
-            self.future.fail(self.peer.late(self.method, self.options))
+            self.future.fail(call_errors.late(self.peer, self.method, self.options))
             return True
-        if self.peer.may_repeat(self.method, self.options):
+        if may_repeat(self.peer, self.method, self.options):
             return False
-        error = self.peer.lost(self.method)
+        error = call_errors.lost(self.peer, self.method)
         error.add_note(f"(gRPC says {code.name}: {rpc.details()})")
         self.future.fail(error)
         return True

@@ -9,7 +9,9 @@ from launchpad.courier import call_stack
 from launchpad.courier.client.channel import Channel
 from launchpad.courier.client.connection import CHECK_EVERY_S
 from launchpad.courier.client.future import CallFuture
-from launchpad.courier.client.remote_server import Options, RemoteServer, SlowCallWatchdog
+from launchpad.courier.client.options import Options
+from launchpad.courier.client.server_info import ServerInfo
+from launchpad.courier.client.watchdog import SlowCallWatchdog
 from launchpad.courier.codec import pickling
 from launchpad.courier.grpc import common
 from launchpad.courier.grpc.call import GrpcCall
@@ -22,7 +24,7 @@ from launchpad.courier.transport import network_address
 class GrpcChannel(Channel):
     """Calls by gRPC. A plain call is a future that is waited for."""
 
-    def __init__(self, peer: RemoteServer, options: Options) -> None:
+    def __init__(self, peer: ServerInfo, options: Options) -> None:
         super().__init__(peer, options)
         network_address.parse(peer.address, network_address.GRPC)
         peer.max_bytes = min(peer.max_bytes, common.MAX_BYTES)

@@ -23,8 +23,11 @@ import grpc
 
 from launchpad.courier import fork
 from launchpad.courier.caller import own_peer
-from launchpad.courier.client.remote_server import RemoteServer
-from launchpad.courier.client.retry import NotRun, is_final, next_pause
+from launchpad.courier.client import call_errors
+from launchpad.courier.client.call import NotRun, next_pause, time_left
+from launchpad.courier.client.call_errors import is_final
+from launchpad.courier.client.connection import check_server_hello
+from launchpad.courier.client.server_info import ServerInfo
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.grpc import common
 from launchpad.courier.grpc.call import GrpcCall
@@ -41,7 +44,7 @@ _SIGNS_OF_TLS = ("CERTIFICATE_VERIFY_FAILED", "TLSV1_ALERT", "certificate requir
 class GrpcConnection:
     """What all views of one client share. Safe from any thread."""
 
-    def __init__(self, peer: RemoteServer) -> None:
+    def __init__(self, peer: ServerInfo) -> None:
         self._peer = peer
         self._lock = threading.Lock()
         self.open_call: Any = None  # the Stay: in flight while the connection is there
@@ -70,9 +73,9 @@ class GrpcConnection:
             in_flight = tuple(self._in_flight)
         self._wake.set()
         for call in waiting:
-            call.future.fail(self._peer.closed(call.method))
+            call.future.fail(call_errors.closed(self._peer, call.method))
         for call in in_flight:
-            call.future.fail(self._peer.lost(call.method))
+            call.future.fail(call_errors.lost(self._peer, call.method))
         if channel is not None:
             channel.close()
         if thread is not None and thread is not threading.current_thread():
@@ -92,7 +95,7 @@ class GrpcConnection:
     def _enqueue(self, call: GrpcCall) -> None:
         with self._lock:
             if self._is_closing:
-                call.future.fail(self._peer.closed(call.method))
+                call.future.fail(call_errors.closed(self._peer, call.method))
                 return
             self._waiting.append(call)
             self._start_thread()
@@ -111,8 +114,8 @@ class GrpcConnection:
                 return False
             self._in_flight.add(call)
         try:
-            self._peer.check_size(call.method, call.n_bytes)
-            timeout_s = self._peer.time_left(call.method, call.options, call.deadline)
+            call_errors.check_size(self._peer, call.method, call.n_bytes)
+            timeout_s = time_left(self._peer, call.method, call.options, call.deadline)
         except Exception as error:
             self._in_flight.discard(call)
             call.future.fail(error)
@@ -216,7 +219,7 @@ class GrpcConnection:
         )
         try:
             answer = hello_call(b"", timeout=_HELLO_S, metadata=metadata)
-            self._peer.check_server_hello(handshake.decode_server_hello(answer))
+            check_server_hello(self._peer, handshake.decode_server_hello(answer))
         except grpc.RpcError as error:
             is_early = self._find_token() != token  # it was not there yet, and is now
             if not (is_early and error.code() is _Code.UNAUTHENTICATED):
@@ -246,16 +249,17 @@ class GrpcConnection:
         """Raises if what went wrong with a Hello will go wrong with the next one, too."""
         code, details = error.code(), error.details() or ""
         if code is _Code.UNAUTHENTICATED:
-            raise self._peer.wrong_token()
+            raise call_errors.wrong_token(self._peer)
         if code is _Code.UNIMPLEMENTED:
             raise ProtocolError(
                 f"{self._peer.address} is served by gRPC, but by no courier server",
                 address=self._peer.address,
             )
         if any(sign in details for sign in _SIGNS_OF_TLS):
-            raise self._peer.refuse(
+            raise call_errors.refused(
+                self._peer,
                 f"{self._peer} and we do not accept each other's certificates: they are of different "
-                f"runs. Give both the same credentials in the keyring. ({details})"
+                f"runs. Give both the same credentials in the keyring. ({details})",
             )
 
 

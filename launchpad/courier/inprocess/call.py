@@ -17,7 +17,7 @@ from launchpad.courier import caller
 from launchpad.courier.buffers import copies
 from launchpad.courier.call_stack import CallContext
 from launchpad.courier.caller import Peer
-from launchpad.courier.client.remote_server import SlowCallWatchdog
+from launchpad.courier.client.watchdog import SlowCallWatchdog
 from launchpad.courier.codec import pickling
 from launchpad.courier.interruptions import Lock
 from launchpad.courier.promise import Promise
@@ -28,7 +28,7 @@ from launchpad.courier.server.thread_pool import LocalCall
 from launchpad.courier.telemetry.counters import MethodCounts
 
 if TYPE_CHECKING:
-    from launchpad.courier.client.remote_server import RemoteServer
+    from launchpad.courier.client.server_info import ServerInfo
 
 _POLL_S = 1.0  # a caller that waits that long searches for the reason, and again after as long
 
@@ -79,7 +79,7 @@ class InprocessCall(LocalCall):
         self.is_urgent = self.method in core.methods.urgent
         return core.accept_local_call(self)
 
-    def wait(self, peer: RemoteServer) -> Reply:
+    def wait(self, peer: ServerInfo) -> Reply:
         """The reply. Past the deadline, and when this is interrupted, the call is given up."""
         watchdog = None
         try:

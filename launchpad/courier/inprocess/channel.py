@@ -20,9 +20,19 @@ from launchpad.courier import call_stack, caller, fork
 from launchpad.courier.buffers import copies
 from launchpad.courier.call_stack import CallContext
 from launchpad.courier.caller import Peer
+from launchpad.courier.client import call_errors
+from launchpad.courier.client.call import (
+    NotRun,
+    check_wait,
+    decode_reply,
+    may_repeat,
+    next_pause,
+    wait_for,
+)
 from launchpad.courier.client.channel import Channel, SocketChannel
-from launchpad.courier.client.remote_server import Options, RemoteServer
-from launchpad.courier.client.retry import NotRun, next_pause
+from launchpad.courier.client.connection import check_server_hello
+from launchpad.courier.client.options import Options
+from launchpad.courier.client.server_info import ServerInfo
 from launchpad.courier.codec import pickling
 from launchpad.courier.errors import Refused
 from launchpad.courier.inprocess.call import InprocessCall
@@ -44,7 +54,7 @@ _here = call_stack.here
 class InprocessChannel(Channel):
     """Calls within the process: on a thread of the server's."""
 
-    def __init__(self, peer: RemoteServer, options: Options) -> None:
+    def __init__(self, peer: ServerInfo, options: Options) -> None:
         super().__init__(peer, options)
         self._futures = InprocessFutures(peer)
         self._sockets = SocketChannel(peer, options, self.counts)  # opens none before it is needed
@@ -67,7 +77,7 @@ class InprocessChannel(Channel):
         if views is None or peer.link is not None:
             return self.by_socket().call(method, *args, **kwargs)
         n_in, n_out = 0, framing.size(body, views)
-        peer.check_size(method, n_out)
+        call_errors.check_size(peer, method, n_out)
         buffers: Sequence[framing.Chunk] = copies(views) if views else ()
         call_context = self.new_context(began)
         deadline = None if call_context is None else call_context.deadline
@@ -82,7 +92,7 @@ class InprocessChannel(Channel):
         try:
             record.innermost = outer, None, peer, method
             while True:
-                call = peer.wait_for(try_to_enqueue, method, self.options, deadline)
+                call = wait_for(try_to_enqueue, peer, method, self.options, deadline)
                 reply = call.wait(peer)
                 n_in = framing.size(reply[1], reply[2])
                 try:
@@ -108,7 +118,7 @@ class InprocessChannel(Channel):
         core = self._run_handshake()
         if core is None:
             return False
-        self.peer.check_size(call.method, call.size)
+        call_errors.check_size(self.peer, call.method, call.size)
         peer = self._known_as.get(core.incarnation) or caller.own_peer()
         counts = core.counts.get(peer.name) or core.counts.of(peer.name)
         return call.enqueue(core, peer, counts[call.method])
@@ -128,15 +138,15 @@ class InprocessChannel(Channel):
 
             return attach(self.by_socket(), method, body)
         if kind != LOST:
-            return self.peer.decode_reply(
-                method, self.options, (kind, 0, b"", body, buffers, 0, b"")
+            return decode_reply(
+                self.peer, method, self.options, (kind, 0, b"", body, buffers, 0, b"")
             )
         if body == framing.LATE:
-            raise self.peer.late(method, self.options)
-        if self.peer.may_repeat(method, self.options):
+            raise call_errors.late(self.peer, method, self.options)
+        if may_repeat(self.peer, method, self.options):
             self.peer.raise_if_failed()
             raise NotRun
-        raise self.peer.lost(method)
+        raise call_errors.lost(self.peer, method)
 
     def by_socket(self) -> SocketChannel:
         """The same server and options, for calls with streams or through a link."""
@@ -165,10 +175,11 @@ class InprocessChannel(Channel):
 
         matches = core.trusts_this_user or hmac.compare_digest(core.token, self.peer.find_token())
         verdict = handshake.ACCEPTED if matches else handshake.BAD_TOKEN
-        self.peer.check_server_hello(
+        check_server_hello(
+            self.peer,
             handshake.ServerHello(
                 handshake.VERSION, verdict, core.incarnation, core.name, core.max_bytes
-            )
+            ),
         )
         self._known_as.clear()  # not another dict: `with_options` shares it
         self._known_as[core.incarnation] = caller.own_peer()
@@ -182,7 +193,7 @@ class InprocessFutures:
     while there is something to do.
     """
 
-    def __init__(self, peer: RemoteServer) -> None:
+    def __init__(self, peer: ServerInfo) -> None:
         self._peer = peer
         self.drop_inherited()
         fork.drop_in_child(self)
@@ -323,18 +334,19 @@ class _Entry:
             self.send()
             if not self.is_sent and not self.future.done():
                 try:
-                    peer.check_wait(self._method, options)
+                    check_wait(peer, self._method, options)
                 except Exception as error:
                     self.future.fail(error)
         if self.deadline is not None and self.deadline <= now:
-            self.future.fail(peer.late(self._method, options))
+            self.future.fail(call_errors.late(peer, self._method, options))
             self._withdraw()
 
     def close(self) -> None:
         """Fails the future, as the client is closed: lost if the call has begun, else not sent."""
         peer, call = self._channel.peer, self._call
         has_begun = call is not None and call.has_begun
-        self.future.fail(peer.lost(self._method) if has_begun else peer.closed(self._method))
+        make_error = call_errors.lost if has_begun else call_errors.closed
+        self.future.fail(make_error(peer, self._method))
         self._withdraw()
 
     def _take(self, reply: Reply) -> None:

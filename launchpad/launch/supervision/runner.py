@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from launchpad.courier import WorkerFailed, own_threads
-from launchpad.courier.client import retry
+from launchpad.courier.client import call
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.errors import NotRunningError
 from launchpad.launch.backends.backend import Workers
@@ -292,7 +292,7 @@ class Runner:
                     if isinstance(message, Ready):  # calls of this process wait for it
                         ready = self.supervisor.workers[message.worker].plan
                         for endpoint in ready.endpoints.values():
-                            retry.wake(endpoint)
+                            call.wake(endpoint)
                 self._execute(commands)
                 if self.inbox.empty():
                     self._execute(self.supervisor.overdue(time.monotonic()))

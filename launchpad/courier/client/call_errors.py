@@ -1,0 +1,142 @@
+"""The errors of a call, as its caller gets them: each names the server, the method and what to do next."""
+
+from __future__ import annotations
+
+import errno
+
+from launchpad.courier.client.options import Options
+from launchpad.courier.client.server_info import ServerInfo
+from launchpad.courier.errors import (
+    CourierError,
+    DeadlineExceeded,
+    MessageTooLarge,
+    NotSent,
+    OutcomeUnknown,
+    Refused,
+    StreamBroken,
+)
+
+
+def where(peer: ServerInfo, method: bytes, address: str | None = None) -> dict[str, str]:
+    """Return the attributes of an error about a call of this method."""
+    address = peer.address if address is None else address
+    return {"server": peer.server, "address": address, "method": method.decode()}
+
+
+# The call has not run.
+
+
+def not_up(peer: ServerInfo, method: bytes) -> NotSent:
+    """Return the error of a call that does not wait for its server."""
+    return NotSent(
+        f"{peer} is not up, so {method.decode()!r} was not called. "
+        "Start it first, or use wait_for_ready=True.",
+        **where(peer, method),
+    )
+
+
+def not_taken(peer: ServerInfo, method: bytes, error: Exception) -> NotSent:
+    """Return the error of a call that ended several fresh connections, the last one with `error`."""
+    return NotSent(
+        f"{peer} did not take the call of {method.decode()!r}, which has not run: {error}",
+        **where(peer, method),
+    )
+
+
+def closed(peer: ServerInfo, method: bytes) -> NotSent:
+    """Return the error of a call whose client was closed first."""
+    return NotSent(
+        f"the client of {peer} was closed before {method.decode()!r} was sent",
+        **where(peer, method),
+    )
+
+
+def out_of_descriptors(peer: ServerInfo, method: bytes = b"") -> NotSent:
+    """Return the error of a call for which this process could open no connection."""
+    return NotSent(
+        f"this process has no file descriptor left for a connection to {peer}: the call was not sent."
+        " Close streams, clients and files that are not needed, or raise the limit (`ulimit -n`)",
+        **where(peer, method),
+    )
+
+
+def is_out_of_descriptors(error: BaseException | None) -> bool:
+    """True if this process, or its host, may open no more files: nothing is wrong with the server."""
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+
+
+def check_size(peer: ServerInfo, method: bytes, n_bytes: int) -> None:
+    """Raise MessageTooLarge for arguments that the server would not take."""
+    limit = peer.takes_bytes
+    if n_bytes > limit:
+        raise MessageTooLarge(
+            f"the arguments of {method.decode()!r} are {n_bytes} bytes, and {peer} takes {limit} at "
+            "once. Send them in several calls, or give the server a larger max_bytes.",
+            **where(peer, method),
+        )
+
+
+def refused(peer: ServerInfo, message: str) -> Refused:
+    """Return the error of a handshake."""
+    return Refused(message, **where(peer, b""))
+
+
+def wrong_token(peer: ServerInfo) -> Refused:
+    """Return the error of a handshake in which the server did not accept our token."""
+    reason = "it is another one" if peer.find_token() else "no token was found for this address"
+    return refused(
+        peer,
+        f"{peer} refused our token ({reason}). Give the client the server's, which is its `token`:"
+        " Client(address, token=…), or add it to the keyring under this address. Only clients of the"
+        " server's user on its host find it by themselves. A process that a worker has started gets"
+        " it from the worker, which has it: courier.keyring.find(address).",
+    )
+
+
+def is_final(error: BaseException) -> bool:
+    """True for an error in connecting that every further attempt would meet, too."""
+    return isinstance(error, CourierError | PermissionError)
+
+
+# The call may have run.
+
+
+def late(
+    peer: ServerInfo, method: bytes, options: Options, *, in_stream: bool = False
+) -> DeadlineExceeded:
+    """Return the error of a call past its deadline; with `in_stream`, of the wait for an item."""
+    limit = f"within {options.timeout_s} s"
+    if options.timeout_s is None:
+        reason = "waited for it" if in_stream else "it was made for"
+        limit = f"before the deadline of the call that {reason}"
+    return DeadlineExceeded(
+        f"the stream {method.decode()!r} of {peer} had no item {limit}. It is open still: go on "
+        "waiting for one, or close it."
+        if in_stream
+        else f"{method.decode()!r} of {peer} did not answer {limit}. "
+        "It may have run, or be running still.",
+        **where(peer, method),
+    )
+
+
+def lost(
+    peer: ServerInfo, method: bytes, address: str | None = None, n_items: int | None = None
+) -> Exception:
+    """Return what to raise when the connection, to that address, ended with this call in flight.
+
+    With `n_items`, it ended in the middle of a stream, after so many of them.
+    """
+    try:
+        peer.raise_if_failed()
+    except Exception as failure:
+        return failure
+    kind = OutcomeUnknown
+    when = f"while {method.decode()!r} was in flight: it may have run"
+    if n_items is not None:
+        kind = StreamBroken
+        when = f"in the middle of the stream {method.decode()!r}, after {n_items} items"
+    return kind(
+        f"the connection to {peer.describe(address)} ended {when}. "
+        "Call it again only if it may run twice.",
+        **where(peer, method, address),
+    )

@@ -1,0 +1,48 @@
+"""How a client makes its calls."""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from typing import Any
+
+from launchpad.courier.call_stack import current_call
+from launchpad.courier.light_dataclass import dataclass
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a client makes its calls: what `client.with_options(…)` changes.
+
+    Attributes:
+        timeout_s: seconds that a call may take, waiting for the server included; None, as math.inf, is no
+            limit.
+        wait_for_ready: a call made before the server is up waits for it.
+        idempotent: a call may run twice, so that courier may repeat it when its outcome is unknown.
+        compress: arguments and results are compressed on the way; for slow networks.
+    """
+
+    timeout_s: float | None = None
+    wait_for_ready: bool = True
+    idempotent: bool = False
+    compress: bool = False
+
+    def __post_init__(self) -> None:
+        given: Any = self.timeout_s
+        if isinstance(given, datetime.timedelta):
+            given = given.total_seconds()
+        elif not isinstance(given, int | float | None):
+            raise TypeError(f"a timeout is in seconds, or a timedelta, not {given!r}")
+        if given is not None and not given > 0:
+            raise ValueError(
+                f"a timeout is in seconds and positive, not {given!r}; None is no limit"
+            )
+        if given is not None and given >= threading.TIMEOUT_MAX:
+            given = None  # no clock counts as far, least of all to math.inf
+        object.__setattr__(self, "timeout_s", given)
+
+    def find_deadline(self, began: float) -> float | None:
+        """Return when a call that began then is late: by its timeout, or by the call that it is made for."""
+        deadline = None if self.timeout_s is None else began + self.timeout_s
+        call_context = current_call.get()
+        return deadline if call_context is None else call_context.limit(deadline)

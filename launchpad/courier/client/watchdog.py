@@ -1,0 +1,60 @@
+"""What a call that waits for long looks for: a reason, to be logged."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from launchpad.courier import call_deadlock, call_stack
+from launchpad.courier.client.server_info import ServerInfo
+from launchpad.courier.protocol import handshake
+from launchpad.courier.telemetry.counters import warn
+
+STOPPED_AFTER_S = 2.0
+DEADLOCK_AFTER_S = 10.0
+
+
+class SlowCallWatchdog:
+    """One call that waits: looks for a reason, and logs it, once. `check` is called about every second.
+
+        after 2 s    is the server's process stopped (SIGSTOP, a debugger)?  The kernel is asked.
+        after 10 s   do calls wait for each other?  A deadlock is found and logged (call_deadlock.py).
+
+    Neither ends the call: a stopped process may go on, and a deadlock may be broken by a deadline. A
+    method that merely takes long, or holds the GIL, gives no reason. Without `may_ask` it looks for no
+    deadlock, since asking other servers takes time.
+    """
+
+    def __init__(self, peer: ServerInfo, method: bytes, *, may_ask: bool = True) -> None:
+        self._peer = peer
+        self._method = method.decode()
+        self._began = time.monotonic()
+        self._reported_stopped = False
+        self._checked_deadlock = not may_ask
+
+    def check(self) -> None:
+        """Warns of what it finds, through `logging`, as `launchpad.courier`."""
+        waited_s = time.monotonic() - self._began
+        if waited_s > STOPPED_AFTER_S and not self._reported_stopped:
+            self._check_stopped()
+        if waited_s > DEADLOCK_AFTER_S and not self._checked_deadlock:
+            self._checked_deadlock = call_deadlock.detect(
+                call_stack.find_waits(call_stack.here.record)
+            )
+
+    def _check_stopped(self) -> None:
+        server_hello = self._peer.server_hello
+        if not server_hello or server_hello.boot_id != handshake.boot_id() or not server_hello.pid:
+            return
+        try:
+            status = Path(f"/proc/{server_hello.pid}/stat").read_text()
+        except OSError:
+            return
+        state = status.rpartition(")")[2].split()[0]  # its name may contain anything
+        if state in "Tt":
+            self._reported_stopped = True
+            warn(
+                f"{self._peer} does not answer {self._method!r}: its process {server_hello.pid}"
+                " is stopped (by SIGSTOP, Ctrl-Z or a debugger)."
+                f" `kill -CONT {server_hello.pid}` lets it go on."
+            )
