@@ -326,14 +326,6 @@ MUTATIONS = (
         "self._jobs.append(job)",
         "tests/courier/test_decorators.py",
     ),
-    # courier/inprocess
-    Mutation(
-        "a call within the process that has begun when its server stops is not repeated",
-        "courier/inprocess/call.py",
-        "if kind == framing.NOT_RUN and self.has_begun:",
-        "if kind == framing.NOT_RUN and body == framing.LATE and self.has_begun:",
-        "tests/courier/test_inprocess.py",
-    ),
     # courier/grpc
     Mutation(
         "a server does not run a gRPC call that was meant for its predecessor",

@@ -21,7 +21,7 @@ COURIER = [
     "shm telemetry",
     "call_deadlock streams",
     "client server",
-    "batching grpc inprocess opentelemetry",
+    "batching grpc opentelemetry",
 ]
 KUBERNETES = [
     "settings pod_messages",

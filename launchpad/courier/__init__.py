@@ -14,8 +14,8 @@ Its parts, each a package:
     security    tokens and certificates       transport   sockets of all kinds
     shm         large buffers on one host     telemetry   counters, statistics, spans
     server      what is called                client      what calls
-    streams     items one after the other     inprocess   calls within one process
-    batching    many calls at once            grpc        calls over gRPC
+    streams     items one after the other     batching    many calls at once
+    grpc        calls over gRPC
 """
 
 from __future__ import annotations

@@ -17,7 +17,13 @@ import numpy as np
 import pytest
 
 from launchpad import courier
-from tests.courier.conftest import DEADLINE_S, begin_source, in_background, printed_by
+from tests.courier.conftest import (
+    DEADLINE_S,
+    begin_source,
+    exit_code_of_child,
+    in_background,
+    printed_by,
+)
 
 
 def who() -> int:
@@ -34,24 +40,6 @@ def test_a_method_never_runs_in_the_thread_that_calls_it(serve, connect, inproc_
 
     assert threading.get_ident() not in {*threads, outer, inner}
     assert outer != inner
-
-
-def test_calls_that_wait_for_threads_keep_their_order(serve, connect, inproc_address, gate) -> None:
-    order: list[str] = []
-    server = serve(inproc_address, size=1, hang=gate.wait, note=order.append)
-    client = connect(inproc_address)
-    client.note("first")
-    server._core.pool._may_grow = lambda: False
-    hangs = client.futures.hang()
-    assert gate.begun.wait(DEADLINE_S)
-    queued = client.futures.note("queued")
-
-    late = in_background(client.note, "late")
-    gate.set()
-
-    assert queued.result(DEADLINE_S) is late.result(DEADLINE_S) is None
-    assert hangs.result(DEADLINE_S)
-    assert order == ["first", "queued", "late"]
 
 
 def test_a_method_finds_nothing_of_its_callers_thread(serve, connect, inproc_address) -> None:
@@ -226,3 +214,43 @@ server.stop()
 
     assert output.count(f"in which the client was made (pid {process.pid})") == N_TRIES
     assert output.endswith("42\n") == (server_is != "up")
+
+
+def test_large_arrays_are_shared_and_still_each_sides_own(serve, connect, inproc_address) -> None:
+    """As between processes of one host: neither side sees what the other one writes."""
+    kept: list[Any] = []
+    serve(inproc_address, keep=lambda array: kept.append(array) or array)
+    client = connect(inproc_address)
+    array = np.zeros(1 << 20, np.uint8)
+
+    returned = client.keep(array)
+    array[0] = 1
+    returned[1] = 2
+    kept[0][2] = 3
+
+    assert (array[:3].tolist(), returned[:3].tolist(), kept[0][:3].tolist()) == (
+        [1, 0, 0],
+        [0, 2, 0],
+        [0, 0, 3],
+    )
+    assert [each.shares_memory for each in client._channel.connections.shm_connections] == [True]
+
+
+def sockets_here() -> int:
+    names = (os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd"))
+    return sum(os.path.islink(name) and "socket" in os.readlink(name) for name in names)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="counts what /proc shows")
+def test_a_forked_child_has_neither_end_of_its_parents_connections(
+    serve, connect, inproc_address
+) -> None:
+    before = sockets_here()
+    serve(inproc_address, who=who)
+    client = connect(inproc_address)
+    client.who()
+    client.futures.who().result(DEADLINE_S)
+    assert sockets_here() >= before + 4
+
+    assert exit_code_of_child(lambda: sockets_here() - before) == 0
+    assert client.who()

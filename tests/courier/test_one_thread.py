@@ -241,24 +241,20 @@ def test_a_stop_does_not_wait_for_a_call_that_hangs_longer_than_its_grace(
     gate.is_open.set()
 
 
-def test_calls_from_the_same_process_that_take_long_never_leave_the_next_one_waiting(
-    serve, connect, one_thread
+def test_calls_that_take_long_never_leave_the_next_one_waiting(
+    serve, connect, unix_address, one_thread
 ) -> None:
-    serve("inproc:table", one_thread=one_thread, work=lambda: time.sleep(2 * STALL_S))
-    client = connect("inproc:table", call_timeout=DEADLINE_S)
+    serve(unix_address, one_thread=one_thread, work=lambda: time.sleep(2 * STALL_S))
+    client = connect(unix_address, call_timeout=DEADLINE_S)
 
     for _ in range(200):
         client.work()
 
 
-@pytest.mark.parametrize("is_inproc", [True, False])
-def test_a_stop_waits_for_the_call_that_runs(
-    serve, connect, unix_address, one_thread, is_inproc
-) -> None:
+def test_a_stop_waits_for_the_call_that_runs(serve, connect, unix_address, one_thread) -> None:
     gate = Gate()
-    address = "inproc:table" if is_inproc else unix_address
-    server = serve(address, one_thread=one_thread, enter=gate.enter)
-    entered = in_background(connect(address).enter)
+    server = serve(unix_address, one_thread=one_thread, enter=gate.enter)
+    entered = in_background(connect(unix_address).enter)
     assert gate.is_entered.wait(DEADLINE_S)
     stopped = in_background(server.stop, DEADLINE_S)
     until(lambda: server._core.is_stopping)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 
 from launchpad.courier.client.options import Options
 from launchpad.courier.client.server_info import ServerInfo
@@ -79,6 +80,17 @@ def check_size(peer: ServerInfo, method: bytes, n_bytes: int) -> None:
 def refused(peer: ServerInfo, message: str) -> Refused:
     """Return the error of a handshake."""
     return Refused(message, **where(peer, b""))
+
+
+def in_another_process(peer: ServerInfo) -> Refused:
+    """Return the error where only threads of another process reach the server."""
+    assert peer.made_in is not None
+    return refused(
+        peer,
+        f"{peer} is reached by threads of its own process alone: the one in which the client "
+        f"was made (pid {peer.made_in[0]}). This is another (pid {os.getpid()}). Give the server a "
+        "unix: address, or a tcp: one for other hosts; or launch the program as processes.",
+    )
 
 
 def wrong_token(peer: ServerInfo) -> Refused:

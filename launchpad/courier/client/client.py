@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from launchpad.courier.client.aio import AioCall
     from launchpad.courier.telemetry.call_stats import ClientStats, ServerStats
+    from launchpad.courier.transport.inprocess import Process
     from launchpad.courier.transport.link import Link
 
     T = TypeVar("T", default=Any)  # `Client` alone is `Client[Any]`
@@ -35,11 +36,7 @@ else:
 
 R = TypeVar("R")
 
-_CHANNELS = {
-    "grpc": "launchpad.courier.grpc.channel:GrpcChannel",
-    "inproc": "launchpad.courier.inprocess.channel:InprocessChannel",
-}
-"""The channels over no socket of courier's own, by the kind of address; loaded when they are used."""
+_GRPC_CHANNEL = "launchpad.courier.grpc.channel:GrpcChannel"  # loaded when it is used
 
 
 class Method(partial[Any]):
@@ -157,15 +154,13 @@ class Client(Methods[Any], Generic[T]):
             link=link,
         )
         make_channel: Callable[[ServerInfo, Options], Channel] = SocketChannel
-        if not peer.can_move:
-            kind = "grpc" if transport.is_grpc(peer.address) else peer.address.partition(":")[0]
-            if kind == "grpc" and link is not None:
+        if not peer.can_move and transport.is_grpc(peer.address):
+            if link is not None:
                 raise ValueError(
                     f"{peer} is reached by gRPC, whose connections are not ours to hold up: Delay and "
                     "Bandwidth work at unix:, tcp: and inproc: addresses"
                 )
-            if kind in _CHANNELS:
-                make_channel = transport.load(_CHANNELS[kind])
+            make_channel = transport.load(_GRPC_CHANNEL)
         self._channel = make_channel(peer, Options(call_timeout, wait_for_ready, compress=compress))
         registry.add_client(peer.labels, self._channel.counts)
         super().__init__(self._channel.call)
@@ -239,9 +234,9 @@ class Client(Methods[Any], Generic[T]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         idempotent = tuple(name.decode() for name in self._channel.peer.idempotent)
-        link = self._channel.peer.link
-        made_in = getattr(self._channel, "made_in", None)  # of one for in-process calls
-        return _rebuild, (self._given, self._name, self._channel.options, idempotent, made_in, link)
+        peer = self._channel.peer
+        options = self._channel.options
+        return _rebuild, (self._given, self._name, options, idempotent, peer.made_in, peer.link)
 
     def __eq__(self, other: object) -> bool:
         return other._given == self._given if isinstance(other, Client) else NotImplemented
@@ -361,12 +356,11 @@ def _rebuild(
     name: str | None,
     options: Options,
     idempotent: tuple[str, ...],
-    made_in: tuple[int, bytes] | None,
+    made_in: Process | None,
     link: Link | None,
 ) -> Client[Any]:
     client: Client[Any] = Client(address, name=name, idempotent=idempotent, link=link)
-    if made_in is not None:
-        vars(client._channel)["made_in"] = made_in
+    client._channel.peer.made_in = made_in
     return client.with_options(**vars(options))
 
 

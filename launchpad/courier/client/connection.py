@@ -143,13 +143,16 @@ def open_socket(
 ) -> tuple[Socket, str] | None:
     """Connects once, where the server is now, and runs the handshake: the socket, and that address.
 
-    None when no server is up, or its address is not known; Refused when it refuses the handshake.
+    None when no server is up, or its address is not known; Refused when it refuses the handshake, or is
+    reached from another process alone.
     """
     address = peer.locate()
     if not address:
         return None
     limit_s = _HANDSHAKE_TIMEOUT_S if timeout_s is None else min(timeout_s, _HANDSHAKE_TIMEOUT_S)
     sock = None
+    if peer.is_in_another_process:
+        raise call_errors.in_another_process(peer)
     try:
         sock = transport.find(address).connect(address, limit_s)
         sock.settimeout(limit_s)

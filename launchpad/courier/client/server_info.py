@@ -13,9 +13,11 @@ from launchpad.courier.call_stack import Edge
 from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.security import keyring, published_token
 from launchpad.courier.shm import segments
+from launchpad.courier.transport import inprocess, network_address
 from launchpad.courier.transport.link import Link
 
 _MAY_MOVE = frozenset({"unix", "tcp", "tcp+plaintext"})
+_UNIX_SOCKETS = ("unix:", network_address.INPROCESS)
 
 
 class ServerInfo:
@@ -37,6 +39,7 @@ class ServerInfo:
         idempotent: The methods that its class has declared to be so.
         link: What holds up the messages; None in production.
         shares_memory: True if both ends are on one host, and files can be sent from one to the other.
+        made_in: The process in which the server is, or will be, if only its own threads reach it.
         own_token: Its token, if the client was given one; else the keyring has it.
         fetch_waits: Asks any server, at an address, with a token, which calls wait there for others.
     """
@@ -69,6 +72,9 @@ class ServerInfo:
         self.idempotent = idempotent
         self.link = link
         self.shares_memory = self._may_share_memory()
+        self.made_in = (
+            inprocess.this_process() if self.address.startswith(network_address.INPROCESS) else None
+        )
         self.own_token = token
         self._failure_check = failure_check
         self.fetch_waits = fetch_waits
@@ -109,7 +115,9 @@ class ServerInfo:
 
     def _may_share_memory(self) -> bool:
         # What passes through shared memory would not be held up by a link.
-        return segments.IS_SUPPORTED and self.link is None and self.address.startswith("unix:")
+        return (
+            segments.IS_SUPPORTED and self.link is None and self.address.startswith(_UNIX_SOCKETS)
+        )
 
     def has_moved_from(self, address: str) -> bool:
         """True if it is at another address now. What the callable raises, the next connect does."""
@@ -133,6 +141,13 @@ class ServerInfo:
         if address.startswith("unix:"):
             return published_token.find_beside(address.removeprefix("unix:"))
         return next(filter(None, (published_token.find(*place) for place in places)), b"")
+
+    @property
+    def is_in_another_process(self) -> bool:
+        """True if only threads of a process reach the server, and this is another one."""
+        return self.made_in is not None and inprocess.is_in_another_process(
+            self.address, self.made_in
+        )
 
     def raise_if_failed(self) -> None:
         """Raise the error that the client's `failure_check` returns, if the server has failed."""

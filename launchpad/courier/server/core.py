@@ -8,7 +8,6 @@ wake-up ──┘      ▲──────────────── parke
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING
 from launchpad.courier import call_deadlock, call_stack
 from launchpad.courier.interruptions import Lock
 from launchpad.courier.promise import Promise
-from launchpad.courier.protocol.framing import BUILTIN_PREFIX
 from launchpad.courier.server.connection import ServerConnection
 from launchpad.courier.server.dispatcher import Dispatcher
 from launchpad.courier.server.handshake import Handshake
@@ -24,12 +22,13 @@ from launchpad.courier.server.one_thread import QueuedCall
 from launchpad.courier.server.one_thread_pool import OneThreadPool
 from launchpad.courier.server.pipelined_connection import STALL_S, ReadTurn
 from launchpad.courier.server.poller import Poller
-from launchpad.courier.server.thread_pool import FunctionJob, Job, LocalCall, ThreadPool
+from launchpad.courier.server.thread_pool import FunctionJob, Job, ThreadPool
 from launchpad.courier.telemetry import registry
 from launchpad.courier.telemetry.counters import EdgeCounts
 
 if TYPE_CHECKING:
     from launchpad.courier.server.services import Accepted, Stallable
+    from launchpad.courier.transport.stream_socket import Socket
 
 
 class ServerCore:
@@ -64,7 +63,6 @@ class ServerCore:
         self.connections: set[Accepted] = set()
         self._lock = Lock()
         self._stallable: set[Stallable] = set()
-        self._local_calls: set[LocalCall] = set()
         self._pending_promises: set[Promise] = set()
         self.poller = Poller(lambda sock: Handshake(sock, self))
         arguments = name, thread_pool_size, self._poll, self.poller.wake, _detect_deadlock
@@ -88,12 +86,8 @@ class ServerCore:
 
     def close(self, grace_s: float) -> None:
         """Gives what runs `grace_s` to finish, then closes everything but the event loop."""
-        with self._lock:
-            self.is_stopping, self.is_draining = True, False
-            local_calls = self._local_calls.copy()
-        for call in local_calls:
-            if not call.has_begun:
-                call.abandon()
+        self.is_stopping = True
+        self.is_draining = False
         for connection in tuple(self.connections):
             connection.hang_up()  # what has arrived is still read, and answered with NOT_RUN
         deadline = time.monotonic() + grace_s
@@ -113,14 +107,15 @@ class ServerCore:
         while jobs := self.poller.poll(0.0):
             for job in jobs:
                 job.run()
-        for call in self._local_calls.copy():
-            if call.thread_id != threading.get_ident():  # a method may stop its own server
-                call.abandon()
         self.poller.close()
         for connection in tuple(self.connections):
             connection.abandon()
         for job in self.pool.take_unstarted():  # iterators whose streams ended with the connections
             job.run()
+
+    def accept(self, sock: Socket) -> None:
+        """Serve the client at the other end of a socket. From any thread."""
+        self.poller.park(Handshake(sock, self))
 
     def send_when_done(self, promise: Promise, answer: Callable[[], None]) -> None:
         """Calls `answer()` on a thread of the pool when the outcome is there."""
@@ -151,24 +146,10 @@ class ServerCore:
         with self._lock:
             self._stallable.discard(stallable)
 
-    def accept_local_call(self, call: LocalCall) -> bool:
-        """Queues a call from this process; False when the server is stopping."""
-        with self._lock:
-            if self.is_closing or (self.is_stopping and not call.method.startswith(BUILTIN_PREFIX)):
-                return False
-            self._local_calls.add(call)
-        self.pool.submit(call)
-        return True
-
-    def untrack(self, call: LocalCall) -> None:
-        self._local_calls.discard(call)
-
     def _wait_pending(self, deadline: float) -> None:
         """Waits for outcomes that no thread works on; those that take too long are cancelled."""
         for promise in self._pending_promises.copy():
             if not promise.wait(max(0.0, deadline - time.monotonic())):
-                for call in self._local_calls.copy():
-                    call.abandon()  # its outcome is unknown; it is not that it was cancelled
                 promise.cancel()
 
     def _poll(self, timeout_s: float | None) -> list[Job]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 
 from launchpad.courier.interruptions import Lock
 from launchpad.courier.server.one_thread import OneThread, WaitingCall
-from launchpad.courier.server.thread_pool import Job, LocalCall, ThreadPool
+from launchpad.courier.server.thread_pool import Job, ThreadPool
 
 STALL_S = 0.002
 
@@ -90,13 +90,6 @@ class OneThreadPool(ThreadPool):
                 job.run()
             else:
                 self.submit(job)
-
-    def submit(self, job: Job) -> None:
-        """Runs a call from this process in the one thread, and any other job on some thread of the others."""
-        if isinstance(job, LocalCall):
-            self._one_thread.put(job)
-        else:
-            super().submit(job)
 
     def _update_linger(self) -> None:
         self.may_linger = self.is_calm = False

@@ -14,7 +14,6 @@ from launchpad.courier.protocol import framing
 from launchpad.courier.protocol.framing import HEALTH, STATS
 from launchpad.courier.security import keyring
 from launchpad.courier.security.published_token import PublishedToken
-from launchpad.courier.server import inprocess_addresses
 from launchpad.courier.server.core import ServerCore
 from launchpad.courier.server.decorators import (
     has_priority,
@@ -23,7 +22,7 @@ from launchpad.courier.server.decorators import (
 )
 from launchpad.courier.server.dispatcher import Dispatcher
 from launchpad.courier.server.event_loop import EventLoop
-from launchpad.courier.transport import network_address, unix
+from launchpad.courier.transport import inprocess, network_address, unix
 from launchpad.courier.transport.stream_socket import Listener
 
 if TYPE_CHECKING:
@@ -282,7 +281,7 @@ class Server:
                 self._core = core
                 core.pool.start_thread()
                 if self._address.startswith(network_address.INPROCESS):
-                    inprocess_addresses.publish(self._address, core)
+                    inprocess.publish(self._address, core.accept)
                 for grpc_server in self._grpc_servers:
                     grpc_server.open()
             except BaseException:
@@ -368,7 +367,7 @@ class Server:
         core.poller.stop_accepting()
         for listener in self._listeners:
             listener.close()
-        inprocess_addresses.withdraw(self._address, core)
+        inprocess.withdraw(self._address, core.accept)
         core.close(grace_s)
         for grpc_server in self._grpc_servers:
             grpc_server.end_stop()

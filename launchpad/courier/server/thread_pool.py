@@ -306,18 +306,6 @@ def _cpu_time_s(threads: list[int]) -> float:
     return sum(time.clock_gettime(time.pthread_getcpuclockid(thread)) for thread in threads)
 
 
-class LocalCall(Job):
-    """A call from this process, without a socket: `inprocess.call.InprocessCall`."""
-
-    method: bytes
-    has_begun = False
-    thread_id = 0  # of the thread that runs it
-
-    def abandon(self) -> None:
-        """The server stops: the call is lost if it has begun, and certainly not run if not."""
-        raise NotImplementedError
-
-
 class FunctionJob(Job):
     """A function as a job."""
 

@@ -13,7 +13,7 @@ _MODULES = {
     "unix": "launchpad.courier.transport.unix",
     "tcp": "launchpad.courier.transport.tcp",
     "tcp+plaintext": "launchpad.courier.transport.tcp",
-    "inproc": "launchpad.courier.server.inprocess_addresses",  # for calls with streams
+    "inproc": "launchpad.courier.transport.inprocess",
 }
 
 

@@ -1,1 +1,0 @@
-"""Calls within one process: from thread to thread, without a socket."""
