@@ -10,7 +10,7 @@ the stop. If it does, the thread ends by itself; if not, it is interrupted.
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import sys
 import threading
 from collections.abc import Callable
@@ -49,7 +49,7 @@ class RunColocated(Executable):
             NodeThread(each, self._me, i, self._on_end) for i, each in enumerate(self.executables)
         ]
         # so the worker's own thread is never interrupted
-        self._me.stop.add_handler(functools.partial(self._on_end, None))
+        self._me.stop.add_handler(self._wake)
         self._together(self._threads, NodeThread.open, first=False)
         return self._run if any(node_thread.has_run for node_thread in self._threads) else None
 
@@ -115,8 +115,16 @@ class RunColocated(Executable):
                 node_thread.close()
             except BaseException as error:
                 errors.append(error)
+        if self._threads:  # else it was stopped before it was open
+            # The worker's context outlives it, and must not keep the clients that its nodes have.
+            with contextlib.suppress(ValueError):  # it was stopped before it had the handler
+                self._me.stop.remove_handler(self._wake)
         if errors:
             raise errors[0]
+
+    def _wake(self) -> None:
+        """Has the worker's thread look whether it is to stop."""
+        self._on_end(None)
 
     def _together(
         self, threads: list[NodeThread], call: Callable[[NodeThread], None], first: bool
