@@ -27,7 +27,7 @@ from benchmarks.harness.command_line import Parser, finish
 from benchmarks.harness.figures import Table, in_turns, spread, timed
 from benchmarks.harness.processes import ROOT, command_apart, environment
 
-BARE = str(ROOT / "benchmarks" / "_bare_processes.py")
+BARE = str(ROOT / "benchmarks" / "peers" / "bare_processes.py")
 CONTENDERS = ("ours", "forkserver", "bare", "spawn")
 MOST_SPAWNED = 32  # a new interpreter for each takes a while
 

@@ -83,7 +83,7 @@ def report_of(script: str, results: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("script", [script for script in SCRIPTS if script != "__init__.py"])
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_every_script_says_how_it_is_run(script: str) -> None:
     assert "usage: " in run(f"benchmarks/{script}", "--help")
 

@@ -1,6 +1,6 @@
 """multiprocessing's own way to start N processes and hear from each.
 
-    _bare_processes.py METHOD N [MODULE …]
+    bare_processes.py METHOD N [MODULE …]
 
 A script of its own that imports nothing else, since every child imports its parent's main module first. The
 modules are preloaded by the forkserver.
@@ -11,7 +11,7 @@ import sys
 import time
 
 
-def echo_once(pipe):  # type: ignore[no-untyped-def]
+def echo_once(pipe):
     pipe.send(pipe.recv())
 
 
@@ -23,7 +23,7 @@ def seconds(method: str, nodes: int, preload: list[str]) -> float:
     processes = []
     for _ in range(nodes):
         here, there = context.Pipe()
-        process = context.Process(target=echo_once, args=(there,))  # type: ignore[attr-defined]
+        process = context.Process(target=echo_once, args=(there,))
         process.start()
         there.close()
         ends.append(here)
