@@ -4,7 +4,6 @@
     forkserver   multiprocessing: N processes, then one message to each over a Pipe, and its answer; its
                  server preloads the modules that a worker of ours has
     bare         the same, and preloads nothing
-    spawn        the same, each process a new interpreter
     import       how much longer `python -c "import launchpad"` takes than `python -c pass`
     plan         lp.plan of N nodes, half of which call one of the others; their classes are this script's
                  own, which is the slow case, since they travel by value
@@ -28,8 +27,7 @@ from benchmarks.harness.figures import Table, in_turns, spread, timed
 from benchmarks.harness.processes import ROOT, command_apart, environment
 
 BARE = str(ROOT / "benchmarks" / "peers" / "bare_processes.py")
-CONTENDERS = ("ours", "forkserver", "bare", "spawn")
-MOST_SPAWNED = 32  # a new interpreter for each takes a while
+CONTENDERS = ("ours", "forkserver", "bare")
 
 
 class Echo:
@@ -82,9 +80,8 @@ class Interpreters:
     def seconds(self, contender: str, nodes: int) -> float:
         if contender == "ours":
             return float(json.loads(self.run(command_apart(ours, nodes)))[0])
-        method = "spawn" if contender == "spawn" else "forkserver"
         preload = self._preload if contender == "forkserver" else []
-        return float(self.run([sys.executable, BARE, method, str(nodes), *preload]))
+        return float(self.run([sys.executable, BARE, str(nodes), *preload]))
 
     def import_ms(self, rounds: int) -> float:
         """Return the difference of the medians of what takes turns."""
@@ -146,8 +143,7 @@ def main() -> None:
         table = Table("nodes", {**dict.fromkeys(heads, ".3f"), "ours/forkserver": ".2f"}, width=6)
         rows = []
         for nodes in options.sizes:
-            names = [name for name in CONTENDERS if name != "spawn" or nodes <= MOST_SPAWNED]
-            ways = {name: partial(interpreters.seconds, name, nodes) for name in names}
+            ways = {name: partial(interpreters.seconds, name, nodes) for name in CONTENDERS}
             times = in_turns(ways, options.rounds)
             spreads = {name: spread(each) for name, each in times.items()}
             ratio = spreads["ours"]["median"] / spreads["forkserver"]["median"]

@@ -1,6 +1,6 @@
-"""multiprocessing's own way to start N processes and hear from each.
+"""multiprocessing's forkserver: it starts N processes, and hears from each.
 
-    bare_processes.py METHOD N [MODULE …]
+    bare_processes.py N [MODULE …]
 
 A script of its own that imports nothing else, since every child imports its parent's main module first. The
 modules are preloaded by the forkserver.
@@ -15,8 +15,8 @@ def echo_once(pipe):
     pipe.send(pipe.recv())
 
 
-def seconds(method: str, nodes: int, preload: list[str]) -> float:
-    context = multiprocessing.get_context(method)
+def seconds(nodes: int, preload: list[str]) -> float:
+    context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["__main__", *preload])
     began = time.perf_counter()
     ends = []
@@ -38,4 +38,4 @@ def seconds(method: str, nodes: int, preload: list[str]) -> float:
 
 
 if __name__ == "__main__":
-    print(seconds(sys.argv[1], int(sys.argv[2]), sys.argv[3:]))
+    print(seconds(int(sys.argv[1]), sys.argv[2:]))
