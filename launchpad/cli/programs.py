@@ -1,4 +1,4 @@
-"""Commands that a program is named to, MODULE:NAME or FILE.py:NAME: `run`, `plan`, `graph`."""
+"""Commands that take the name of a program, MODULE:NAME or FILE.py:NAME: `run`, `plan`, `graph`."""
 
 from __future__ import annotations
 
@@ -202,7 +202,8 @@ def _imported(where: str) -> tuple[ModuleType, bool]:
             return sys.modules[where], False
     if spec is None or spec.loader is None:
         raise ModuleNotFoundError(f"No module named {where!r}")
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except _LaunchCalled:  # all that it launches is there

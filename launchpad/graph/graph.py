@@ -54,7 +54,7 @@ class Vertex:
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes and edges by name.
+    """The nodes and edges of a program, by name.
 
     Example:
         graph = program.graph()
@@ -68,7 +68,7 @@ class Graph:
 
     @classmethod
     def of(cls, name: str, groups: Groups) -> Graph:
-        """The graph of a program's groups; a handle of a node outside them is an edge to `?`."""
+        """Return the graph of a program's groups; a handle of a node outside them is an edge to `?`."""
         nodes: dict[str, Node[Any]] = {}
         vertices = []
         for label, of_group in groups.items():

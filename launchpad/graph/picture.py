@@ -20,7 +20,10 @@ from typing import Any, Protocol
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.graph.graph import Graph
 
-ROUND, RECTANGLE, CYLINDER, HEXAGON = "round", "rectangle", "cylinder", "hexagon"
+ROUND = "round"
+RECTANGLE = "rectangle"
+CYLINDER = "cylinder"
+HEXAGON = "hexagon"
 _SHAPES = {
     "PyNode": RECTANGLE,
     "PyClassNode": RECTANGLE,
@@ -78,7 +81,7 @@ class Box:
 
     @property
     def lines(self) -> list[str]:
-        """Its text."""
+        """The lines of its text."""
         return [line for line in (self.title, self.kind) if line]
 
 
@@ -97,7 +100,7 @@ class Arrow:
 
 @dataclass(frozen=True)
 class Picture:
-    """What is drawn: the boxes, and which of them holds handles of which."""
+    """A picture: its boxes, and arrows from each box to those of which it holds handles."""
 
     name: str
     boxes: tuple[Box, ...]
@@ -105,7 +108,7 @@ class Picture:
 
     @classmethod
     def of(cls, graph: Graph) -> Picture:
-        """The picture of a graph."""
+        """Return the picture of a graph."""
         replicas: dict[str, set[str]] = {}  # group → its workers, a colocation as one
         kinds: dict[tuple[str, str], dict[str, None]] = {}  # group, number in a colocation
         colocations: dict[str, str] = {}
@@ -128,17 +131,19 @@ class Picture:
         labels: dict[tuple[str, str], dict[str, None]] = {}
         for edge in graph.edges:
             if edge.source in box_of and edge.target in box_of:
-                source, target = box_of[edge.source], box_of[edge.target]
+                source = box_of[edge.source]
+                target = box_of[edge.target]
                 of_arrow = labels.setdefault((source, target), {})
                 keyword = _KEYWORD.match(edge.path.removeprefix(f"{edge.source}."))
-                if keyword and (label := keyword[1] or keyword[2]) != target:
+                label = (keyword[1] or keyword[2]) if keyword else ""
+                if label and label != target:
                     of_arrow[label] = None
         arrows = tuple(Arrow(*pair, _listed(of_arrow)) for pair, of_arrow in labels.items())
         return cls(graph.name, tuple(boxes), arrows)
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Picture:
-        """From what `dataclasses.asdict` made of one, also by way of JSON."""
+        """Return the picture of which `dataclasses.asdict` made this, also by way of JSON."""
         boxes = tuple(Box(**box) for box in plain["boxes"])
         return cls(plain["name"], boxes, tuple(Arrow(**arrow) for arrow in plain["arrows"]))
 
@@ -152,12 +157,12 @@ class Picture:
 
 
 def picture_of(drawn: HasGraph | Picture) -> Picture:
-    """What is drawn of a program or of a plan."""
+    """Return the picture of a program or of a plan."""
     return drawn if isinstance(drawn, Picture) else Picture.of(drawn.graph())
 
 
 def mermaid(drawn: HasGraph | Picture) -> str:
-    """A Mermaid flowchart, which GitHub, JupyterLab and most editors draw.
+    """Return a Mermaid flowchart, which GitHub, JupyterLab and most editors draw.
 
     Example:
         print(mermaid(program))
@@ -181,7 +186,7 @@ def mermaid(drawn: HasGraph | Picture) -> str:
 
 
 def dot(drawn: HasGraph | Picture) -> str:
-    """The same for Graphviz: `dot -Tpdf` makes a picture of it."""
+    """Return a graph for Graphviz: `dot -Tpdf` makes a picture of it."""
     picture = picture_of(drawn)
     lines = [f"digraph {_quoted(picture.name)} {{", "    rankdir=LR; node [fontname=Helvetica];"]
     for (group, frame), boxes in picture.frames.items():
@@ -200,12 +205,12 @@ def dot(drawn: HasGraph | Picture) -> str:
 
 
 def _identifier(label: str) -> str:
-    """A Mermaid identifier: letters and digits only, so that no label is Mermaid syntax."""
+    """Return a Mermaid identifier: letters and digits only, so that no label is Mermaid syntax."""
     return "g_" + "".join(c if c.isalnum() else f"_{ord(c):x}_" for c in label)
 
 
 def _escaped(text: str) -> str:
-    """A text within quotes of Mermaid."""
+    """Escape a text within quotes of Mermaid."""
     return text.translate(_ENTITIES)
 
 

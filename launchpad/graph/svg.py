@@ -38,7 +38,7 @@ _Unit = tuple[str, str]
 
 @dataclass(frozen=True)
 class BoxStyle:
-    """How a box looks that does not look as all others do.
+    """The look of a box that does not look as all others do.
 
     Attributes:
         note: A last line in it.
@@ -54,7 +54,7 @@ class BoxStyle:
 
 @dataclass(frozen=True)
 class ArrowStyle:
-    """How an arrow looks that does not look as all others do.
+    """The look of an arrow that does not look as all others do.
 
     Attributes:
         label: One line or two, in the place of its own.
@@ -88,7 +88,7 @@ class Styles:
 
 @dataclass
 class _Area:
-    """Where something is drawn, in px from the top left corner."""
+    """The place in which something is drawn, in px from the top left corner."""
 
     width: float
     height: float

@@ -1,4 +1,4 @@
-"""What a program has done for some seconds, as a picture: `running.trace()`, `python -m launchpad trace`.
+"""A recording of a program for some seconds, as a picture: `running.trace()`, `python -m launchpad trace`.
 
     courier/telemetry/recording.py   each worker keeps its spans, as tuples
     launch/supervision/recordings.py they are gathered
@@ -184,13 +184,13 @@ class Trace:
         return recorded.boot_id == self.boot_id and any(self.boot_id)
 
     def _shift_ns(self, recorded: Recorded) -> int:
-        """From its host's clock to the launcher's; where it is another host, by their wall clocks."""
+        """Return the step from its host's clock to the launcher's; of another host, by their wall clocks."""
         if self._has_our_clock(recorded):
             return 0
         return (recorded.wall_ns - recorded.clock_ns) - (self.wall_ns - self.clock_ns)
 
     def _us(self, time_ns: int) -> float:
-        """Since the trace began, in microseconds."""
+        """Return the time since the trace began, in microseconds."""
         return (time_ns - self.began_ns) / 1000
 
     def _span(self, span: Span, pid: int, tid: int, shift_ns: int) -> Iterator[Json]:
@@ -235,7 +235,7 @@ def _recorded_calls(recorded: Recorded) -> int:
 
 
 def _flow(number: int, call: Json, answer: Json) -> list[Json]:
-    """The arrow: from where the call begins to where its method does."""
+    """Return the arrow from where the call begins to where its method does."""
     about = {"name": "call", "cat": "call", "id": number}
     return [
         {**about, "ph": "s", "pid": call["pid"], "tid": call["tid"], "ts": call["ts"]},
@@ -255,5 +255,5 @@ def _meta(what: str, pid: int, tid: int = _STATE_ROW, **args: Any) -> Json:
 
 
 def _order(event: Json) -> tuple[float, float]:
-    """By time; what lasts longer first, as what is within it follows."""
+    """Order events by time; what lasts longer first, as what is within it follows."""
     return event["ts"], -event.get("dur", 0.0)

@@ -1,1 +1,1 @@
-"""What is seen of a program that runs, again and again: for a terminal."""
+"""Views of a program that runs: in a terminal, below the output of a script, in the browser."""

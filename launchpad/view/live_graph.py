@@ -35,7 +35,8 @@ _FILLS = {
 }
 """The worst first: a group has the colour of its worst worker."""
 
-_FAILED, _IDLE = "#c0392b", "#bbb"
+_FAILED = "#c0392b"
+_IDLE = "#bbb"
 _SLOW = ((0.001, "#1e8449"), (0.01, "#2471a3"), (0.1, "#b9770e"), (math.inf, "#a04000"))
 """Half of the calls take no longer than that: so an arrow looks."""
 
@@ -47,7 +48,7 @@ def live_graph(
     total_flows: Sequence[EdgeStats] = (),
     unfolded: Collection[str] = (),
 ) -> tuple[Picture, Styles]:
-    """What is drawn of a look at a program.
+    """Return the picture of a look at a program, and how its parts look.
 
     Args:
         picture: Of the program, for edges over which no call has gone; None: there is none.
@@ -100,7 +101,7 @@ def live_graph(
 
 
 def _planned(picture: Picture, known: Collection[str]) -> dict[tuple[str, str], str]:
-    """The arrows of the program between groups that are folded → their labels."""
+    """Return the arrows of the program between groups that are folded → their labels."""
     group_of = {box.id: box.group for box in picture.boxes}
     ends = {(group_of[a.source], group_of[a.target]): a.label for a in picture.arrows}
     return {pair: label for pair, label in ends.items() if pair[0] in known and pair[1] in known}
@@ -124,7 +125,7 @@ def _of_group(label: str, workers: Sequence[WorkerRow]) -> BoxStyle:
 
 
 def _add_totals(styles: dict[tuple[str, str], ArrowStyle], total: Sequence[EdgeStats]) -> None:
-    """Writes below the arrows between groups how many calls there have been."""
+    """Write below the arrows between groups how many calls there have been."""
     calls: dict[tuple[str, str], int] = {}
     for flow in total:
         calls[flow.caller, flow.server] = calls.get((flow.caller, flow.server), 0) + flow.calls
@@ -144,7 +145,8 @@ def _of_edges(
 ) -> ArrowStyle:
     total = joined(edges, *ends, "*", period_s)
     methods = sorted({edge.method for edge in edges})
-    per_s, p50_s = total.calls_per_s, total.p50_s
+    per_s = total.calls_per_s
+    p50_s = total.p50_s
     label = ""
     if has_label and (per_s or not math.isnan(p50_s)):
         label = f"{per_s:,.0f}/s" if per_s >= 10 or not per_s else f"{per_s:.2g}/s"

@@ -58,7 +58,7 @@ class WorkerRow:
 
     @property
     def first_state(self) -> str:
-        """`restarting`, without what is said of it."""
+        """The state without what is said of it: `restarting`."""
         return self.state.partition(",")[0]
 
     @property
@@ -120,7 +120,7 @@ class Look:
 
 
 class Observer:
-    """Looks at a program, by a client of its control endpoint. For one thread at a time.
+    """An observer of a program, by a client of its control endpoint. For one thread at a time.
 
     Args:
         within_s: How long workers may take to answer; one that has not is shown as it was.

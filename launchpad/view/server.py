@@ -1,4 +1,4 @@
-"""Serves the browser's pages on a port of localhost.
+"""The server of the browser's pages, on a port of localhost.
 
 Any user of this host can connect to it. So a connection of another user is closed when it comes, before
 anything of it is read; one of this user's is closed if it has not asked for anything within some seconds, or
@@ -35,7 +35,7 @@ _MOST_SILENT = 128
 
 
 def serve(run_list: RunList, start: str, port: int, on_ready: Callable[[str], None]) -> None:
-    """Serves until Ctrl-C.
+    """Serve until Ctrl-C.
 
     Args:
         start: The path that is shown first.
@@ -88,7 +88,7 @@ class _Listener(socket.socket):
 
 
 class _Server(uvicorn.Server):
-    """Accepts few connections in each turn of its loop, however many wait: requests have their turn, too."""
+    """A server that accepts few connections in each turn of its loop: requests have their turn, too."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -36,8 +36,11 @@ _FLOWS = 2
 _LEAST_ROWS = 10
 """A terminal with fewer is left to what is printed."""
 
-_SAVE, _RESTORE = "\x1b7", "\x1b8"
-_WHOLE, _ERASE_BELOW, _ERASE_LINE = "\x1b[r", "\x1b[J", "\x1b[2K"
+_SAVE = "\x1b7"
+_RESTORE = "\x1b8"
+_WHOLE = "\x1b[r"
+_ERASE_BELOW = "\x1b[J"
+_ERASE_LINE = "\x1b[2K"
 _DOWN = "\x1bD"
 """A row down in the same column; at the bottom all scrolls."""
 
@@ -46,7 +49,7 @@ _on_the_terminal = threading.Lock()
 
 
 class StatusLines:
-    """Those of one program. `draw` and `close` may be called from any thread.
+    """The status lines of one program. `draw` and `close` may be called from any thread.
 
     Args:
         stream: The terminal.
@@ -54,7 +57,8 @@ class StatusLines:
     """
 
     def __init__(self, stream: TextIO, title: str) -> None:
-        self._stream, self._title = stream, title
+        self._stream = stream
+        self._title = title
         self._console = Console(file=stream, highlight=False)
         self._lines: Sequence[Text] = [Text(f"{title} · starting", "bold")]
         self._drawn: tuple[int, int, Sequence[Text]] = 0, 0, []
@@ -63,13 +67,13 @@ class StatusLines:
         self._is_closed = threading.Event()
 
     def watch(self, running: Running) -> None:
-        """Looks at a program once a second, until that has ended or this is closed."""
+        """Look at a program once a second, until that has ended or this is closed."""
         threading.Thread(
             target=self._watch, args=(running,), name="launchpad-status", daemon=True
         ).start()
 
     def draw(self) -> None:
-        """Shows what has changed; nothing where the terminal does not take it."""
+        """Show what has changed; nothing where the terminal does not take it."""
         with self._lock, contextlib.suppress(OSError, ValueError):
             if self._is_closed.is_set():
                 return
@@ -78,7 +82,8 @@ class StatusLines:
                 return
             columns, rows = os.get_terminal_size(self._stream.fileno())
             shown = [Text("─" * columns, "dim"), *self._lines] if rows >= _LEAST_ROWS else []
-            before, self._drawn = self._drawn, (columns, rows, shown)
+            before = self._drawn
+            self._drawn = (columns, rows, shown)
             if before == self._drawn:
                 return
             text = ""
@@ -92,7 +97,7 @@ class StatusLines:
             self._write(text)
 
     def close(self) -> None:
-        """Gives the terminal back: what is printed next stands below what was printed last."""
+        """Give the terminal back: what is printed next stands below what was printed last."""
         with self._lock, contextlib.suppress(OSError, ValueError):
             self._is_closed.set()
             if self._is_shown:
@@ -124,7 +129,7 @@ class StatusLines:
 
 
 def on(stream: TextIO, title: str) -> StatusLines | None:
-    """Status lines on a terminal; None where the stream is none whose cursor can be moved."""
+    """Return status lines on a terminal; None where the stream is none whose cursor can be moved."""
     console = Console(file=stream)
     if not console.is_terminal or console.is_dumb_terminal or not stream.isatty():
         return None
@@ -132,12 +137,13 @@ def on(stream: TextIO, title: str) -> StatusLines | None:
 
 
 def lines_of(look: Look, title: str) -> list[Text]:
-    """What they say of a program."""
+    """Return the lines about a program."""
     metrics = look.metrics
     parts = [title, counted(look.workers)]
     if metrics is not None:
         parts.insert(1, f"up {seconds(metrics.uptime_s)}")
-    if n_restarts := sum(worker.n_restarts for worker in look.workers):
+    n_restarts = sum(worker.n_restarts for worker in look.workers)
+    if n_restarts:
         parts.append(f"{n_restarts} restart{'s' * (n_restarts != 1)}")
     if look.flows:
         parts.append(f"{sum(flow.calls_per_s for flow in look.flows):,.0f} calls/s")

@@ -142,12 +142,14 @@ class Top(App[None]):
         self._show_log()
 
     def action_stacks(self) -> None:
-        if (worker := self._chosen()) is not None:
+        worker = self._chosen()
+        if worker is not None:
             self._stacks_of = worker.name
             self._fetch_stacks(worker.name)
 
     def action_restart(self) -> None:
-        if (worker := self._chosen()) is not None:
+        worker = self._chosen()
+        if worker is not None:
             name = worker.name
             self._ask(f"Restart {name}?", lambda: self._client.restart(name))
 

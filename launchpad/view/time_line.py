@@ -62,7 +62,7 @@ class Row:
 
 @dataclass(frozen=True)
 class TimeLine:
-    """Rows on one clock.
+    """A time line: rows on one clock.
 
     Attributes:
         tick: How a time is written.

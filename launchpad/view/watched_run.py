@@ -32,13 +32,15 @@ from launchpad.telemetry.program_metrics import Metrics
 from launchpad.telemetry.trace import Trace
 from launchpad.view.looks import Look, Observer, flows_of
 
-_STATUS_S, _METRICS_S = 0.25, 1.0
+_STATUS_S = 0.25
+_METRICS_S = 1.0
 _SHARE = 0.05
 """The share of the time that looks may take."""
 
 _KEPT_S = 3600
 _SAMPLES = 360
-_AGAIN_S, _SILENT_S = 1.0, 30.0
+_AGAIN_S = 1.0
+_SILENT_S = 30.0
 """So soon one that has not answered is asked again; after so long one on a cluster has ended."""
 
 _REMOTE_LOG_S = 5.0
@@ -55,7 +57,7 @@ Connect = Callable[[RunRecord], AbstractContextManager[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a chart shows of the time since the sample before: of a program, or of a worker.
+    """A point of a chart, of the time since the sample before: of a program, or of a worker.
 
     Attributes:
         at: In seconds since 1970.
@@ -76,7 +78,7 @@ class Sample:
 
 @dataclass
 class Samples:
-    """The last hour, of the program each second or so, of each worker every ten."""
+    """The samples of the last hour, of the program each second or so, of each worker every ten."""
 
     program: deque[Sample] = field(default_factory=lambda: deque(maxlen=_KEPT_S))
     workers: dict[str, deque[Sample]] = field(default_factory=dict)
@@ -85,8 +87,9 @@ class Samples:
     """Worker → its calls and errors since the program began, at its last sample."""
 
     def add(self, look: Look, flows: Sequence[EdgeStats], total: Metrics) -> None:
-        """Adds what is seen now: `flows` between groups, and `total` since the program began."""
-        now, metrics = time.time(), look.metrics
+        """Add what is seen now: `flows` between groups, and `total` since the program began."""
+        now = time.time()
+        metrics = look.metrics
         if metrics is None:
             return
         usages = [worker.usage for worker in look.workers if worker.usage is not None]
@@ -114,7 +117,8 @@ class Samples:
         for edge in total.edges:
             made, failed = counted.get(edge.caller, (0, 0))
             counted[edge.caller] = made + edge.calls, failed + edge.errors
-        before, self._counted = self._counted, counted
+        before = self._counted
+        self._counted = counted
         for worker in look.workers:
             counts = counted.get(worker.name, (0, 0)), before.get(worker.name, (0, 0))
             calls, errors = ((n - m) / max(period_s, 1e-3) for n, m in zip(*counts, strict=True))
@@ -148,9 +152,12 @@ class WatchedRun:
     """
 
     def __init__(self, record: RunRecord, connect: Connect, *, may_control: bool = False) -> None:
-        self.record, self.may_control = record, may_control
-        self.version = self.states_version = 0
-        self.has_ended, self.why_unseen = False, ""
+        self.record = record
+        self.may_control = may_control
+        self.version = 0
+        self.states_version = 0
+        self.has_ended = False
+        self.why_unseen = ""
         self.look: Look | None = None
         self.total: Metrics | None = None
         self.flows: list[EdgeStats] = []
@@ -165,7 +172,7 @@ class WatchedRun:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Begins to look, if it has not ended."""
+        """Begin to look, if it has not ended."""
         if not self.is_remote and not self.record.is_running:
             self._end("")
             return
@@ -175,16 +182,16 @@ class WatchedRun:
             thread.start()
 
     def close(self) -> None:
-        """Looks no more."""
+        """Stop looking."""
         self._is_closed.set()
 
     @property
     def is_remote(self) -> bool:
-        """Whether its files are not here."""
+        """True if its files are not here."""
         return bool(self.record.host)
 
     def history(self) -> RunHistory:
-        """Its attempts and failures so far."""
+        """Return its attempts and failures so far."""
         if not self.has_ended:
             with contextlib.suppress(CourierError, LaunchpadError, OSError):
                 found: RunHistory = self.client().history()
@@ -193,11 +200,11 @@ class WatchedRun:
         return kept or RunHistory(self.record.program)
 
     def stacks(self, worker: str) -> str:
-        """Where its threads are now. CourierError, LaunchpadError: it cannot be asked."""
+        """Return where its threads are now. CourierError, LaunchpadError: it cannot be asked."""
         return str(self.client().stacks([worker])[worker])
 
     def trace(self, seconds: float) -> Trace:
-        """What the workers do from now on. CourierError, LaunchpadError: it cannot be asked."""
+        """Record what the workers do from now on. CourierError, LaunchpadError: it cannot be asked."""
         client = self.client()
         if self.is_remote:
             raise LaunchpadError("a program that was left on a cluster cannot be recorded yet")
@@ -205,15 +212,15 @@ class WatchedRun:
         return found
 
     def stop(self) -> None:
-        """Asks the program to stop, as one Ctrl-C does. CourierError, LaunchpadError: it cannot be asked."""
+        """Ask the program to stop, as one Ctrl-C does. CourierError, LaunchpadError: it cannot be asked."""
         self._may_control().stop(False)
 
     def restart(self, worker: str) -> None:
-        """Asks for a worker to be restarted. CourierError, LaunchpadError: it cannot be asked."""
+        """Ask for a worker to be restarted. CourierError, LaunchpadError: it cannot be asked."""
         self._may_control().restart(worker)
 
     def log_lines(self, worker: str, text: str, count: int) -> list[str]:
-        """The last lines that a worker has printed, in all attempts, of those in which a text is.
+        """Return the last lines that a worker has printed, in all attempts, of those in which a text is.
 
         CourierError, LaunchpadError: they are on a cluster, which does not answer.
         """
@@ -228,7 +235,7 @@ class WatchedRun:
         return list(deque((line for line in lines if text in line), count))
 
     def log_version(self, worker: str) -> object:
-        """Another one whenever a worker has printed something."""
+        """Return another value whenever a worker has printed something."""
         files = LogFiles(Path(self.record.logs))
         if self.is_remote:
             return time.monotonic() // _REMOTE_LOG_S
@@ -239,7 +246,7 @@ class WatchedRun:
         return None
 
     def client(self) -> Any:
-        """A client of its control endpoint. LaunchpadError: there is none."""
+        """Return a client of its control endpoint. LaunchpadError: there is none."""
         if not self._connected.wait(_WITHIN_S) or self._client is None:
             raise LaunchpadError(self.why_unseen or f"{self.record.run_id} has ended")
         return self._client
@@ -249,7 +256,7 @@ class WatchedRun:
         return self.client()
 
     def _watch_states(self) -> None:
-        """The first thread: connects, and sees what becomes of workers."""
+        """Connect, and see what becomes of workers: the first thread."""
         seen_at = time.monotonic()
         while not self._is_closed.is_set():
             try:
@@ -268,16 +275,19 @@ class WatchedRun:
             self._is_closed.wait(_AGAIN_S)
 
     def _end(self, why_unseen: str) -> None:
-        """It has ended, and its files say how."""
-        self.has_ended, self.why_unseen = True, why_unseen
+        """Note that it has ended; its files say how."""
+        self.has_ended = True
+        self.why_unseen = why_unseen
         self._connected.set()
         history = self.history()
         last = {each.worker: each for each in history.attempts}
         with self._lock:
             self.flows = []
-            if (edges := history.edges).rows:
-                id_, up_s = self.record.run_id, edges.period_s
-                self.total = Metrics(self.record.program, id_, up_s, up_s, (), edges)
+            edges = history.edges
+            if edges.rows:
+                up_s = edges.period_s
+                run_id = self.record.run_id
+                self.total = Metrics(self.record.program, run_id, up_s, up_s, (), edges)
                 self.total_flows = flows_of(self.total, self.record.workers)
             if self.look is None or last:
                 rows = [self._row(*each, last.get(each[0])) for each in self.record.workers.items()]
@@ -286,8 +296,9 @@ class WatchedRun:
             self.states_version += 1
 
     def _row(self, worker: str, label: str, last: AttemptRecord | None) -> Mapping[str, Any]:
-        """As in `Running.status()`, of a worker that has ended."""
-        attempt, outcome = (0, None) if last is None else (last.attempt, last.outcome)
+        """Return a row as in `Running.status()`, of a worker that has ended."""
+        attempt = 0 if last is None else last.attempt
+        outcome = None if last is None else last.outcome
         return {
             "worker": worker,
             "label": label,
@@ -308,10 +319,12 @@ class WatchedRun:
             self._is_closed.wait(_AGAIN_S)
 
     def _look_and_wait(self, see: Callable[[], None], every_s: float) -> None:
-        """Looks once, and waits until it is time for the next look."""
-        began = time.thread_time(), time.monotonic()
+        """Look once, and wait until it is time for the next look."""
+        began_cpu_s = time.thread_time()
+        began_s = time.monotonic()
         see()
-        cpu_s, took_s = time.thread_time() - began[0], time.monotonic() - began[1]
+        cpu_s = time.thread_time() - began_cpu_s
+        took_s = time.monotonic() - began_s
         self._is_closed.wait(max(every_s - took_s, cpu_s / _SHARE, 0.05))
 
     def _see_states(self) -> None:
@@ -321,7 +334,8 @@ class WatchedRun:
             seen = Look.of(rows, None if known is None else known.metrics)
             if known is not None and seen.workers == known.workers:
                 return
-            self._rows, self.look = rows, seen
+            self._rows = rows
+            self.look = seen
             self.version += 1
             self.states_version += 1
 
@@ -334,7 +348,9 @@ class WatchedRun:
         flows = flows_of(numbers, labels)
         total_flows = flows if observer.total is None else flows_of(observer.total, labels)
         with self._lock:
-            self.total, self.flows, self.total_flows = observer.total, flows, total_flows
+            self.total = observer.total
+            self.flows = flows
+            self.total_flows = total_flows
             if self.look is not None:  # states are seen more often than numbers
                 self.look = Look.of(self._rows, numbers)
                 self.samples.add(self.look, flows, observer.total or numbers)

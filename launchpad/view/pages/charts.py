@@ -21,12 +21,14 @@ _WIDTHS_S = (1, 2, 5, 10, 15, 30)
 _Values = list[tuple[float, float]]
 
 
-_BLUE, _VERMILION = "#0072b2", "#d55e00"  # the colour-blind tell them apart (Okabe and Ito, 2008)
+# The colour-blind tell them apart (Okabe and Ito, 2008).
+_BLUE = "#0072b2"
+_VERMILION = "#d55e00"
 
 
 @dataclass(frozen=True)
 class _Quantity:
-    """What a chart shows."""
+    """A quantity, of which there is a chart."""
 
     title: str
     unit: str
@@ -45,7 +47,7 @@ _QUANTITIES = (
 
 
 def add(run: WatchedRun, worker: str = "") -> None:
-    """The charts of a program, or of one of its workers, as soon as there is something in them.
+    """Add the charts of a program, or of one of its workers, as soon as there is something in them.
 
     Only what is known is shown. They come after the rest of the page, and change once a second at most.
     """
@@ -63,10 +65,12 @@ def add(run: WatchedRun, worker: str = "") -> None:
             return
         shown = samples[-1].at
         for quantity in _QUANTITIES:
-            if not (values := points(samples, quantity.of)):
+            values = points(samples, quantity.of)
+            if not values:
                 continue
             options = _options(quantity, values)
-            if (chart := charts.get(quantity.title)) is None:
+            chart = charts.get(quantity.title)
+            if chart is None:
                 with box:
                     charts[quantity.title] = ui.echart(options, renderer="svg").classes("chart")
             else:
@@ -77,7 +81,7 @@ def add(run: WatchedRun, worker: str = "") -> None:
 
 
 def points(samples: Sequence[Sample], of: Callable[[Sample], float | None]) -> _Values:
-    """When and how much; where there are too many, the mean of each few seconds.
+    """Return times and values; where there are too many, the mean of each few seconds.
 
     These begin at whole multiples of their width, so that a point stays what it is when others come.
     """
@@ -135,12 +139,12 @@ def _options(quantity: _Quantity, values: _Values) -> dict[str, Any]:
 
 
 def _unit(quantity: _Quantity, values: Iterable[float]) -> tuple[str, float]:
-    """The unit, and what is divided by for it: of bytes one in which the most is no long number."""
+    """Return the unit, and what is divided by for it: of bytes one in which the most is no long number."""
     if quantity.unit != "B":
         return quantity.unit, 1.0
     return formatting.size_unit(max(1.0, *values))
 
 
 def _rounded(value: float) -> float:
-    """To three digits, or whole."""
+    """Round to three digits, or to a whole number."""
     return round(value) if value >= 100 else float(f"{value:.3g}")

@@ -16,7 +16,8 @@ def show(run: WatchedRun) -> None:
     """Build the page."""
     frame.head(run, f"{run.record.program}: failure")
     title = ui.label("looking …").props("id=cause").classes("program")
-    hint, where = ui.label(), frame.markup()
+    hint = ui.label()
+    where = frame.markup()
     traceback_title = frame.section("traceback")
     traceback = frame.shown_text().props("id=traceback")
     lines_title = frame.section("last lines of its output")
@@ -33,7 +34,8 @@ def show(run: WatchedRun) -> None:
         if first is not None:
             hint.text = f"hint: {first.hint}" if first.hint else ""
             where.content = _where(run, first)
-            traceback.text, lines.text = first.traceback, "\n".join(first.last_lines)
+            traceback.text = first.traceback
+            lines.text = "\n".join(first.last_lines)
             traceback_title.set_visibility(bool(first.traceback))
             lines_title.set_visibility(bool(first.last_lines))
         others.content = _consequences(run, history) + _restarted(run, history)

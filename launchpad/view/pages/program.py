@@ -43,7 +43,8 @@ def show(run: WatchedRun) -> None:
     workers = frame.markup().classes("scrolled")
 
     async def draw() -> None:
-        if (look := run.look) is None:
+        look = run.look
+        if look is None:
             state.text = run.why_unseen or "looking …"
             return
         if run.has_ended:

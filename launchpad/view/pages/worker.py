@@ -35,7 +35,8 @@ def show(run: WatchedRun, name: str) -> None:
     edges = frame.markup().classes("scrolled")
 
     async def draw() -> None:
-        if (look := run.look) is None:
+        look = run.look
+        if look is None:
             state.text = run.why_unseen or "looking …"
             return
         row = next((each for each in look.workers if each.name == name), None)
@@ -58,7 +59,7 @@ def show(run: WatchedRun, name: str) -> None:
 
 
 def _resources(look: Look, name: str) -> str:
-    """What its process uses now."""
+    """Return a table of what its process uses now."""
     row = next(each for each in look.workers if each.name == name)
     known = () if look.metrics is None else look.metrics.workers
     metrics = next((each for each in known if each.worker == name), None)
@@ -106,7 +107,7 @@ def _attempts(attempts: list[AttemptRecord]) -> str:
 
 
 def _edges(run: WatchedRun, name: str) -> str:
-    """Those that it calls over, and those over which it is called."""
+    """Return a table of the edges over which it calls, and over which it is called."""
     if run.total is None or run.look is None:
         return ""
     seen = () if run.look.metrics is None else run.look.metrics.edges
@@ -139,7 +140,7 @@ def _stacks(run: WatchedRun, name: str) -> str:
 
 
 def _add_log(run: WatchedRun, name: str) -> None:
-    """The log: its last lines, those with a text in them, and what comes."""
+    """Add the log: its last lines, those with a text in them, and what comes."""
     with ui.element("div").classes("bar"):
         frame.section("log")
         wanted = ui.input(placeholder="search").props("dense")
