@@ -40,6 +40,11 @@ HOMES = [
         second=r"class (Start|Stop|Kill)Worker\b|def (announce_\w+|skip_grace)\(",
     ),
     Home(
+        "workers to be run",
+        ("launch/plan.py", "launch/worker/"),
+        second=r"class (\w*Worker\w*(Draft|Spec|Args)|SpawnArgs)\b|def context_of\(",
+    ),
+    Home(
         "nested values",
         ("courier/trees.py", "courier/light_dataclass.py", "runtime/user_code.py"),
         second=r"__dataclass_fields__|__attrs_attrs__|dataclasses\.is_dataclass|numpy\.ma\b"

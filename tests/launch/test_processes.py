@@ -22,11 +22,13 @@ import pytest
 import launchpad as lp
 from launchpad import courier
 from launchpad.launch.backends.backend import Workers
-from launchpad.launch.backends.processes import exit_status
+from launchpad.launch.backends.processes import backend, exit_status
 from launchpad.launch.backends.processes.backend import Processes, ProcessWorkers
 from launchpad.launch.backends.processes.messages import ChildExited
+from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.planning import planner
 from launchpad.launch.rundir.directory import RunDirectory
+from launchpad.launch.worker.spec import WorkerSpec
 from launchpad.outcome import Outcome
 from launchpad.runtime.commands import AnnounceGone, KillWorker, StartWorker, StopWorker
 from launchpad.runtime.events import Ended, Event, Ready
@@ -521,3 +523,23 @@ def test_sound_31_processes_that_workers_or_the_script_start_can_use_the_clients
         running.wait(DEADLINE_S, labels=["spawn", "forkserver", "fork", "subprocess"])
 
     assert child.stdout == b"8\n"
+
+
+def test_the_specs_of_all_workers_have_one_dict_of_endpoints_which_is_pickled_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[WorkerSpec] = []
+
+    def start_forkserver(plan: LaunchPlan, workers: list[WorkerSpec], *_: Any, **__: Any) -> None:
+        found.extend(workers)
+
+    monkeypatch.setattr(backend, "start_forkserver", start_forkserver)
+    program = lp.Program("many")
+    for name in ("a", "b"):
+        program.add_node(lp.CourierNode(spawning_nodes.Doubler), label=name)
+
+    Launched(program).run.remove()
+
+    a, b = found
+    assert a.endpoints is b.endpoints
+    assert set(a.endpoints) == {"a-0/courier", "b-0/courier"}

@@ -33,7 +33,7 @@ def test_a_host_that_is_closed_while_it_opens_starts_nothing_and_reports_no_more
         host = WorkerHost(versions(), "")
         unused: Any = None
         where = HostReady("here", "127.0.0.1")
-        worker = WorkerSpec.of(plan, plan.workers[0], unused)
+        worker = WorkerSpec(plan.workers[0], plan.program, "local_mp", {}, unused)
         spec = HostSpec(worker, LauncherInfo.here(), "run", state="/somewhere")
         opening = asyncio.create_task(host.open_at(where, (), spec, unused))
         await asyncio.to_thread(is_looking.wait, 60)

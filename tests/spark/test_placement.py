@@ -113,7 +113,7 @@ def test_workers_of_one_task_have_devices_of_their_own(monkeypatch: pytest.Monke
             return host._call(worker, method, *more)
 
         def spec(worker: str) -> HostSpec:
-            of_worker = WorkerSpec.of(plan, plan.worker(worker), nothing)
+            of_worker = WorkerSpec(plan.worker(worker), "gpus", "spark", {}, nothing)
             return HostSpec(of_worker, nothing, "run")
 
         names = [f"pair-0.{i}" for i in range(2)]

@@ -98,7 +98,13 @@ class Interpreters(Workers):
         startup = self.run.runtime / f"{worker}.{attempt}"  # nobody else can read that directory
         scope = self.run.scope
         token = keyring.find(scope)
-        spec = WorkerSpec.of(self.plan, plan, self.run.state_places(worker, plan.group))
+        spec = WorkerSpec(
+            plan=plan,
+            program=self.plan.program,
+            launch_type=self.plan.launch_type,
+            endpoints=self.plan.endpoints,
+            state=self.run.state_places(worker, plan.group),
+        )
         given = (spec, attempt, scope, token, sys.argv, self.settings)
         startup.write_bytes(pickle.dumps(given))
         environment = {"PYTHONPATH": os.pathsep.join(sys.path), HASH_SEED: self.settings.hash_seed}

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from launchpad.courier.light_dataclass import dataclass
-from launchpad.launch.plan import LaunchPlan, WorkerPlan
+from launchpad.launch.plan import WorkerPlan
 from launchpad.state.places import StatePlaces
 
 
@@ -38,8 +38,3 @@ class WorkerSpec:
     can_move: bool = False
     listens_at: str = ""
     known_as: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, launch: LaunchPlan, worker: WorkerPlan, state: StatePlaces) -> WorkerSpec:
-        """Return the spec of a worker of this launch, all of whose servers stay where its plan says."""
-        return cls(worker, launch.program, launch.launch_type, launch.endpoints, state)

@@ -83,8 +83,15 @@ class Processes(LocalBackend):
     ) -> Workers:
         if text := unused_gpus(plan.workers):
             report(WorkerNote(plan.workers[0].name, text))
+        endpoints = plan.endpoints  # one dict, so that it is in the index once
         specs = [
-            WorkerSpec.of(plan, worker, run.state_places(worker.name, worker.group))
+            WorkerSpec(
+                plan=worker,
+                program=plan.program,
+                launch_type=plan.launch_type,
+                endpoints=endpoints,
+                state=run.state_places(worker.name, worker.group),
+            )
             for worker in plan.workers
         ]
         keys = [(run.scope, keyring.find(run.scope), None)]
