@@ -604,7 +604,7 @@ def test_sound_01_a_call_that_is_closed_does_not_leave_its_connection_to_others_
     def close_late(connection: SharedConnection) -> None:
         sender = connection._call._senders[1]
         goes_on.set()
-        until(lambda: connection.is_over or sender._outgoing._allowed_items > WINDOW_ITEMS)
+        until(lambda: connection.is_over or sender._outgoing.items._allowed_items > WINDOW_ITEMS)
         closed(connection)
 
     client = unix_client_of(add_up=add_up, echo=lambda x: x, call_timeout=60)

@@ -38,7 +38,7 @@ class Wire:
 
     def __init__(self, items: object) -> None:
         self.outgoing = StreamSender(iter(items))
-        self.outgoing.put = self._carry
+        self.outgoing.items.put = self._carry
         self.incoming = StreamReceiver(0, self._credit, MethodCounts())
         self.incoming.open()
         self.frames: list[framing.Fields] = []
@@ -46,13 +46,13 @@ class Wire:
     def pump(self) -> int:
         """Sends all that there is room for; returns how many items that were."""
         before = self.incoming.n_items
-        while self.outgoing.has_credit:
+        while self.outgoing.items.has_credit:
             self.pump_once()
         return self.incoming.n_items - before
 
     def pump_once(self) -> None:
         self.outgoing.pull(lambda: True)
-        self.outgoing.put_waiting()
+        self.outgoing.items.put_waiting()
 
     def take(self) -> object:
         return decode_item(self.incoming.take())
@@ -62,7 +62,7 @@ class Wire:
         self.incoming.receive(self.frames[-1])
 
     def _credit(self, chunks) -> None:
-        self.outgoing.allow(*decode_credit(decode(chunks)))
+        self.outgoing.items.allow(*decode_credit(decode(chunks)))
 
 
 def decode(chunks) -> framing.Fields:
@@ -170,7 +170,7 @@ def test_the_window_is_larger_while_items_are_taken_quickly(clock) -> None:
 def test_quick_items_share_frames_keep_their_order_and_are_counted(clock) -> None:
     mixed = [0, "one", b"two", 3.5, None, True, {"six": 6}, (7,), -8, 1 << 5000]
     ends = Wire(mixed * 20)
-    ends.outgoing.counts, counts = MethodCounts(), ends.incoming._counts
+    ends.outgoing.items.counts, counts = MethodCounts(), ends.incoming._counts
     taken = []
 
     while (item := ends.take()) is not ENDED:
@@ -181,8 +181,8 @@ def test_quick_items_share_frames_keep_their_order_and_are_counted(clock) -> Non
 
     assert taken == mixed * 20
     assert len(ends.frames) < len(taken) / 4
-    assert counts.items == ends.outgoing.counts.items == len(taken)
-    assert counts.bytes_in == ends.outgoing.counts.bytes_out > 0
+    assert counts.items == ends.outgoing.items.counts.items == len(taken)
+    assert counts.bytes_in == ends.outgoing.items.counts.bytes_out > 0
 
 
 def test_a_slow_item_goes_at_once_and_so_do_those_that_follow_it(clock) -> None:
@@ -194,14 +194,14 @@ def test_a_slow_item_goes_at_once_and_so_do_those_that_follow_it(clock) -> None:
     ends = Wire(items())
     taken = []
 
-    while ends.outgoing.has_credit:
+    while ends.outgoing.items.has_credit:
         before = len(ends.frames)
         ends.pump_once()
         sent = [ends.take() for _ in range(ends.incoming.n_items - len(taken))]
         taken += sent
         if 40 in sent:
             assert sent[-1] == 40  # it waits for none
-        assert len(ends.frames) == before + 1 or ends.outgoing.has_ended
+        assert len(ends.frames) == before + 1 or ends.outgoing.items.has_ended
         if 41 <= taken[-1] < 48:
             assert len(sent) == 1
 
@@ -234,7 +234,7 @@ def test_what_waits_for_an_iterator_that_blocks_is_put_by_another_thread(clock) 
     thread = threading.Thread(target=ends.pump)
     thread.start()
     assert blocks.wait(60)
-    ends.outgoing.put_waiting()
+    ends.outgoing.items.put_waiting()
     before = [ends.take() for _ in range(21)]
     goes_on.set()
     thread.join(60)
@@ -257,7 +257,7 @@ def test_a_frame_that_items_share_is_limited_in_bytes_and_large_items_have_their
 
 def test_where_the_other_side_takes_little_at_once_each_item_has_its_own_frame(clock) -> None:
     ends = Wire([b"x" * 100, 1 << 500, "y"] * 10)
-    ends.outgoing.takes_bytes = 200
+    ends.outgoing.items.takes_bytes = 200
 
     ends.pump()
 

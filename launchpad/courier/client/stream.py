@@ -1,4 +1,4 @@
-"""A call with streams, as its client sees it, and the threads that send its arguments' items.
+"""A call with streams, as its client sees it.
 
 Stream ──▶ StreamCall ◀──▶ SharedConnection       its consumer takes items, and reads meanwhile
                ▲
@@ -7,7 +7,6 @@ Stream ──▶ StreamCall ◀──▶ SharedConnection       its consumer tak
 
 from __future__ import annotations
 
-import contextlib
 import time
 import weakref
 from collections.abc import Iterator, Sequence
@@ -17,20 +16,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from launchpad.courier import fork
 from launchpad.courier.client import call_errors
+from launchpad.courier.client.argument_sender import ArgumentSender, CoroutineRunner
 from launchpad.courier.client.connection import ClientConnection
-from launchpad.courier.client.coroutine_runner import CoroutineRunner, LoopIsClosed
 from launchpad.courier.client.shared_connection import SharedConnection
 from launchpad.courier.client.watchdog import SlowCallWatchdog
 from launchpad.courier.codec import pickling
 from launchpad.courier.codec.iterators import StreamedIterator
 from launchpad.courier.errors import ProtocolError, StreamBroken
-from launchpad.courier.interruptions import in_another_thread, is_interruption
-from launchpad.courier.own_threads import OwnThread
-from launchpad.courier.periodic_checks import PeriodicChecks
+from launchpad.courier.interruptions import is_interruption
 from launchpad.courier.protocol import framing
 from launchpad.courier.streams.items import decode_item
 from launchpad.courier.streams.receiver import ENDED, NOT_HERE, StreamReceiver, decode_credit
-from launchpad.courier.streams.sender import StreamSender, show_close_error
+from launchpad.courier.streams.sender import StreamSender
 
 if TYPE_CHECKING:
     import asyncio
@@ -38,9 +35,6 @@ if TYPE_CHECKING:
     from launchpad.courier.client.route import CallRoute
 
 _SCALARS = pickling.SCALARS
-_STALL_S = 0.002  # an item waits no longer than about this for the next one, to be written with it
-_UNWATCH_S = 1.0
-_stall_checks = PeriodicChecks("courier-stalled-streams", _STALL_S)
 _LAST_ANSWERS = frozenset({framing.RESULT, framing.ERROR, framing.NOT_RUN})  # no stream follows
 
 
@@ -128,7 +122,9 @@ class StreamCall:
         self._address = connection.address  # another one than the peer's, if the server has moved
         name = f"courier-stream-{self._peer.label}"
         self._senders = {
-            each.number: ArgumentSender(self, each, CoroutineRunner(loop), name)
+            each.items.number: ArgumentSender(
+                self.connection, each, CoroutineRunner(loop), self.late, name
+            )
             for each in arguments
         }
 
@@ -288,155 +284,3 @@ class StreamCall:
     def _end_senders(self) -> None:
         for sender in self._senders.values():
             sender.end()
-
-
-class ArgumentSender:
-    """Sends the items of one argument, an iterator, as far as the method has given credit for them.
-
-    It has a thread of its own, from the first credit on: the iterator may wait for anything, even for
-    what the caller does with the call's own result. Async iterators are stepped by `runner`.
-    """
-
-    def __init__(
-        self, call: StreamCall, outgoing: StreamSender, runner: CoroutineRunner, name: str
-    ) -> None:
-        self._call = call
-        self._outgoing = outgoing
-        self._runner = runner
-        self._pull_task: asyncio.Task[Any] | None = None  # while an async iterator is stepped
-        self._will_flush = False  # its loop will call `_flush_quietly`
-        outgoing.put = call.connection.queue.put_chunks
-        self._n_pulls = 0
-        self._seen = (0, 0.0)  # pulls when a new number was seen last, and when that was
-        self._thread = OwnThread(target=self._main, name=name)
-        self._has_started = False
-        self.is_sending = False  # the thread may use the connection
-
-    def allow(self, items: int, n_bytes: int) -> None:
-        """The method takes so many more."""
-        self._outgoing.allow(items, n_bytes)
-        self.start()
-
-    def cancel(self) -> None:
-        """The method takes no more."""
-        self._interrupt()
-        self.start()
-
-    def end(self) -> None:
-        """The call is over: closes the iterator, here if it was never stepped."""
-        self._interrupt()
-        if not self._has_started:
-            self._has_started = True
-            self._close()
-
-    def start(self) -> None:
-        """Nothing happens the second time."""
-        if not self._has_started:
-            self._has_started = self.is_sending = True
-            in_another_thread(self._thread.start)
-
-    def _main(self) -> None:
-        try:
-            self._outgoing.context.run(self._send_items)
-        except OSError:
-            pass  # the thread that reads finds the end of the connection, and reports it
-        finally:
-            self._close()
-            self.is_sending = False
-            if self._call.connection.is_over:
-                self._call.connection.close()
-
-    def _send_items(self) -> None:
-        call, outgoing, connection = self._call, self._outgoing, self._call.connection
-        while not outgoing.has_ended:
-            if not outgoing.has_credit:  # else it would not wait, but for its turn to look
-                connection.wait(
-                    lambda: connection.is_over or outgoing.is_cancelled or outgoing.has_credit,
-                    None,
-                    call.late,
-                    lambda: None,
-                )
-            if connection.is_over or outgoing.is_cancelled:
-                return
-            self._n_pulls += 1
-            if outgoing.is_async:
-                try:
-                    self._runner.run(self._pull_async())
-                except OSError:
-                    raise
-                except BaseException as error:  # it was cancelled, or its loop is closed
-                    outgoing.fail(error)
-            else:
-                outgoing.pull(self._hold)
-            outgoing.put_waiting()
-            while not connection.queue.flush_all():  # a closed queue has nothing left
-                connection.queue.wait_until_writable(1.0)
-
-    async def _pull_async(self) -> None:
-        """Sends items until the thread has to wait for credit, or for room in the socket."""
-        import asyncio
-
-        outgoing = self._outgoing
-        self._pull_task = asyncio.current_task()
-        try:
-            while not outgoing.is_cancelled and outgoing.has_credit:
-                await outgoing.pull_async(self._flush_soon)
-                outgoing.put_waiting()
-                if not self._call.connection.queue.flush_all():
-                    return
-        finally:
-            self._pull_task = None
-
-    def _interrupt(self) -> None:
-        """No further item is wanted. Ends a step of an async iterator that waits. From any thread."""
-        self._outgoing.is_cancelled = True
-        if (task := self._pull_task) is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                task.get_loop().call_soon_threadsafe(task.cancel)
-
-    def _flush_soon(self) -> None:
-        """Has the loop write what waits, as soon as the iterator waits for something itself."""
-        import asyncio
-
-        if not self._will_flush:
-            self._will_flush = True
-            asyncio.get_running_loop().call_soon(self._flush_quietly)
-
-    def _flush_quietly(self) -> None:
-        self._will_flush = False
-        self._outgoing.put_waiting()
-        with contextlib.suppress(OSError):  # the thread that reads finds the end
-            self._call.connection.queue.flush_all()
-
-    def _hold(self) -> bool:
-        try:
-            _stall_checks.add(self._write_if_stalled)
-        except RuntimeError:  # out of threads
-            return False
-        return True
-
-    def _write_if_stalled(self, now: float) -> bool:
-        """Writes what waits for an iterator that blocks; True as long as that is to be looked for."""
-        n_pulls, since = self._seen
-        if n_pulls != self._n_pulls:
-            self._seen = self._n_pulls, now
-        elif now - since >= _STALL_S:
-            self._outgoing.put_waiting()
-            with contextlib.suppress(OSError):  # the thread that reads finds the end
-                return not self._call.connection.queue.flush_all() or now - since < _UNWATCH_S
-        return not self._outgoing.has_ended
-
-    def _close(self) -> None:
-        try:
-            self._outgoing.context.run(self._close_iterator)
-        except BaseException:
-            show_close_error()
-
-    def _close_iterator(self) -> None:
-        if not self._outgoing.is_async or not self._n_pulls:
-            self._outgoing.close()
-            return
-        # A loop that ends cancels what runs on it, and closes its generators.
-        with contextlib.suppress(LoopIsClosed, CancelledError):
-            self._runner.run(self._outgoing.close_async())
-        self._runner.close()

@@ -193,8 +193,8 @@ def _make_call(
 ) -> StreamCall:
     outgoing = [StreamSender(each, n) for n, each in enumerate(iterators, 1)]
     for each in outgoing:
-        each.counts = channel.counts[method]
-        each.takes_bytes = channel.peer.takes_bytes
+        each.items.counts = channel.counts[method]
+        each.items.takes_bytes = channel.peer.takes_bytes
     call = StreamCall(channel, connection, method, outgoing, loop)
     channel.connections.add_stream(call)
     return call

@@ -221,7 +221,7 @@ class UnclaimedStreams:
 
         Its items are counted where the call was, and not where it is attached.
         """
-        outgoing.counts = counts
+        outgoing.items.counts = counts
         ticket = os.urandom(16)  # one of another incarnation must not be valid here
         self._unclaimed[ticket] = outgoing, owner, call_id
         return ticket

@@ -40,7 +40,7 @@ from launchpad.courier.protocol import framing
 from launchpad.courier.server import thread_pool
 from launchpad.courier.server.connection import ServerConnection
 from launchpad.courier.server.replies import Reply
-from launchpad.courier.server.stream_pump import AsyncPump, Pump, StreamWriter
+from launchpad.courier.server.stream_pump import AsyncPump, Pump, StreamWriter, SyncPump
 from launchpad.courier.streams.arguments import opening
 from launchpad.courier.streams.items import decode_item
 from launchpad.courier.streams.receiver import ENDED, NOT_HERE, StreamReceiver, decode_credit
@@ -77,7 +77,7 @@ class ServerStreamCall:
         self._takes_bytes = takes_bytes
         self.writer = StreamWriter(connection, core)
         self._arguments: dict[int, StreamReceiver] = {}
-        self.pump: Pump | AsyncPump | None = None  # of the result, where it is a stream
+        self.pump: Pump | None = None  # of the result, where it is a stream
 
     def run_method(
         self, n: int, answer: Callable[[], Reply], reply: Callable[[Reply], None]
@@ -100,18 +100,19 @@ class ServerStreamCall:
 
     def send_items(self, outgoing: StreamSender, ended: Callable[[], None]) -> None:
         """Answers with a stream. Calls `ended` when its END is written; it must not block."""
-        outgoing.takes_bytes = self._takes_bytes
-        outgoing.counts = outgoing.counts or self._counts  # one with a ticket has its own
+        items = outgoing.items
+        items.takes_bytes = self._takes_bytes
+        items.counts = items.counts or self._counts  # one with a ticket has its own
         # The client makes its next call when it has the END: nothing of the arguments may follow it.
-        outgoing.on_end = self._close_arguments
+        items.on_end = self._close_arguments
         if outgoing.is_async:
             self.pump = AsyncPump(outgoing, self.writer, self._core.methods.loop)
         else:
-            self.pump = Pump(outgoing, self.writer)
+            self.pump = SyncPump(outgoing, self.writer)
 
         def end(_: Promise) -> None:
             self._close_arguments()
-            if self.writer.close() and outgoing.has_reported_end:
+            if self.writer.close() and items.has_reported_end:
                 ended()
             else:
                 self._connection.cut()  # no frame that fits can follow
@@ -129,15 +130,9 @@ class ServerStreamCall:
         """A frame of the client, which is not a call. Raises OSError when the client is gone."""
         kind, number = frame[0], frame[1]
         if kind == framing.CREDIT and (pump := self.pump) is not None and number == 0:
-            pump.outgoing.allow(*decode_credit(frame))
-            if isinstance(pump, AsyncPump):
-                pump.wake()
-            elif not pump.is_running and pump.can_work():
-                # In this thread, if that is not needed for reading: a generator may wait for arguments.
-                if self._arguments:
-                    self.writer.submit(pump.run)
-                else:
-                    pump.run()
+            pump.outgoing.items.allow(*decode_credit(frame))
+            # In this thread, if that is not needed for reading: a generator may wait for arguments.
+            pump.go_on(in_pool=bool(self._arguments))
         elif kind in (framing.ITEM, framing.ITEMS, framing.END) and number in self._arguments:
             self._arguments[number].receive(frame)
         else:

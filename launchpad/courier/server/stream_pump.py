@@ -6,8 +6,8 @@
            └─ cancelled ─▶ close ─▶ done      └──END is written──▶ close ─▶ done
 
 A plain iterator is stepped by the thread that brings the credit; without credit it takes no thread.
-Small items that follow each other quickly are written together, in one frame (streams/sender.py). Should
-the iterator then block with some of them not written, the pool's leader has them written after `_STALL_S`.
+Small items that follow each other quickly are written together, in one frame (streams/outgoing.py). Should
+the iterator then block with some of them not written, the pool's leader has them written after `STALL_S`.
 
 An async iterator has one task on the server's event loop, for as long as the stream is open.
 
@@ -31,7 +31,15 @@ from launchpad.courier.protocol import framing
 from launchpad.courier.server.connection import LINGER_S, ServerConnection
 from launchpad.courier.server.event_loop import EventLoop
 from launchpad.courier.server.thread_pool import FunctionJob, Job
-from launchpad.courier.streams.sender import StreamSender, show_close_error
+from launchpad.courier.streams.outgoing import OutgoingItems
+from launchpad.courier.streams.sender import StreamSender
+from launchpad.courier.streams.stepping import (
+    STALL_S,
+    UNWATCH_S,
+    LoopFlush,
+    StallClock,
+    show_close_error,
+)
 from launchpad.courier.transport.stream_socket import Socket, raw_of
 from launchpad.courier.transport.write_queue import WriteQueue
 
@@ -40,52 +48,90 @@ if TYPE_CHECKING:
 
     from launchpad.courier.server.services import ServerServices
 
-_STALL_S = 0.002  # an item waits no longer than about this for the next one, to be written with it
-_UNWATCH_S = 1.0
 _SLOW_S = 0.01  # after items that took longer, the consumer is checked for
 
 
-class Pump(Promise):
-    """Steps a plain iterator. As a promise it is done when the stream has ended, one way or the other.
+class Pump:
+    """Moves a stream's items to the connection, as long as there is credit, and room in the socket.
+
+    Attributes:
+        outcome: Done when the stream has ended, one way or the other. Cancelling it closes the iterator.
+    """
+
+    outcome: Promise
+
+    def __init__(self, outgoing: StreamSender, writer: StreamWriter) -> None:
+        self.outgoing = outgoing
+        self._writer = writer
+        self._is_stuck = False
+        outgoing.items.put = writer.put
+        writer.items = outgoing.items
+        writer.on_drained = self._drained
+
+    def go_on(self, *, in_pool: bool = False) -> None:
+        """Step the iterator if there is something to do now: here, or if need be on a thread of the pool."""
+        raise NotImplementedError
+
+    def _drained(self) -> None:
+        self._is_stuck = False
+        self.go_on()
+
+    def _flush(self, *, may_linger: bool = False) -> bool:
+        """Write what was put. Return False when that has to wait for the client to read."""
+        self._is_stuck = True  # first, because `_drained` may be called before `flush` returns
+        has_written = self._writer.flush(may_linger=may_linger)
+        if has_written:
+            self._is_stuck = False
+        return has_written
+
+
+class SyncPump(Pump, Promise):
+    """Steps a plain iterator. It is its own outcome.
 
     Cancelling closes the iterator: at once if it is not running, else at its next item.
     """
 
     def __init__(self, outgoing: StreamSender, writer: StreamWriter) -> None:
-        super().__init__()
-        self.outcome: Promise = self
-        self.outgoing = outgoing
-        self._writer = writer
-        outgoing.put, writer.outgoing = writer.put, outgoing
-        self.is_running = False
+        Promise.__init__(self)
+        Pump.__init__(self, outgoing, writer)
+        self.outcome = self
+        self._is_running = False
         self._run_lock = threading.Lock()
-        self._is_stuck = False
-        writer.on_drained = self._drained
+
+    def go_on(self, *, in_pool: bool = False) -> None:
+        if self._is_running or not self._can_work():
+            return
+        if in_pool:
+            self._writer.submit(self.run)
+        else:
+            self.run()
 
     def run(self) -> None:
         """Does what can be done now, unless another thread does so.
 
         Raises OSError when the consumer is gone; the iterator has been closed then.
         """
-        outgoing, lost = self.outgoing, None
+        outgoing = self.outgoing
+        lost = None
         while True:
             with self._run_lock:
-                if self.is_running or not self.can_work():
+                if self._is_running or not self._can_work():
                     break
-                self.is_running = True
+                self._is_running = True
             try:
-                if not outgoing.is_cancelled and not outgoing.has_ended:
+                if not outgoing.is_cancelled and not outgoing.items.has_ended:
                     outgoing.context.run(self._send_items)
-                if outgoing.is_cancelled or (outgoing.has_ended and not self._is_stuck):
+                if outgoing.is_cancelled or (outgoing.items.has_ended and not self._is_stuck):
                     try:
                         outgoing.context.run(outgoing.close)
                     except BaseException:
                         show_close_error()
                     self.set_result(None)
             except OSError as error:  # the connection's: what the iterator raises is sent
-                outgoing.is_cancelled, lost = True, error
+                outgoing.is_cancelled = True
+                lost = error
             finally:
-                self.is_running = False
+                self._is_running = False
         if lost is not None:
             raise lost
 
@@ -96,55 +142,41 @@ class Pump(Promise):
             self._writer.submit(self.run)
         return False
 
-    def can_work(self) -> bool:
-        """There is something to do, if no thread does it already (`is_running`)."""
+    def _can_work(self) -> bool:
+        """Return True if there is something to do, if no thread does it already (`_is_running`)."""
         if self.is_done:
             return False
         if self.outgoing.is_cancelled:
             return True
-        return not self._is_stuck and (self.outgoing.has_credit or self.outgoing.has_ended)
-
-    def _drained(self) -> None:
-        self._is_stuck = False
-        self.run()
+        items = self.outgoing.items
+        return not self._is_stuck and (items.has_credit or items.has_ended)
 
     def _send_items(self) -> None:
-        outgoing, writer = self.outgoing, self._writer
-        while outgoing.has_credit and not outgoing.is_cancelled:
+        outgoing = self.outgoing
+        writer = self._writer
+        while outgoing.items.has_credit and not outgoing.is_cancelled:
             began = time.monotonic()
             outgoing.pull(writer.hold)
             writer.is_holding = False
             if time.monotonic() - began > _SLOW_S:
                 writer.check_peer()
-            self._is_stuck = True  # first, because `_drained` may be called before `flush` returns
-            if not writer.flush(may_linger=True):
+            if not self._flush(may_linger=True):
                 return
-            self._is_stuck = False
 
 
-class AsyncPump:
-    """Steps an async iterator. Otherwise as a Pump, but cancelling does not wait for the next item."""
+class AsyncPump(Pump):
+    """Steps an async iterator. Otherwise as a SyncPump, but cancelling does not wait for the next item."""
 
     def __init__(self, outgoing: StreamSender, writer: StreamWriter, loop: EventLoop) -> None:
-        self.outgoing = outgoing
-        self._writer = writer
-        outgoing.put, writer.outgoing = writer.put, outgoing
+        super().__init__(outgoing, writer)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed: asyncio.Event | None = None
-        self._is_stuck = False
-        self._wants_flush = False
-        writer.on_drained = self._drained
         self.outcome = outgoing.context.run(loop.spawn, self._main())
 
-    def wake(self) -> None:
-        """Makes the task look again: there is credit, or room in the socket."""
+    def go_on(self, *, in_pool: bool = False) -> None:
         if (loop := self._loop) is not None and (changed := self._changed) is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and the task with it
                 loop.call_soon_threadsafe(changed.set)
-
-    def _drained(self) -> None:
-        self._is_stuck = False
-        self.wake()
 
     async def _main(self) -> None:
         import asyncio
@@ -152,10 +184,12 @@ class AsyncPump:
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         outgoing = self.outgoing
+        items = outgoing.items
+        flush = LoopFlush(self._flush)
         try:
-            while not outgoing.has_ended and not self._writer.is_closed:
-                await self._wait(lambda: outgoing.has_credit)
-                await outgoing.pull_async(self._flush_soon)
+            while not items.has_ended and not self._writer.is_closed:
+                await self._wait(lambda: items.has_credit)
+                await outgoing.pull_async(flush.soon)
                 self._flush()
             await self._wait(lambda: True)
         except OSError:
@@ -175,22 +209,6 @@ class AsyncPump:
             if self._is_stuck or not is_ready():
                 await self._changed.wait()
 
-    def _flush_soon(self) -> None:
-        if not self._wants_flush and self._loop is not None:
-            self._wants_flush = True
-            self._loop.call_soon(self._flush_quietly)
-
-    def _flush_quietly(self) -> None:
-        """Runs as soon as the iterator waits for something, so that its items do not wait with it."""
-        self._wants_flush = False
-        with contextlib.suppress(OSError):  # the next write of the task raises it
-            self._flush()
-
-    def _flush(self) -> None:
-        self._is_stuck = True
-        if self._writer.flush():
-            self._is_stuck = False
-
 
 class StreamWriter:
     """Writes the frames of the streams of one call: those of a pump, and of arguments."""
@@ -198,7 +216,7 @@ class StreamWriter:
     def __init__(self, connection: ServerConnection, core: ServerServices) -> None:
         # Called on a thread of the pool when what `flush` had to leave has been written.
         self.on_drained: Callable[[], None] | None = None
-        self.outgoing: StreamSender | None = None  # whose items go with all that is flushed
+        self.items: OutgoingItems | None = None  # which go with all that is flushed
         self._connection = connection
         self._core = core
         self._queue = WriteQueue(connection.sock)
@@ -208,13 +226,13 @@ class StreamWriter:
         self.is_closed = False  # nothing is written any more
         self.is_holding = False  # the pump is about to let items wait for later ones
         self._n_flushes = 0
-        self._seen = (0, 0.0)  # flushes when the leader last saw a new number, and when that was
+        self._stall_clock = StallClock()
         self._is_tracked = False
 
     def flush(self, *, may_linger: bool = False) -> bool:
         """Writes what was put; False when that has to wait for the client to read."""
-        if self.outgoing is not None:
-            self.outgoing.put_waiting()
+        if self.items is not None:
+            self.items.put_waiting()
         self._n_flushes += 1
         while not self._queue.flush_all():
             if may_linger and self._queue.wait_until_writable(LINGER_S):
@@ -246,12 +264,10 @@ class StreamWriter:
 
     def take_over_if_stalled(self, now: float) -> Job | None:
         """For the leader of the pool: writes what an iterator that blocks has left behind."""
-        n_flushes, since = self._seen
-        if n_flushes != self._n_flushes:
-            self._seen = self._n_flushes, now
-        elif self.outgoing is not None and self.outgoing.has_waiting and now - since >= _STALL_S:
+        still_s = self._stall_clock.still_s(self._n_flushes, now)
+        if self.items is not None and self.items.has_waiting and still_s >= STALL_S:
             return FunctionJob(self.flush_quietly)
-        elif now - since >= _UNWATCH_S:
+        if still_s >= UNWATCH_S:
             self._is_tracked = False
             self._core.unwatch(self)
             if self.is_holding and not self.is_closed:

@@ -1,0 +1,221 @@
+"""The threads that send the items of arguments which are streams, and what steps async iterators for them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Any
+
+from launchpad.courier.client.shared_connection import SharedConnection
+from launchpad.courier.interruptions import in_another_thread
+from launchpad.courier.own_threads import OwnThread
+from launchpad.courier.periodic_checks import PeriodicChecks
+from launchpad.courier.streams.sender import StreamSender
+from launchpad.courier.streams.stepping import (
+    STALL_S,
+    UNWATCH_S,
+    LoopFlush,
+    StallClock,
+    show_close_error,
+)
+
+if TYPE_CHECKING:
+    import asyncio
+
+_POLL_S = 0.1  # a loop that is closed leaves what was given to it last undone
+_stall_checks = PeriodicChecks("courier-stalled-streams", STALL_S)
+
+
+class ArgumentSender:
+    """Sends the items of one argument, an iterator, as far as the method has given credit for them.
+
+    It has a thread of its own, from the first credit on: the iterator may wait for anything, even for
+    what the caller does with the call's own result.
+
+    Args:
+        connection: That of the call.
+        runner: Steps the iterator if it is async.
+        late: Makes the error of a wait past its deadline.
+        name: The thread's.
+    """
+
+    def __init__(
+        self,
+        connection: SharedConnection,
+        outgoing: StreamSender,
+        runner: CoroutineRunner,
+        late: Callable[[], Exception],
+        name: str,
+    ) -> None:
+        self._connection = connection
+        self._outgoing = outgoing
+        self._runner = runner
+        self._late = late
+        self._pull_task: asyncio.Task[Any] | None = None  # while an async iterator is stepped
+        outgoing.items.put = connection.queue.put_chunks
+        self._n_pulls = 0
+        self._stall_clock = StallClock()
+        self._thread = OwnThread(target=self._main, name=name)
+        self._has_started = False
+        self.is_sending = False  # the thread may use the connection
+
+    def allow(self, items: int, n_bytes: int) -> None:
+        """The method takes so many more."""
+        self._outgoing.items.allow(items, n_bytes)
+        self.start()
+
+    def cancel(self) -> None:
+        """The method takes no more."""
+        self._interrupt()
+        self.start()
+
+    def end(self) -> None:
+        """The call is over: closes the iterator, here if it was never stepped."""
+        self._interrupt()
+        if not self._has_started:
+            self._has_started = True
+            self._close()
+
+    def start(self) -> None:
+        """Nothing happens the second time."""
+        if not self._has_started:
+            self._has_started = self.is_sending = True
+            in_another_thread(self._thread.start)
+
+    def _main(self) -> None:
+        try:
+            self._outgoing.context.run(self._send_items)
+        except OSError:
+            pass  # the thread that reads finds the end of the connection, and reports it
+        finally:
+            self._close()
+            self.is_sending = False
+            if self._connection.is_over:
+                self._connection.close()
+
+    def _send_items(self) -> None:
+        outgoing = self._outgoing
+        items = outgoing.items
+        connection = self._connection
+        while not items.has_ended:
+            if not items.has_credit:  # else it would not wait, but for its turn to look
+                connection.wait(
+                    lambda: connection.is_over or outgoing.is_cancelled or items.has_credit,
+                    None,
+                    self._late,
+                    lambda: None,
+                )
+            if connection.is_over or outgoing.is_cancelled:
+                return
+            self._n_pulls += 1
+            if outgoing.is_async:
+                try:
+                    self._runner.run(self._pull_async())
+                except OSError:
+                    raise
+                except BaseException as error:  # it was cancelled, or its loop is closed
+                    outgoing.fail(error)
+            else:
+                outgoing.pull(self._hold)
+            items.put_waiting()
+            while not connection.queue.flush_all():  # a closed queue has nothing left
+                connection.queue.wait_until_writable(1.0)
+
+    async def _pull_async(self) -> None:
+        """Sends items until the thread has to wait for credit, or for room in the socket."""
+        import asyncio
+
+        outgoing = self._outgoing
+        flush = LoopFlush(self._flush)
+        self._pull_task = asyncio.current_task()
+        try:
+            while not outgoing.is_cancelled and outgoing.items.has_credit:
+                await outgoing.pull_async(flush.soon)
+                if not self._flush():
+                    return
+        finally:
+            self._pull_task = None
+
+    def _interrupt(self) -> None:
+        """No further item is wanted. Ends a step of an async iterator that waits. From any thread."""
+        self._outgoing.is_cancelled = True
+        if (task := self._pull_task) is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                task.get_loop().call_soon_threadsafe(task.cancel)
+
+    def _flush(self) -> bool:
+        """Write what waits; return False if the socket takes no more now."""
+        self._outgoing.items.put_waiting()
+        return self._connection.queue.flush_all()
+
+    def _hold(self) -> bool:
+        try:
+            _stall_checks.add(self._write_if_stalled)
+        except RuntimeError:  # out of threads
+            return False
+        return True
+
+    def _write_if_stalled(self, now: float) -> bool:
+        """Writes what waits for an iterator that blocks; True as long as that is to be looked for."""
+        still_s = self._stall_clock.still_s(self._n_pulls, now)
+        if still_s >= STALL_S:
+            with contextlib.suppress(OSError):  # the thread that reads finds the end
+                return not self._flush() or still_s < UNWATCH_S
+        return not self._outgoing.items.has_ended
+
+    def _close(self) -> None:
+        try:
+            self._outgoing.context.run(self._close_iterator)
+        except BaseException:
+            show_close_error()
+
+    def _close_iterator(self) -> None:
+        if not self._outgoing.is_async or not self._n_pulls:
+            self._outgoing.close()
+            return
+        # A loop that ends cancels what runs on it, and closes its generators.
+        with contextlib.suppress(LoopIsClosed, CancelledError):
+            self._runner.run(self._outgoing.close_async())
+        self._runner.close()
+
+
+class CoroutineRunner:
+    """Runs coroutines, one at a time.
+
+    On `loop`, for any thread but the loop's own; without one, on a loop of the thread that runs the first,
+    and must run all the others and `close`.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        self._loop = loop
+        self._runner: asyncio.Runner | None = None
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """What it returns or raises. LoopIsClosed, when the loop is."""
+        import asyncio
+        from concurrent.futures import wait
+
+        loop = self._loop
+        if loop is None:
+            self._runner = self._runner or asyncio.Runner()
+            return self._runner.run(coroutine)
+        try:
+            if not loop.is_closed():
+                future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+                while not wait((future,), _POLL_S).done and not loop.is_closed():
+                    pass
+                if future.done():
+                    return future.result()
+            raise LoopIsClosed("the event loop of an async iterator was closed before its end")
+        finally:
+            coroutine.close()  # it may never have begun
+
+    def close(self) -> None:
+        """Closes a loop of our own."""
+        if self._runner is not None:
+            self._runner.close()
+
+
+class LoopIsClosed(RuntimeError):
+    """The loop that coroutines were to be run on is closed."""
