@@ -265,7 +265,7 @@ class StreamWriter:
     def take_over_if_stalled(self, now: float) -> Job | None:
         """For the leader of the pool: writes what an iterator that blocks has left behind."""
         still_s = self._stall_clock.still_s(self._n_flushes, now)
-        if self.items is not None and self.items.has_waiting and still_s >= STALL_S:
+        if self.items is not None and self.items.waiting and still_s >= STALL_S:
             return FunctionJob(self.flush_quietly)
         if still_s >= UNWATCH_S:
             self._is_tracked = False

@@ -52,7 +52,7 @@ class OutgoingItems:
         self.has_reported_end = False  # the END has been made
         self.error = b""  # that it ended with
         self._lock = Lock()
-        self._waiting: list[Any] = []  # items without a frame, as they stand in one
+        self.waiting: list[Any] = []  # items without a frame yet, as they will stand in one
         # The other side takes more at once than any frame of several items has.
         self.may_share = False
         # Two counters each, so that the thread that allows and the one that sends never write the same one.
@@ -65,15 +65,10 @@ class OutgoingItems:
     def has_credit(self) -> bool:
         """True if the other side takes one more."""
         return (
-            self._allowed_items > self._sent_items + len(self._waiting)
+            self._allowed_items > self._sent_items + len(self.waiting)
             and self._allowed_bytes > self._sent_bytes
             and not self.has_ended
         )
-
-    @property
-    def has_waiting(self) -> bool:
-        """True if items were taken from the iterator that have no frame yet."""
-        return bool(self._waiting)
 
     def allow(self, items: int, n_bytes: int) -> None:
         """Take note that the other side has room for so many more."""
@@ -83,11 +78,11 @@ class OutgoingItems:
     def begin_frame(self) -> int:
         """Return how many items may follow."""
         self.may_share = self.takes_bytes >= FRAME_BYTES
-        return self._allowed_items - self._sent_items - len(self._waiting)
+        return self._allowed_items - self._sent_items - len(self.waiting)
 
     def put_waiting(self) -> None:
         """Put the items that wait; several share a frame. From any thread."""
-        if self._waiting:
+        if self.waiting:
             with self._lock:
                 self._put_waiting()
 
@@ -97,10 +92,10 @@ class OutgoingItems:
         if self.may_share:
             if kind in SIZED:
                 if (size := len(item)) < LARGEST_SIZED:
-                    self._waiting.append(item)
+                    self.waiting.append(item)
                     return 1 + size // WEIGHT_BYTES
             elif kind in UNSIZED and (kind is not int or -LARGEST_INT < item < LARGEST_INT):
-                self._waiting.append(item)
+                self.waiting.append(item)
                 return 1
         try:
             body, views = pickling.encode(item)
@@ -115,7 +110,7 @@ class OutgoingItems:
             )
             self.put_end(pickling.encode_error(too_large, is_ours=True))
         elif not views and size < SHARED_BYTES:
-            self._waiting.append(bytearray(body))
+            self.waiting.append(bytearray(body))
             return 1 + size // WEIGHT_BYTES
         else:
             with self._lock:
@@ -139,8 +134,8 @@ class OutgoingItems:
 
     def _put_waiting(self) -> None:
         most = SHARED_ITEMS if self.may_share else 1
-        while items := self._waiting[:most]:
-            del self._waiting[: len(items)]
+        while items := self.waiting[:most]:
+            del self.waiting[: len(items)]
             if len(items) > 1:
                 body = encode_shared(items)
                 self._count(len(items), len(body))

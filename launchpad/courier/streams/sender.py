@@ -101,6 +101,7 @@ class StreamSender:
         room = SHARED_ITEMS
         step = self._iterator.__anext__
         add = self.items.add
+        waiting = self.items.waiting
         now = _monotonic()
         if now >= self._yield_at:
             await asyncio.sleep(0)
@@ -117,7 +118,7 @@ class StreamSender:
                 return self.items.put_end(pickling.encode_error(error))
             before, now = now, _monotonic()
             is_last = now - before >= _QUICK_S or now >= until or self.is_cancelled
-            if not is_last and not self.items.has_waiting:
+            if not is_last and not waiting:
                 put_soon()
             room -= add(item)
             if is_last or room <= 0:
