@@ -76,6 +76,11 @@ HOMES = [
         ("courier/transport/link.py",),
         second=r"class \w*(Link(ed)?Channel|Bandwidth|Relay)\b",
     ),
+    Home(
+        "calls within a process",
+        ("courier/transport/inprocess.py",),
+        second=r"class (Inprocess|Local)(Channel|Call|Futures?)\b|def accept_local_\w+\(",
+    ),
 ]
 
 
