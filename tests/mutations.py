@@ -292,8 +292,8 @@ MUTATIONS = (
     # courier/client
     Mutation(
         "a client does not repeat a call that may have run, unless the method is idempotent",
-        "courier/client/channel.py",
-        "if not may_repeat(self.peer, method, self.options):",
+        "courier/client/call.py",
+        "if not may_repeat(channel.peer, method, channel.options):",
         "if False:",
         "tests/courier/test_death.py",
     ),

@@ -72,6 +72,12 @@ HOMES = [
         second=r"\bCOMPRESSED\b|compression\.(un)?pack\(",
     ),
     Home(
+        "retry",
+        ("courier/client/call.py",),
+        second=r"options\.idempotent\b|method in \S*\.idempotent\b|class NotRun\b|\bMAX_TRIES = |\btries \+= "
+        r"|def _?(may_repeat|next_pause|check_retry)\(",
+    ),
+    Home(
         "holding up of messages",
         ("courier/transport/link.py",),
         second=r"class \w*(Link(ed)?Channel|Bandwidth|Relay)\b",

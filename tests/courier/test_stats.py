@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from launchpad import courier
 from launchpad.courier import caller
 from launchpad.courier.caller import Peer
-from launchpad.courier.client.channel import SocketChannel
+from launchpad.courier.client.call import call_and_wait
 from launchpad.courier.server.serial_connection import SerialConnection
 from launchpad.courier.server.thread_pool import ThreadPool
 from launchpad.courier.telemetry import call_stats, counters
@@ -413,9 +413,7 @@ def test_no_call_of_four_threads_is_lost(serve, connect, address) -> None:
     assert mine.bytes_out % 4000 == mine.bytes_in % 4000 == 0
 
 
-@pytest.mark.parametrize(
-    "function", [MethodCounts.finish, SocketChannel.call, SerialConnection._answer]
-)
+@pytest.mark.parametrize("function", [MethodCounts.finish, call_and_wait, SerialConnection._answer])
 def test_nothing_is_called_between_reading_a_count_and_writing_it(function) -> None:
     """CPython changes threads at calls and when it jumps back: what makes counting safe without a lock."""
     lines: dict[int | None, list[str]] = {}

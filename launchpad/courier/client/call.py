@@ -1,14 +1,14 @@
 """A call that waits for its answer, and the rule by which any request is sent again.
 
 what became of the request                                          is it sent again?
-──────────────────────────────────────────────────────────────────  ─────────────────────────────────────────
-it was not sent in full, as the connection or the server was gone    yes, until its deadline
-the server answers that it has not run (NotRun, or a GOAWAY)         yes, until its deadline
-a fresh connection ended before it was sent in full                  yes, `MAX_TRIES` times; then NotSent
-it was sent and not answered; it may run twice (`may_repeat`)        yes
-it was sent and not answered; it may not run twice                   never: OutcomeUnknown
-the server refuses us, or speaks another protocol                    never: its error (`call_errors.is_final`)
-this process has no descriptor left for a connection                 never: NotSent
+──────────────────────────────────────────────────────────────────  ────────────────────────────────────────
+it was not sent in full, as the connection or the server was gone   yes, until its deadline
+the server answers that it has not run (NotRun, or a GOAWAY)        yes, until its deadline
+a fresh connection ended before it was sent in full                 yes, `MAX_TRIES` times; then NotSent
+it was sent and not answered; it may run twice (`may_repeat`)       yes
+it was sent and not answered; it may not run twice                  never: OutcomeUnknown
+the server refuses us, or speaks another protocol                   never: its error (`is_final`)
+this process has no descriptor left for a connection                never: NotSent
 
 A server runs complete frames only. So as long as a write fails, its frame was not complete, and nothing
 ran. That covers the server which has restarted since the last call: the first write to the old connection
@@ -16,24 +16,34 @@ fails. (Over TCP it does not, so there `is_stale` is asked before.) Once a reque
 no answer comes, the outcome is unknown. A server that stops in an orderly way sends last of all that
 nothing else was run.
 
-The same holds for futures. What is sent again there is put into the queue of the next connection
-(reader.py), is given to the pipeline (shm_calls.py), or waits for the next handshake (grpc/connection.py).
+The same holds for calls with streams (stream_calls.py) and for futures. A future that is sent again is put
+into the queue of the next connection (reader.py), is given to the pipeline (shm_calls.py), or waits for the
+next handshake (grpc/connection.py).
 """
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from launchpad.courier import call_stack
 from launchpad.courier.client import call_errors
+from launchpad.courier.client.connection import CHECK_EVERY_S, ClientConnection
 from launchpad.courier.client.options import Options
 from launchpad.courier.client.server_info import ServerInfo
+from launchpad.courier.client.watchdog import SlowCallWatchdog
 from launchpad.courier.codec import compression, pickling
-from launchpad.courier.errors import ProtocolError
-from launchpad.courier.interruptions import Event
+from launchpad.courier.errors import MessageTooLarge, ProtocolError
+from launchpad.courier.interruptions import Event, is_interruption
 from launchpad.courier.protocol import framing
+from launchpad.courier.shm import segments
+
+if TYPE_CHECKING:
+    from launchpad.courier.client.route import CallRoute
 
 R = TypeVar("R")
 
@@ -43,12 +53,223 @@ _FIRST_PAUSE_S = 0.001
 _LONG_PAUSE_S = 0.02
 _LAST_PAUSE_S = 0.05  # the most that a server which has just come up goes unnoticed
 
+_monotonic = time.monotonic
+_current_call = call_stack.current_call.get
+_here = call_stack.here
+_WORTHWHILE = segments.WORTHWHILE
+_loads = pickle.loads
+_loads_arrays = pickling.loads
+_SHORTEST = pickling.SHORTEST
+_RESULT = framing.RESULT
+_ERROR = framing.ERROR
+_SMALL = framing.SMALL
+_encode_call = pickling.encode_call
+
 _paused: dict[threading.Event, str] = {}
 """What a paused thread waits for → the address of the server; of single operations, so without a lock."""
 
 
 class NotRun(Exception):
     """The server answers that this call has not run and will not: the caller may make it again."""
+
+
+def call_and_wait(
+    channel: CallRoute, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Make a call and wait for the answer in this thread: `SocketChannel.call`."""
+    peer = channel.peer
+    options = channel.options
+    counts = channel.counts[method]
+    began = _monotonic()
+    body, buffers = _encode_call(args, kwargs)  # what cannot be sent is no call
+    if buffers is None:
+        return channel.call_with_streams(method, args, kwargs)
+    counts.started += 1
+    n_in = 0
+    n_out = 0
+    pause_s = 0.0
+    now = began
+    record = _here.record
+    outer = record.innermost
+    try:
+        if outer is not None:  # a call that this thread answers: another one may wait for it
+            record.innermost = outer, None, peer, method
+        headers_out = channel.trace_header
+        connections = channel.idle_connections
+        if method in channel.shm_methods:
+            connections = channel.shm_connections
+        n_out = len(body)
+        # One comparison here, and no function called, for a call that is small.
+        if buffers or n_out > _SMALL:
+            n_out = n_out + sum([each.nbytes for each in buffers])
+            call_errors.check_size(peer, method, n_out)
+            if options.compress:
+                body, buffers, headers_out = compression.pack_if_worthwhile(
+                    body, buffers, headers_out
+                )
+                n_out = framing.size(body, buffers)
+            if n_out >= _WORTHWHILE and segments.is_worthwhile(buffers):
+                connections = channel.shm_connections
+        elif n_out > peer.takes_bytes:
+            call_errors.check_size(peer, method, n_out)
+        deadline = None
+        if _current_call() is not None:
+            deadline = options.find_deadline(began)
+        elif (timeout_s := options.timeout_s) is not None:
+            deadline = began + timeout_s
+        while True:
+            connection, reply = exchange(
+                channel, method, body, buffers, headers_out, deadline, now, connections
+            )
+            kind, _, _, answer, views, _, headers_in = reply
+            n_in = framing.size(answer, views) if views else len(answer)
+            if kind <= _ERROR:
+                channel.release_connection(connection)
+            elif kind == framing.STREAM:
+                return channel.open_stream(connection, method)
+            else:
+                connection.close()  # a server that stops serves nothing else on it either
+            if n_in >= _WORTHWHILE and segments.is_worthwhile(views):
+                channel.shm_methods.add(method)
+            if kind == _RESULT and not headers_in:
+                try:
+                    if views:
+                        return _loads_arrays(answer, views)
+                    return _loads(answer) if len(answer) < _SHORTEST else _loads_arrays(answer)
+                except Exception as error:
+                    if is_interruption(error):
+                        raise
+                    # Else decode_reply gives the full error.
+            try:
+                return decode_reply(peer, method, options, reply)
+            except NotRun:
+                pass  # what follows must not have it as its context
+            pause_s = pause_before_deadline(pause_s, peer, method, options, deadline)
+            now = _monotonic()
+    except BaseException:
+        counts.errors += 1
+        raise
+    finally:
+        record.innermost = outer
+        took_s = _monotonic() - began
+        # INLINE: MethodCounts.finish(counts, took_s, n_in, n_out)
+        bucket = int(took_s * 1e6).bit_length()
+        counts.total_s += took_s
+        counts.bytes_in += n_in
+        counts.bytes_out += n_out
+        counts.buckets[bucket] += 1
+
+
+def exchange(
+    channel: CallRoute,
+    method: bytes,
+    body: bytes,
+    buffers: Sequence[memoryview],
+    headers_out: bytes,
+    deadline: float | None,
+    now: float,
+    connections: deque[ClientConnection] | None = None,
+) -> tuple[ClientConnection, framing.Fields]:
+    """Send a request until it is taken; return the answer with the connection that it came on.
+
+    That is one of `connections`, or of their kind; without them, one that shares no memory.
+    """
+    peer = channel.peer
+    options = channel.options
+    if connections is None:
+        connections = channel.idle_connections
+    tries = 0
+    timeout_us = 0
+    # No error is raised inside of an `except` here: a user would be shown both.
+    while True:
+        try:
+            connection = connections.pop()
+        except IndexError:
+            connection = None
+        if connection is None:
+            if connections is not channel.idle_connections:
+                peer.locate()  # a server that has moved may be on another host now
+                if not peer.shares_memory:
+                    connections = channel.idle_connections
+                    continue
+            connection = channel.open_connection(connections, method, deadline)
+            now = _monotonic()
+            try:  # what the server takes may be known only now
+                call_errors.check_size(
+                    peer, method, len(body) + sum(each.nbytes for each in buffers)
+                )
+            except MessageTooLarge:
+                channel.release_connection(connection)
+                raise
+        elif connection.is_stale is not None and connection.is_stale(connection.sock):
+            connection.close()
+            continue
+        try:
+            if deadline is not None:
+                left = deadline - now
+                if left <= 0:
+                    raise call_errors.late(peer, method, options)
+                timeout_us = int(left * 1e6) or 1  # 0 would be no limit
+                if left < CHECK_EVERY_S or connection.timeout_s != CHECK_EVERY_S:
+                    timeout_s = options.timeout_s
+                    # A fresh call has its whole timeout, so that the kernel's timer need not be set.
+                    if timeout_s is None or not timeout_s * 0.999 < left <= timeout_s:
+                        timeout_s = left
+                    connection.limit(min(CHECK_EVERY_S, timeout_s))
+            try:
+                return connection, connection.exchange(
+                    method, body, buffers, timeout_us, headers_out
+                )
+            except OSError as error:
+                if is_interruption(error):
+                    raise
+                # The traceback would keep this frame, and the arguments.
+                failed = error.with_traceback(None)
+            if not isinstance(failed, BlockingIOError):
+                _check_retry(channel, failed, connection, method)
+            elif (reply := _wait_on(channel, connection, method, deadline)) is not None:
+                return connection, reply
+        except BaseException:  # a KeyboardInterrupt too: an answer may be on its way here
+            connection.close()
+            raise
+        connection.close()
+        now = _monotonic()
+        time_left(peer, method, options, deadline)
+        tries += not connection.was_used and not connection.is_sent
+        if tries >= MAX_TRIES:
+            peer.raise_if_failed()
+            raise call_errors.not_taken(peer, method, failed) from failed
+
+
+def _wait_on(
+    channel: CallRoute, connection: ClientConnection, method: bytes, deadline: float | None
+) -> framing.Fields | None:
+    """Go on when the kernel's timer has ended an exchange. Return None if the request is to be sent again."""
+    peer = channel.peer
+    watchdog = SlowCallWatchdog(peer, method)
+    while True:
+        watchdog.check()
+        left = time_left(peer, method, channel.options, deadline)
+        connection.limit(CHECK_EVERY_S if left is None else min(CHECK_EVERY_S, left))
+        try:
+            return connection.resume()
+        except OSError as error:
+            if is_interruption(error):
+                raise
+            failed = error.with_traceback(None)
+        if not isinstance(failed, BlockingIOError):
+            _check_retry(channel, failed, connection, method)
+            return None
+
+
+def _check_retry(
+    channel: CallRoute, failed: OSError, connection: ClientConnection, method: bytes
+) -> None:
+    """Raise an error that explains why a request whose connection has ended is not sent again."""
+    if connection.is_sent:
+        if not may_repeat(channel.peer, method, channel.options):
+            raise call_errors.lost(channel.peer, method, connection.address) from failed
+        channel.peer.raise_if_failed()
 
 
 def may_repeat(peer: ServerInfo, method: bytes, options: Options) -> bool:

@@ -180,7 +180,7 @@ class PendingCalls:
                 call.fail(error)
             return
         if call.channel is not None and segments.is_worthwhile(frame[4]):
-            call.channel.connections.shm_methods.add(call.method)  # from now on it shares memory
+            call.channel.shm_methods.add(call.method)  # from now on it shares memory
         try:
             value = decode_reply(self._peer, call.method, call.options, frame)
         except NotRun:

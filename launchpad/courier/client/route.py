@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
@@ -10,7 +11,6 @@ if TYPE_CHECKING:
     from launchpad.courier.client.options import Options
     from launchpad.courier.client.server_info import ServerInfo
     from launchpad.courier.client.shm_connection import ShmClientConnection
-    from launchpad.courier.protocol import framing
     from launchpad.courier.telemetry.counters import Counts
 
 
@@ -25,8 +25,6 @@ class CallPipeline(Protocol):
 
 class CallConnections(Protocol):
     """The open connections of a client: `ConnectionPool`."""
-
-    shm_methods: set[bytes]
 
     def get_pipeline(self) -> CallPipeline:
         """Return the one for calls that do not wait."""
@@ -45,6 +43,9 @@ class CallRoute(Protocol):
     options: Options
     counts: Counts
     trace_header: bytes
+    idle_connections: deque[ClientConnection]
+    shm_connections: deque[ClientConnection]
+    shm_methods: set[bytes]
 
     @property
     def connections(self) -> CallConnections:
@@ -53,16 +54,18 @@ class CallRoute(Protocol):
     def with_options(self, options: Options) -> Self:
         """Return a route with the same connections and other options."""
 
-    def exchange(
-        self,
-        method: bytes,
-        body: bytes,
-        buffers: Sequence[memoryview],
-        headers_out: bytes,
-        deadline: float | None,
-        now: float,
-    ) -> tuple[ClientConnection, framing.Fields]:
-        """Send until it is taken; return the answer with the connection that it came on."""
+    def call_with_streams(
+        self, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Make a call of whose arguments some are iterators, and wait for the answer."""
+
+    def open_stream(self, connection: ClientConnection, method: bytes) -> Iterator[Any]:
+        """Return the stream that a call on this connection was answered with."""
+
+    def open_connection(
+        self, connections: deque[ClientConnection], method: bytes, deadline: float | None
+    ) -> ClientConnection:
+        """Return a new connection of their kind; wait for the server as long as the call may."""
 
     def release_connection(self, connection: ClientConnection) -> None:
         """Give a connection back."""

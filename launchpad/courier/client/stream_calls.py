@@ -22,6 +22,7 @@ from launchpad.courier.client import call_errors
 from launchpad.courier.client.call import (
     NotRun,
     decode_reply,
+    exchange,
     next_pause,
     pause,
     pause_before_deadline,
@@ -77,7 +78,7 @@ def _fetch_stream(channel: CallRoute, method: bytes, ticket: bytes) -> ClientCon
     pause_s = 0.0
     while True:
         try:
-            connection, reply = impatient.exchange(framing.ATTACH, body, (), b"", deadline, began)
+            connection, reply = exchange(impatient, framing.ATTACH, body, (), b"", deadline, began)
         except NotSent as error:
             if is_out_of_descriptors(error.__cause__):
                 raise
@@ -130,8 +131,8 @@ def call_with_streams(
             )
             headers_out = channel.trace_header + arguments.encode_count(len(iterators))
             while True:
-                connection, reply = channel.exchange(
-                    method, body, buffers, headers_out, deadline, now
+                connection, reply = exchange(
+                    channel, method, body, buffers, headers_out, deadline, now
                 )
                 if reply[0] == framing.NOT_RUN:
                     connection.close()
