@@ -14,6 +14,7 @@ times, in a process without atheris: there memory may grow by 16 MiB at most.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import subprocess
 import sys
 import tempfile
@@ -150,6 +151,8 @@ def replay(directory: str, inputs: int) -> dict[str, float]:
 
 def main() -> None:
     options = Parser(__doc__, {"inputs": 20_000}, inputs=1_000_000, seed=1).parse_args()
+    if importlib.util.find_spec("atheris") is None:
+        raise SystemExit("atheris is not installed, and it makes the inputs: pip install atheris")
     inputs = options.inputs
     with tempfile.TemporaryDirectory() as directory:
         command = command_apart(fuzz, directory, inputs, options.seed)
