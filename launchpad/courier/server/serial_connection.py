@@ -57,26 +57,23 @@ class SerialConnection(ServerConnection):
         self._decoder = framing.FrameDecoder(
             max_bytes=core.max_bytes, most_scratch_bytes=framing.SCRATCH_BYTES
         )
-        self._received_alone = self._decoder.received_alone
         self._takes_bytes = hello.max_bytes
         self._most_at_once = min(hello.max_bytes, segments.WORTHWHILE - 1)
         self.caller = hello.peer.name
         self._counts = core.counts.of(hello.peer.name)
         self._spin = SpinWaiter(sock)
-        self._send = self._spin.send
-        self._answer_call = core.methods.answer
         self._noticed_at = 0.0
         # The outcome of the call that runs, if it comes later.
         self._pending_promises: set[Promise] = set()
         self._streams_lock = threading.Lock()
         self._has_ended = False  # nothing more will be read
-        self._urgent = core.methods.urgent
         self._ahead: list[framing.Fields] = []  # read before there was a thread to run it
         stream_socket.set_receive_timeout(sock, LINGER_S)
 
     def take_job(self) -> Job:
         self._noticed_at = _monotonic()  # from here on the call may wait for a thread
-        if self._urgent:  # reads what there is, to find out whether it is to overtake others
+        urgent = self._core.methods.urgent
+        if urgent:  # reads what there is, to find out whether it is to overtake others
             try:
                 n = self.sock.recv_into(self._decoder.buffer, 0, socket.MSG_DONTWAIT)
                 self._ahead += self._received(n) if n else ()
@@ -84,7 +81,7 @@ class SerialConnection(ServerConnection):
                 return self  # `run` will meet it again
             except ProtocolError:
                 return FunctionJob(self.close)
-            self.is_urgent = any(frame[2] in self._urgent for frame in self._ahead)
+            self.is_urgent = any(frame[2] in urgent for frame in self._ahead)
         return self
 
     def close(self) -> None:
@@ -143,6 +140,9 @@ class SerialConnection(ServerConnection):
     def _received(self, n: int) -> list[framing.Fields]:
         return self._decoder.received(n)
 
+    def _received_alone(self, n: int) -> framing.Fields | None:
+        return self._decoder.received_alone(n)
+
     def _take(self, frames: list[framing.Fields]) -> None:
         for frame in frames:
             if frame[0] == framing.CALL:
@@ -161,7 +161,7 @@ class SerialConnection(ServerConnection):
         elif timeout_us or header_data:
             kind, result, views = self._answer_in_context(frame, began)
         else:
-            kind, result, views = self._answer_call(method, body, buffers)
+            kind, result, views = self._core.methods.answer(method, body, buffers)
         n_out = 0 if kind > _ERROR else len(result)
         if views:
             n_out = n_out + sum([view.nbytes for view in views])
@@ -177,7 +177,7 @@ class SerialConnection(ServerConnection):
                 stream_socket.send_all(self.sock, framing.encode(kind, call_id, b"", result, views))
             else:
                 reply = _pack(_MAGIC, kind, 0, 0, call_id, len(result), 0) + result
-                if (n := self._send(reply, _NO_SIGNAL)) != len(reply):
+                if (n := self._spin.send(reply, _NO_SIGNAL)) != len(reply):
                     stream_socket.send_all(self.sock, [reply[n:]])
         except OSError:
             kind = _ERROR  # the client has not received the result
@@ -208,7 +208,7 @@ class SerialConnection(ServerConnection):
         if not header_data:
             token = _serve_for(CallContext(until))
             try:
-                return self._answer_call(method, body, buffers)
+                return self._core.methods.answer(method, body, buffers)
             finally:
                 _serve_no_more(token)
         found = framing.decode_headers(header_data)
@@ -326,7 +326,6 @@ class ShmServerConnection(SerialConnection):
         self._shm = shm_socket.ShmSocket(sock)
         super().__init__(self._shm, core, hello)
         self._spin = SpinWaiter(self._shm, shm_socket.WINDOW_S)
-        self._received_alone = partial(self._shm.open_alone, self._decoder, core.max_bytes)
 
     def _received(self, n: int) -> list[framing.Fields]:
         """Calls with all their buffers. One whose buffers cannot be had is answered here.
@@ -345,6 +344,9 @@ class ShmServerConnection(SerialConnection):
 
                 stream_socket.send_all(self.sock, refusal(frame))
         return frames
+
+    def _received_alone(self, n: int) -> framing.Fields | None:
+        return self._shm.open_alone(self._decoder, self._core.max_bytes, n)
 
     def _write(
         self, kind: int, call_id: int, body: bytes, views: list[memoryview], header_data: bytes

@@ -95,7 +95,7 @@ class Server:
                     f"port={port} is short for address='tcp:localhost:{port}'; give one of them"
                 )
             address = f"{network_address.TCP}:localhost:{port}"
-        self._address = address or unix.PREFIX + unix.fresh_path()
+        address = address or unix.PREFIX + unix.fresh_path()
         for each in also_at:
             if isinstance(also_at, str):
                 raise ValueError(f"also_at={also_at!r} is to be a list of addresses, [{also_at!r}]")
@@ -104,7 +104,7 @@ class Server:
                     f"also_at={also_at!r} has an in-process address, which only the first one can be: "
                     f"Server(address={each!r}, also_at=…)"
                 )
-        self._wanted = (self._address, *also_at)
+        self._wanted = (address, *also_at)
         for each in filter(_has_socket, self._wanted):
             transport.find(each)  # raises where the address is malformed
         self._addresses = self._wanted  # and from the start on with the ports that it got
@@ -114,7 +114,7 @@ class Server:
         self._size = thread_pool_size
         self._max_bytes = max_bytes
         self._known_as = tuple(known_as)
-        self._methods = Dispatcher(self.name, self._address)
+        self._methods = Dispatcher(self.name, address)
         self._methods.one_thread = one_thread
         self._lock = Lock()
         self._listeners: list[Listener] = []
@@ -255,7 +255,7 @@ class Server:
                 )
             if self._core is not None:
                 raise RuntimeError(f"{self.name} has been started already")
-            token = keyring.find(self._address) if self._token is None else self._token
+            token = keyring.find(self._wanted[0]) if self._token is None else self._token
             is_made = not token and _is_open_to_all_users(self._wanted)
             if is_made:
                 known = filter(None, map(keyring.find, self._wanted))
@@ -280,8 +280,8 @@ class Server:
                 # Before its thread starts: the first call it serves may ask for its statistics or health.
                 self._core = core
                 core.pool.start_thread()
-                if self._address.startswith(network_address.INPROCESS):
-                    inprocess.publish(self._address, core.accept)
+                if self._wanted[0].startswith(network_address.INPROCESS):
+                    inprocess.publish(self._wanted[0], core.accept)
                 for grpc_server in self._grpc_servers:
                     grpc_server.open()
             except BaseException:
@@ -367,7 +367,7 @@ class Server:
         core.poller.stop_accepting()
         for listener in self._listeners:
             listener.close()
-        inprocess.withdraw(self._address, core.accept)
+        inprocess.withdraw(self._wanted[0], core.accept)
         core.close(grace_s)
         for grpc_server in self._grpc_servers:
             grpc_server.end_stop()

@@ -57,11 +57,9 @@ class StreamReceiver:
         self._lock = Lock()
         self._arrived: deque[Any] = deque()
         self._frames: deque[tuple[int, int]] = deque()  # `n_items` at its end, and bytes of each
-        self._window = WINDOW_ITEMS
+        self._window = Window()
         self._allowed = 0  # items, ever
         self._n_credited = 0  # items that were taken, when half a window was the last time
-        self._credited_at = 0.0  # the time
-        self._n_quick = 0  # halves in a row
         self._taken_bytes = 0  # since then, of whole frames
         self._credit_at = 0  # when so few are left there is something to do
         self._callbacks: list[Callable[[], object]] = []
@@ -83,8 +81,8 @@ class StreamReceiver:
         """Gives the first credit; nothing happens the second time."""
         with self._lock:
             if not self._allowed:
-                self._credited_at = _monotonic()
-                self._give(WINDOW_ITEMS, WINDOW_BYTES)
+                self._window.measured_at = _monotonic()
+                self._give(self._window.n_items, WINDOW_BYTES)
 
     def receive(self, frame: framing.Fields) -> None:
         """Takes an ITEM, ITEMS or END of the other side in; ProtocolError if there was no credit for it.
@@ -178,10 +176,10 @@ class StreamReceiver:
                 self._taken_bytes += size
                 self._counts.bytes_in += size
             n_new = n_taken - self._n_credited
-            if n_new >= self._window // 2 or self._taken_bytes >= _HALF_BYTES:
-                self._measure(n_new)
+            if n_new >= self._window.n_items // 2 or self._taken_bytes >= _HALF_BYTES:
+                self._window.measure(n_new)
                 self._n_credited = n_taken
-                items = max(0, n_taken + self._window - self._allowed)
+                items = max(0, n_taken + self._window.n_items - self._allowed)
                 if items or self._taken_bytes >= _HALF_BYTES:
                     self._give(items, self._taken_bytes)
                     self._taken_bytes = 0
@@ -191,16 +189,8 @@ class StreamReceiver:
 
     def _plan_credit(self) -> None:
         if self._frames:
-            n_taken = min(self._frames[0][0], self._n_credited + self._window // 2)
+            n_taken = min(self._frames[0][0], self._n_credited + self._window.n_items // 2)
             self._credit_at = self.n_items - n_taken
-
-    def _measure(self, n_taken: int) -> None:
-        """Finds the window, when so many more have been taken."""
-        before, self._credited_at = self._credited_at, _monotonic()
-        is_quick = self._credited_at - before < n_taken * _QUICK_S
-        self._n_quick = self._n_quick + 1 if is_quick else 0
-        is_steady = self._n_quick >= _STEADY_AFTER
-        self._window = QUICK_WINDOW_ITEMS if is_steady else WINDOW_ITEMS
 
     def _give(self, items: int, n_bytes: int) -> None:
         """Credit that followed the end would be taken for a frame of the next call."""
@@ -215,6 +205,24 @@ class StreamReceiver:
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback()
+
+
+class Window:
+    """The number of items that the other side may be ahead of the consumer; larger while both are quick."""
+
+    def __init__(self) -> None:
+        self.n_items = WINDOW_ITEMS
+        self.measured_at = 0.0
+        self._n_quick = 0  # halves in a row
+
+    def measure(self, n_taken: int) -> None:
+        """Find the window, when so many more items have been taken since the last time."""
+        before = self.measured_at
+        self.measured_at = _monotonic()
+        is_quick = self.measured_at - before < n_taken * _QUICK_S
+        self._n_quick = self._n_quick + 1 if is_quick else 0
+        is_steady = self._n_quick >= _STEADY_AFTER
+        self.n_items = QUICK_WINDOW_ITEMS if is_steady else WINDOW_ITEMS
 
 
 def decode_credit(frame: framing.Fields) -> tuple[int, int]:

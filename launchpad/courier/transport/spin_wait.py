@@ -80,24 +80,18 @@ class SpinWaiter:
     """
 
     __slots__ = (
-        "_backoff",
-        "_began",
         "_buffer",
-        "_hits",
         "_is_plain",
         "_last_sleeps",
         "_lets_go",
-        "_other_threads_s",
         "_place",
         "_raw",
         "_sleeps",
         "_sock",
-        "_streaks",
+        "_streak",
         "_system_send",
-        "_thread",
         "_wait",
         "_wait_without",
-        "_wasted_s",
         "_window_s",
     )
 
@@ -114,13 +108,9 @@ class SpinWaiter:
         self._lets_go = False
         self._sleeps = 0 if library is not None else sys.maxsize  # to come, in a row
         self._last_sleeps = 0
-        self._backoff = _BACKOFF
         self._buffer: memoryview | None = None
         self._place: Any = None  # the same, as the system takes it
-        self._wasted_s = 0.0  # lately
-        # The streak:
-        self._hits = self._thread = self._streaks = 0
-        self._began = self._other_threads_s = 0.0
+        self._streak = Streak(window_s)
 
     def send(self, data: bytes, flags: int) -> int:
         """As `sock.send`."""
@@ -158,33 +148,74 @@ class SpinWaiter:
             if n >= 0:
                 break
             if now > until:
-                self._last_sleeps = 0 if self._hits else self._last_sleeps
-                self._sleeps = self._last_sleeps = min(2 * self._last_sleeps + 1, _MOST_SLEEPS)
-                self._hits = 0
+                if self._streak.n_answers:
+                    self._last_sleeps = 0
+                    self._streak.n_answers = 0
+                self._last_sleeps = min(2 * self._last_sleeps + 1, _MOST_SLEEPS)
+                self._sleeps = self._last_sleeps
                 return self._sock.recv_into(buffer)
-        if not self._hits:
-            self._thread = get_ident()
-            self._began, self._other_threads_s = _monotonic(), _process_time() - _thread_time()
-        self._hits += 1
+        streak = self._streak
+        if not streak.n_answers:
+            streak.begin()
+        streak.n_answers += 1
         if now > until:  # the answer may have been there long ago: another process was running
-            self._wasted_s += now - until
-        if self._hits >= _STREAK:
-            self._end_streak()
+            streak.wasted_s += now - until
+        if streak.n_answers >= _STREAK:
+            self._sleeps = streak.end()
+            self._lets_go = streak.number % _STREAKS == 0
         return n if self._is_plain else self._sock.recv_into(buffer)
 
-    def _end_streak(self) -> None:
-        """Sleeps for a while if it is in the way of others; lets them have the interpreter now and then."""
+
+class Streak:
+    """Answers in a row for which a waiter has spun, and whether that was in the way of others.
+
+    Attributes:
+        n_answers: That have come in this streak.
+        number: Of streaks that have ended.
+        wasted_s: By answers that may have been there before, lately.
+    """
+
+    __slots__ = (
+        "_backoff",
+        "_began",
+        "_other_threads_s",
+        "_thread",
+        "_window_s",
+        "n_answers",
+        "number",
+        "wasted_s",
+    )
+
+    def __init__(self, window_s: float) -> None:
+        self.n_answers = 0
+        self.number = 0
+        self.wasted_s = 0.0
+        self._window_s = window_s
+        self._backoff = _BACKOFF
+        self._thread = 0
+        self._began = 0.0
+        self._other_threads_s = 0.0
+
+    def begin(self) -> None:
+        """Note the times and the thread, when the first answer has come."""
+        self._thread = get_ident()
+        self._began = _monotonic()
+        self._other_threads_s = _process_time() - _thread_time()
+
+    def end(self) -> int:
+        """Return how often to sleep now, in a row; more than 0 if spinning was in the way of others."""
         took_s = _monotonic() - self._began
         other_threads_s = _process_time() - _thread_time() - self._other_threads_s
         # What took longer was interrupted, by other threads.
         is_one_piece = took_s < _STREAK * self._window_s and self._thread == get_ident()
-        self._streaks += 1
-        self._lets_go = self._streaks % _STREAKS == 0
-        if (is_one_piece and other_threads_s > _SHARE * took_s) or self._wasted_s > _MAX_WASTED_S:
-            self._sleeps = self._backoff
+        sleeps = 0
+        if (is_one_piece and other_threads_s > _SHARE * took_s) or self.wasted_s > _MAX_WASTED_S:
+            sleeps = self._backoff
             self._backoff = min(2 * self._backoff, _MAX_BACKOFF)
-            self._wasted_s = 0.0
+            self.wasted_s = 0.0
         elif self._backoff > _BACKOFF:
             self._backoff -= self._backoff >> 8
-        self._wasted_s = max(0.0, self._wasted_s - _STREAK * _TOLERATED_S)
-        self._hits = 0
+        self.wasted_s = max(0.0, self.wasted_s - _STREAK * _TOLERATED_S)
+        self.n_answers = 0
+        self.number += 1
+        return sleeps

@@ -100,11 +100,18 @@ class TlsSocket:
         self._write_lock = Lock()
         self._unsent: PendingCiphertext | None = None  # not taken whole by the socket yet
 
-        self.fileno = raw.fileno
-        self.settimeout = raw.settimeout
-        self.setsockopt = raw.setsockopt
-        #: Ends the raw stream: at once, from any thread, and without a close_notify.
-        self.shutdown = raw.shutdown
+    def fileno(self) -> int:
+        return self.raw.fileno()
+
+    def settimeout(self, timeout_s: float | None) -> None:
+        self.raw.settimeout(timeout_s)
+
+    def setsockopt(self, level: int, option: int, value: int | bytes) -> None:
+        self.raw.setsockopt(level, option, value)
+
+    def shutdown(self, how: int) -> None:
+        """End the raw stream: at once, from any thread, and without a close_notify."""
+        self.raw.shutdown(how)
 
     def pending(self) -> bool:
         """Whether `recv` may have something although the raw socket is silent."""
