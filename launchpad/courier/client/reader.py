@@ -41,7 +41,11 @@ _get_ident = threading.get_ident
 
 
 class Reader:
-    """A thread that runs while there are calls, and a little longer."""
+    """A thread that runs while there are calls, and a little longer.
+
+    Much of its state is that of the connection that there is. It stands here, and not in an object for each
+    connection, because the event loop of a `LoopReader` may still change it when that connection ends.
+    """
 
     def __init__(
         self,

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 class ServerCore:
     """The running part of a server; there is one from its start to its stop.
 
+    Most of its attributes are the `ServerServices`, some of which connections read for each call. They stand
+    here one by one, and not in parts, to be one look-up away.
+
     Args:
         trusts_this_user: clients that only this user can be need no token: by Unix sockets, and in-process.
     """

@@ -69,45 +69,41 @@ class ThreadPool:
         on_many_threads: Callable[[], object] = lambda: None,
     ) -> None:
         self._name = name
-        self._size = max(1, size)
         self._poll = poll
         self._wake = wake
         self._on_many_threads = on_many_threads
         self._lock = Lock()
         self._jobs: deque[Job] = deque()
-        self._running: dict[Job, int] = {}  # and the thread that runs it
-        self._blocked: set[Job] = set()  # of these
-        self._most_unblocked = self._size  # of these that may run
+        self._running = RunningJobs(max(1, size))
         self._followers: list[threading.Lock] = []  # each sleeps on its own; the last one is warm
         self._threads: set[threading.Thread] = set()
         self._waking: set[object] = set()  # woken or started, and not yet in `_next`
         self._has_leader = False
-        self._is_stopping = False
         self._stopped = threading.Event()
-        self._ended = 0  # jobs, ever
         self._started = 0  # threads, ever
-        # When nothing had ended: jobs that had by then, the time, the threads and their CPU time.
-        self._stuck: tuple[int, float, list[int], float] | None = None
         # Plain attributes, because they are read once per call. A job may keep its thread while it
         # waits for its peer, since no other job needs the thread:
         self.may_linger = True
         self.is_calm = True  # all that runs, runs for one caller: no other one is kept waiting
+
+    @property
+    def _is_stopping(self) -> bool:
+        return self._stopped.is_set()
 
     def submit(self, job: Job) -> None:
         """Runs `job` on some thread. Never blocks."""
         with self._lock:
             self._enqueue(job)
             self.may_linger = self.is_calm = False
-            if self._followers and self._has_capacity():
+            if self._followers and self._running.has_capacity():
                 self._wake_follower()
                 return
         self._wake()  # the leader takes it, or begins to count the milliseconds until it may
 
     def stop(self) -> None:
         """Threads end when they have no more work. Does not wait for them."""
-        self._stopped.set()
         with self._lock:
-            self._is_stopping = True
+            self._stopped.set()
             while self._followers:
                 self._wake_follower()
         self._wake()
@@ -153,11 +149,12 @@ class ThreadPool:
                 self._waking.discard(thread)
 
     def _report_if_still_many(self) -> None:
-        if not self._stopped.wait(MANY_FOR_S) and len(self._running) >= MANY_THREADS:
+        if not self._stopped.wait(MANY_FOR_S) and len(self._running.threads) >= MANY_THREADS:
             self._on_many_threads()
 
     def _main(self) -> None:
-        me, job = threading.get_ident(), self._next(threading.current_thread())
+        me = threading.get_ident()
+        job = self._next(threading.current_thread())
         while job is not None:
             try:
                 job.run()
@@ -166,10 +163,7 @@ class ThreadPool:
                     threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
                 )
             with self._lock:
-                if self._running.get(job) == me:  # else another thread runs it again already
-                    del self._running[job]
-                self._blocked.discard(job)
-                self._ended += 1
+                self._running.end(job, me)
                 self._update_linger()
             job = None  # an idle thread must not keep what its last job has made
             job = self._next(None)
@@ -180,7 +174,7 @@ class ThreadPool:
             waiter = None
             with self._lock:
                 self._waking.discard(woken_as)
-                if self._jobs and self._has_capacity():
+                if self._jobs and self._running.has_capacity():
                     job: Job | None = self._begin()
                     needs_leader = self._promote()
                 elif self._is_stopping:
@@ -212,11 +206,11 @@ class ThreadPool:
             )
             with self._lock:
                 if not self._jobs:
-                    self._stuck = None
+                    self._running.forget_look()
                 for job in jobs:
                     self._enqueue(job)
                 self._update_linger()
-                if self._jobs and (self._has_capacity() or self._may_grow()):
+                if self._jobs and (self._running.has_capacity() or self._may_grow()):
                     self._has_leader = False
                     return self._begin(), self._promote()
                 if self._is_stopping and not jobs:
@@ -245,19 +239,18 @@ class ThreadPool:
 
     def _begin(self) -> Job:
         job = self._jobs.popleft()
-        self._running[job] = threading.get_ident()
-        if not self._jobs:
-            self._most_unblocked = self._size
+        self._running.begin(job, threading.get_ident(), is_last=not self._jobs)
         self._update_linger()
         return job
 
     def _update_linger(self) -> None:
-        self.may_linger = not self._jobs and len(self._running) <= max(self._size, 16)
-        self.is_calm = self.may_linger and len({job.caller for job in self._running}) <= 1
+        running = self._running
+        self.may_linger = not self._jobs and len(running.threads) <= max(running.size, 16)
+        self.is_calm = self.may_linger and len({job.caller for job in running.threads}) <= 1
 
     def _promote(self) -> bool:
         """Makes a thread lead if none does; True when that takes a new one."""
-        if self._has_leader and not (self._jobs and self._has_capacity()):
+        if self._has_leader and not (self._jobs and self._running.has_capacity()):
             return False
         if self._waking:  # it will see what there is to do; another one would find nothing left
             return False
@@ -271,17 +264,62 @@ class ThreadPool:
         self._waking.add(waiter)
         waiter.release()
 
-    def _has_capacity(self) -> bool:
-        if len(self._running) - len(self._blocked) < self._most_unblocked:
+    def _may_grow(self) -> bool:
+        """Return True if work is queued, and nothing has ended for a while: what runs may be blocked."""
+        return self._running.may_grow(len(self._threads))
+
+
+class RunningJobs:
+    """The jobs that run, and which of them are taken to be blocked: as many others may run beside them.
+
+    Not thread-safe: the pool's lock is held by what calls it.
+
+    Attributes:
+        size: Jobs that run side by side as a rule.
+        threads: Of each job, the thread that runs it.
+        blocked: Those jobs that are taken to be blocked.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.threads: dict[Job, int] = {}
+        self.blocked: set[Job] = set()
+        self._most_unblocked = size  # that may run
+        self._ended = 0  # jobs, ever
+        # When nothing had ended: jobs that had by then, the time, the threads and their CPU time.
+        self._stuck: tuple[int, float, list[int], float] | None = None
+
+    def begin(self, job: Job, thread: int, *, is_last: bool) -> None:
+        """Note that a job begins; `is_last`: no other one is queued."""
+        self.threads[job] = thread
+        if is_last:
+            self._most_unblocked = self.size
+
+    def end(self, job: Job, thread: int) -> None:
+        if self.threads.get(job) == thread:  # else another thread runs it again already
+            del self.threads[job]
+        self.blocked.discard(job)
+        self._ended += 1
+
+    def has_capacity(self) -> bool:
+        """Return True if one more may run."""
+        if len(self.threads) - len(self.blocked) < self._most_unblocked:
             return True
-        active = (job for job in self._running if not job.is_waiting and job not in self._blocked)
+        active = (job for job in self.threads if not job.is_waiting and job not in self.blocked)
         return sum(1 for _ in active) < self._most_unblocked
 
-    def _may_grow(self) -> bool:
-        """Work is queued, and nothing has ended for a while: what runs may be blocked."""
+    def forget_look(self) -> None:
+        """Begin to watch for blocked jobs anew: nothing is queued."""
+        self._stuck = None
+
+    def may_grow(self, n_threads: int) -> bool:
+        """Return True if nothing has ended for a while, so that what runs may be blocked.
+
+        To be asked while work is queued. `n_threads` are those of the pool.
+        """
         now = time.monotonic()
         if self._stuck is None or self._stuck[0] != self._ended:
-            threads = [self._running[job] for job in self._running if job not in self._blocked]
+            threads = [self.threads[job] for job in self.threads if job not in self.blocked]
             self._stuck = (self._ended, now, threads, _cpu_time_s(threads))
             return False
         _, since, threads, cpu_then_s = self._stuck
@@ -289,9 +327,9 @@ class ThreadPool:
             return False
         # They run the same jobs as they did then, since none has ended.
         if _cpu_time_s(threads) - cpu_then_s < 0.5 * (now - since):
-            self._blocked.update(job for job in self._running if not job.is_waiting)
-            self._most_unblocked = max(self._size, len(self._blocked) // 4)
-        elif now - since < 0.9 * _BLOCKED_AFTER_S * len(self._threads) / 32:
+            self.blocked.update(job for job in self.threads if not job.is_waiting)
+            self._most_unblocked = max(self.size, len(self.blocked) // 4)
+        elif now - since < 0.9 * _BLOCKED_AFTER_S * n_threads / 32:
             return False
         else:
             self._most_unblocked += 1
