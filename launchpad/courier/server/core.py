@@ -98,8 +98,7 @@ class ServerCore:
         self.pool.stop()
         if not self.pool.join(max(0.0, deadline - time.monotonic())):
             # Some methods go on: their callers must not wait for them.
-            for connection in tuple(self.connections):
-                connection.cut()
+            self._cut_connections()
             self.pool.join(0.1)
         self._wait_pending(deadline)  # what the last threads have begun
         self.methods.loop.end_calls()
@@ -153,7 +152,13 @@ class ServerCore:
         """Waits for outcomes that no thread works on; those that take too long are cancelled."""
         for promise in self._pending_promises.copy():
             if not promise.wait(max(0.0, deadline - time.monotonic())):
+                # First: its caller is to learn that the outcome is unknown, not that it was cancelled.
+                self._cut_connections()
                 promise.cancel()
+
+    def _cut_connections(self) -> None:
+        for connection in tuple(self.connections):
+            connection.cut()
 
     def _poll(self, timeout_s: float | None) -> list[Job]:
         if self._stallable:
