@@ -78,7 +78,7 @@ def test_an_event_of_an_earlier_connection_ends_no_other(
         loop = asyncio.get_running_loop()
         call = asyncio.ensure_future(awaited(client.aio.wait()))
         await loop.run_in_executor(None, begun.acquire)
-        (pipeline,) = client._channel.connections._loop_pipelines.values()
+        (pipeline,) = client._channel.connections._aio_pipelines.values()
         reading, _ = loop._selector.get_key(pipeline.reader._watched).data
         late_event = partial(reading._callback, *reading._args)
         await loop.run_in_executor(None, server.stop, 0.0)

@@ -89,7 +89,7 @@ def test_a_forked_child_keeps_no_connection_of_the_parents_event_loop(unix_clien
 
     async def main() -> int:
         await client.aio.echo(1)
-        (pipeline,) = client._channel.connections._loop_pipelines.values()
+        (pipeline,) = client._channel.connections._aio_pipelines.values()
         fd = pipeline.reader._watched
         status = exit_code_of_child(lambda: os.path.exists(fd))
         assert await client.aio.echo(2) == 2

@@ -20,7 +20,7 @@ import launchpad as lp
 from launchpad.launch.backends.kubernetes.create_run import Submitter
 from launchpad.launch.backends.kubernetes.manifests import names
 from launchpad.launch.backends.kubernetes.manifests.pod_spec import patched, pod_spec
-from launchpad.launch.backends.kubernetes.pod_inputs import archives, packed_secrets
+from launchpad.launch.backends.kubernetes.pod_inputs import archives, pod_input
 from launchpad.launch.backends.kubernetes.settings import Settings
 from tests import nodes
 from tests.helpers.programs import single
@@ -261,18 +261,18 @@ def test_contents_are_packed_in_few_secrets_and_found_again(
 ) -> None:
     contents = {f"worker.{i}": os.urandom(size) for i, size in enumerate(sizes)}
 
-    secret_files, places = packed_secrets.pack_secrets({"shared": b"for all"}, contents)
+    secret_files, places = pod_input.pack_secrets({"shared": b"for all"}, contents)
 
     filled = [sum(map(len, box.values())) for box in secret_files]
     assert secret_files[0]["shared"] == b"for all"
-    assert max(filled) <= packed_secrets.PART_BYTES
-    assert len(filled) <= 2 + 2 * sum(sizes) // packed_secrets.PART_BYTES
+    assert max(filled) <= pod_input.PART_BYTES
+    assert len(filled) <= 2 + 2 * sum(sizes) // pod_input.PART_BYTES
     for name, content in contents.items():
         folder = tmp_path / name
         folder.mkdir()
         for i, (box, file) in enumerate(places[name]):
-            (folder / packed_secrets.file_name("it", i)).write_bytes(secret_files[box][file])
-        assert packed_secrets.unpacked(folder, "it") == content
+            (folder / pod_input.file_name("it", i)).write_bytes(secret_files[box][file])
+        assert pod_input.unpacked(folder, "it") == content
 
 
 def a_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -21,7 +21,7 @@ import launchpad as lp
 from launchpad import outcome
 from launchpad.courier.security import certificates
 from launchpad.launch.backends.kubernetes import pod_messages
-from launchpad.launch.backends.kubernetes.pod_inputs import archives, packed_secrets
+from launchpad.launch.backends.kubernetes.pod_inputs import archives, pod_input
 from launchpad.launch.backends.kubernetes.pod_messages import Chunk, PodCommands, Stacks
 from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets, differences, versions
 from launchpad.outcome import Outcome
@@ -50,7 +50,7 @@ class Mounted:
         plan = lp.plan(program, "kubernetes", image="none")
         keys = RunSecrets(os.urandom(32), certificates.make_credentials())
         endpoints = {f"{label}-0/courier": place for label, place in places.items()}
-        ours = packed_secrets.RunConfig(
+        ours = pod_input.RunConfig(
             plan.program, "kubernetes", keys, LauncherInfo.here(), endpoints, grace_s
         )
         self.add(ours.files())
@@ -62,10 +62,7 @@ class Mounted:
 
     def add_parts(self, name: str, content: bytes) -> None:
         self.add(
-            {
-                packed_secrets.file_name(name, i): part
-                for i, part in enumerate(packed_secrets.packed(content))
-            }
+            {pod_input.file_name(name, i): part for i, part in enumerate(pod_input.packed(content))}
         )
 
     def send_commands(self, requests: PodCommands) -> None:
@@ -216,7 +213,7 @@ def test_a_worker_that_does_not_stop_is_killed_in_time(mounted: Mounted, begin: 
 
 def test_an_image_with_another_version_says_what_to_do(mounted: Mounted, begin: Begin) -> None:
     mounted.mount(single(lp.PyNode(pod_nodes.waits)))
-    mounted.add({packed_secrets.VERSIONS: json.dumps({**versions(), "Python": "99.0"}).encode()})
+    mounted.add({pod_input.VERSIONS: json.dumps({**versions(), "Python": "99.0"}).encode()})
 
     assert begin().wait(DEADLINE_S) == outcome.NOT_THERE
 

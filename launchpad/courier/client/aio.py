@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
-from launchpad.courier.client.loop_pipeline import LoopCall
+from launchpad.courier.client.aio_pipeline import LoopCall
 from launchpad.courier.client.stream import Stream
 from launchpad.courier.codec import pickling
 from launchpad.courier.codec.iterators import StreamedIterator

@@ -43,7 +43,7 @@ from launchpad.courier.protocol import framing
 from launchpad.courier.shm import segments
 
 if TYPE_CHECKING:
-    from launchpad.courier.client.route import CallRoute
+    from launchpad.courier.client.channel_protocols import CallRoute
 
 R = TypeVar("R")
 

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from launchpad.courier.client.shm_connection import ShmClientConnection
     from launchpad.courier.client.stream import Stream
 
+_GRPC_CHANNEL = "launchpad.courier.grpc.channel:GrpcChannel"
+"""Imported when an address needs it."""
+
 _MAX_IDLE = 16  # connections kept for later; a burst of threads may use more
 
 _current_call = call_stack.current_call.get
@@ -193,7 +196,7 @@ class SocketChannel(Channel):
     def _find_pipeline(self, loop: AbstractEventLoop | None) -> Pipeline:
         if loop is None:
             return self.connections.get_pipeline()
-        return self.connections.get_loop_pipeline(loop)
+        return self.connections.get_aio_pipeline(loop)
 
     def close(self) -> None:
         self.connections.close()
@@ -254,3 +257,20 @@ class SocketChannel(Channel):
             return peer.has_moved_from(address) or (is_closed is not None and is_closed(sock))
 
         return is_obsolete if peer.can_move else is_closed
+
+
+def channel_to(peer: ServerInfo, options: Options) -> Channel:
+    """Return a channel to the server: over gRPC where its address says so, else over sockets.
+
+    Raises:
+        ValueError: the messages are to be held up, and gRPC's can't be.
+    """
+    if peer.can_move or not transport.is_grpc(peer.address):
+        return SocketChannel(peer, options)
+    if peer.link is not None:
+        raise ValueError(
+            f"{peer} is reached by gRPC, whose connections are not ours to hold up: Delay and "
+            "Bandwidth work at unix:, tcp: and inproc: addresses"
+        )
+    grpc_channel: Channel = transport.load(_GRPC_CHANNEL)(peer, options)
+    return grpc_channel

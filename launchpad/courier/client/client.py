@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
-from launchpad.courier import caller, transport
+from launchpad.courier import caller
 from launchpad.courier.call_stack import Edge
-from launchpad.courier.client.channel import Channel, SocketChannel
+from launchpad.courier.client.channel import Channel, channel_to
 from launchpad.courier.client.options import Options
 from launchpad.courier.client.server_info import ServerInfo
 from launchpad.courier.protocol import framing
@@ -35,8 +35,6 @@ else:
     T = TypeVar("T")
 
 R = TypeVar("R")
-
-_GRPC_CHANNEL = "launchpad.courier.grpc.channel:GrpcChannel"  # loaded when it is used
 
 
 class Method(partial[Any]):
@@ -153,15 +151,8 @@ class Client(Methods[Any], Generic[T]):
             fetch_waits=_fetch_waits,
             link=link,
         )
-        make_channel: Callable[[ServerInfo, Options], Channel] = SocketChannel
-        if not peer.can_move and transport.is_grpc(peer.address):
-            if link is not None:
-                raise ValueError(
-                    f"{peer} is reached by gRPC, whose connections are not ours to hold up: Delay and "
-                    "Bandwidth work at unix:, tcp: and inproc: addresses"
-                )
-            make_channel = transport.load(_GRPC_CHANNEL)
-        self._channel = make_channel(peer, Options(call_timeout, wait_for_ready, compress=compress))
+        options = Options(call_timeout, wait_for_ready, compress=compress)
+        self._channel = channel_to(peer, options)
         registry.add_client(peer.labels, self._channel.counts)
         super().__init__(self._channel.call)
 

@@ -38,7 +38,7 @@ class ConnectionPool:
         # Calls with streams, to be closed with all else that is open; added with the lock held.
         self.streams: weakref.WeakSet[StreamCall] = weakref.WeakSet()
         self._pipeline: Pipeline | None = None
-        self._loop_pipelines: dict[AbstractEventLoop, Pipeline] = {}
+        self._aio_pipelines: dict[AbstractEventLoop, Pipeline] = {}
         self._shm_calls: ShmCalls | None = None
         # Also those to where the server was before, which end by themselves; added with the lock held.
         self._pipelines: weakref.WeakSet[Pipeline] = weakref.WeakSet()
@@ -78,16 +78,16 @@ class ConnectionPool:
                 pipeline = self._pipeline
         return pipeline
 
-    def get_loop_pipeline(self, loop: AbstractEventLoop) -> Pipeline:
+    def get_aio_pipeline(self, loop: AbstractEventLoop) -> Pipeline:
         """That of the calls which this event loop waits for."""
-        pipeline = self._loop_pipelines.get(loop)
+        pipeline = self._aio_pipelines.get(loop)
         if pipeline is None:
-            from launchpad.courier.client.loop_pipeline import LoopPipeline
+            from launchpad.courier.client.aio_pipeline import AioPipeline
 
             with self.lock:
-                over = [each for each in self._loop_pipelines if each.is_closed()]
-                ended = [self._loop_pipelines.pop(each) for each in over]
-                pipeline = self._loop_pipelines[loop] = LoopPipeline(self.peer, loop)
+                over = [each for each in self._aio_pipelines if each.is_closed()]
+                ended = [self._aio_pipelines.pop(each) for each in over]
+                pipeline = self._aio_pipelines[loop] = AioPipeline(self.peer, loop)
                 self._pipelines.add(pipeline)
             for each in ended:
                 each.close()
@@ -119,7 +119,7 @@ class ConnectionPool:
             shm_calls.close()
         with self.lock:
             self._pipeline = None
-            self._loop_pipelines.clear()
+            self._aio_pipelines.clear()
             pipelines, streams = tuple(self._pipelines), tuple(self.streams)
         for pipeline in pipelines:
             pipeline.close()
@@ -133,7 +133,7 @@ class ConnectionPool:
             sock.close()
         self._sockets = weakref.WeakSet()
         self._pipeline = None
-        self._loop_pipelines = {}
+        self._aio_pipelines = {}
         for pipeline in tuple(self._pipelines):
             pipeline.drop_inherited()
         self._pipelines = weakref.WeakSet()
@@ -172,13 +172,13 @@ class MovingConnectionPool(ConnectionPool):
                 self._pipeline = None
         return super().get_pipeline()
 
-    def get_loop_pipeline(self, loop: AbstractEventLoop) -> Pipeline:
-        pipeline = super().get_loop_pipeline(loop)
+    def get_aio_pipeline(self, loop: AbstractEventLoop) -> Pipeline:
+        pipeline = super().get_aio_pipeline(loop)
         if not self._is_obsolete(pipeline):
             return pipeline
         with self.lock:
-            self._loop_pipelines.pop(loop, None)
-        return super().get_loop_pipeline(loop)
+            self._aio_pipelines.pop(loop, None)
+        return super().get_aio_pipeline(loop)
 
     def _is_obsolete(self, pipeline: Pipeline) -> bool:
         """It leads to where the server was before, and ends when it has nothing in flight."""

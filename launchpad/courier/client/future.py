@@ -40,7 +40,7 @@ from launchpad.courier.protocol.framing import Chunk
 from launchpad.courier.telemetry.counters import MethodCounts
 
 if TYPE_CHECKING:
-    from launchpad.courier.client.route import CallRoute
+    from launchpad.courier.client.channel_protocols import CallRoute
 
 CANCELLED = CancelledError()  # the error of calls that were cancelled
 #: Never the same twice: a call may go from one owner to another.

@@ -33,7 +33,7 @@ from launchpad.courier.protocol import framing, joined
 from launchpad.courier.transport.write_queue import WriteQueue
 
 if TYPE_CHECKING:
-    from launchpad.courier.client.route import CallRoute
+    from launchpad.courier.client.channel_protocols import CallRoute
 
 BATCH = 128  # frames; the thread that adds the last one writes them
 _CLOSE_S = 0.0001  # calls that follow each other so closely are written together

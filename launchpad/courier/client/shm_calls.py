@@ -43,7 +43,7 @@ from launchpad.courier.shm import segments
 from launchpad.courier.shm.sender import SharedBuffers, pool
 
 if TYPE_CHECKING:
-    from launchpad.courier.client.route import CallRoute
+    from launchpad.courier.client.channel_protocols import CallRoute
 
 MAX_CALLS = 16  # under way at once, each on a connection
 # Of what goes through the socket, which has to take it at once: bytes, buffers.

@@ -32,7 +32,7 @@ from launchpad.courier.streams.sender import StreamSender
 if TYPE_CHECKING:
     import asyncio
 
-    from launchpad.courier.client.route import CallRoute
+    from launchpad.courier.client.channel_protocols import CallRoute
 
 _SCALARS = pickling.SCALARS
 _LAST_ANSWERS = frozenset({framing.RESULT, framing.ERROR, framing.NOT_RUN})  # no stream follows

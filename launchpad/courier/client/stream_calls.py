@@ -42,7 +42,7 @@ from launchpad.courier.streams.sender import StreamSender
 if TYPE_CHECKING:
     import asyncio
 
-    from launchpad.courier.client.route import CallRoute
+    from launchpad.courier.client.channel_protocols import CallRoute
 
 _REACHABLE_S = 1.0  # how long to try to reach a server that may be up
 

@@ -10,7 +10,7 @@ from launchpad.launch.backends.kubernetes.api.log_follower import LogFollower
 from launchpad.launch.backends.kubernetes.manifests import manifest, names
 from launchpad.launch.backends.kubernetes.manifests.names import STATE, Run
 from launchpad.launch.backends.kubernetes.manifests.pod_spec import worker_container
-from launchpad.launch.backends.kubernetes.pod_inputs import packed_secrets
+from launchpad.launch.backends.kubernetes.pod_inputs import pod_input
 from launchpad.launch.backends.kubernetes.pod_messages import Chunk, PodCommands
 from launchpad.launch.backends.kubernetes.pod_status import NO_REASON, AttemptFacts
 from launchpad.launch.plan import WorkerPlan
@@ -57,7 +57,7 @@ class Jobs:
 
     def create(self, attempt: PodAttempt, plan: WorkerPlan, state: bytes) -> None:
         """Creates the attempt's Job, and the Secrets with its state, which the attempt before has left."""
-        parts = packed_secrets.packed(state) if state else []
+        parts = pod_input.packed(state) if state else []
         job = manifest.job(self._run, plan, attempt.number, len(parts))
         template = job["spec"]["template"]
         # the state directory is deleted with the pod, unless a patch has put a volume there

@@ -17,7 +17,7 @@ from launchpad.launch.backends.kubernetes.create_run import Submitter
 from launchpad.launch.backends.kubernetes.detached import runs
 from launchpad.launch.backends.kubernetes.manifests import manifest, names
 from launchpad.launch.backends.kubernetes.manifests.names import FIRST_PORT, Run
-from launchpad.launch.backends.kubernetes.pod_inputs import packed_secrets
+from launchpad.launch.backends.kubernetes.pod_inputs import pod_input
 from launchpad.launch.backends.kubernetes.pod_workers import KubernetesWorkers
 from launchpad.launch.backends.kubernetes.settings import FILE, Settings
 from launchpad.launch.detached import Detached
@@ -155,8 +155,8 @@ class ClusterPlan(LaunchPlan):
         """The objects of a launch in the order of their creation; without what is secret or random."""
         name = names.run_name(self.program, _RUN_ID)
         workers = named(self, name).workers
-        (first, *others), places = packed_secrets.pack_secrets(
-            dict.fromkeys(packed_secrets.FILES, _MADE_AT_LAUNCH),
+        (first, *others), places = pod_input.pack_secrets(
+            dict.fromkeys(pod_input.FILES, _MADE_AT_LAUNCH),
             manifest.contents(_MADE_AT_LAUNCH, workers),
         )
         run = Run(self.program, name, self.settings, places, state=self.state)

@@ -16,8 +16,8 @@ from launchpad.launch.backends.kubernetes.api import permissions
 from launchpad.launch.backends.kubernetes.api.client import ApiError, Cluster, ClusterError
 from launchpad.launch.backends.kubernetes.manifests import manifest, names
 from launchpad.launch.backends.kubernetes.manifests.names import Owner, Run
-from launchpad.launch.backends.kubernetes.pod_inputs import archives, packed_secrets
-from launchpad.launch.backends.kubernetes.pod_inputs.packed_secrets import RunConfig
+from launchpad.launch.backends.kubernetes.pod_inputs import archives, pod_input
+from launchpad.launch.backends.kubernetes.pod_inputs.pod_input import RunConfig
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets, folder_of_script
 from launchpad.launch.plan import LaunchPlan
@@ -82,7 +82,7 @@ def make(
         grace_s,
         plan.state,
     )
-    (first, *others), places = packed_secrets.pack_secrets(
+    (first, *others), places = pod_input.pack_secrets(
         config.files(), manifest.contents(submitter.code, plan.workers)
     )
     run = Run(

@@ -36,7 +36,7 @@ from launchpad.launch.backends.kubernetes.manifests import manifest, names
 from launchpad.launch.backends.kubernetes.manifests.names import MOUNTED, WRITABLE, Owner
 from launchpad.launch.backends.kubernetes.pod import entrypoint
 from launchpad.launch.backends.kubernetes.pod.entrypoint import ReadinessPort
-from launchpad.launch.backends.kubernetes.pod_inputs import packed_secrets
+from launchpad.launch.backends.kubernetes.pod_inputs import pod_input
 from launchpad.launch.backends.kubernetes.pod_messages import PodCommands
 from launchpad.launch.remote_launcher import RemoteLauncher
 from launchpad.outcome import Outcome
@@ -159,7 +159,7 @@ class LauncherPod:
                 answer = pickle.dumps((None, error), protocol=5)
             except Exception:
                 answer = pickle.dumps((None, LaunchError(repr(error))), protocol=5)
-        parts = packed_secrets.packed(answer)
+        parts = pod_input.packed(answer)
         run = replace(launcher_manifests.run_of(self._spec, {}), owner=self._owner)
         for i in reversed(range(len(parts))):  # who asks looks for the first
             files = {
@@ -187,9 +187,9 @@ def main() -> NoReturn:
     failure: Exception | None
     code = outcome.NOT_THERE
     try:
-        if differs := packed_secrets.mismatch(mounted):
-            raise LaunchError(f"{differs}; {packed_secrets.VERSION_HINT}")
-        spec: Any = pickle.loads(packed_secrets.unpacked(mounted, launcher_manifests.SPEC))
+        if differs := pod_input.mismatch(mounted):
+            raise LaunchError(f"{differs}; {pod_input.VERSION_HINT}")
+        spec: Any = pickle.loads(pod_input.unpacked(mounted, launcher_manifests.SPEC))
         assert isinstance(spec, LauncherSpec)
         cluster = Cluster(os.environ[launcher_manifests.NAMESPACE])
         pod = LauncherPod(cluster, os.environ[launcher_manifests.POD_NAME], spec)

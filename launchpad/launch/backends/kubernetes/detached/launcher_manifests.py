@@ -26,8 +26,8 @@ from launchpad.launch.backends.kubernetes.create_run import Submitter
 from launchpad.launch.backends.kubernetes.manifests import manifest, names
 from launchpad.launch.backends.kubernetes.manifests.names import Owner, Run, grace_s
 from launchpad.launch.backends.kubernetes.manifests.pod_spec import worker_container
-from launchpad.launch.backends.kubernetes.pod_inputs import packed_secrets
-from launchpad.launch.backends.kubernetes.pod_inputs.packed_secrets import Places
+from launchpad.launch.backends.kubernetes.pod_inputs import pod_input
+from launchpad.launch.backends.kubernetes.pod_inputs.pod_input import Places
 from launchpad.launch.backends.kubernetes.pod_status import AttemptFacts
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
@@ -81,9 +81,9 @@ def answer(launcher: str, question: str, part: int) -> str:
 
 def create(cluster: Cluster, spec: LauncherSpec) -> None:
     """Creates all objects of a launcher pod."""
-    versions = {packed_secrets.VERSIONS: json.dumps(launch_origin.versions()).encode()}
+    versions = {pod_input.VERSIONS: json.dumps(launch_origin.versions()).encode()}
     content = {manifest.content_of(_POD): pickle.dumps(spec, protocol=5)}
-    (first, *others), places = packed_secrets.pack_secrets(versions, content)
+    (first, *others), places = pod_input.pack_secrets(versions, content)
     run = run_of(spec, places)
     root = cluster.create(manifest.root(run, first, role=NAME))
     owned = replace(run, owner=Owner(run.name, root["metadata"]["uid"]))
@@ -116,7 +116,7 @@ def run_of(spec: LauncherSpec, places: Places) -> Run:
         spec.settings,
         places,
         grace_s=longest_s + _GRACE_S,
-        files=(packed_secrets.VERSIONS,),
+        files=(pod_input.VERSIONS,),
     )
 
 

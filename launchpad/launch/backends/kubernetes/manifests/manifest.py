@@ -19,7 +19,7 @@ from launchpad.launch.backends.kubernetes.api.client import Manifest
 from launchpad.launch.backends.kubernetes.manifests import names
 from launchpad.launch.backends.kubernetes.manifests.names import CODE, Run
 from launchpad.launch.backends.kubernetes.manifests.pod_spec import patched, pod_spec
-from launchpad.launch.backends.kubernetes.pod_inputs import packed_secrets
+from launchpad.launch.backends.kubernetes.pod_inputs import pod_input
 from launchpad.launch.plan import WorkerPlan
 
 _MODULE = "launchpad.launch.backends.kubernetes.pod"
@@ -40,9 +40,7 @@ def root(run: Run, files: Mapping[str, bytes], record: str = "", role: str = "ro
 
 def others(run: Run, files: Sequence[Mapping[str, bytes]]) -> list[Manifest]:
     """The Secrets with what did not fit into the root."""
-    return [
-        secret(run, packed_secrets.file_name(run.name, i), each) for i, each in enumerate(files, 1)
-    ]
+    return [secret(run, pod_input.file_name(run.name, i), each) for i, each in enumerate(files, 1)]
 
 
 def secret(run: Run, name: str, files: Mapping[str, bytes], **more: str) -> Manifest:
@@ -82,8 +80,8 @@ def state(run: Run, worker: WorkerPlan, attempt: int, parts: Sequence[bytes]) ->
     return [
         secret(
             run,
-            packed_secrets.file_name(f"{name}-state", i),
-            {packed_secrets.file_name("state", i): part},
+            pod_input.file_name(f"{name}-state", i),
+            {pod_input.file_name("state", i): part},
             **names.labels_of(worker),
         )
         for i, part in enumerate(parts)
@@ -97,14 +95,14 @@ def job(
     items: dict[int, list[dict[str, str]]] = {0: [{"key": f, "path": f} for f in run.files]}
     for content, path in ((CODE, CODE), (content_of(worker), "worker")):
         for i, (number, file) in enumerate(run.places.get(content, ())):
-            item = {"key": file, "path": packed_secrets.file_name(path, i)}
+            item = {"key": file, "path": pod_input.file_name(path, i)}
             items.setdefault(number, []).append(item)
     given: list[dict[str, Any]] = [
-        {"name": packed_secrets.file_name(run.name, n) if n else run.name, "items": found}
+        {"name": pod_input.file_name(run.name, n) if n else run.name, "items": found}
         for n, found in items.items()
     ]
     name = names.job_name(run.name, worker.name, attempt)
-    given += [{"name": packed_secrets.file_name(f"{name}-state", i)} for i in range(n_state_parts)]
+    given += [{"name": pod_input.file_name(f"{name}-state", i)} for i in range(n_state_parts)]
     ours = {**names.labels_of(worker), names.ATTEMPT: str(attempt)}
     if run.mounts_state:
         ours[names.STATE_LOCK] = names.state_lock(run.state, run.settings.state_volume)

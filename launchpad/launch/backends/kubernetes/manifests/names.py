@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from launchpad.launch.backends.kubernetes.pod_inputs import packed_secrets
-from launchpad.launch.backends.kubernetes.pod_inputs.packed_secrets import Places
+from launchpad.launch.backends.kubernetes.pod_inputs import pod_input
+from launchpad.launch.backends.kubernetes.pod_inputs.pod_input import Places
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.plan import WorkerPlan
 from launchpad.state.places import StatePlaces, is_url
@@ -91,7 +91,7 @@ class Run:
     places: Places = field(default_factory=dict)
     owner: Owner | None = None
     grace_s: float = 10.0
-    files: tuple[str, ...] = packed_secrets.FILES
+    files: tuple[str, ...] = pod_input.FILES
     python_flags: tuple[str, ...] = ()
     hash_seed: str = ""
     state: str = ""

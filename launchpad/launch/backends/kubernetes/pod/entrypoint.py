@@ -46,8 +46,8 @@ from launchpad.launch.backends.kubernetes.manifests.names import (
     grace_s,
     state_places,
 )
-from launchpad.launch.backends.kubernetes.pod_inputs import archives, packed_secrets
-from launchpad.launch.backends.kubernetes.pod_inputs.packed_secrets import RunConfig
+from launchpad.launch.backends.kubernetes.pod_inputs import archives, pod_input
+from launchpad.launch.backends.kubernetes.pod_inputs.pod_input import RunConfig
 from launchpad.launch.backends.kubernetes.pod_messages import PodCommands, Stacks
 from launchpad.launch.backends.processes import (
     exit_status,
@@ -160,11 +160,9 @@ class WorkerPod:
         for number in (signal.SIGTERM, signal.SIGINT):  # images may say which of them stops it
             signal.signal(number, self._on_stop_signal)
         mounted = self._folders.mounted
-        config = pickle.loads((mounted / packed_secrets.SHARED).read_bytes())
+        config = pickle.loads((mounted / pod_input.SHARED).read_bytes())
         self._unpack()
-        others = self._make_forkserver(
-            config, pickle.loads(packed_secrets.unpacked(mounted, "worker"))
-        )
+        others = self._make_forkserver(config, pickle.loads(pod_input.unpacked(mounted, "worker")))
         self._workers.execute(StartWorker(self._name, self._attempt))
         self._workers.send(AddressesChanged(others))
         while self._ended is None:
@@ -184,12 +182,12 @@ class WorkerPod:
     def _unpack(self) -> None:
         """Unpacks the project, and the state of the previous attempt unless a volume has it already."""
         mounted, writable, own_state = self._folders
-        if code := packed_secrets.unpacked(mounted, "code"):
+        if code := pod_input.unpacked(mounted, "code"):
             folder = writable / "code"
             with zipfile.ZipFile(io.BytesIO(code)) as packed:
                 packed.extractall(folder)
             sys.path.insert(0, str(folder))
-        state = packed_secrets.unpacked(mounted, "state")
+        state = pod_input.unpacked(mounted, "state")
         if state and archives.is_empty(own_state):
             archives.unpack(state, own_state)
 
@@ -313,8 +311,8 @@ def main(attempt: int) -> NoReturn:
     inheritance: Any = None
     cause = hint = ""
     try:
-        if cause := packed_secrets.mismatch(mounted):
-            hint = packed_secrets.VERSION_HINT
+        if cause := pod_input.mismatch(mounted):
+            hint = pod_input.VERSION_HINT
         else:
             ended = WorkerPod(attempt, Folders(mounted, writable, Path(STATE))).run()
     except InChild as in_child:

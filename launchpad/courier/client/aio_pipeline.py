@@ -1,6 +1,6 @@
 """A pipeline for the calls that one event loop waits for: the loop itself reads and writes.
 
-    await client.aio.step(batch) ──▶ LoopPipeline ──▶ WriteQueue ──▶ server
+    await client.aio.step(batch) ──▶ AioPipeline ──▶ WriteQueue ──▶ server
                                                                        │
              the coroutine ◀── LoopCall ◀── the loop, when the socket is readable
 
@@ -46,7 +46,7 @@ class LoopCall(PipelinedFuture):
         return None if self.is_completed else waiter
 
     def notify(self) -> None:
-        loop = cast("LoopPipeline", self.owner).loop
+        loop = cast("AioPipeline", self.owner).loop
         if _running_loop() is loop:
             self._wake()
         else:
@@ -58,7 +58,7 @@ class LoopCall(PipelinedFuture):
             self.waiter.set_result(None)
 
 
-class LoopPipeline(Pipeline):
+class AioPipeline(Pipeline):
     """Calls are made in the thread of the loop, and end in any."""
 
     new_call = LoopCall
