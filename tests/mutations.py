@@ -285,8 +285,8 @@ MUTATIONS = (
     Mutation(
         "a sender is no more than a window ahead of what the consumer has taken",
         "courier/streams/receiver.py",
-        "items = max(0, n_taken + self._window - self._allowed)",
-        "items = max(0, self.n_items + self._window - self._allowed)",
+        "items = max(0, n_taken + self._window.n_items - self._allowed)",
+        "items = max(0, self.n_items + self._window.n_items - self._allowed)",
         "tests/courier/test_stream_parts.py",
     ),
     # courier/client
