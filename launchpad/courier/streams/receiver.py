@@ -57,7 +57,7 @@ class StreamReceiver:
         self._lock = Lock()
         self._arrived: deque[Any] = deque()
         self._frames: deque[tuple[int, int]] = deque()  # `n_items` at its end, and bytes of each
-        self._window = Window()
+        self._window = CreditWindow()
         self._allowed = 0  # items, ever
         self._n_credited = 0  # items that were taken, when half a window was the last time
         self._taken_bytes = 0  # since then, of whole frames
@@ -207,7 +207,7 @@ class StreamReceiver:
             callback()
 
 
-class Window:
+class CreditWindow:
     """The number of items that the other side may be ahead of the consumer; larger while both are quick."""
 
     def __init__(self) -> None:
