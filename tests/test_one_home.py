@@ -78,6 +78,11 @@ HOMES = [
         r"|def _?(may_repeat|next_pause|check_retry)\(",
     ),
     Home(
+        "watch for an iterator that blocks",
+        ("courier/streams/stepping.py",),
+        second=r"class \w*(StallClock|LoopFlush)\b|def _?flush_soon\(|_UNWATCH_S =",
+    ),
+    Home(
         "holding up of messages",
         ("courier/transport/link.py",),
         second=r"class \w*(Link(ed)?Channel|Bandwidth|Relay)\b",
