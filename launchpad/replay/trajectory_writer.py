@@ -104,8 +104,9 @@ class TrajectoryWriter:
         self._structure: Structure = None
         self._specs: list[Spec] = []
         self._signatures: dict[int, bytes] = {}  # of items of so many steps
-        self._chunks, self._chunk_length = StepChunks(), 0
-        self._chunk_first = self._chunk_stop = 0  # of the last one, which is filled
+        self._chunks = StepChunks()
+        self._chunk_length = 0
+        self._chunk_stop = 0  # of the last one, which is filled
         self._columns: list[Any] = []  # its columns
         self._next = self._episode_first = 0
         self._keys: tuple[Any, ...] | None = None
@@ -144,7 +145,7 @@ class TrajectoryWriter:
         """
         if self._next == self._chunk_stop and self._specs:
             self._begin_chunk()
-        at = self._next - self._chunk_first
+        at = self._next - self._chunk_stop + self._chunk_length
         if type(step) is dict and tuple(step) == self._keys:
             values: Any = step.values()
             for (column, kind, shape, dtype), value in zip(self._quick, values, strict=True):
@@ -343,11 +344,9 @@ class TrajectoryWriter:
 
     def _begin_chunk(self) -> None:
         """Makes room for the next steps."""
-        self._chunk_first, self._chunk_stop = self._next, self._next + self._chunk_length
+        self._chunk_stop = self._next + self._chunk_length
         with self._sender.lock:
             keep_from = min(self._next - self._length, self._sender.first_step)
-            self._columns = self._chunks.begin(
-                self._specs, self._chunk_first, self._chunk_stop, keep_from
-            )
+            self._columns = self._chunks.begin(self._specs, self._next, self._chunk_stop, keep_from)
         # There are no kinds where steps are not flat dicts.
         self._quick = [(self._columns[column], *kind) for column, *kind in self._kinds]

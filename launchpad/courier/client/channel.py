@@ -10,6 +10,7 @@ On one host, calls with large arrays have connections of their own, which share 
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
@@ -60,6 +61,7 @@ class Channel(ABC):
         self.peer = peer
         self.options = options
         self.counts = Counts() if counts is None else counts
+        self.began = time.monotonic()
         self.trace = b""  # the span that a call belongs to
         self.number = b""  # of a call that is recorded
         self.trace_header = b""  # both, as headers

@@ -329,7 +329,7 @@ def stats(client: Any) -> ClientStats:
         server=peer.server,
         address=peer.locate(),
         incarnation=peer.server_hello.incarnation.hex() if peer.server_hello is not None else "",
-        uptime_s=time.monotonic() - peer.began,
+        uptime_s=time.monotonic() - channel.began,
         connections=channel.n_connections,
         methods=call_stats.read(channel.counts),
     )

@@ -5,7 +5,6 @@ It is the same for every transport. One client has one `ServerInfo`, whatever op
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -29,7 +28,6 @@ class ServerInfo:
 
     Attributes:
         address: Where it was when that was asked last; "" if that was not known so far.
-        began: When the client was made.
         server: Its name; the handshake says what it calls itself.
         labels: Its label, in a list that outlives this object.
         server_hello: Its part of the last handshake; None before the first.
@@ -62,7 +60,6 @@ class ServerInfo:
             )
         self._resolve = None if isinstance(address, str) else address
         self.address = address if isinstance(address, str) else ""
-        self.began = time.monotonic()
         self.server = name or ""
         self.labels = [self.label]
         self.server_hello: handshake.ServerHello | None = None
