@@ -185,7 +185,7 @@ COUNTING = single(lp.CourierNode(Counter), "counter")
 def test_row_09_local_resources_that_are_false_are_none(nothing: Any) -> None:
     plan = lp.plan(COUNTING, "local_mp", {"counter": nothing})
 
-    assert dict(plan.workers[0].env) == {}
+    assert dict(plan.workers[0].process.env) == {}
 
 
 def test_row_11_several_programs_are_refused_with_what_to_do() -> None:

@@ -109,7 +109,7 @@ def test_what_is_given_at_launch_stands_in_the_place_of_all_that_the_group_says(
     plan = lp.plan(program, "local_mp", resources={"learner": lp.Resources(memory="1MiB")})
 
     assert plan.workers[0].resources == lp.Resources(memory="1MiB")
-    assert plan.workers[0].env == {}
+    assert plan.workers[0].process.env == {}
 
 
 def test_resources_of_no_group_and_what_are_no_resources_are_refused_at_launch() -> None:

@@ -9,7 +9,6 @@ framing.STREAM        a StreamSender; on a pipelined connection, the ticket of o
 SMALL                 the value itself, which may share a frame with others
 PROMISE               a Promise, which will have the value
 ANSWERED_SEPARATELY   nothing: another thread answers
-LOST                  empty, or LATE: the call has begun, and its outcome will stay unknown
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ Reply = tuple[int, Any, list[memoryview]]
 SMALL = 252
 ANSWERED_SEPARATELY = 253
 PROMISE = 254
-LOST = 255
 
 
 class EncodedResult(NamedTuple):
