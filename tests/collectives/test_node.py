@@ -23,7 +23,7 @@ def test_the_rendezvous_is_a_worker_of_its_own_and_the_ranks_are_edges_of_each_o
 
     assert [w.name for w in plan.workers] == ["trainer-0", "trainer-1", "trainer.rendezvous-0"]
     assert plan.worker("trainer-0").calls == ("trainer-1", "trainer.rendezvous-0")
-    assert plan.worker("trainer.rendezvous-0").stops_last
+    assert plan.worker("trainer.rendezvous-0").policy.stops_last
     assert not handles[0].can_be_dereferenced
     assert lp.run(program, "test_mt", timeout_s=60)["trainer"] == [4, 4]
 

@@ -151,7 +151,7 @@ def options_are_for_processes(example: Example) -> None:
 
     example.run(program=program_of(lp.PyClassNode(Actor), label="actor"))
 
-    assert plans[0].worker("actor-0").env == {"CUDA_VISIBLE_DEVICES": ""}
+    assert plans[0].worker("actor-0").process.env == {"CUDA_VISIBLE_DEVICES": ""}
 
 
 @example_of("ReverbNode ReverbHandle")
