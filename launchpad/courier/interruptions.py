@@ -8,6 +8,8 @@ What must be whole is therefore
 - or a row of plain assignments, in which nothing is called
 - or done in another thread, which no signal interrupts: `in_another_thread`
 
+- or, where launchpad itself raises to stop a worker that is a thread, in a function that is `kept_whole`
+
 `Lock` and `Condition` are made so: an interrupted `with` never leaves them held, nor released by mistake.
 """
 
@@ -21,6 +23,7 @@ import sys
 import threading
 from collections.abc import Callable
 from itertools import starmap
+from types import CodeType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 T = TypeVar("T")
@@ -87,6 +90,25 @@ def in_another_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwarg
     if errors:
         raise errors.pop()
     return results.pop()
+
+
+_whole: set[CodeType] = set()
+
+
+def kept_whole(function: Callable[P, T]) -> Callable[P, T]:
+    """Mark a function that launchpad does not interrupt, for a second at most. It must not wait for others.
+
+    Example:
+        @kept_whole
+        def connect(address: str) -> socket.socket: …
+    """
+    _whole.add(function.__code__)
+    return function
+
+
+def is_kept_whole(code: CodeType) -> bool:
+    """True if the code is that of a function which is `kept_whole`."""
+    return code in _whole
 
 
 def _acquire(lock: Any) -> None:

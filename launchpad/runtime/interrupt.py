@@ -26,7 +26,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from launchpad.courier import fork
-from launchpad.courier.interruptions import Lock
+from launchpad.courier.interruptions import Lock, is_kept_whole
 from launchpad.courier.own_threads import OwnThread
 from launchpad.errors import Stopped
 
@@ -265,6 +265,7 @@ def raise_in(thread: threading.Thread, error: type[BaseException] = Stopped) -> 
     Waits, for a second at most, while the thread is
 
     - importing: other threads would see a module that is only half executed
+    - in a function that is kept whole: sockets that it has made would be lost
     - starting a thread: CPython gives that the identity of its parent for a moment, and with it the exception
     - entering a `with lock`: since 3.14 it could be raised when the lock is held and its block not yet begun,
       and nothing would release it
@@ -281,7 +282,8 @@ def raise_in(thread: threading.Thread, error: type[BaseException] = Stopped) -> 
                 continue
         while frame is not None:
             code = frame.f_code
-            if code.co_filename.startswith("<frozen importlib") or code is _START:
+            is_importing = code.co_filename.startswith("<frozen importlib")
+            if is_importing or code is _START or is_kept_whole(code):
                 break
             frame = frame.f_back
         else:

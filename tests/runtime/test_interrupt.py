@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from launchpad import courier
+from launchpad.courier.interruptions import kept_whole
 from launchpad.errors import Stopped
 from launchpad.runtime.interrupt import Interruption, interrupt_thread
 from tests.waiting import until
@@ -98,6 +100,45 @@ def contend_for(lock: threading.Lock) -> None:
     while True:
         with lock:
             sum(range(50))
+
+
+def test_a_function_that_is_kept_whole_is_interrupted_when_it_has_ended() -> None:
+    has_begun = threading.Event()
+    may_end = threading.Event()
+    has_ended: list[bool] = []
+
+    @kept_whole
+    def open_something() -> None:
+        has_begun.set()
+        while not may_end.wait(0.001):
+            pass
+        has_ended.append(True)
+
+    def run(_: Interruption) -> None:
+        open_something()
+        while True:
+            may_end.wait(0.001)
+
+    worker = Worker(run)
+    assert has_begun.wait(DEADLINE_S)
+    stops = threading.Thread(target=worker.interruption.request)
+    stops.start()
+    until(lambda: has_looked_where_the_worker_is(stops) or not stops.is_alive())
+
+    may_end.set()
+    stops.join(DEADLINE_S)
+    worker.thread.join(DEADLINE_S)
+
+    assert has_ended == [True]
+    assert isinstance(worker.error, Stopped)
+
+
+def has_looked_where_the_worker_is(stops: threading.Thread) -> bool:
+    """True once `raise_in` has looked, and has not raised yet."""
+    frame = sys._current_frames().get(stops.ident or 0)
+    while frame is not None and frame.f_code.co_name != "raise_in":
+        frame = frame.f_back
+    return frame is not None and frame.f_locals.get("place") is not None
 
 
 def test_no_thread_is_left_of_an_interruption_when_the_code_that_it_was_for_has_been_left() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
 from launchpad.courier import fork
-from launchpad.courier.interruptions import Lock, in_another_thread
+from launchpad.courier.interruptions import Lock, in_another_thread, kept_whole
 from launchpad.courier.transport import stream_socket
 from launchpad.courier.transport.stream_socket import Socket
 
@@ -72,6 +72,7 @@ def is_in_another_process(address: str, made_in: Process) -> bool:
     return serving != this_process()
 
 
+@kept_whole
 def connect(address: str, timeout_s: float | None) -> socket.socket:
     """Return the client's end of a new pair. Raises OSError when no server has this address."""
     server = _servers.get(address)
