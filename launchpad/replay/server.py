@@ -15,7 +15,7 @@ import threading
 from array import array
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from launchpad.courier import caller as courier_caller
 from launchpad.courier.promise import Promise
@@ -39,6 +39,15 @@ Answer = tuple[Any, Any, Any, Any, Any, list[Group]]
 """Of each sampled item: key, probability, table size, priority, times sampled. And their data."""
 
 
+class Action(NamedTuple, Generic[T]):
+    """Something that a call does to a table as soon as it is its turn, and it may."""
+
+    line: Line
+    what: str
+    may: Callable[[], bool]
+    act: Callable[[], T]
+
+
 class TableServer:
     """A table, and the calls that wait for it: in each line the first to come is the first to act."""
 
@@ -47,38 +56,69 @@ class TableServer:
         self._calls = WaitingCalls(f"replay-{table.name}")
         self._inserts = self._calls.line()
         self._samples = self._calls.line()
-        self._inserted = AnsweredRequests[None](_REMEMBERED)
+        self._inserted = AnsweredRequests[bool](_REMEMBERED)
 
-    def insert(
-        self, key: int, priority: float, row: Row, timeout_s: float | None
-    ) -> Promise | None:
-        """Insert an item, once: a key that has come before is that of a call which was repeated."""
+    def insertion(self, key: int, priority: float, row: Row) -> Action[bool]:
+        """Return the insertion of an item. It is done once: a key that comes again is a repeated call's."""
 
-        def insert() -> None:
+        def insert() -> bool:
             try:
                 self.table.insert(key, priority, row)
             except Exception as error:  # of a user's selector
                 raise ItemsRefused({key: error}) from error
+            return True
 
         def may() -> bool:
             return self._inserted.has(key) or self.table.can_insert()
 
-        def insert_once() -> None:
-            self._inserted.once(key, insert)
+        def act() -> bool:
+            return self._inserted.once(key, insert)
 
-        return self._answer(self._inserts, "insert into", may, insert_once, timeout_s)
+        return Action(self._inserts, "insert into", may, act)
 
-    def sample(self, most: int, timeout_s: float | None) -> list[Sampled] | Promise:
-        """Sample one item or more, up to `most`: as many as the limiter lets through."""
+    def sampling(self, most: int) -> Action[list[Sampled]]:
+        """Return the sampling of one item or more, up to `most`: as many as the limiter lets through."""
         table = self.table
 
-        def sample() -> list[Sampled]:
+        def act() -> list[Sampled]:
             samples = [table.sample()]
             while len(samples) < most and table.can_sample():
                 samples.append(table.sample())
             return samples
 
-        return self._answer(self._samples, "sample from", table.can_sample, sample, timeout_s)
+        return Action(self._samples, "sample from", table.can_sample, act)
+
+    def try_do(self, action: Action[T]) -> T | None:
+        """Do it if it may be done, and no call waits to do the like; else return None."""
+        with self._calls.changing():
+            done = self._calls.answer(action.line, action.may, action.act, lambda: None, wait_s=0)
+        # There is none for a call that doesn't wait.
+        assert not isinstance(done, Promise)
+        return done
+
+    async def do(self, action: Action[T], timeout_s: float | None) -> T:
+        """Do it when it is its turn.
+
+        It enters the line here, and not before: a call that is cancelled first has left nothing in it.
+
+        Raises:
+            TimeoutError: that was not within `timeout_s`; it was not done.
+            ServerStopping: nothing is done any more.
+        """
+        caller = courier_caller.current.get()
+
+        def late() -> T:
+            name = "a caller" if caller is None else caller.peer.name
+            raise TimeoutError(
+                f"{name} could not {action.what} table {self.table.name!r} within {timeout_s:.3g} s:"
+                f" {self._info()}"
+            )
+
+        with self._calls.changing():
+            done = self._calls.answer(action.line, action.may, action.act, late, timeout_s)
+        if isinstance(done, Promise):
+            done = await outcome_of(done)
+        return done
 
     def change(self, change: Callable[[], T]) -> T:
         """Do something to the table that needs no turn."""
@@ -97,26 +137,6 @@ class TableServer:
         """Return how the table is, and how many wait for it."""
         with self._calls.changing():
             return self._info()
-
-    def _answer(
-        self,
-        line: Line,
-        what: str,
-        may: Callable[[], bool],
-        act: Callable[[], T],
-        timeout_s: float | None,
-    ) -> T | Promise:
-        caller = courier_caller.current.get()
-
-        def late() -> T:
-            name = "a caller" if caller is None else caller.peer.name
-            raise TimeoutError(
-                f"{name} could not {what} table {self.table.name!r} within {timeout_s:.3g} s:"
-                f" {self._info()}"
-            )
-
-        with self._calls.changing():
-            return self._calls.answer(line, may, act, late, timeout_s)
 
     def _info(self) -> TableInfo:
         return replace(
@@ -139,7 +159,7 @@ class TableServer:
         self,
         items: Iterable[TableItem],
         counts: Iterable[Any],
-        inserted: AnsweredRequests[None],
+        inserted: AnsweredRequests[bool],
     ) -> None:
         """Takes up what `state` gave."""
 
@@ -148,19 +168,6 @@ class TableServer:
             self._inserted = inserted
 
         self.change(refill)
-
-
-class Insertion(NamedTuple):
-    """An item that is to be inserted into a table."""
-
-    served: TableServer
-    key: int
-    priority: float
-    row: Row
-
-    def begin(self, timeout_s: float | None) -> Promise | None:
-        """Insert it, or let it wait for its turn: see `TableServer.insert`."""
-        return self.served.insert(self.key, self.priority, self.row, timeout_s)
 
 
 @serves(
@@ -196,7 +203,7 @@ class ReplayServer:
         rows: Sequence[tuple[bytes, Sequence[SentColumn]]],
         items: Sequence[tuple[str, int, float, int]],
         timeout_s: float | None,
-    ) -> Promise | Coroutine[Any, Any, None] | None:
+    ) -> Coroutine[Any, Any, None] | None:
         """Inserts items into tables, one after the other.
 
         Args:
@@ -226,24 +233,22 @@ class ReplayServer:
             except Exception as error:
                 refused[key] = error
             else:
-                todo.append(Insertion(served, key, priority, made[row]))
+                todo.append((served, served.insertion(key, priority, made[row])))
         if refused:
             raise ItemsRefused(refused)
-        for n_done, insertion in enumerate(todo, start=1):
-            waiting = insertion.begin(timeout_s)
-            if waiting is not None:
-                rest = todo[n_done:]
-                return self._insert_rest(waiting, rest, timeout_s) if rest else waiting
+        for number, (served, action) in enumerate(todo):
+            if not served.try_do(action):
+                return self._insert_rest(todo[number:], timeout_s)
         return None
 
     def sample(
         self, table: str, most: int, timeout_s: float | None
     ) -> Answer | Coroutine[Any, Any, Answer]:
         """Infos of one item or more, up to `most`, and their data in groups of one signature."""
-        samples = self._table(table).sample(most, timeout_s)
-        if isinstance(samples, Promise):
-            return self._answer_later(samples)
-        return _answer(samples)
+        served = self._table(table)
+        action = served.sampling(most)
+        samples = served.try_do(action)
+        return _answer(samples) if samples else self._sample_later(served, action, timeout_s)
 
     def update_priorities(
         self, table: str, keys: Sequence[int], priorities: Sequence[float]
@@ -304,18 +309,16 @@ class ReplayServer:
             table.stop()
 
     async def _insert_rest(
-        self, waiting: Promise, todo: Sequence[Insertion], timeout_s: float | None
+        self, todo: Sequence[tuple[TableServer, Action[bool]]], timeout_s: float | None
     ) -> None:
-        """Wait for an item's turn, then insert those that follow it, each in its turn."""
-        await outcome_of(waiting)
-        for insertion in todo:
-            promise = insertion.begin(timeout_s)
-            if promise is not None:
-                await outcome_of(promise)
+        for served, action in todo:
+            if not served.try_do(action):
+                await served.do(action, timeout_s)
 
-    async def _answer_later(self, waiting: Promise) -> Answer:
-        samples: list[Sampled] = await outcome_of(waiting)
-        return _answer(samples)
+    async def _sample_later(
+        self, served: TableServer, action: Action[list[Sampled]], timeout_s: float | None
+    ) -> Answer:
+        return _answer(await served.do(action, timeout_s))
 
     def _table(self, name: str) -> TableServer:
         try:

@@ -146,13 +146,21 @@ def test_callbacks_run_once(holder: Holder, end: End, is_late: bool) -> None:
 def test_a_callback_that_ends_its_thread_does_not_end_ours(unix_client_of, monkeypatch) -> None:
     told: list[threading.ExceptHookArgs] = []
     monkeypatch.setattr(threading, "excepthook", told.append)
-    client = unix_client_of(echo=lambda value: value)
+    may_answer = threading.Event()
+
+    def echo(value: int) -> int:
+        may_answer.wait(60)
+        return value
+
+    client = unix_client_of(echo=echo)
 
     def leave(_: object) -> None:
         raise SystemExit
 
     for i in range(10):
+        # Before there is an answer: else it is called here.
         client.futures.echo(i).add_done_callback(leave)
+    may_answer.set()
 
     assert [client.futures.echo(i).result(10) for i in range(3)] == [0, 1, 2]
     until(lambda: len(told) == 10)

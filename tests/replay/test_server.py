@@ -112,6 +112,14 @@ def test_a_call_whose_caller_has_gone_leaves_the_line_and_takes_nothing(serve: S
     assert values(client.sample("t")) == [7]
 
 
+def test_a_call_that_is_cancelled_before_it_begins_to_wait_leaves_nothing_in_the_line() -> None:
+    server = ReplayServer([replay.Table.queue("t", 1)])
+
+    server.sample("t", 1, None).close()
+
+    assert server.info()["t"].waiting_samples == 0
+
+
 def test_calls_that_wait_end_when_the_server_stops_and_were_not_carried_out(serve: Serve) -> None:
     server = ReplayServer([replay.Table.queue("t", 1)])
     client = filled(serve(served=server), 1)
