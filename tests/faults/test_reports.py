@@ -118,7 +118,7 @@ ENDS = [
         lambda: lp.PyNode(be_killed),
         "",
         r"killed by SIGKILL, not by the launcher",
-        hint=r".*peak memory was [\d.,]+ MiB.*the kernel has killed no process for lack of memory.*",
+        hint=r".*peak memory was [\d.,]+ [MG]iB.*the kernel has killed no process for lack of memory.*",
         exit_status=3,
         where=PROCESSES,
     ),
@@ -127,7 +127,7 @@ ENDS = [
         lambda: lp.PyNode(want_too_much),
         "MemoryError",
         r"MemoryError",
-        hint=r".*peak memory.* [\d.,]+ MiB.*",
+        hint=r".*peak memory.* [\d.,]+ [MG]iB.*",
         exit_status=4,
     ),
     End(
