@@ -110,7 +110,7 @@ class Counter:
 
 
 class _OwnSums(ClientSession):
-    """What has been added by this client and its children; the counter knows it again by its key.
+    """The sums that this client and its children have added; the counter knows them by the session's key.
 
     A forked child begins with sums of 0: the parent reports what it has added itself.
     """

@@ -24,7 +24,7 @@ from launchpad.restart_policy import NO_RESTARTS, RestartPolicy
 
 @dataclass(frozen=True)
 class ProcessPlan:
-    """How the process of a worker is started.
+    """The start of a worker's process.
 
     Attributes:
         env, args: Environment variables and command-line flags of its own.

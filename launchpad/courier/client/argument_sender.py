@@ -192,7 +192,7 @@ class CoroutineRunner:
         self._runner: asyncio.Runner | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """What it returns or raises. LoopIsClosed, when the loop is."""
+        """Run the coroutine to its end; return its result. Raises LoopIsClosed if the loop is closed."""
         import asyncio
         from concurrent.futures import wait
 

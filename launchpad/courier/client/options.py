@@ -1,4 +1,4 @@
-"""How a client makes its calls."""
+"""The options of a client's calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from launchpad.courier.light_dataclass import dataclass
 
 @dataclass(frozen=True)
 class Options:
-    """How a client makes its calls: what `client.with_options(…)` changes.
+    """The options of a client's calls, which `client.with_options(…)` changes.
 
     Attributes:
         timeout_s: seconds that a call may take, waiting for the server included; None, as math.inf, is no

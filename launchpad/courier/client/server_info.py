@@ -1,4 +1,4 @@
-"""What a client knows of its server: where it is, its name, its token, its limits, what it said last.
+"""The facts that a client knows of its server: its address, name, token and limits, and its last hello.
 
 It is the same for every transport. One client has one `ServerInfo`, whatever options its calls have.
 """

@@ -1,4 +1,4 @@
-"""What a call that waits for long looks for: a reason, to be logged."""
+"""A watchdog for calls that wait for long: it looks for a reason, and logs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What those that step the iterators of streams have in common.
+"""Parts that all steppers of streams' iterators share.
 
     server/stream_pump.py          the iterator that a method has returned
     client/argument_sender.py      an iterator among the arguments of a call

@@ -24,12 +24,15 @@ from launchpad.runtime.events import EdgesCounted, SpansRecorded
 from launchpad.runtime.watermarks import RECORDING, pack_recording
 from launchpad.telemetry.trace import StateChange
 
-_RATE, _LEAST_RATE = 2000, 20
-"""Calls a second that are recorded at most: of all workers together, and of one at least."""
+_RATE = 2000
+"""Calls a second that all workers together record at most."""
+
+_LEAST_RATE = 20
+"""Calls a second that each worker may record in any case."""
 
 
 def rate_of(n_workers: int) -> int:
-    """How many calls a second each of so many records, and the script."""
+    """Return how many calls a second each of the workers records, and the script."""
     return max(_RATE // (n_workers + 1), _LEAST_RATE)
 
 
@@ -94,7 +97,7 @@ class Recording:
         }
 
     def is_complete(self) -> bool:
-        """Whether nothing is to come: the time is up, and those that have not reported have ended."""
+        """True if no report will come: the time is up, and the workers that have not reported have ended."""
         return time.monotonic() >= self.until_s and all(self.missing().values())
 
 

@@ -40,7 +40,7 @@ class Lifetime:
 
     @property
     def uptime_s(self) -> float:
-        """How long the program runs, or has run."""
+        """The time for which the program has run so far, or ran, in seconds."""
         return (self._ended or time.monotonic()) - self._began
 
     def refuse_in_fork(self) -> None:

@@ -420,7 +420,8 @@ class Supervisor:
 
         Restarts of them that are under way are taken over; when the last of these was due, else 0.
         """
-        policy, group = worker.plan.policy.restart, worker.plan.group
+        policy = worker.plan.policy.restart
+        group = worker.plan.group
         what, members, due_at = "the program", list(self.workers.values()), 0.0
         if policy.scope == WORKER:
             what, members = "it", [worker]

@@ -170,7 +170,8 @@ class WorkerHost:
 
         payload = replace(planned.payload, buffers=tuple(buffers))
         own = replace(planned, endpoints=endpoints, gpus=gpus, payload=payload)
-        program, launch_type = spec.worker.program, spec.worker.launch_type
+        program = spec.worker.program
+        launch_type = spec.worker.launch_type
         self._workers = start_forkserver(
             LaunchPlan(program, launch_type, (own,), modules=spec.modules),
             [replace(spec.worker, plan=own, endpoints=endpoints, listens_at=f"tcp:{host}:0")],

@@ -68,7 +68,9 @@ class HostedWorkers(Workers):
         launcher: LauncherInfo,
         cluster: str,
     ) -> None:
-        self._plan, self._run, self._report = plan, run, report
+        self._plan = plan
+        self._run = run
+        self._report = report
         self._launcher = launcher
         self._cluster = cluster
         self._handles: dict[str, HostHandle] = {}
