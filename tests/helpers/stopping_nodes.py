@@ -12,6 +12,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 import launchpad as lp
 
@@ -132,3 +135,23 @@ async def wait_for_sigterm(folder: Path) -> None:
     (folder / "up").touch()
     await is_asked.wait()
     await asyncio.sleep(1)
+
+
+class Halves:
+    """Answers large arrays with large arrays."""
+
+    def __init__(self) -> None:
+        self._n_answered = 0
+
+    def half(self, array: Any) -> Any:
+        self._n_answered += 1
+        return array[: len(array) // 2]
+
+    def has_answered(self) -> bool:
+        return self._n_answered > 4
+
+
+def ask_for_ever(server: Any) -> None:
+    array = np.zeros(600_000)
+    while True:
+        server.half(array)

@@ -99,3 +99,16 @@ def test_a_server_in_a_loop_that_handles_sigterm_ends_as_it_does_at_one(said_by)
     heard = said_by("local_mp", stopping_nodes.runs_a_loop_that_handles_sigterm)
 
     assert heard == ["ended in good order\nand was not killed\n"]
+
+
+def test_threads_that_are_stopped_in_calls_leave_no_shared_memory_and_no_descriptor() -> None:
+    with lp.testing.nothing_left_over(10.0):
+        for _ in range(10):
+            program = lp.Program("halves")
+            server = program.add_node(lp.CourierNode(stopping_nodes.Halves), label="server")
+            with program.group("asks"):
+                for _ in range(4):
+                    program.add_node(lp.PyNode(stopping_nodes.ask_for_ever, server))
+
+            with lp.launch(program, "test_mt") as running:
+                until(running.client("server").has_answered)

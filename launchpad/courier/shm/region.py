@@ -14,6 +14,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 
+from launchpad.courier.interruptions import kept_whole
 from launchpad.courier.shm import segments
 
 _PAGE = mmap.PAGESIZE
@@ -52,12 +53,15 @@ class Region:
         # Values with finalizers of their own may look at the memory while the interpreter ends.
         self._finalizer.atexit = False
 
+    # Whole: nothing would unmap what has no finalizer yet.
     @classmethod
+    @kept_whole
     def map_file(cls, fd: int, size: int) -> Region:
         """The first `size` bytes of a file, shared with every process that maps it. Raises OSError."""
         return cls(_check(_libc.mmap(0, size, _READ_WRITE, mmap.MAP_SHARED, fd, 0)), size)
 
     @classmethod
+    @kept_whole
     def map_privately(cls, fd: int, size: int, offset: int) -> Region:
         """A part of a file, copied on write: what is written stays in this process. Raises OSError."""
         return cls(_check(_libc.mmap(0, size, _READ_WRITE, mmap.MAP_PRIVATE, fd, offset)), size)

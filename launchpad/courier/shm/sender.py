@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from launchpad.courier import fork
 from launchpad.courier.buffers import copies
-from launchpad.courier.interruptions import Lock
+from launchpad.courier.interruptions import Lock, kept_whole
 from launchpad.courier.shm import segments
 from launchpad.courier.shm.region import Region, copy
 from launchpad.courier.shm.segments import FREED, HEADER_SIZE, LARGE, NUMBER, RETIRED, trimmer
@@ -32,6 +32,8 @@ MAX_SEGMENTS = 128  # each is a descriptor
 class Segment:
     """One file in memory, and our mapping of it."""
 
+    # Whole: nothing would close the file of a segment that is not in the pool.
+    @kept_whole
     def __init__(self, number: int, size: int) -> None:
         self.number = number
         self.size = size

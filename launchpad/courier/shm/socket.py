@@ -12,9 +12,11 @@ the socket: a message without the header.
 from __future__ import annotations
 
 import array
+import os
 import socket
 import struct
 from collections.abc import Iterable, Sequence
+from itertools import starmap
 from typing import Any
 
 from launchpad.courier.errors import ProtocolError
@@ -143,11 +145,22 @@ class ShmSocket(SocketWrapper):
     def recv_into(self, buffer: Any, n: int = 0, flags: int = 0) -> int:
         """Receives; and takes the files that come along."""
         into = (buffer[:n] if n else buffer,)
-        n_bytes, ancillary, _, _ = self._recvmsg_into(into, _SPACE, flags | _CLOSE_ON_EXEC)
-        for level, kind, data in ancillary:
-            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                for (fd,) in struct.iter_unpack("@i", data[: len(data) // 4 * 4]):
-                    self._mapped_segments.take(fd)
+        received: list[Any] = []
+        fds: list[int] = []
+        try:
+            # In one step: a thread that is stopped while it waits here is so when this has returned.
+            received.extend(starmap(self._recvmsg_into, ((into, _SPACE, flags | _CLOSE_ON_EXEC),)))
+            n_bytes, ancillary, _, _ = received[0]
+            if ancillary:
+                fds.extend(_descriptors_in(ancillary))
+                received.clear()
+                while fds:
+                    self._mapped_segments.take(fds.pop(0))
+        except BaseException:
+            # Nothing else knows of those that have come.
+            for fd in fds or [fd for each in received for fd in _descriptors_in(each[1])]:
+                os.close(fd)
+            raise
         return int(n_bytes)
 
     def close(self) -> None:
@@ -169,6 +182,15 @@ class ShmSocket(SocketWrapper):
             is_gone = True
         was_gone, self._was_gone = self._was_gone, is_gone
         return is_gone and was_gone
+
+
+def _descriptors_in(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
+    """Return the descriptors that came along with a read."""
+    fds: list[int] = []
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds += [fd for (fd,) in struct.iter_unpack("@i", data[: len(data) // 4 * 4])]
+    return fds
 
 
 def refusal(frame: framing.Fields) -> list[framing.Chunk]:
