@@ -25,15 +25,14 @@ class CountsByClient:
     of_clients: dict[str, dict[str, float]] = field(default_factory=dict)
     owners: dict[str, Hashable] = field(default_factory=dict)
 
-    def report(self, client: str, owner: Hashable, sums: Sums) -> bool:
-        """Takes what a client has added so far; whether anything of that is new."""
+    def report(self, client: str, owner: Hashable, sums: Sums) -> None:
+        """Take the sums of all that a client has added so far."""
         if not sums:
-            return False
+            return
         own = self.of_clients.setdefault(client, {})
         self.owners[client] = owner
         grown = {name: value for name, value in sums.items() if value > own.get(name, -1)}
         own.update(grown)
-        return bool(grown)
 
     def totals(self) -> dict[str, float]:
         """The counts, sorted by name."""
