@@ -6,9 +6,10 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from launchpad.courier import formatting
+from launchpad.courier.checks import is_number, is_whole
 from launchpad.errors import refuse_unless
 
 PACK, SPREAD, STRICT_PACK, STRICT_SPREAD = PLACEMENTS = (
@@ -64,9 +65,9 @@ class Resources:
     placement: str = ""
 
     def __post_init__(self) -> None:
-        gpus = self.gpus if _is_number(self.gpus) else -1
+        gpus = self.gpus if _is_finite(self.gpus) else -1
         is_gpu_name = isinstance(self.accelerator, str) and self.accelerator != "" and gpus > 0
-        cpus_are_good = self.cpus is None or (_is_number(self.cpus) and self.cpus > 0)
+        cpus_are_good = self.cpus is None or (_is_finite(self.cpus) and self.cpus > 0)
         memory_is_good = self.memory is None or _bytes_in(self.memory) > 0
         is_dict = {name: isinstance(getattr(self, name), Mapping) for name in ("env", "labels")}
         labels = self.labels.values() if is_dict["labels"] else ()
@@ -146,14 +147,13 @@ class PythonProcess:
         return tuple(f"--{name}={value}" for name, value in self.args.items())
 
 
-def _is_number(value: object) -> bool:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and math.isfinite(value)  # type: ignore[arg-type]
+def _is_finite(value: object) -> TypeGuard[float]:
+    return is_number(value) and math.isfinite(value)
 
 
 def _bytes_in(memory: object) -> int:
     """The size in bytes; 0 for what is not a size."""
-    if isinstance(memory, int) and not isinstance(memory, bool):
+    if is_whole(memory, at_least=0):
         return memory
     found = _SIZE.fullmatch(memory.strip()) if isinstance(memory, str) else None
     if found is None or (found[3] and not found[2]):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
+from launchpad.courier.checks import is_number, is_whole
 from launchpad.errors import DefinitionError, refuse_unless
 
 NEVER, ON_FAILURE, ALWAYS = MODES = ("never", "on_failure", "always")
@@ -76,8 +76,8 @@ class RestartPolicy:
             ("max_restarts", _is_at_least_0(self.max_restarts), "0 or more"),
             ("within_s", _is_more_than_0(self.within_s), "seconds, more than 0"),
             ("backoff", _is_at_least_0(self.backoff), "seconds, 0 or more"),
-            ("start_timeout_s", timeout_s is None or _is_number(timeout_s), "seconds or None"),
-            ("stop_grace_s", grace_s is None or _is_number(grace_s), "seconds or None"),
+            ("start_timeout_s", timeout_s is None or is_number(timeout_s), "seconds or None"),
+            ("stop_grace_s", grace_s is None or is_number(grace_s), "seconds or None"),
             (
                 "start_timeout_s",
                 timeout_s is None or _is_more_than_0(timeout_s),
@@ -92,10 +92,8 @@ class RestartPolicy:
             ),
         )
         fewest = self.min_replicas
-        is_count = isinstance(fewest, int) and not isinstance(fewest, bool) and fewest > 0
-        refuse_unless(
-            self, (*rules, ("min_replicas", fewest is None or is_count, "1 or more, or None"))
-        )
+        is_good = fewest is None or is_whole(fewest, at_least=1)
+        refuse_unless(self, (*rules, ("min_replicas", is_good, "1 or more, or None")))
         if fewest is not None and self.scope != WORKER:
             raise DefinitionError(
                 f"RestartPolicy(scope={self.scope!r}, min_replicas={fewest}): with min_replicas each worker"
@@ -118,12 +116,8 @@ def refuse_endless_main(label: str, policy: RestartPolicy) -> None:
         )
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
-
-
 def _is_at_least_0(value: object) -> bool:
-    return _is_number(value) and value >= 0  # type: ignore[operator]
+    return is_number(value) and value >= 0
 
 
 def _is_more_than_0(value: object) -> bool:

@@ -12,7 +12,7 @@ from tests import structure
 PACKAGE = Path(launchpad.__file__).parent
 
 COURIER = [
-    "formatting light_dataclass interruptions own_threads trees",
+    "checks formatting light_dataclass interruptions own_threads trees",
     "errors extras fork deadlines buffers promise",
     "call_stack caller",
     "protocol security periodic_checks",
@@ -50,7 +50,7 @@ LAUNCH = [
     "detached output",
     "backends.action_thread backends.backend",
     "planning",
-    "backends.launch_origin backends.local_host",
+    "backends.launcher_info backends.local_backend",
     "backends.address_table",
     "worker",
     "supervision",

@@ -92,6 +92,11 @@ HOMES = [
         ("courier/transport/inprocess.py",),
         second=r"class (Inprocess|Local)(Channel|Call|Futures?)\b|def accept_local_\w+\(",
     ),
+    Home(
+        "what counts as a number",
+        ("courier/checks.py",),
+        second=r"not isinstance\([\w.]+, bool\)|type\([\w.]+\) is int\b|def _is_(number|count)\(",
+    ),
 ]
 
 

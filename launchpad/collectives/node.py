@@ -11,6 +11,7 @@ from launchpad.address import COURIER, Address
 from launchpad.collectives.participation import Participation
 from launchpad.collectives.port import RankHandle
 from launchpad.collectives.rendezvous import RendezvousNode
+from launchpad.courier.checks import is_number
 from launchpad.courier.client.client import T
 from launchpad.courier.server.decorators import idempotent_methods
 from launchpad.courier.server.event_loop import EventLoop
@@ -68,7 +69,7 @@ class CollectiveNode(RunnableNode["Handle[Any]"], Generic[T]):
         super().__init__(function, *args, **kwargs)
         if backend not in BACKENDS:
             raise DefinitionError(f"backend={backend!r}: expected one of {', '.join(BACKENDS)}")
-        if not timeout_s > 0:
+        if not (is_number(timeout_s) and timeout_s > 0):
             raise DefinitionError(f"timeout_s={timeout_s!r}: expected seconds, more than 0")
         self._backend, self._timeout_s = backend, timeout_s
         self._is_class = isinstance(function, type)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from launchpad.courier.checks import is_whole
 from launchpad.errors import DefinitionError
 from launchpad.nodes.base import Node
 from launchpad.nodes.python import UnservedNode
@@ -91,10 +92,8 @@ class MultiProcessingColocation(Colocation):
 
     def __init__(self, nodes: Sequence[Node[Any]], num_retries_on_failure: int = 0) -> None:
         super().__init__(nodes)
-        if num_retries_on_failure < 0:
-            raise ValueError(
-                f"num_retries_on_failure cannot be negative, got {num_retries_on_failure}"
-            )
+        if not is_whole(num_retries_on_failure, at_least=0):
+            raise ValueError(f"num_retries_on_failure is 0 or more, got {num_retries_on_failure}")
         # So many in all, each at once.
         policy = RestartPolicy(max_restarts=num_retries_on_failure, within_s=math.inf, backoff=0.0)
         self.restart = policy if num_retries_on_failure else None

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from launchpad.counters.client import Counter
 from launchpad.counters.server import CounterServer
-from launchpad.nodes.courier import CourierHandle, CourierNode
+from launchpad.nodes.courier import CourierNode, ServiceHandle
 
 
-class CounterHandle(CourierHandle[CounterServer]):
+class CounterHandle(ServiceHandle[Counter]):
     """Stands for a CounterNode; in a worker it turns into a `Counter`."""
 
     made_into = Counter
-
-    if TYPE_CHECKING:
-
-        def dereference(self) -> Counter: ...  # type: ignore[override]
 
 
 class CounterNode(CourierNode[CounterServer]):

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from launchpad.address import COURIER, Address
 from launchpad.courier import Client, Server
@@ -35,6 +35,8 @@ from launchpad.runtime import context
 from launchpad.runtime.events import Bound
 from launchpad.runtime.executable import Executable, Run
 
+ServiceClientT = TypeVar("ServiceClientT", covariant=True)
+
 _SERVER_OPTIONS = frozenset({"thread_pool_size", "max_bytes", "also_at"})
 _CLIENT_OPTIONS = frozenset({"call_timeout", "wait_for_ready", "max_bytes", "compress"})
 _GRACE_S = 1.0  # for the call that runs as its server stops
@@ -49,9 +51,6 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
             client = learner.dereference()          # in the script; nodes that are given it find a client
             loss = client.step([1.0, 2.0])
     """
-
-    made_into: ClassVar[type | None] = None
-    """What is made of the client, for nodes whose clients have methods of their own; takes the client."""
 
     def __init__(
         self,
@@ -112,8 +111,7 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
     @property
     def client_options(self) -> tuple[str, dict[str, Any]]:
         """The uid of its address, and the options of the client that it turns into."""
-        made_into = {"made_into": self.made_into} if self.made_into else {}
-        return self._address.uid, {**self._client_options(), **made_into}
+        return self._address.uid, self._client_options()
 
     def dereference(self) -> CourierClient[T]:
         """The client. Connects when it is first used.
@@ -129,10 +127,30 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
             link=self._link,
             **self._client_options(),
         )
-        return cast("CourierClient[T]", self.made_into(client) if self.made_into else client)
+        return cast("CourierClient[T]", client)
 
     def _client_options(self) -> dict[str, Any]:
         return {"idempotent": self._idempotent, **self._client_kwargs}
+
+
+class ServiceHandle(CourierHandle[Any], Generic[ServiceClientT]):
+    """Stands for a node whose client has methods of its own, as a queue's has.
+
+    Example:
+        class CounterHandle(ServiceHandle[Counter]):
+            made_into = Counter
+    """
+
+    made_into: ClassVar[type]
+    """The class of the client; takes the `CourierClient` that it calls the node by."""
+
+    @property
+    def client_options(self) -> tuple[str, dict[str, Any]]:
+        uid, options = super().client_options
+        return uid, {**options, "made_into": self.made_into}
+
+    def dereference(self) -> ServiceClientT:
+        return cast("ServiceClientT", self.made_into(super().dereference()))
 
 
 class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):

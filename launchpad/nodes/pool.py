@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from launchpad.courier.checks import is_whole
 from launchpad.errors import refuse_unless
 from launchpad.nodes.courier import CourierNode, ServeObject
 from launchpad.pools.worker import PoolWorker
@@ -39,10 +40,9 @@ class PoolNode(CourierNode[PoolWorker]):
         courier_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         self.slots, self.initializer = slots, initializer
-        is_number = isinstance(slots, int) and slots >= 1
         is_function = initializer is None or callable(initializer)
         rules = (
-            ("slots", is_number, "an int, 1 or more"),
+            ("slots", is_whole(slots, at_least=1), "an int, 1 or more"),
             ("initializer", is_function, "a function, or None"),
         )
         refuse_unless(self, rules)

@@ -16,6 +16,7 @@ from typing import Any
 
 from launchpad.address import Address, get_port_from_address
 from launchpad.courier import extras
+from launchpad.courier.checks import is_number
 from launchpad.errors import DefinitionError
 from launchpad.handle import Handle
 from launchpad.nodes.base import Node
@@ -77,13 +78,12 @@ class ReverbNode(Node[ReverbHandle]):
             raise TypeError(
                 f"ReverbNode takes a function that returns tables, got {priority_tables_fn!r}"
             )
-        if checkpoint_time_delta_minutes is not None and not checkpoint_time_delta_minutes > 0:
-            raise DefinitionError(
-                f"checkpoint_time_delta_minutes is positive, got {checkpoint_time_delta_minutes}"
-            )
+        minutes = checkpoint_time_delta_minutes
+        if minutes is not None and not (is_number(minutes) and minutes > 0):
+            raise DefinitionError(f"checkpoint_time_delta_minutes is positive, got {minutes!r}")
         self._tables = Code(priority_tables_fn)
         self._checkpointer = None if checkpoint_ctor is None else Code(checkpoint_ctor)
-        self._minutes = checkpoint_time_delta_minutes
+        self._minutes = minutes
         self._address = self.allocate_address(Address("reverb"))
 
     def arguments(self) -> dict[str, Any]:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from launchpad.courier.checks import is_number, is_whole
 from launchpad.errors import refuse_unless
-from launchpad.nodes.courier import CourierHandle, CourierNode
+from launchpad.nodes.courier import CourierNode, ServiceHandle
 from launchpad.work_queues.client import WorkQueue
 from launchpad.work_queues.server import WorkQueueServer
 
 
-class WorkQueueHandle(CourierHandle[WorkQueueServer]):
+class WorkQueueHandle(ServiceHandle[WorkQueue]):
     """Stands for a WorkQueueNode; in a worker it turns into a `WorkQueue`."""
 
     made_into = WorkQueue
-
-    if TYPE_CHECKING:
-
-        def dereference(self) -> WorkQueue: ...  # type: ignore[override]
 
 
 class WorkQueueNode(CourierNode[WorkQueueServer]):
@@ -54,11 +51,11 @@ class WorkQueueNode(CourierNode[WorkQueueServer]):
         *,
         courier_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        self.max_attempts, self.lease_s = max_attempts, lease_s
-        is_number = isinstance(max_attempts, int) and max_attempts >= 1
-        is_time = lease_s is None or (isinstance(lease_s, int | float) and lease_s > 0)
+        self.max_attempts = max_attempts
+        self.lease_s = lease_s
+        is_time = lease_s is None or (is_number(lease_s) and lease_s > 0)
         rules = (
-            ("max_attempts", is_number, "an int, 1 or more"),
+            ("max_attempts", is_whole(max_attempts, at_least=1), "an int, 1 or more"),
             ("lease_s", is_time, "seconds, more than 0, or None"),
         )
         refuse_unless(self, rules)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sized
 from concurrent.futures import Executor, Future
 from typing import Any, ParamSpec, TypeVar
 
 from launchpad.courier import Client, fork
+from launchpad.courier.checks import is_whole
 from launchpad.courier.client.future import CourierFuture
 from launchpad.courier.deadlines import deadline_after
 from launchpad.courier.interruptions import Lock
@@ -133,8 +133,8 @@ class Pool(Executor):
                 are dropped.
         """
         for name, number in (("chunksize", chunksize), ("buffersize", buffersize)):
-            if number is not None and operator.index(number) < 1:
-                raise ValueError(f"{name} is 1 or more, not {number!r}")
+            if number is not None and not is_whole(number, at_least=1):
+                raise ValueError(f"{name} is a whole number of 1 or more, not {number!r}")
         deadline = deadline_after(timeout)
         function = self._find(fn)
         work = MapCalls(function, chunksize)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from launchpad.address import COURIER, Address
+from launchpad.courier.checks import is_whole
 from launchpad.errors import refuse_unless
 from launchpad.nodes.base import Node
-from launchpad.nodes.courier import CourierHandle, Serving, new_server, start
+from launchpad.nodes.courier import ServiceHandle, Serving, new_server, start
 from launchpad.queues.client import Queue
 from launchpad.queues.contents import QueueContents
 from launchpad.queues.server import QueueServer
@@ -28,7 +29,7 @@ _TOLD_WITHIN_S = 10.0
 _log = logging.getLogger("launchpad.queue")
 
 
-class QueueHandle(CourierHandle[Any], Generic[T]):
+class QueueHandle(ServiceHandle[Queue[T]], Generic[T]):
     """Stands for a QueueNode; in a worker it turns into an `lp.Queue`.
 
     Example:
@@ -37,10 +38,6 @@ class QueueHandle(CourierHandle[Any], Generic[T]):
     """
 
     made_into = Queue
-
-    if TYPE_CHECKING:
-
-        def dereference(self) -> Queue[T]: ...
 
 
 class QueueNode(Node["QueueHandle[T]"], Generic[T]):
@@ -72,12 +69,11 @@ class QueueNode(Node["QueueHandle[T]"], Generic[T]):
     ) -> None:
         super().__init__()
         self.maxsize, self.producers, self.redeliver = maxsize, producers, redeliver
-        is_count = type(maxsize) is int and maxsize > 0
-        is_known = producers is None or (type(producers) is int and producers > 0)
+        is_known = producers is None or is_whole(producers, at_least=1)
         refuse_unless(
             self,
             [
-                ("maxsize", is_count, "a number of items, at least 1"),
+                ("maxsize", is_whole(maxsize, at_least=1), "a number of items, at least 1"),
                 ("producers", is_known, "how many workers put, or None if that is not known"),
                 ("redeliver", isinstance(redeliver, bool), "True or False"),
             ],

@@ -11,6 +11,7 @@ from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any
 
 from launchpad.courier import trees
+from launchpad.courier.checks import is_whole
 from launchpad.courier.deadlines import deadline_after
 from launchpad.courier.interruptions import is_interruption
 from launchpad.courier.trees import Structure
@@ -158,8 +159,10 @@ class ReplayClient:
         """
         from launchpad.replay.batches import Batches
 
-        if prefetch < 1 or batch_size < 1:
-            raise ValueError(f"expected batch_size and prefetch >= 1, got {batch_size}, {prefetch}")
+        if not (is_whole(prefetch, at_least=1) and is_whole(batch_size, at_least=1)):
+            raise ValueError(
+                f"expected whole numbers, batch_size and prefetch >= 1, got {batch_size}, {prefetch}"
+            )
 
         def sample(has_ended: threading.Event) -> ReplaySample:
             return self.sample_batch_until(has_ended, table, batch_size, timeout_s)
@@ -254,7 +257,7 @@ class ReplayClient:
         has_ended: threading.Event | None = None,
     ) -> Iterable[tuple[Any, Any]]:
         """What the server gives, until there are `n` or the time is over: infos, and groups of items."""
-        if n < 1:
+        if not is_whole(n, at_least=1):
             raise ValueError(f"expected 1 sample or more, got {n!r}")
         sample = self._server.sample
         if has_ended is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from launchpad.courier.checks import is_whole
 from launchpad.courier.trees import flatten, unflatten
 from launchpad.replay import columns
 from launchpad.replay.episode_writer import EpisodeWriter
@@ -74,8 +75,8 @@ class NStepWriter(EpisodeWriter):
         priority: float | Callable[[Transition], float] = 1.0,
         items_per_call: int = 1,
     ) -> None:
-        if n < 1:
-            raise ValueError(f"n is 1 or more, not {n!r}")
+        if not is_whole(n, at_least=1):
+            raise ValueError(f"n is a whole number of 1 or more, not {n!r}")
         super().__init__(client, n + 1, items_per_call)
         self._table, self._n, self._discount, self._priority = table, n, discount, priority
         self._recent: deque[tuple[Any, Any, Any]] = deque(maxlen=n)

@@ -11,19 +11,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from launchpad.address import COURIER, Address
 from launchpad.errors import DefinitionError
 from launchpad.nodes.base import Node
-from launchpad.nodes.courier import CourierHandle, ServeObject, checked_server
+from launchpad.nodes.courier import ServeObject, ServiceHandle, checked_server
 from launchpad.replay.client import ReplayClient
 from launchpad.replay.server import ReplayServer
 from launchpad.replay.table import Table
 from launchpad.runtime.executable import Code, Executable
 
 
-class ReplayHandle(CourierHandle[ReplayServer]):
+class ReplayHandle(ServiceHandle[ReplayClient]):
     """Stands for a ReplayNode; in a worker it turns into a `lp.replay.ReplayClient`.
 
     Example:
@@ -32,10 +32,6 @@ class ReplayHandle(CourierHandle[ReplayServer]):
     """
 
     made_into = ReplayClient
-
-    if TYPE_CHECKING:
-
-        def dereference(self) -> ReplayClient: ...  # type: ignore[override]
 
 
 class ReplayNode(Node[ReplayHandle]):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+from launchpad.courier.checks import is_whole
 from launchpad.errors import DefinitionError
 
 
@@ -203,8 +204,10 @@ class QueueLimiter(RateLimiter):
     """
 
     def __init__(self, size: int) -> None:
-        if size < 1:
-            raise DefinitionError(f"{type(self).__name__} has a size of 1 or more, not {size!r}")
+        if not is_whole(size, at_least=1):
+            raise DefinitionError(
+                f"{type(self).__name__} has a size, a whole number of 1 or more, not {size!r}"
+            )
         super().__init__(1.0, 1, 0.0, float(size))
 
     def __repr__(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from launchpad.courier.checks import is_whole
 from launchpad.courier.trees import unflatten
 from launchpad.replay import columns
 from launchpad.replay.episode_writer import EpisodeWriter
@@ -56,8 +57,10 @@ class SequenceWriter(EpisodeWriter):
         priority: float = 1.0,
         items_per_call: int = 1,
     ) -> None:
-        if length < 1 or period < 1:
-            raise ValueError(f"length and period are 1 or more, not {length!r} and {period!r}")
+        if not (is_whole(length, at_least=1) and is_whole(period, at_least=1)):
+            raise ValueError(
+                f"length and period are whole numbers of 1 or more, not {length!r} and {period!r}"
+            )
         super().__init__(client, length, items_per_call)
         self._table, self._length, self._period = table, length, period
         self._pads, self._priority = pad, priority

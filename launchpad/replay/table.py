@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
+from launchpad.courier.checks import is_whole
 from launchpad.errors import DefinitionError
 from launchpad.replay.rate_limiters import MinSize, QueueLimiter, RateLimiter, StackLimiter
 from launchpad.replay.selectors import Fifo, Lifo, Selector
@@ -118,10 +119,10 @@ class Table:
                 raise TypeError(f"the {what} of table {name!r} is a {kind.__name__}, not {given!r}")
         if not name or not isinstance(name, str):
             raise DefinitionError(f"a table has a name, not {name!r}")
-        if max_size < 1 or max_times_sampled < 0:
+        if not (is_whole(max_size, at_least=1) and is_whole(max_times_sampled, at_least=0)):
             raise DefinitionError(
-                f"table {name!r}: expected max_size >= 1 and max_times_sampled >= 0, got {max_size!r}"
-                f" and {max_times_sampled!r}"
+                f"table {name!r}: expected whole numbers, max_size >= 1 and max_times_sampled >= 0,"
+                f" got {max_size!r} and {max_times_sampled!r}"
             )
         if limiter.min_size_to_sample > max_size:
             raise DefinitionError(

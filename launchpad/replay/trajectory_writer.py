@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from launchpad.courier import trees
+from launchpad.courier.checks import is_whole
 from launchpad.courier.trees import Spec, Structure
 from launchpad.replay import columns
 from launchpad.replay.columns import Signature
@@ -95,9 +96,9 @@ class TrajectoryWriter:
     def __init__(
         self, client: ItemServer, max_sequence_length: int, items_per_call: int = 1
     ) -> None:
-        if max_sequence_length < 1 or items_per_call < 1:
+        if not (is_whole(max_sequence_length, at_least=1) and is_whole(items_per_call, at_least=1)):
             raise ValueError(
-                "expected max_sequence_length and items_per_call of 1 or more, got"
+                "expected whole numbers of 1 or more for max_sequence_length and items_per_call, got"
                 f" {max_sequence_length!r} and {items_per_call!r}"
             )
         self._client, self._length = client, max_sequence_length

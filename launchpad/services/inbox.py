@@ -18,6 +18,7 @@ from collections import OrderedDict, deque
 from typing import Generic, TypeVar
 
 from launchpad.courier import fork
+from launchpad.courier.checks import is_whole
 from launchpad.courier.deadlines import deadline_after
 from launchpad.courier.interruptions import Lock
 from launchpad.errors import Stopped
@@ -56,7 +57,7 @@ class Inbox(Generic[K, V]):
     """
 
     def __init__(self, maxsize: int = 0) -> None:
-        if maxsize < 0:
+        if not is_whole(maxsize, at_least=0):
             raise ValueError(f"an inbox holds 0 (any number of) values or more, got {maxsize}")
         self._maxsize = maxsize
         self._lock = fork.free_in_child(Lock())

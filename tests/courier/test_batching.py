@@ -525,8 +525,12 @@ def generator(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("decorate", "kind", "words"),
     [
-        (lambda: lp.batched_handler(0), ValueError, "batch_size is at least 1, not 0"),
-        (lambda: lp.batched_handler(2, 0), ValueError, "max_parallelism is at least 1, not 0"),
+        (
+            lambda: lp.batched_handler(0),
+            ValueError,
+            "batch_size is a whole number of at least 1, not 0",
+        ),
+        (lambda: lp.batched_handler(2, 0), ValueError, "max_parallelism is a whole number"),
         (lambda: lp.batched_handler(2, timeout=-1), ValueError, "not negative, not -1"),
         (lambda: lp.batched_handler(2, timeout=float("nan")), ValueError, "not nan"),
         (lambda: lp.batched_handler(lambda x: x), TypeError, "with its parentheses"),

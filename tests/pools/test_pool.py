@@ -507,9 +507,10 @@ def test_a_frame_whose_caller_has_gone_is_not_run(monkeypatch: pytest.MonkeyPatc
         (lambda _: lp.pool([]), ValueError, "at least one worker"),
         (lambda _: lp.pool([lp.PoolNode().create_handle()]), TypeError, r"running\.clients"),
         (lambda _: lp.PoolNode(slots=0), lp.DefinitionError, "slots=0"),
+        (lambda _: lp.PoolNode(slots=True), lp.DefinitionError, "slots=True"),
         (lambda _: lp.PoolNode(initializer=3), lp.DefinitionError, "initializer=3"),
         (lambda pool: pool.submit(3), TypeError, "runs functions"),
-        (lambda pool: pool.map(int, "1", chunksize=0), ValueError, "chunksize is 1 or more"),
+        (lambda pool: pool.map(int, "1", chunksize=0), ValueError, "chunksize is a whole number"),
     ],
 )
 def test_a_mistake_is_refused_where_it_is_made(

@@ -75,7 +75,7 @@ def test_a_queue_takes_as_many_as_it_holds_and_gives_each_once() -> None:
     ("make", "says"),
     [
         (lambda: MinSize(0), "min_size_to_sample is 1 or more"),
-        (lambda: QueueLimiter(0), "QueueLimiter has a size of 1 or more"),
+        (lambda: QueueLimiter(0), "QueueLimiter has a size, a whole number of 1 or more"),
         (lambda: SampleToInsertRatio(0, 1, 10), "samples_per_insert is positive"),
         (lambda: SampleToInsertRatio(4, 1, 3), "a buffer of 4 or more"),
         (lambda: SampleToInsertRatio(1, 1, 0.5), "for ever"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -151,6 +152,7 @@ def test_a_reset_table_begins_anew() -> None:
     ("arguments", "says"),
     [
         ({"max_size": 0}, "max_size >= 1"),
+        ({"max_size": math.nan}, "max_size >= 1"),
         ({"max_times_sampled": -1}, "max_times_sampled >= 0"),
         ({"name": ""}, "has a name"),
         ({"sampler": "uniform"}, "the sampler of table 't' is a Selector"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import pickle
 import signal
@@ -20,6 +21,21 @@ from tests.waiting import pid_of, until
 
 DEADLINE_S = 60.0
 AT_ONCE = lp.RestartPolicy(max_restarts=20, backoff=0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"max_attempts": 0}, "max_attempts=0"),
+        ({"max_attempts": True}, "max_attempts=True"),
+        ({"lease_s": math.nan}, "lease_s=nan"),
+    ],
+)
+def test_a_work_queue_with_numbers_that_make_no_sense_is_refused(
+    arguments: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(lp.DefinitionError, match=says):
+        lp.WorkQueueNode(**arguments)
 
 
 def test_a_job_has_a_key_and_is_added_once() -> None:

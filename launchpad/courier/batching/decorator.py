@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from launchpad.courier.batching.batch import BatchedCall, Batcher
 from launchpad.courier.batching.queue import BatchQueue, Limits
+from launchpad.courier.checks import is_whole
 from launchpad.courier.promise import Promise
 from launchpad.courier.server.decorators import IDEMPOTENT
 
@@ -74,8 +75,8 @@ def batched_handler(
     if callable(batch_size):
         raise TypeError("write @lp.batched_handler(batch_size=…) with its parentheses")
     for name, value in (("batch_size", batch_size), ("max_parallelism", max_parallelism)):
-        if value < 1:
-            raise ValueError(f"{name} is at least 1, not {value!r}")
+        if not is_whole(value, at_least=1):
+            raise ValueError(f"{name} is a whole number of at least 1, not {value!r}")
     timeout_s = timeout if isinstance(timeout, int | float) else timeout.total_seconds()
     if not 0 <= timeout_s <= threading.TIMEOUT_MAX:
         raise ValueError(f"timeout is in seconds and not negative, not {timeout!r}")

@@ -19,6 +19,7 @@ from collections import deque
 from typing import Any
 
 from launchpad.courier import fork
+from launchpad.courier.checks import is_number
 from launchpad.courier.interruptions import Lock
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.own_threads import OwnThread
@@ -69,8 +70,7 @@ class Bandwidth:
 
 
 def _is_positive(number: object) -> bool:
-    is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
-    return is_number and 0 < number < math.inf  # type: ignore[operator]
+    return is_number(number) and 0 < number < math.inf
 
 
 class Link:
