@@ -406,7 +406,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a log has no more parts than LAUNCHPAD_LOG_FILES allows",
-        "launch/logs/log_files.py",
+        "launch/logs/rotation.py",
         "max(0, len(full) + 1 - self.files)",
         "max(0, len(full) - self.files)",
         "tests/launch/test_logs.py",
@@ -430,14 +430,14 @@ MUTATIONS = (
     # launch/backends
     Mutation(
         "a worker host with another version of launchpad, Python or cloudpickle is refused",
-        "launch/backends/launch_origin.py",
+        "launch/backends/launcher_info.py",
         'if ours != (theirs := launcher.get(name, "an unknown version"))',
         'if name == "Python" and ours != (theirs := launcher.get(name, ""))',
         "tests/kubernetes tests/launch",
     ),
     Mutation(
         "two programs that run at once do not get the same GPU",
-        "launch/backends/local_host.py",
+        "launch/backends/local_backend.py",
         "given = allocate(devices, requests, claim_table.taken())",
         "given = allocate(devices, requests)",
         "tests/launch/test_gpu_claims.py",
@@ -455,7 +455,7 @@ MUTATIONS = (
         "launch/backends/processes/worker_process.py",
         "for name in _THREADS if name not in os.environ",
         "for name in _THREADS",
-        "tests/launch/test_local_host.py",
+        "tests/launch/test_local_backend.py",
     ),
     # launch/backends/ray: none of these tests starts a cluster.
     Mutation(

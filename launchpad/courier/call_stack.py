@@ -2,7 +2,7 @@
 
     Dispatcher.answer  A answers f …
       ⋮   the user's code
-      Channel.call     … and waits for g of B        the innermost entry
+      call_and_wait    … and waits for g of B        the innermost entry
 
 So a server can say, when it is asked, which of its methods wait for what (call_deadlock.py asks). A thread
 writes its own record only, with one assignment at a time, so that others may read it without a lock. To note

@@ -1,1 +1,14 @@
-"""From a plan to running workers: setup, backends, supervision."""
+"""From a program to running workers: plan, backends, supervision.
+
+What `launch` does until a worker runs, on local processes:
+
+    launch.launch              the launch type becomes a backend (registry.py)
+    planner.plan               nodes become WorkerPlans, their executables payloads
+    Running.start              the run's directory and token; endpoints get their final form
+    Backend.create_workers     each plan becomes a WorkerSpec; the forkserver is given them
+    Runner, Supervisor         decide what is to be done: StartWorker, StopWorker, …
+    ForkServer.execute_in_order, InChild, become_worker        the fork, and what it is made of
+    Worker.main                unpickles, opens and runs the executable; the same on every backend
+
+docs/life_of_a_program.md has it with all files, and how it ends.
+"""

@@ -38,8 +38,8 @@ _BUILT_IN = {
     "test_kubernetes": "launchpad.launch.backends.kubernetes.backend:TestKubernetes",
 }
 _STARTED_EARLY = {
-    "local_mp": "launchpad.launch.backends.processes.forkserver_process",
-    "test_mp": "launchpad.launch.backends.processes.forkserver_process",
+    "local_mp": "launchpad.launch.backends.processes.forkserver_handle",
+    "test_mp": "launchpad.launch.backends.processes.forkserver_handle",
 }
 """Launch type → the module whose `start` a launch calls first, and whose result the backend is given."""
 

@@ -54,7 +54,7 @@ class AnnounceGone:
 
 @dataclass(frozen=True)
 class AnnounceWatermarks:
-    """Send this worker numbers that only grow: see `context.Watermarks`."""
+    """Send this worker numbers that only grow: see `watermarks.Watermarks`."""
 
     worker: str
     values: Mapping[str, int]

@@ -27,7 +27,7 @@ from launchpad.courier import fork
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.security import private_directory
 from launchpad.errors import LaunchError
-from launchpad.state.folder import filesystem_of
+from launchpad.state.atomic_folder import filesystem_of
 from launchpad.state.places import is_url
 
 NAME = "lock"

@@ -73,7 +73,7 @@ class OwnState:
         if self._has_earlier is None:
             self._has_earlier = False
             if self.places.is_kept:
-                from launchpad.state.folder import folder_of
+                from launchpad.state.atomic_folder import folder_of
 
                 places = {self.places.own, self.places.saved} - {""}
                 # An error is raised where the place is used.

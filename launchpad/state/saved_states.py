@@ -35,8 +35,8 @@ from typing import IO, Any
 
 from launchpad.courier.codec import by_value
 from launchpad.errors import StateError
+from launchpad.state.atomic_folder import folder_of
 from launchpad.state.fence import Fence
-from launchpad.state.folder import folder_of
 
 _MAGIC = b"LPSTATE1"
 _HASH_BYTES = 16

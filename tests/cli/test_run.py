@@ -16,7 +16,7 @@ SCRIPT = """
 import os, sys
 from absl import flags
 import launchpad as lp
-from launchpad.launch.backends.launch_origin import folder_of_script
+from launchpad.launch.backends.launcher_info import folder_of_script
 import beside
 
 FAILS = flags.DEFINE_bool("fails", False, "")

@@ -13,9 +13,9 @@ from launchpad import courier
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol import framing, joined
 from launchpad.courier.server.pipelined_connection import (
+    JoinedCalls,
     PipelinedConnection,
     ReadTurn,
-    SmallCalls,
 )
 from tests.waiting import until
 
@@ -70,7 +70,7 @@ def test_a_frame_is_run_though_its_thread_loses_the_turn_first(call_early, monke
     begin_small = PipelinedConnection._begin_small
     lost: list[int] = []
 
-    def lose_the_turn_first(self: PipelinedConnection, turn: ReadTurn, calls: SmallCalls) -> bool:
+    def lose_the_turn_first(self: PipelinedConnection, turn: ReadTurn, calls: JoinedCalls) -> bool:
         if not lost:
             lost.append(1)
             turn.runs = self._counts[calls.method]

@@ -95,7 +95,7 @@ def test_no_other_module_makes_directories_in_places_that_it_has_not_checked() -
         "courier/security/private_directory.py",
         "courier/transport/unix.py",  # checked right after
         "launch/rundir/directory.py",  # in bases that were checked
-        "state/folder.py",  # in object stores
+        "state/atomic_folder.py",  # in object stores
         "state/lock.py",
     }
     package = Path(launchpad.__file__).parent

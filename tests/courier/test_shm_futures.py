@@ -20,7 +20,6 @@ import pytest
 
 from launchpad import courier
 from launchpad.courier.client import answer_poller, shm_calls
-from launchpad.courier.client.channel import SocketChannel
 from launchpad.courier.client.shm_calls import MAX_CALLS
 from launchpad.courier.shm import segments
 from launchpad.courier.shm.sender import SharedBuffers, pool
@@ -189,9 +188,9 @@ def test_an_interrupt_of_a_thread_that_reads_does_not_leave_the_call_without_an_
         asked.done()
     assert isinstance(asked.exception(20), courier.OutcomeUnknown)
 
-    release = SocketChannel.release_connection
+    release = shm_calls.release_connection
     monkeypatch.setattr(
-        SocketChannel, "release_connection", lambda *args: release(*args) or interrupt()
+        shm_calls, "release_connection", lambda *args: release(*args) or interrupt()
     )
     methods.open()
     read = client.futures.wait(numbers(MB))

@@ -14,7 +14,7 @@ from launchpad.launch.backends.kubernetes.attempt import Jobs, PodAttempt
 from launchpad.launch.backends.kubernetes.backend import TestKubernetes
 from launchpad.launch.backends.kubernetes.detached import detached_run, runs
 from launchpad.launch.backends.kubernetes.settings import Settings
-from launchpad.launch.backends.launch_origin import RunSecrets
+from launchpad.launch.backends.launcher_info import RunSecrets
 from launchpad.launch.detached import Detached
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.outcome import FAILED, STOPPED, Outcome

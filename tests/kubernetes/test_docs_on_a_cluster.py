@@ -261,7 +261,7 @@ SAID_BY_OTHERS = {"Insufficient cpu", "nvidia.com/gpu", "taint", "selector", "Mo
 SOURCES = [
     *(ROOT / "launchpad" / "launch" / "backends" / "kubernetes").rglob("*.py"),
     ROOT / "launchpad" / "launch" / "planning" / "planner.py",
-    ROOT / "launchpad" / "launch" / "backends" / "launch_origin.py",
+    ROOT / "launchpad" / "launch" / "backends" / "launcher_info.py",
     ROOT / "launchpad" / "courier" / "errors.py",
 ]
 

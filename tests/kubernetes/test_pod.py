@@ -23,7 +23,7 @@ from launchpad.courier.security import certificates
 from launchpad.launch.backends.kubernetes import pod_messages
 from launchpad.launch.backends.kubernetes.pod_inputs import archives, pod_input
 from launchpad.launch.backends.kubernetes.pod_messages import Chunk, PodCommands, Stacks
-from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets, differences, versions
+from launchpad.launch.backends.launcher_info import LauncherInfo, RunSecrets, differences, versions
 from launchpad.outcome import Outcome
 from launchpad.runtime.events import Ended, Ready
 from tests import nodes

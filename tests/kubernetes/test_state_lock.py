@@ -17,7 +17,7 @@ from launchpad.launch.backends.kubernetes.detached.launcher_manifests import Lau
 from launchpad.launch.backends.kubernetes.manifests import manifest, names
 from launchpad.launch.backends.kubernetes.manifests.names import Run
 from launchpad.launch.backends.kubernetes.settings import Settings
-from launchpad.launch.backends.launch_origin import RunSecrets
+from launchpad.launch.backends.launcher_info import RunSecrets
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.planning import planner
 from launchpad.launch.rundir.directory import RunDirectory

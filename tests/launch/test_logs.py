@@ -15,7 +15,7 @@ import pytest
 
 import launchpad as lp
 from launchpad.launch.logs import log_files
-from launchpad.launch.logs.log_files import Rotation
+from launchpad.launch.logs.rotation import Rotation
 from launchpad.launch.logs.tail import Tail
 from tests.helpers import printing_nodes
 from tests.helpers.programs import single

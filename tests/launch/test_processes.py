@@ -530,10 +530,12 @@ def test_the_specs_of_all_workers_have_one_dict_of_endpoints_which_is_pickled_on
 ) -> None:
     found: list[WorkerSpec] = []
 
-    def start_forkserver(plan: LaunchPlan, workers: list[WorkerSpec], *_: Any, **__: Any) -> None:
+    def create_process_workers(
+        plan: LaunchPlan, workers: list[WorkerSpec], *_: Any, **__: Any
+    ) -> None:
         found.extend(workers)
 
-    monkeypatch.setattr(backend, "start_forkserver", start_forkserver)
+    monkeypatch.setattr(backend, "create_process_workers", create_process_workers)
     program = lp.Program("many")
     for name in ("a", "b"):
         program.add_node(lp.CourierNode(spawning_nodes.Doubler), label=name)

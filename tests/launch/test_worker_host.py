@@ -10,7 +10,7 @@ import pytest
 
 import launchpad as lp
 from launchpad.errors import LaunchError
-from launchpad.launch.backends.launch_origin import LauncherInfo, versions
+from launchpad.launch.backends.launcher_info import LauncherInfo, versions
 from launchpad.launch.backends.remote.worker_host import HostReady, HostSpec, WorkerHost
 from launchpad.launch.worker.spec import WorkerSpec
 from launchpad.state import lock

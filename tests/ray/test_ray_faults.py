@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 import launchpad as lp
-from launchpad.launch.backends.launch_origin import versions
+from launchpad.launch.backends.launcher_info import versions
 from launchpad.launch.backends.ray import placement_group, workers
 from launchpad.launch.backends.ray.worker_actor import WorkerActor
 from launchpad.runtime.commands import AddressesChanged, AnnounceGone
@@ -209,7 +209,7 @@ def test_f20_and_sound_23_a_node_without_descriptors_is_named_with_the_limit() -
     body = """
 def leave_few():
     from launchpad.launch.backends.remote import worker_host
-    start = worker_host.start_forkserver
+    start = worker_host.create_process_workers
     def with_few(*args, **options):  # counted now: Ray opens and closes some until then
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")), before[1]))
@@ -217,7 +217,7 @@ def leave_few():
             return start(*args, **options)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    worker_host.start_forkserver = with_few
+    worker_host.create_process_workers = with_few
 ray.init(runtime_env={"worker_process_setup_hook": leave_few}, log_to_driver=False)
 running = lp.launch(program_of(), "test_ray")
 try:

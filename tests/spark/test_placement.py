@@ -10,7 +10,7 @@ import pytest
 
 import launchpad as lp
 from launchpad.errors import LaunchError
-from launchpad.launch.backends.launch_origin import versions
+from launchpad.launch.backends.launcher_info import versions
 from launchpad.launch.backends.remote.worker_host import HostReady, HostSpec, WorkerHost
 from launchpad.launch.backends.spark import placement
 from launchpad.launch.backends.spark.task_connection import TaskReady

@@ -41,6 +41,7 @@ from launchpad.courier.errors import MessageTooLarge, ProtocolError
 from launchpad.courier.interruptions import Event, is_interruption
 from launchpad.courier.protocol import framing
 from launchpad.courier.shm import segments
+from launchpad.courier.telemetry import tracing
 
 if TYPE_CHECKING:
     from launchpad.courier.client.channel_protocols import CallRoute
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 MAX_TRIES = 3  # of a request that a fresh connection did not take
+
+_MOST_IDLE = 16  # connections kept for later; a burst of threads may use more
 
 _FIRST_PAUSE_S = 0.001
 _LONG_PAUSE_S = 0.02
@@ -73,10 +76,10 @@ class NotRun(Exception):
     """The server answers that this call has not run and will not: the caller may make it again."""
 
 
-def call_and_wait(
-    channel: CallRoute, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def call_and_wait(channel: CallRoute, method: bytes, /, *args: Any, **kwargs: Any) -> Any:
     """Make a call and wait for the answer in this thread: `SocketChannel.call`."""
+    if (spans := tracing.spans) is not None and not channel.trace_header:
+        return spans.call(channel, method, args, kwargs)
     peer = channel.peer
     options = channel.options
     counts = channel.counts[method]
@@ -95,8 +98,8 @@ def call_and_wait(
         if outer is not None:  # a call that this thread answers: another one may wait for it
             record.innermost = outer, None, peer, method
         headers_out = channel.trace_header
-        connections = channel.idle_connections
-        if method in channel.shm_methods:
+        connections = channel.idle_connections  # the one that was used last is on top
+        if method in channel.shm_methods:  # it has returned large arrays before
             connections = channel.shm_connections
         n_out = len(body)
         # One comparison here, and no function called, for a call that is small.
@@ -118,13 +121,13 @@ def call_and_wait(
         elif (timeout_s := options.timeout_s) is not None:
             deadline = began + timeout_s
         while True:
-            connection, reply = exchange(
+            connection, reply = send_until_answered(
                 channel, method, body, buffers, headers_out, deadline, now, connections
             )
             kind, _, _, answer, views, _, headers_in = reply
             n_in = framing.size(answer, views) if views else len(answer)
             if kind <= _ERROR:
-                channel.release_connection(connection)
+                release_connection(channel, connection)
             elif kind == framing.STREAM:
                 return channel.open_stream(connection, method)
             else:
@@ -160,7 +163,7 @@ def call_and_wait(
         counts.buckets[bucket] += 1
 
 
-def exchange(
+def send_until_answered(
     channel: CallRoute,
     method: bytes,
     body: bytes,
@@ -199,7 +202,7 @@ def exchange(
                     peer, method, len(body) + sum(each.nbytes for each in buffers)
                 )
             except MessageTooLarge:
-                channel.release_connection(connection)
+                release_connection(channel, connection)
                 raise
         elif connection.is_stale is not None and connection.is_stale(connection.sock):
             connection.close()
@@ -239,6 +242,18 @@ def exchange(
         if tries >= MAX_TRIES:
             peer.raise_if_failed()
             raise call_errors.not_taken(peer, method, failed) from failed
+
+
+def release_connection(channel: CallRoute, connection: ClientConnection) -> None:
+    """Give a connection back whose call has ended well: the next call takes the one given back last."""
+    connections = channel.idle_connections
+    if connection.shares_memory:
+        connections = channel.shm_connections
+    if len(connections) < _MOST_IDLE:
+        connection.was_used = True
+        connections.append(connection)
+    else:
+        connection.close()
 
 
 def _wait_on(

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 _GRPC_CHANNEL = "launchpad.courier.grpc.channel:GrpcChannel"
 """Imported when an address needs it."""
 
-_MAX_IDLE = 16  # connections kept for later; a burst of threads may use more
-
 _current_call = call_stack.current_call.get
 _encode_call = pickling.encode_call
 _is_small, _MOST_ARGS = joined.is_small, joined.MOST_ARGS
@@ -139,10 +137,7 @@ class SocketChannel(Channel):
     def n_connections(self) -> int:
         return self.connections.n_open
 
-    def call(self, method: bytes, /, *args: Any, **kwargs: Any) -> Any:
-        if (spans := tracing.spans) is not None and not self.trace_header:
-            return spans.call(self, method, args, kwargs)
-        return call_and_wait(self, method, args, kwargs)
+    call = call_and_wait
 
     def call_with_streams(
         self, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -202,14 +197,6 @@ class SocketChannel(Channel):
 
     def close(self) -> None:
         self.connections.close()
-
-    def release_connection(self, connection: ClientConnection) -> None:
-        connections = self.shm_connections if connection.shares_memory else self.idle_connections
-        if len(connections) < _MAX_IDLE:
-            connection.was_used = True
-            connections.append(connection)
-        else:
-            connection.close()
 
     def open_connection(
         self, connections: deque[ClientConnection], method: bytes, deadline: float | None

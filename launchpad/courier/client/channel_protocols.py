@@ -67,8 +67,5 @@ class CallRoute(Protocol):
     ) -> ClientConnection:
         """Return a new connection of their kind; wait for the server as long as the call may."""
 
-    def release_connection(self, connection: ClientConnection) -> None:
-        """Give a connection back."""
-
     def try_to_open_shm(self, limit_s: float | None) -> ShmClientConnection | None:
         """Return a new connection that shares memory, if the server is up and has it."""

@@ -29,7 +29,7 @@ from launchpad.courier import fork
 from launchpad.courier.buffers import copies
 from launchpad.courier.client import call_errors
 from launchpad.courier.client.answer_poller import AnswerPoller
-from launchpad.courier.client.call import NotRun, decode_reply, may_repeat
+from launchpad.courier.client.call import NotRun, decode_reply, may_repeat, release_connection
 from launchpad.courier.client.connection import CHECK_EVERY_S
 from launchpad.courier.client.future import CANCELLED, PipelinedFuture, next_call_id
 from launchpad.courier.client.pending_calls import PendingCalls
@@ -295,11 +295,11 @@ class ShmCalls:
             self._pending.fail(call, call_errors.closed(self._peer, call.method))
             return
         if request is None:  # it was cancelled, or is late
-            channel.release_connection(connection)
+            release_connection(channel, connection)
             return
         is_refused = connection.is_refused and request.shared is not None
         if is_refused or call.size > self._peer.takes_bytes:  # known since the handshake
-            channel.release_connection(connection)
+            release_connection(channel, connection)
             self._resubmit(call)
             return
         try:
@@ -364,7 +364,7 @@ class ShmCalls:
             self._close(connection)  # a server that stops serves nothing else on it either
         else:
             connection.is_refused |= kind == framing.NOT_RUN
-            channel.release_connection(connection)
+            release_connection(channel, connection)
         try:
             value = decode_reply(self._peer, call.method, call.options, frame)
         except NotRun:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from launchpad.courier import fork
 from launchpad.courier.client import call_errors
 from launchpad.courier.client.argument_sender import ArgumentSender, CoroutineRunner
+from launchpad.courier.client.call import release_connection
 from launchpad.courier.client.connection import ClientConnection
 from launchpad.courier.client.shared_connection import SharedConnection
 from launchpad.courier.client.watchdog import SlowCallWatchdog
@@ -113,7 +114,7 @@ class StreamCall:
         self._peer = channel.peer
         self.options = channel.options
         self._counts = channel.counts[method]
-        self.connection = SharedConnection(connection, self, channel.release_connection)
+        self.connection = SharedConnection(connection, self, partial(release_connection, channel))
         self.connection.may_spin = not arguments
         self.incoming = StreamReceiver(0, self.connection.send, self._counts)
         self._answer: framing.Fields | None = None

@@ -22,10 +22,10 @@ from launchpad.courier.client import call_errors
 from launchpad.courier.client.call import (
     NotRun,
     decode_reply,
-    exchange,
     next_pause,
     pause,
     pause_before_deadline,
+    send_until_answered,
 )
 from launchpad.courier.client.call_errors import is_out_of_descriptors
 from launchpad.courier.client.connection import ClientConnection
@@ -78,7 +78,9 @@ def _fetch_stream(channel: CallRoute, method: bytes, ticket: bytes) -> ClientCon
     pause_s = 0.0
     while True:
         try:
-            connection, reply = exchange(impatient, framing.ATTACH, body, (), b"", deadline, began)
+            connection, reply = send_until_answered(
+                impatient, framing.ATTACH, body, (), b"", deadline, began
+            )
         except NotSent as error:
             if is_out_of_descriptors(error.__cause__):
                 raise
@@ -131,7 +133,7 @@ def call_with_streams(
             )
             headers_out = channel.trace_header + arguments.encode_count(len(iterators))
             while True:
-                connection, reply = exchange(
+                connection, reply = send_until_answered(
                     channel, method, body, buffers, headers_out, deadline, now
                 )
                 if reply[0] == framing.NOT_RUN:

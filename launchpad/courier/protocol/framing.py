@@ -37,17 +37,18 @@ class SharedChunks(list[Chunk]):
     """Buffers in memory that goes back to the other side when nothing is over it any more."""
 
 
+# Nearly all calls end with RESULT or ERROR. No other answer has a smaller number: `kind <= ERROR` finds both.
 CALL, RESULT, ERROR, CANCEL, NOT_RUN = range(1, 6)
 STREAM, ITEM, END, CREDIT, ITEMS, CALLS, RESULTS = range(6, 13)
 KINDS = {
     CALL: "run a method; body: (args, kwargs)",
     RESULT: "it returned; body: the value",
-    ERROR: "it raised; body: see codec.encode_error",
+    ERROR: "it raised; body: see pickling.encode_error",
     CANCEL: "do not begin this call if it has not begun, send no more of this stream; no answer",
     NOT_RUN: "the call (0: whatever is unanswered) was not run, nor will it be; body: the reason",
     STREAM: "it returned a stream; body: empty, or the ticket to fetch it with (server/stream_call.py)",
     ITEM: "one item of a stream; body: the value",
-    END: "the stream has no more items; body: empty, or see codec.encode_error",
+    END: "the stream has no more items; body: empty, or see pickling.encode_error",
     CREDIT: "so much more of a stream may be sent; body: items (4 bytes), bytes (8 bytes)",
     ITEMS: "several items of a stream; body: a list of scalars, and of bytearrays: items' own pickles",
     CALLS: "run a method several times; body: ids and arguments (joined.py)",

@@ -18,7 +18,13 @@ from launchpad.courier.protocol import framing, joined
 from launchpad.courier.protocol.framing import ATTACH, LIST_METHODS, WAITS
 from launchpad.courier.server.decorators import PRIORITY
 from launchpad.courier.server.event_loop import EventLoop
-from launchpad.courier.server.replies import PROMISE, SMALL, Reply, encode_at_once, encode_result
+from launchpad.courier.server.replies import (
+    BARE_VALUE,
+    PROMISE,
+    Reply,
+    encode_at_once,
+    encode_result,
+)
 from launchpad.courier.streams.sender import StreamSender
 from launchpad.courier.telemetry import tracing
 from launchpad.courier.telemetry.counters import MethodCounts
@@ -107,7 +113,7 @@ class Dispatcher:
             if small_args is not None:
                 result = fn(*small_args)
                 if _is_small(result):
-                    return SMALL, result, []
+                    return BARE_VALUE, result, []
             else:
                 try:
                     if buffers:

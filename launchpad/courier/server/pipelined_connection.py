@@ -41,8 +41,8 @@ from launchpad.courier.protocol import framing, joined
 from launchpad.courier.protocol.framing import BUILTIN_PREFIX
 from launchpad.courier.protocol.handshake import ClientHello
 from launchpad.courier.server.connection import LINGER_S, ServerConnection
-from launchpad.courier.server.replies import PROMISE, SMALL, Reply, encode_outcome, fit
-from launchpad.courier.server.small_calls import SmallCalls, join
+from launchpad.courier.server.joined_calls import JoinedCalls, join
+from launchpad.courier.server.replies import BARE_VALUE, PROMISE, Reply, encode_outcome, fit
 from launchpad.courier.server.thread_pool import FunctionJob, Job
 from launchpad.courier.telemetry.counters import MethodCounts
 from launchpad.courier.transport import stream_socket
@@ -79,7 +79,7 @@ class PipelinedConnection(ServerConnection):
         self._lock = threading.Lock()
         self._turn: ReadTurn | None = None
         # What has been read, for the turn. The calls of one frame go one by one.
-        self._queue: deque[framing.Fields | SmallCalls] = deque()
+        self._queue: deque[framing.Fields | JoinedCalls] = deque()
         self._read_at = 0.0
         self._averages: dict[MethodCounts, float] = {}  # seconds; of few methods
         self._offloaded: dict[int, Job] = {}  # given to the pool, and not begun
@@ -103,8 +103,8 @@ class PipelinedConnection(ServerConnection):
                 return None
             self._update_average(turn.runs, now - turn.since)
             turn.is_replaced = True
-            if turn.small_calls is not None:
-                self._queue.appendleft(turn.small_calls)
+            if turn.joined_calls is not None:
+                self._queue.appendleft(turn.joined_calls)
             self._beside.add(turn)
             self._n_unanswered += 1
             self._turn = ReadTurn(self)
@@ -161,15 +161,15 @@ class PipelinedConnection(ServerConnection):
             except IndexError:
                 break
             calls: Iterable[tuple[int, Any]]
-            if isinstance(taken, SmallCalls):
+            if isinstance(taken, JoinedCalls):
                 if not self._begin_small(turn, taken):
                     continue
-                small_calls = taken
+                joined_calls = taken
                 frame = taken.frame
                 calls = taken.take_all()
                 began = _monotonic()
             else:
-                small_calls = None
+                joined_calls = None
                 frame = taken
                 calls = ((frame[1], None),)
             _, _, method, body, buffers, timeout_us, headers_in = frame
@@ -177,16 +177,16 @@ class PipelinedConnection(ServerConnection):
             turn.runs = counts
             for call_id, small_args in calls:
                 is_slow = averages and averages.get(counts, 0.0) > _SLOW_S
-                if is_slow or (small_calls is not None and core.is_stopping):
-                    if small_calls is not None:
-                        frame = small_calls.alone(call_id, small_args)
-                        counts.bytes_in -= small_calls.share  # it brings its own
+                if is_slow or (joined_calls is not None and core.is_stopping):
+                    if joined_calls is not None:
+                        frame = joined_calls.alone(call_id, small_args)
+                        counts.bytes_in -= joined_calls.share  # it brings its own
                     self._offload(frame)
                     continue
                 turn.call_id = call_id
                 turn.since = began
                 counts.started += 1
-                if timeout_us or headers_in or (core.is_stopping and small_calls is None):
+                if timeout_us or headers_in or (core.is_stopping and joined_calls is None):
                     reply = self._run(frame, self._read_at)
                 else:
                     reply = answer(method, body, buffers, small_args)
@@ -195,14 +195,14 @@ class PipelinedConnection(ServerConnection):
                 if took_s > _NOTABLE_S or averages:
                     self._update_average(counts, took_s)
                 kind, result, views = reply
-                if kind == SMALL and may_join:
+                if kind == BARE_VALUE and may_join:
                     put((call_id, result, counts))  # `join` counts its bytes
                     # INLINE: MethodCounts.finish(counts, took_s, 0, 0)
                     bucket = int(took_s * 1e6).bit_length()
                     counts.total_s += took_s
                     counts.buckets[bucket] += 1
                 else:
-                    if kind == SMALL:
+                    if kind == BARE_VALUE:
                         kind = _RESULT
                         result = pickle.dumps(result, 5)
                     if kind != _RESULT or views or buffers or headers_in or len(result) > takes:
@@ -220,20 +220,20 @@ class PipelinedConnection(ServerConnection):
                     began = flushed_at = _monotonic()
                 if self._turn is not turn:
                     break
-        turn.small_calls = None
+        turn.joined_calls = None
         turn.since = 0.0
         self._answers.flush()
         with self._lock:  # `take_over_if_stalled` may have looked before
             return self._turn is turn
 
-    def _begin_small(self, turn: ReadTurn, calls: SmallCalls) -> bool:
+    def _begin_small(self, turn: ReadTurn, calls: JoinedCalls) -> bool:
         """Begin the calls of a frame. If the turn is lost, offload them and return False."""
         counts = self._counts[calls.method]
         with self._lock:
             # Another thread may have taken over since this frame was taken, and does not know of it.
             has_turn = self._turn is turn
             if has_turn:
-                turn.small_calls = calls
+                turn.joined_calls = calls
                 turn.runs = counts
         if not has_turn:
             for call_id, args in calls.take_all():
@@ -292,7 +292,7 @@ class PipelinedConnection(ServerConnection):
         ]
         if urgent := core.methods.urgent:
             calls.sort(key=lambda frame: frame[2] not in urgent)
-        self._queue.extend([f if f[0] == _CALL else SmallCalls(f, cancelled) for f in calls])
+        self._queue.extend([f if f[0] == _CALL else JoinedCalls(f, cancelled) for f in calls])
         return True
 
     def _update_average(self, counts: MethodCounts, duration_s: float) -> None:
@@ -434,7 +434,7 @@ class ReadTurn(CallerOnPipeline, Job):
         self.is_replaced = False  # it has one answer to deliver, and no longer the turn
         self.runs: MethodCounts | None = None  # calls of this method, since:
         self.since = 0.0  # or 0, when none runs
-        self.small_calls: SmallCalls | None = None  # those of the frame that it is at
+        self.joined_calls: JoinedCalls | None = None  # those of the frame that it is at
         self._seen_since = 0.0
 
     def run(self) -> None:

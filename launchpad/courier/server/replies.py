@@ -6,7 +6,7 @@ framing.RESULT        the pickle of the result, whose buffers stand beside it
 framing.ERROR         the pickle of an exception
 framing.NOT_RUN       why the method has not run
 framing.STREAM        a StreamSender; on a pipelined connection, the ticket of one
-SMALL                 the value itself, which may share a frame with others
+BARE_VALUE            the value itself, which may share a frame with others
 PROMISE               a Promise, which will have the value
 ANSWERED_SEPARATELY   nothing: another thread answers
 """
@@ -28,7 +28,7 @@ from launchpad.courier.streams.sender import StreamSender
 Reply = tuple[int, Any, list[memoryview]]
 
 # Kinds that are never on the wire; those of frames are smaller.
-SMALL = 252
+BARE_VALUE = 252
 ANSWERED_SEPARATELY = 253
 PROMISE = 254
 

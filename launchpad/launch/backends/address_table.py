@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from launchpad.courier import keyring
-from launchpad.launch.backends.launch_origin import RunSecrets
+from launchpad.launch.backends.launcher_info import RunSecrets
 
 
 class LocalAddressView:

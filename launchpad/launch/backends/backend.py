@@ -7,7 +7,7 @@ events, `launchpad.runtime.events`, through one function; nothing else. `tests/c
     endpoint(name, kind) ◀── plan
     assign(plan)         ◀── plan
     claim(plan, run)     ◀── launch
-    start(plan, run, report) ──▶ Workers
+    create_workers(plan, run, report) ──▶ Workers
       .execute(StartWorker) ──────────────────▶ thread, process, … ──▶ Worker(…).main()
                                ◀── report ── ProcessStarted · Ready · Returned · Done
                                               EndsWatched · Waiting · StopRequested · WorkerNote
@@ -157,7 +157,8 @@ class Backend(abc.ABC):
     def claim(self, plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:
         """The plan with the devices that no other run holds; this one holds them until it has ended.
 
-        Called at a launch, before `start`. By default only the folder is held in which its workers save.
+        Called at a launch, before `create_workers`. By default only the folder is held in which its workers
+        save.
 
         Raises:
             LaunchError: other runs hold what this one needs; it says which.

@@ -21,7 +21,7 @@ from launchpad import outcome
 from launchpad.address import COURIER
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.backend import Workers
-from launchpad.launch.backends.local_host import LocalBackend
+from launchpad.launch.backends.local_backend import LocalBackend
 from launchpad.launch.output import stdout_router
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory

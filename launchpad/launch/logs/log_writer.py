@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from launchpad.courier import fork
 from launchpad.courier.own_threads import OwnThread
-from launchpad.launch.logs.log_files import FULL, Rotation, first_part
+from launchpad.launch.logs.rotation import FULL, Rotation, first_part
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from launchpad.courier import fork
-from launchpad.launch.logs.log_files import Rotation
 from launchpad.launch.logs.log_writer import LogWriter
+from launchpad.launch.logs.rotation import Rotation
 from launchpad.runtime import context
 from launchpad.runtime.context import RunContext
 from launchpad.runtime.link import SupervisorLink

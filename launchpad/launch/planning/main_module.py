@@ -3,7 +3,7 @@
     launcher   MainModule.of_script()   the script's name, and the source of what it defines
     worker     install()                an empty `__main__` with that name, for courier's by_value to fill
     processes that multiprocessing starts in it
-               child_main               an empty `__main__` as well: the script is not run again
+               multiprocessing_main     an empty `__main__` as well: the script is not run again
 
 What a worker has been sent of the script can be pickled by name there. A process that multiprocessing starts
 with spawn or forkserver has none of it, so its pickler sends what belongs to `__main__` by value.
@@ -24,7 +24,7 @@ from typing import Any
 from launchpad.courier.codec import by_value
 from launchpad.courier.light_dataclass import dataclass
 
-CHILD_MAIN = "launchpad.launch.planning.child_main"
+CHILD_MAIN = "launchpad.launch.planning.multiprocessing_main"
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,8 @@ from launchpad.courier import fork
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.security import keyring, published_token
 from launchpad.errors import LaunchError
-from launchpad.launch.logs.log_files import LogFiles, Rotation, number_of
+from launchpad.launch.logs.log_files import LogFiles
+from launchpad.launch.logs.rotation import Rotation, number_of
 from launchpad.launch.rundir import locations, record
 from launchpad.launch.rundir.claims import Claim
 from launchpad.state import lock

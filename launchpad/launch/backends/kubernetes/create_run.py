@@ -19,7 +19,7 @@ from launchpad.launch.backends.kubernetes.manifests.names import Owner, Run
 from launchpad.launch.backends.kubernetes.pod_inputs import archives, pod_input
 from launchpad.launch.backends.kubernetes.pod_inputs.pod_input import RunConfig
 from launchpad.launch.backends.kubernetes.settings import Settings
-from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets, folder_of_script
+from launchpad.launch.backends.launcher_info import LauncherInfo, RunSecrets, folder_of_script
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir import record
 from launchpad.launch.rundir.directory import RunDirectory

@@ -36,7 +36,7 @@ from launchpad.launch.backends.kubernetes.pod_inputs import archives
 from launchpad.launch.backends.kubernetes.pod_messages import Chunk, PodCommands, Stacks
 from launchpad.launch.backends.kubernetes.settings import Settings
 from launchpad.launch.backends.kubernetes.termination import Terminator
-from launchpad.launch.backends.launch_origin import RunSecrets
+from launchpad.launch.backends.launcher_info import RunSecrets
 from launchpad.launch.devices import shortage
 from launchpad.launch.logs.log_writer import LogWriter
 from launchpad.launch.plan import LaunchPlan

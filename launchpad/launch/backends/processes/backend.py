@@ -28,16 +28,16 @@ from launchpad.address import COURIER
 from launchpad.courier import keyring
 from launchpad.courier.own_threads import OwnThread
 from launchpad.launch.backends.backend import Workers
-from launchpad.launch.backends.launch_origin import KeyringEntry, LauncherInfo
-from launchpad.launch.backends.local_host import LocalBackend, unused_gpus
+from launchpad.launch.backends.launcher_info import KeyringEntry, LauncherInfo
+from launchpad.launch.backends.local_backend import LocalBackend, unused_gpus
 from launchpad.launch.backends.processes import (
     exit_status,
-    forkserver_process,
+    forkserver_handle,
     messages,
     worker_specs,
 )
 from launchpad.launch.backends.processes.exit_status import ProcessAttempt
-from launchpad.launch.backends.processes.forkserver_process import ForkserverProcess
+from launchpad.launch.backends.processes.forkserver_handle import ForkserverHandle
 from launchpad.launch.backends.processes.messages import SpecsReady
 from launchpad.launch.logs.log_files import last_lines
 from launchpad.launch.plan import LaunchPlan
@@ -95,7 +95,7 @@ class Processes(LocalBackend):
             for worker in plan.workers
         ]
         keys = [(run.scope, keyring.find(run.scope), None)]
-        workers = start_forkserver(plan, specs, run, report, keys, early=self.early)
+        workers = create_process_workers(plan, specs, run, report, keys, early=self.early)
         plan.release_buffers()  # it has written them: the arrays are the script's alone again
         return workers
 
@@ -238,7 +238,7 @@ class ProcessWorkers(ForkedWorkers):
 
     def __init__(
         self,
-        process: ForkserverProcess,
+        process: ForkserverHandle,
         report: Callable[[Any], None],
         stacks: Callable[[str], Path],
         log: Path,
@@ -311,7 +311,7 @@ class ProcessWorkers(ForkedWorkers):
         return replace(lost, last_lines=why, log_path=str(self._log)) if why else lost
 
 
-def start_forkserver(
+def create_process_workers(
     plan: LaunchPlan,
     workers: Sequence[WorkerSpec],
     run: RunDirectory,
@@ -319,7 +319,7 @@ def start_forkserver(
     keys: Sequence[KeyringEntry],
     *,
     launcher: LauncherInfo | None = None,
-    early: ForkserverProcess | None = None,
+    early: ForkserverHandle | None = None,
 ) -> ProcessWorkers:
     """Start the forkserver of a plan's workers, and don't wait until it runs.
 
@@ -338,7 +338,7 @@ def start_forkserver(
         process = early
     else:
         interpreter = None if launcher is None else launcher.interpreter
-        process = forkserver_process.start(interpreter, inherited)
+        process = forkserver_handle.start(interpreter, inherited)
     process.is_used = True
     try:
         with contextlib.ExitStack() as undo:
@@ -355,7 +355,7 @@ def start_forkserver(
             undo.pop_all()
             return started
     except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
-        raise forkserver_process.not_started(error) from error
+        raise forkserver_handle.not_started(error) from error
 
 
 def _read_result(sent: messages.ReturnedInFile) -> Returned:

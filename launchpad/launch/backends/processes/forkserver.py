@@ -83,7 +83,7 @@ class ChildProcess:
 class InChild(BaseException):
     """Raised in the copy that a fork makes, so that the forkserver's frames are not in a worker's stack.
 
-    Its `args` are those of `worker_process.forked`.
+    Its `args` are those of `worker_process.become_worker`.
     """
 
 
@@ -365,4 +365,4 @@ def main(lifeline: int, file: int, parent_fd: int | None) -> bool:
         return ForkServer(file).serve(lifeline, parent_fd)
     except InChild as in_child:
         inheritance = in_child.args
-    worker_process.forked(*inheritance)
+    worker_process.become_worker(*inheritance)

@@ -49,8 +49,8 @@ from launchpad.launch.backends.processes.messages import Awaits, Phase
 from launchpad.launch.backends.processes.worker_specs import LaunchSpec, SpecFile
 from launchpad.launch.devices import cpus
 from launchpad.launch.devices.device import VISIBLE
-from launchpad.launch.logs.log_files import first_part
 from launchpad.launch.logs.log_writer import ProcessLog
+from launchpad.launch.logs.rotation import first_part
 from launchpad.launch.plan import WorkerPlan
 from launchpad.launch.planning import absl_flags
 from launchpad.launch.worker import interpreter_exit
@@ -83,7 +83,7 @@ def mark(worker: str, attempt: int) -> str:
     return f"{worker}.{attempt}"
 
 
-def forked(
+def become_worker(
     specs: SpecFile,
     start: StartWorker,
     control: int,

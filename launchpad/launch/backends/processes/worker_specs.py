@@ -19,11 +19,12 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, cast
 
 from launchpad.courier.light_dataclass import dataclass
-from launchpad.launch.backends.launch_origin import KeyringEntry, LauncherInfo
+from launchpad.launch.backends.launcher_info import KeyringEntry, LauncherInfo
 from launchpad.launch.backends.processes import os_process
 from launchpad.launch.devices import cpus
 from launchpad.launch.large_buffers import BufferInFile, LargeBuffer, Openable, aligned
-from launchpad.launch.logs.log_files import LogFiles, Rotation
+from launchpad.launch.logs.log_files import LogFiles
+from launchpad.launch.logs.rotation import Rotation
 from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.worker.spec import WorkerSpec
 

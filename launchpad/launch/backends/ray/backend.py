@@ -16,7 +16,7 @@ from typing import Any
 from launchpad.address import COURIER
 from launchpad.errors import LaunchError
 from launchpad.launch.backends.backend import Backend, Workers
-from launchpad.launch.backends.launch_origin import LauncherInfo
+from launchpad.launch.backends.launcher_info import LauncherInfo
 from launchpad.launch.backends.ray import cluster
 from launchpad.launch.detached import Detached
 from launchpad.launch.plan import LaunchPlan

@@ -19,7 +19,7 @@ from typing import Any
 
 from launchpad.courier import extras
 from launchpad.errors import LaunchError
-from launchpad.launch.backends.launch_origin import folder_of_script
+from launchpad.launch.backends.launcher_info import folder_of_script
 from launchpad.launch.planning import interpreter
 
 NAMESPACE = "launchpad"

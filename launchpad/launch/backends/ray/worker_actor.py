@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 
 from launchpad.errors import LaunchError
-from launchpad.launch.backends.launch_origin import RunSecrets
+from launchpad.launch.backends.launcher_info import RunSecrets
 from launchpad.launch.backends.ray import cluster
 from launchpad.launch.backends.remote.worker_host import HostReady, HostSpec, WorkerHost
 from launchpad.launch.devices.device import VISIBLE

@@ -12,7 +12,7 @@ from typing import Any
 
 from launchpad import outcome
 from launchpad.errors import LaunchError
-from launchpad.launch.backends.launch_origin import LauncherInfo, versions
+from launchpad.launch.backends.launcher_info import LauncherInfo, versions
 from launchpad.launch.backends.ray import cluster, feasibility, placement_group
 from launchpad.launch.backends.ray.actor_handle import ActorHandle
 from launchpad.launch.backends.ray.placement_group import Placement, bundle_groups_of

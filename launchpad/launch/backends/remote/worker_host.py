@@ -36,9 +36,9 @@ from typing import Any
 import portpicker
 
 from launchpad.errors import LaunchError
-from launchpad.launch.backends import launch_origin
-from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets
-from launchpad.launch.backends.processes.backend import ProcessWorkers, start_forkserver
+from launchpad.launch.backends import launcher_info
+from launchpad.launch.backends.launcher_info import LauncherInfo, RunSecrets
+from launchpad.launch.backends.processes.backend import ProcessWorkers, create_process_workers
 from launchpad.launch.large_buffers import LargeBuffer
 from launchpad.launch.logs.tail import Tail
 from launchpad.launch.plan import LaunchPlan
@@ -101,7 +101,7 @@ class WorkerHost:
     """Starts one worker, again and again if need be, and passes on commands and reports.
 
     Args:
-        launcher: The launcher's `launch_origin.versions`: plain text, as nothing else may be the same here.
+        launcher: The launcher's `launcher_info.versions`: plain text, as nothing else may be the same here.
         remedy: What to do where they are others.
 
     Raises:
@@ -109,7 +109,7 @@ class WorkerHost:
     """
 
     def __init__(self, launcher: Mapping[str, str], remedy: str) -> None:
-        if differs := launch_origin.differences(launcher):
+        if differs := launcher_info.differences(launcher):
             raise LaunchError(
                 f"node {os.uname().nodename} is not like the launcher: {differs}. {remedy}"
             )
@@ -172,7 +172,7 @@ class WorkerHost:
         own = replace(planned, endpoints=endpoints, gpus=gpus, payload=payload)
         program = spec.worker.program
         launch_type = spec.worker.launch_type
-        self._workers = start_forkserver(
+        self._workers = create_process_workers(
             LaunchPlan(program, launch_type, (own,), modules=spec.modules),
             [replace(spec.worker, plan=own, endpoints=endpoints, listens_at=f"tcp:{host}:0")],
             self._run,

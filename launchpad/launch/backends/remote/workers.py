@@ -22,7 +22,7 @@ from launchpad import outcome
 from launchpad.launch.backends.action_thread import Actions
 from launchpad.launch.backends.address_table import AddressTable, LocalAddressView
 from launchpad.launch.backends.backend import Workers
-from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets
+from launchpad.launch.backends.launcher_info import LauncherInfo, RunSecrets
 from launchpad.launch.backends.remote.host_handle import HostHandle
 from launchpad.launch.backends.remote.worker_host import HostReady, HostSpec
 from launchpad.launch.large_buffers import Openable

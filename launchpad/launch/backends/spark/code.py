@@ -11,7 +11,7 @@ from typing import Any
 
 from launchpad.courier import formatting
 from launchpad.errors import LaunchError
-from launchpad.launch.backends.launch_origin import folder_of_script
+from launchpad.launch.backends.launcher_info import folder_of_script
 from launchpad.launch.backends.spark import session
 
 FOLDER = "launchpad-code"

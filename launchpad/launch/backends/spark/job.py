@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launchpad.courier.own_threads import OwnThread
-from launchpad.launch.backends.launch_origin import folder_of_script
+from launchpad.launch.backends.launcher_info import folder_of_script
 from launchpad.launch.backends.spark import code, session
 from launchpad.launch.backends.spark.task_connection import TaskConnection
 from launchpad.launch.backends.spark.task_host import LauncherAddress

@@ -23,7 +23,7 @@ import psutil
 
 from launchpad.courier import Client, CourierError, StreamBroken, keyring
 from launchpad.errors import LaunchError
-from launchpad.launch.backends.launch_origin import RunSecrets
+from launchpad.launch.backends.launcher_info import RunSecrets
 from launchpad.launch.backends.remote.worker_host import HostReady, HostSpec, WorkerHost
 from launchpad.launch.backends.spark.task_connection import Command, SentBuffer, TaskReady
 from launchpad.launch.large_buffers import LargeBuffer, keep_copies
@@ -38,7 +38,7 @@ class LauncherAddress:
     Attributes:
         address: That of its server.
         job: Which of the launcher's jobs the task belongs to.
-        versions: The launcher's `launch_origin.versions`.
+        versions: The launcher's `launcher_info.versions`.
     """
 
     address: str

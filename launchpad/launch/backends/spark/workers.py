@@ -22,7 +22,7 @@ import portpicker
 from launchpad import outcome
 from launchpad.courier import Server, keyring
 from launchpad.errors import LaunchError
-from launchpad.launch.backends.launch_origin import LauncherInfo, versions
+from launchpad.launch.backends.launcher_info import LauncherInfo, versions
 from launchpad.launch.backends.remote.host_handle import HostHandle
 from launchpad.launch.backends.remote.worker_host import HostReady
 from launchpad.launch.backends.remote.workers import ANSWER_S, HostedWorkers

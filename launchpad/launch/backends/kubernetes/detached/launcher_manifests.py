@@ -19,7 +19,7 @@ import json
 import pickle
 from dataclasses import dataclass, replace
 
-from launchpad.launch.backends import launch_origin
+from launchpad.launch.backends import launcher_info
 from launchpad.launch.backends.kubernetes.api import permissions
 from launchpad.launch.backends.kubernetes.api.client import RBAC, Cluster, Manifest, resource_of
 from launchpad.launch.backends.kubernetes.create_run import Submitter
@@ -81,7 +81,7 @@ def answer(launcher: str, question: str, part: int) -> str:
 
 def create(cluster: Cluster, spec: LauncherSpec) -> None:
     """Creates all objects of a launcher pod."""
-    versions = {pod_input.VERSIONS: json.dumps(launch_origin.versions()).encode()}
+    versions = {pod_input.VERSIONS: json.dumps(launcher_info.versions()).encode()}
     content = {manifest.content_of(_POD): pickle.dumps(spec, protocol=5)}
     (first, *others), places = pod_input.pack_secrets(versions, content)
     run = run_of(spec, places)

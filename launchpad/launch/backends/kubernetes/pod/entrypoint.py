@@ -332,7 +332,7 @@ def main(attempt: int) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     tempfile.tempdir = None  # a worker may have another $TMPDIR
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    worker_process.forked(*inheritance)
+    worker_process.become_worker(*inheritance)
 
 
 def use_writable_dirs(writable: Path) -> None:

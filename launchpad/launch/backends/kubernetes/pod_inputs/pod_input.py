@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launchpad.launch.backends import launch_origin
-from launchpad.launch.backends.launch_origin import LauncherInfo, RunSecrets
+from launchpad.launch.backends import launcher_info
+from launchpad.launch.backends.launcher_info import LauncherInfo, RunSecrets
 
 PART_BYTES = 1_000_000
 """Of a Secret's 1,048,576 bytes; the rest is for its names."""
@@ -90,11 +90,11 @@ class RunConfig:
     state: str = ""
 
     def files(self) -> dict[str, bytes]:
-        versions = json.dumps(launch_origin.versions()).encode()
+        versions = json.dumps(launcher_info.versions()).encode()
         return {VERSIONS: versions, SHARED: pickle.dumps(self, protocol=5)}
 
 
 def mismatch(mounted: Path) -> str:
     """In what versions this pod differs from the launcher; empty if it does not."""
-    differs = launch_origin.differences(json.loads((mounted / VERSIONS).read_text()))
+    differs = launcher_info.differences(json.loads((mounted / VERSIONS).read_text()))
     return f"the image is not like the launcher: {differs}" if differs else ""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from launchpad.courier.transport.write_queue import TrackedFrame
 
 
-class SmallCalls:
+class JoinedCalls:
     """The calls that have come in one frame, and have not been begun."""
 
     def __init__(self, frame: framing.Fields, cancelled: Collection[int]) -> None:

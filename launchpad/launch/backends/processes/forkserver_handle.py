@@ -24,7 +24,7 @@ from launchpad.launch.planning import debugpy_settings
 from launchpad.launch.planning.interpreter import HASH_SEED, InterpreterSettings, check_executable
 
 
-class ForkserverProcess:
+class ForkserverHandle:
     """It, with what connects it with this process.
 
     Attributes:
@@ -72,7 +72,7 @@ class ForkserverProcess:
 
 def start(
     interpreter: InterpreterSettings | None = None, inherited: Sequence[int] = ()
-) -> ForkserverProcess:
+) -> ForkserverHandle:
     """Starts it, and does not wait until it runs.
 
     Args:
@@ -104,7 +104,7 @@ def start(
                     start_new_session=True,
                 )
             undo.pop_all()
-            return ForkserverProcess(process, ours, specs, output, interpreter)
+            return ForkserverHandle(process, ours, specs, output, interpreter)
     except OSError as error:
         raise not_started(error) from error
 

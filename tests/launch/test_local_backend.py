@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import launchpad as lp
-from launchpad.launch.backends import local_host
+from launchpad.launch.backends import local_backend
 from launchpad.launch.backends.processes.worker_process import environment
 from launchpad.launch.worker import error_report
 from launchpad.outcome import Outcome
@@ -452,7 +452,7 @@ def test_row_03_that_no_worker_gets_a_gpu_is_said_with_what_to_do_unless_it_is_m
         monkeypatch.setenv(VISIBLE, exported)
     program = program_of(**{f"g{i}": resources for i, resources in enumerate(groups)})
 
-    said = local_host.unused_gpus(lp.plan(program, "local_mp").workers)
+    said = local_backend.unused_gpus(lp.plan(program, "local_mp").workers)
 
     assert ("lp.Resources(gpus=1)" in said) is bool(why)
     assert why in said

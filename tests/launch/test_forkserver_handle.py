@@ -10,14 +10,14 @@ import psutil
 import pytest
 
 import launchpad as lp
-from launchpad.launch.backends.processes import forkserver_process
+from launchpad.launch.backends.processes import forkserver_handle
 from tests.helpers.programs import single
 from tests.waiting import runs, until
 
 
 def test_a_mistake_in_the_program_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    process = forkserver_process.start()
-    monkeypatch.setattr(forkserver_process, "start", lambda: process)
+    process = forkserver_handle.start()
+    monkeypatch.setattr(forkserver_handle, "start", lambda: process)
 
     with pytest.raises(lp.DefinitionError):
         lp.launch(single(lp.PyNode(print, threading.Lock())), "test_mp")
@@ -28,8 +28,8 @@ def test_a_mistake_in_the_program_ends_it(monkeypatch: pytest.MonkeyPatch) -> No
 def test_it_ends_with_a_launcher_that_is_killed_before_it_has_a_plan() -> None:
     script = """
 import time
-from launchpad.launch.backends.processes import forkserver_process
-print(forkserver_process.start().subreaper.pid, flush=True)
+from launchpad.launch.backends.processes import forkserver_handle
+print(forkserver_handle.start().subreaper.pid, flush=True)
 time.sleep(1000)
 """
     with subprocess.Popen(
