@@ -422,7 +422,7 @@ def test_a_stream_that_its_server_is_asked_for_too_late_is_late_and_not_lost(
     serve, connect, address, monkeypatch
 ) -> None:
     serve(address, rows=lambda: iter([1, 2, 3]))
-    exchange = stream_calls.exchange
+    exchange = stream_calls.send_until_answered
 
     def begun_after_the_deadline(
         channel: SocketChannel, method: bytes, *args: Any
@@ -432,7 +432,7 @@ def test_a_stream_that_its_server_is_asked_for_too_late_is_late_and_not_lost(
             reply = (framing.NOT_RUN, 0, b"", framing.LATE, (), 0, b"")
         return connection, reply
 
-    monkeypatch.setattr(stream_calls, "exchange", begun_after_the_deadline)
+    monkeypatch.setattr(stream_calls, "send_until_answered", begun_after_the_deadline)
 
     with pytest.raises(courier.DeadlineExceeded, match="'rows'"):
         connect(address, call_timeout=30).futures.rows().result(30)
