@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import launchpad as lp
 from launchpad.launch.supervision import supervisor
 from launchpad.nodes.thread_group import RunColocated
+from launchpad.replay.server import ReplayServer
 from tests.helpers import closing_nodes
 from tests.helpers.closing_nodes import Journal
 from tests.waiting import until
@@ -239,3 +242,18 @@ def test_a_colocation_that_is_stopped_before_it_has_opened_ends_in_good_order() 
     with lp.testing.worker("colocation"):
         colocation.release()
         colocation.close()
+
+
+def test_what_a_thread_has_served_is_gone_with_its_program_though_the_script_keeps_that() -> None:
+    program = lp.Program("served")
+    tables = [lp.replay.Table.queue("rows", 10)]
+    program.add_node(lp.ReplayNode(tables), label="replay")
+    with lp.launch(program, "test_mt") as running:
+        running.client("replay").insert(np.zeros(100_000), {"rows": 1.0})
+
+    def is_gone() -> bool:
+        gc.collect()
+        return not any(isinstance(each, ReplayServer) for each in gc.get_objects())
+
+    assert running.is_done
+    until(is_gone, 20)

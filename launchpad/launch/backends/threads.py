@@ -129,6 +129,8 @@ class ThreadWorkers(WorkerThreads):
         for thread in (*threads, *self._abandon_threads):
             if thread.ident is not None:
                 thread.join(max(0.0, deadline - time.monotonic()))
+        # The script may keep its Running for long, and these would keep all that its workers have served.
+        self._threads.clear()
 
     def _give_up(self, running: WorkerThread, at_once: bool) -> None:
         """Leave a note of where the thread is, interrupt it, and make room for another attempt.

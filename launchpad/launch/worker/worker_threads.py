@@ -210,6 +210,7 @@ class ScriptThreads(WorkerThreads):
         for each in self._threads.values():
             if each.thread is not threading.current_thread():
                 each.thread.join(1.0)
+        self._threads.clear()
 
     def _run_and_end(self, running: WorkerThread) -> None:
         with context.entered(running.context):
