@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
-from types import MethodType
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeAlias, TypeVar, cast, overload
 
+from launchpad.courier.client.channel import Channel
 from launchpad.courier.client.client import Client, T
-from launchpad.courier.client.group import ClientGroup
+from launchpad.courier.client.fan_out import FanOut
+from launchpad.courier.client.group import ClientGroup, SingleTarget
 from launchpad.courier.client.options import Options
 
 if TYPE_CHECKING:
@@ -59,13 +60,13 @@ def submit(method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[A
         TypeError: the method cannot be called.
     """
     if isinstance(method, partial):
-        # A client's methods are partials of its channel's `call`, beside which there is `submit`.
-        call = method.func
-        if isinstance(call, MethodType) and call.__name__ == "call":
-            remote = getattr(call.__self__, "submit", None)
-            if remote is not None:
-                future: Future[Any] = remote(*method.args, *args, **{**method.keywords, **kwargs})
-                return future
+        # The methods of a client or a group are partials of the `call` of what makes its calls.
+        caller = getattr(method.func, "__self__", None)
+        if isinstance(caller, Channel | FanOut | SingleTarget):
+            future: Future[Any] = caller.submit(
+                *method.args, *args, **{**method.keywords, **kwargs}
+            )
+            return future
     if isinstance(method, Client):
         return method.futures(*args, **kwargs)
     if isinstance(method, ClientGroup):
