@@ -1,4 +1,4 @@
-"""Where the addresses of a run are: for processes of each node, and as the launching process sees them.
+"""The addresses of a run: where processes of each node find them, and where the launching process does.
 
 Two workers on one node talk by unix socket, two on different ones by TLS.
 """

@@ -1,4 +1,4 @@
-"""What a backend is: the whole interface between a plan and the world.
+"""Base classes of backends: the whole interface between a plan and the world.
 
 A backend gives each address a place, before anything starts, and starts workers. What comes back up are
 events, `launchpad.runtime.events`, through one function; nothing else. `tests/contract` is this page as code.
@@ -64,7 +64,10 @@ class Workers(abc.ABC):
         return None
 
     def stacks(self, worker: str) -> str:
-        """What a worker's threads are doing, as text; may wait a moment. From any thread."""
+        """Return the stacks of a worker's threads as text. Callable from any thread; may wait a moment.
+
+        A backend that cannot show them says so.
+        """
         return "(this backend cannot show stacks)\n"
 
     def attach(self, worker: str, path: str, token: bytes, thread: str) -> None:
@@ -96,7 +99,7 @@ class Workers(abc.ABC):
 
 
 class Backend(abc.ABC):
-    """What can start a plan. Stateless: one instance may serve several launches at once.
+    """A way to run a plan. It is stateless: one instance may serve several launches at once.
 
     Example:
         class MyCluster(lp.Backend):
@@ -127,7 +130,7 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def endpoint(self, address: str, kind: str) -> str:
-        """Where an address will be. Pure.
+        """Return where an address will be. Pure.
 
         `{run}` in it stands for the run's own directory, `{port}` for a free port; the launch fills them in.
 
@@ -137,7 +140,7 @@ class Backend(abc.ABC):
         """
 
     def state_folder(self, state: str) -> str:
-        """What `launch(state=…)` means here: a path on all hosts, or a URL. Pure.
+        """Return what `launch(state=…)` means on this backend: a path on all hosts, or a URL. Pure.
 
         Raises:
             DefinitionError: it means nothing.

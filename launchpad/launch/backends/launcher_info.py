@@ -78,7 +78,7 @@ class RunSecrets:
 
 
 def versions() -> dict[str, str]:
-    """What must be the same where something is pickled and where it is unpickled."""
+    """Return the versions that must be the same where something is pickled and where it is unpickled."""
     import cloudpickle
 
     import launchpad
@@ -100,7 +100,7 @@ def differences(launcher: Mapping[str, str]) -> str:
 
 
 def folder_of_script() -> Path:
-    """Where the user's modules are: beside the script, or where `python -m` was called."""
+    """Return the folder of the user's modules: the script's, or the one where `python -m` was called."""
     main = sys.modules["__main__"]
     file = getattr(main, "__file__", None)
     return Path(file).absolute().parent if file and main.__spec__ is None else Path.cwd()

@@ -130,7 +130,7 @@ def _requests(workers: Sequence[WorkerPlan]) -> list[GpuRequest]:
 
 
 def unused_gpus(workers: Sequence[WorkerPlan]) -> str:
-    """What the user should know where this host has GPUs and no worker gets any; else empty.
+    """Return a note for the user if this host has GPUs and no worker gets any; else empty.
 
     The driver is not asked, which takes up to a second: a program that needs no GPU does not wait for it.
     """
@@ -143,7 +143,7 @@ def unused_gpus(workers: Sequence[WorkerPlan]) -> str:
 
 
 def _devices(requests: Sequence[GpuRequest]) -> list[Device]:
-    """Those that may be given out; looked for only if a worker wants one."""
+    """Return the GPUs that workers may get. Without a request for one, don't look for them."""
     return visible(inventory.installed(), os.environ.get(VISIBLE)) if requests else []
 
 

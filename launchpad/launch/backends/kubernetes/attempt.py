@@ -20,7 +20,7 @@ _EXISTS = 409
 
 @dataclass
 class PodAttempt(AttemptFacts):
-    """What is recorded of one attempt.
+    """The launcher's full record of one attempt, its pod included.
 
     Attributes:
         pod: Its pod as the cluster has it; empty while there is none, and so is `pod_name`.

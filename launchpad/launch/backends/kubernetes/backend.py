@@ -147,7 +147,7 @@ class TestKubernetes(Kubernetes):
 
 @dataclass(frozen=True)
 class ClusterPlan(LaunchPlan):
-    """What `lp.plan(program, "kubernetes", image=…)` returns."""
+    """A plan with the cluster's settings: `lp.plan(program, "kubernetes", image=…)` returns it."""
 
     settings: Settings = field(default_factory=Settings)
 

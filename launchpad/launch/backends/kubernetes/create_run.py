@@ -32,7 +32,7 @@ _LOCK_TRIES, _LOCK_PAUSE_S = 5, 0.3
 
 @dataclass(frozen=True)
 class Submitter:
-    """What a run takes over from its launching script.
+    """The launching script, as far as its run depends on it.
 
     Attributes:
         code: The modules beside it, zipped; empty where they are not to be sent.
@@ -157,7 +157,7 @@ def _lock_state(cluster: Cluster, run: Run) -> None:
 
 
 def _is_there(cluster: Cluster, owner: Mapping[str, Any]) -> bool:
-    """Whether this owner of a Secret exists."""
+    """Return True if this owner of a Secret still exists."""
     try:
         return bool(cluster.read("Secret", owner["name"])["metadata"]["uid"] == owner["uid"])
     except ApiError as error:

@@ -1,4 +1,4 @@
-"""What runs in a launcher pod: launches, supervises, and prints what a script would.
+"""The process in a launcher pod: it launches, supervises, and prints what a script would.
 
 DetachedRun ◀── annotations: launched, ended ── launcher pod ── the cluster's API ──▶ pods of the run
             ─── annotation: stop, question ───▶

@@ -53,7 +53,7 @@ _LOST_HINT = "Have it save what is large to a volume, and return the path."
 
 @dataclass(frozen=True)
 class PodCommands:
-    """What a pod is to do; sent whole, each time.
+    """The commands for a pod. The launcher sends all of them each time.
 
     Attributes:
         restarts: Stop, in order to be restarted.
@@ -194,7 +194,7 @@ def event_chunks(event: LargeEvent) -> list[Chunk]:
 
 
 def event_in(pieces: Sequence[Chunk]) -> LargeEvent | None:
-    """What these messages have brought; None for a broken one that is no result: it is only dropped."""
+    """Return the event in these messages. A broken result becomes an error; any other broken event, None."""
     try:
         event: LargeEvent = pickle.loads(zlib.decompress(joined(pieces)))
     except Exception as error:  # a line has been changed, or is of another event
@@ -206,7 +206,7 @@ def event_in(pieces: Sequence[Chunk]) -> LargeEvent | None:
 
 
 def lost_result(worker: str, attempt: int, pieces: Sequence[Chunk]) -> Returned:
-    """What is reported in place of a result of which only these messages have arrived."""
+    """Return the error to report instead of a result of which only these messages arrived."""
     why = (
         f"of what {worker} returned, {len(pieces)} of {pieces[0].count} lines of its pod's log have"
         f" arrived. {_LOST_HINT}"
@@ -225,7 +225,7 @@ def unescaped(line: bytes) -> bytes:
 
 
 def termination_message(ended: Outcome) -> bytes:
-    """How an attempt ended, short enough for a termination message: the traceback is cut first."""
+    """Return an outcome as JSON, short enough for a termination message. The traceback is cut first."""
     for most in (2000, 800, 200, 0):
         traceback = ended.traceback
         if len(traceback) > most:

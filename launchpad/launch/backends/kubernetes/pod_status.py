@@ -1,4 +1,4 @@
-"""How a pod has ended, or why it does not start, from its status in the cluster. Pure.
+"""Outcomes from the status of a pod in the cluster: how it ended, or why it doesn't start. Pure.
 
 The worker's own report counts most; then the kubelet's status of the container; then that of the pod.
 """
@@ -25,7 +25,7 @@ _IMAGE = {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImage
 
 @dataclass
 class AttemptFacts:
-    """What the launcher itself has recorded of an attempt.
+    """The launcher's own record of an attempt.
 
     Attributes:
         reported: How it ended, as its pod has reported.
@@ -42,13 +42,13 @@ class AttemptFacts:
 
 
 def is_over(pod: PodObject) -> bool:
-    """Whether nothing in it runs any more."""
+    """Return True if nothing runs in the pod any more."""
     is_done = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
     return is_done or "terminated" in _state(pod)
 
 
 def has_started(pod: PodObject) -> bool:
-    """Whether its container runs, or has run."""
+    """Return True if the pod's container runs, or has run."""
     return "running" in _state(pod) or "terminated" in _state(pod)
 
 
@@ -63,7 +63,7 @@ def why_pending(pod: PodObject) -> str:
 
 
 def cannot_start(pod: PodObject) -> bool:
-    """Whether it will not start however long one waits."""
+    """Return True if the pod will never start, however long one waits."""
     return _state(pod).get("waiting", {}).get("reason") in _CANNOT_START
 
 
@@ -89,7 +89,7 @@ def not_begun(
 
 
 def is_clear(facts: AttemptFacts, was_deleted: bool) -> bool:
-    """Whether the worker's own report is enough, without the cluster's, which may come seconds later.
+    """Return True if the worker's own report is enough. The cluster's may come seconds later.
 
     Only the latter says whether SIGKILL was for want of memory, and whether the cluster has stopped the pod.
     """

@@ -1,4 +1,4 @@
-"""What a program needs on a cluster beside what the program itself defines."""
+"""The settings of a launch on a cluster: all that the program itself does not define."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILE = "LAUNCHPAD_KUBERNETES"
 
 @dataclass(frozen=True)
 class Settings:
-    """How pods are made: given to `lp.plan` and `lp.launch`, or in a YAML file, $LAUNCHPAD_KUBERNETES.
+    """Settings for pods: arguments of `lp.plan` and `lp.launch`, or the YAML file of $LAUNCHPAD_KUBERNETES.
 
     Example:
         lp.launch(program, "kubernetes", image="registry.example.org/me/project:3")

@@ -1,4 +1,4 @@
-"""How attempts are ended, escalating until they are, and how a run is deleted.
+"""Ending attempts, with harder means until they have ended, and deleting a run.
 
 command  kill=True, by an annotation        its pod ends the worker, with its stacks in the log
 5 s      the Job is deleted                 SIGTERM to the pod, then SIGKILL
@@ -174,7 +174,7 @@ def remove(cluster: Cluster, run: str, ended: Set[str] = frozenset()) -> None:
 def is_gone(
     cluster: Cluster, run: str, ended: Set[str] = frozenset(), *, is_late: bool = False
 ) -> bool:
-    """Whether nothing is left of a run that was deleted; removes pods that run no more; late, all of them."""
+    """Return True if nothing is left of a deleted run. Remove pods that have ended; if late, all of them."""
     pods, _ = cluster.list("Pod", f"{names.RUN}={run}")
     for pod in pods:
         name = pod["metadata"]["name"]
@@ -186,7 +186,7 @@ def is_gone(
 
 
 def is_there(cluster: Cluster, run: str) -> bool:
-    """Whether the root of a run exists."""
+    """Return True if the root of a run exists."""
     try:
         cluster.read("Secret", run)
     except ClusterError as error:

@@ -146,7 +146,7 @@ class ForkedWorkers(Workers):
         self.send(AttachDebugger(worker, path, token, thread))
 
     def stacks(self, worker: str) -> str:
-        """What faulthandler writes in its process, even when that hangs in C code."""
+        """Have faulthandler write the worker's stacks, even while it hangs in C code, and return them."""
         file = self._stacks(worker)
         begin = size = _size(file)
         self.send(messages.DumpStacks(worker))
@@ -359,7 +359,7 @@ def create_process_workers(
 
 
 def _read_result(sent: messages.ReturnedInFile) -> Returned:
-    """What a worker has written into a file, which is then deleted."""
+    """Read the result that a worker has written into a file, and delete the file."""
     try:
         with open(sent.path, "rb") as file:
             os.unlink(sent.path)

@@ -1,4 +1,4 @@
-"""How a worker ended: what it reported itself and what the kernel says, made into one outcome.
+"""The outcome of a worker's process, from what it reported itself and what the kernel says.
 
 reported kernel                 outcome
 ──────────────────────────────────────────────────────────────────────────────────────────
@@ -46,7 +46,7 @@ _HINT = (
 
 @dataclass
 class ProcessAttempt:
-    """What the launcher knows of one attempt of a worker."""
+    """The launcher's record of one attempt of a worker."""
 
     worker: str
     number: int

@@ -337,7 +337,7 @@ def _lasting_threads() -> list[str]:
 
 
 def _other_threads() -> list[str]:
-    """What threads this process has beside its main one, those of C included."""
+    """Return the names of this process's threads besides the main one; threads of C code are counted."""
     names = [each.name for each in threading.enumerate() if each is not threading.main_thread()]
     with contextlib.suppress(OSError):  # only Linux has it
         in_c = len(os.listdir("/proc/self/task")) - 1 - len(names)

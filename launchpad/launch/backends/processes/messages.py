@@ -1,4 +1,4 @@
-"""What launcher, forkserver and workers send to each other, and how.
+"""The messages between launcher, forkserver and workers, and the connections that carry them.
 
     launcher ── SpecsReady · commands · DumpStacks ──▶ forkserver
                 AttachDebugger · AddressesChanged · EndLaunch
@@ -10,12 +10,14 @@
 Commands are of `launchpad/runtime/commands.py`, events of `launchpad/runtime/events.py`.
 From the forkserver, `Ended` is the end of a worker that could not have a process.
 
-A message is plain data, pickled, behind its length (4 bytes, big-endian). The forkserver does not look into
-what a worker sends: it passes the frame on inside `FromWorker`. Code of the user's may write to a descriptor
-that is not its own; what is no frame is the end of the connection that it came by, and `Garbled` says whose.
-Raw descriptors, because a socket object that a fork has copied would close, when it is collected, whatever
-has its number by then. The forkserver reads and writes without ever waiting: its ends of the connections are
-`NonblockingPipe`s.
+A frame is a message's length (4 bytes, big-endian) and then the message, which is plain data, pickled. The
+forkserver doesn't look into what a worker sends: it passes the frame on inside `FromWorker`. The user's code
+may write to a descriptor that is not its own. When bytes arrive that aren't a frame, the forkserver stops
+reading from that connection, and `Garbled` names the worker.
+
+All ends are raw descriptors. A socket object that a fork has copied would, when it is collected, close
+whatever has its number by then. The forkserver reads and writes without ever waiting: its ends of the
+connections are `NonblockingPipe`s.
 """
 
 from __future__ import annotations
@@ -35,9 +37,9 @@ _PICKLED = bytes([0x80, _PROTOCOL])  # with which each body begins
 
 @dataclass(frozen=True)
 class SpecsReady:
-    """The file of specs is complete; its index is so long.
+    """The file of specs is complete, and its index has this length in bytes.
 
-    `log`: where what the forkserver prints goes from now on, if it is a process of its own.
+    `log`: the file for all that the forkserver prints from now on, if it is a process of its own.
     """
 
     index_length: int
@@ -53,7 +55,7 @@ class DumpStacks:
 
 @dataclass(frozen=True)
 class EndLaunch:
-    """The launch is over: end what is left, then yourself. An end of the stream without it is a crash."""
+    """The launch is over: end what is left, then yourself. If the stream ends without it, that is a crash."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +67,14 @@ class Phase:
 
 @dataclass(frozen=True)
 class Awaits:
-    """The worker has reported its outcome, and does not exit before this has ended: `its thread 'writer'`."""
+    """The worker has reported its outcome, and exits only when this has ended: `its thread 'writer'`."""
 
     what: str
 
 
 @dataclass(frozen=True)
 class ReturnedInFile:
-    """As `Returned`, pickled into a file: it is large, and the forkserver need not carry it."""
+    """A large `Returned`, pickled into a file so that the forkserver need not carry it."""
 
     worker: str
     attempt: int
@@ -89,7 +91,7 @@ class FromWorker:
 
 @dataclass(frozen=True)
 class Garbled:
-    """By a worker's connection came something else than messages; nothing more is read of it."""
+    """A worker's connection carried something other than messages. Nothing more is read from it."""
 
     worker: str
 
@@ -98,7 +100,7 @@ class Garbled:
 class ChildExited:
     """A worker's process has ended: the kernel's exit status and its peak memory.
 
-    `out_of_memory`: whether the kernel has just killed for lack of memory; None if it does not tell.
+    `out_of_memory`: True if the kernel has just killed a process for lack of memory; None if it doesn't say.
     """
 
     worker: str
@@ -108,23 +110,23 @@ class ChildExited:
 
 
 def encode(message: Any) -> bytes:
-    """The message as a frame."""
+    """Return the message as a frame."""
     body = pickle.dumps(message, _PROTOCOL)
     return len(body).to_bytes(4, "big") + body
 
 
 class GarbledError(Exception):
-    """Bytes arrived that are no frame."""
+    """Bytes have arrived that are not a frame."""
 
 
 class MessageDecoder:
-    """Bytes in, bodies of frames out."""
+    """A decoder: it takes bytes as they arrive, and yields the bodies of whole frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The bodies that `data` completes. GarbledError: it has none of our frames."""
+        """Yield the bodies that `data` completes. GarbledError: these bytes are not a frame."""
         self._buffer += data
         while len(self._buffer) >= 4 + len(_PICKLED):
             if not self._buffer.startswith(_PICKLED, 4):
@@ -138,7 +140,7 @@ class MessageDecoder:
 
 
 def receive(fd: int) -> Iterator[Any]:
-    """The messages that arrive at a blocking descriptor, until its other end is closed."""
+    """Yield the messages that arrive at a blocking descriptor, until its other end is closed."""
     decoder = MessageDecoder()
     while data := read(fd):
         for body in decoder.feed(data):
@@ -146,28 +148,29 @@ def receive(fd: int) -> Iterator[Any]:
 
 
 def send(fd: int, message: Any) -> None:
-    """Writes all of a message to a blocking descriptor. Only one thread at a time may do so."""
+    """Write all of a message to a blocking descriptor. Only one thread at a time may do so."""
     left = memoryview(encode(message))
     while left:
         left = left[os.write(fd, left) :]
 
 
 def read(fd: int) -> bytes:
-    """What has arrived; nothing at the end of the stream."""
+    """Return the bytes that have arrived; empty at the end of the stream."""
     try:
         return os.read(fd, _CHUNK)
-    except ConnectionResetError:  # the other end closed without reading what we had sent
+    except ConnectionResetError:
+        # The other end closed without reading what we had sent.
         return b""
 
 
 class NonblockingPipe:
-    """A connection in the forkserver's selector. What the kernel does not take now goes out when it can.
+    """A connection in the forkserver's selector. It keeps what the kernel doesn't take now, and sends it later.
 
     Args:
-        fd: Closed with this object.
-        selector: Each entry's data is a function of the events.
+        fd: The descriptor; `close` closes it.
+        selector: A selector whose entries have as data a function that takes the events.
         on_message: Called with the body of each frame that arrives.
-        on_garbled: Called if something else arrives; that is the end of the connection.
+        on_garbled: Called if something else arrives. The connection then ends.
     """
 
     def __init__(
@@ -205,7 +208,7 @@ class NonblockingPipe:
             self._on_garbled()
 
     def finish(self) -> None:
-        """Sends what is kept, however long it takes, unless the other end is closed."""
+        """Send what is kept, however long that takes, unless the other end is closed."""
         if self.is_open:
             os.set_blocking(self._fd, True)
             self._flush()
@@ -227,7 +230,8 @@ class NonblockingPipe:
         except BlockingIOError:
             pass
         except OSError:
-            self._unsent.clear()  # the other end is closed
+            # The other end is closed.
+            self._unsent.clear()
         interest = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
         self._selector.modify(self._fd, interest, self._serve)
 

@@ -1,4 +1,4 @@
-"""What the processes of a launch ask of the kernel; where a call is Linux's own, the next best elsewhere."""
+"""Calls of the kernel that the processes of a launch use; elsewhere than on Linux, the next best ones."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def kill_group(pid: int) -> None:
 
 
 def has_mark(pid: int, mark: str) -> bool:
-    """Whether a process has begun with that `MARK`."""
+    """Return True if a process began with this value of `MARK` in its environment."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return f"{MARK}={mark}".encode() in file.read().split(b"\0")
@@ -89,7 +89,7 @@ def has_mark(pid: int, mark: str) -> bool:
 
 
 def is_pending(pid: int, number: signal.Signals) -> bool:
-    """Whether a process has yet to take note of that signal."""
+    """Return True if a process has been sent this signal and has not received it yet."""
     try:
         with open(f"/proc/{pid}/status") as file:
             pending = next(line for line in file if line.startswith("ShdPnd:"))

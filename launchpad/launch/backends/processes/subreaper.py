@@ -3,18 +3,18 @@
     launcher ── subreaper ── forkserver ── workers ── whatever they start
         └───── watched by ───────┴── both
 
-A process that loses its parent is given, by the kernel, to its nearest ancestor that adopts orphans: to
-the forkserver while that runs, then to the subreaper. So a process may have left its group and its
-session, may have forked twice or cleared its environment, may be the subreaper of a program that a worker
-launched: in the end it is a child of this one, which kills its children until it has none. There is no list
-that could be incomplete, and no number that could by now be another process's, since only its parent can
-free it.
+When a process loses its parent, the kernel gives it to its nearest ancestor that adopts orphans: to the
+forkserver while that runs, then to the subreaper. A process may leave its group and its session, fork twice
+or clear its environment; it may be the subreaper of a program that a worker launched. In the end it is still
+a child of this process, which kills its children until it has none. No list of processes can be incomplete,
+because there is no list. No pid can by now be another process's, because only the parent can free it.
 
-It forks the forkserver before that imports anything, so that it stays small, and then only waits.
+The subreaper forks the forkserver before that imports anything, so that the subreaper stays small. Then it
+only waits.
 
     launcher ends without EndLaunch      kill the forkserver, and then:
     forkserver killed, or crashed        kill all that are left, end as the forkserver did; the launcher
-                                         runs, and removes its sockets
+                                         still runs, and removes its sockets
     forkserver ends after EndLaunch      nothing is left; end
     SIGTERM                              the forkserver does not answer the launcher: kill it, the same
     the subreaper is killed              harmless: the forkserver watches the launcher too, and workers it
@@ -34,38 +34,44 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _TOGETHER_S = 0.1
-"""How long the end of a launcher may come after that of the forkserver, if both are killed."""
+"""How long after the forkserver's end the launcher's may come, if both are killed."""
 
 
 def main(lifeline: int, file: int, launcher: int) -> NoReturn:
-    """The subreaper's process, and after a fork the forkserver's.
+    """Run the subreaper's process, and in a fork of it the forkserver's.
 
     Args:
-        lifeline: The forkserver's connection to the launcher.
-        file: The workers' specs.
-        launcher: The process whose end ends this one.
+        lifeline: The descriptor of the forkserver's connection to the launcher.
+        file: The descriptor of the file with the workers' specs.
+        launcher: The pid of the launcher. This process ends when that does.
     """
     os_process.ignore_terminal()
     os_process.name_process("subreaper")
-    if os.getppid() != launcher:  # it has ended; no worker has begun
+    if os.getppid() != launcher:
+        # The launcher has ended already, and no worker has begun.
         _remove_directory(file)
         os._exit(0)
     parent_fd = os_process.parent_pidfd(launcher)
     os_process.become_subreaper()
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until there is a child to kill
+    # Blocked until there is a child to kill: the handler below needs its pid.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     child = os.fork()
     if child == 0:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-        os.setsid()  # what is sent to the forkserver's group is not meant for the subreaper
+        # The subreaper must not get signals that are sent to the forkserver's group.
+        os.setsid()
         from launchpad.launch.backends.processes import forkserver
 
-        if not forkserver.main(lifeline, file, parent_fd):  # the launcher cannot do it any more
+        if not forkserver.main(lifeline, file, parent_fd):
+            # The launcher is gone, and cannot clean up itself.
             _clean_up(file)
         os._exit(0)
-    os.close(lifeline)  # or the launcher would not notice that the forkserver has ended
+    # While this end were open, the launcher would not notice that the forkserver has ended.
+    os.close(lifeline)
     signal.signal(signal.SIGTERM, lambda number, frame: os.kill(child, signal.SIGKILL))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-    import shutil  # noqa: F401  for the end, when there is no time to lose
+    # Imported now, because at the end there may be no time for it.
+    import shutil  # noqa: F401
 
     if parent_fd is not None and hasattr(os, "pidfd_open"):
         poll = select.poll()
@@ -81,14 +87,14 @@ def main(lifeline: int, file: int, launcher: int) -> NoReturn:
 
 
 def _ends_now(launcher_fd: int) -> bool:
-    """True if the launcher has ended as well; both may have been killed, one after the other."""
+    """Return True if the launcher has ended as well. Both may have been killed, one after the other."""
     poll = select.poll()
     poll.register(launcher_fd, select.POLLIN)
     return bool(poll.poll(_TOGETHER_S * 1000))
 
 
 def _directory_of(file: int) -> Path | None:
-    """The run's directory for sockets. None where the launch has not come so far."""
+    """Return the run's directory for sockets; None if the launch has not made one yet."""
     name = os.fsdecode(os.pread(file, os_process.HEADER_BYTES, 0).rstrip(b"\0"))
     if not name:
         return None
@@ -98,7 +104,7 @@ def _directory_of(file: int) -> Path | None:
 
 
 def _remove_directory(file: int) -> None:
-    """Remove that directory."""
+    """Remove the run's directory for sockets, if there is one."""
     directory = _directory_of(file)
     if directory is not None:
         from launchpad.launch.rundir import locations
@@ -109,8 +115,8 @@ def _remove_directory(file: int) -> None:
 def _clean_up(file: int, *, launcher_runs: bool = False) -> None:
     """Remove the run's directory, and those of programs that its workers had launched.
 
-    A launcher that runs removes the directory itself: it still serves a socket there, and would say that
-    this was taken away.
+    A launcher that still runs removes the directory itself. It serves a socket there, and would report that
+    the socket was taken away.
     """
     if not launcher_runs:
         _remove_directory(file)
@@ -122,7 +128,7 @@ def _clean_up(file: int, *, launcher_runs: bool = False) -> None:
 
 
 def _end_like(code: int) -> NoReturn:
-    """Exits with the forkserver's exit code, or by the same signal, so that the launcher can report it."""
+    """Exit with the forkserver's exit code, or by the same signal, so that the launcher can report it."""
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [-code])

@@ -88,7 +88,7 @@ class Ray(Backend):
         return Detached(RunRecord(**record), partial(_call, actor))
 
     def detached(self) -> list[Detached]:
-        """Those that run on the cluster that $RAY_ADDRESS names; none if it names none."""
+        """Find the programs on the cluster that $RAY_ADDRESS names. Without the variable, return none."""
         if not os.environ.get("RAY_ADDRESS"):
             return []
         cluster.connect()

@@ -110,7 +110,7 @@ def check() -> None:
 
 
 def nodes() -> list[ClusterNode]:
-    """Those that live."""
+    """Return the nodes of the cluster that are alive."""
     return [
         ClusterNode(
             node["NodeID"],
@@ -130,7 +130,7 @@ def here() -> tuple[str, str]:
 
 
 def project(folder: Path) -> dict[str, Any]:
-    """What a host that has neither the user's code nor launchpad needs, as Ray's `runtime_env`."""
+    """Return the `runtime_env` by which Ray sends the user's code and launchpad to hosts that lack them."""
     package = Path(__file__).parents[3]
     return {"working_dir": str(folder), "py_modules": [str(package)], "excludes": _NOT_SENT}
 

@@ -1,4 +1,4 @@
-"""Whether a cluster can ever hold a program, and the arithmetic when it cannot. Pure.
+"""A check that a cluster can ever hold a program; if it can't, the arithmetic that shows it. Pure.
 
 No other program counts. That there is enough of everything does not mean that workers can be divided over the
 nodes: that is tried, and left to Ray if there are too many ways.
@@ -59,7 +59,7 @@ def refusal(bundle_groups: Sequence[BundleGroup], nodes: Sequence[ClusterNode]) 
 
 
 def unused_gpus(workers: Sequence[WorkerPlan], nodes: Sequence[ClusterNode]) -> str:
-    """What the user should know where the cluster has GPUs and no worker gets any; else empty."""
+    """Return a note for the user if the cluster has GPUs and no worker gets any; else empty."""
     count = sum(node.resources.get("GPU", 0.0) for node in nodes)
     asked = [(worker.resources.gpus, worker.process.env.get(VISIBLE)) for worker in workers]
     return unused(asked, f"and the cluster has {count:g}") if count else ""
@@ -111,7 +111,7 @@ def _unlabelled(bundle_groups: Sequence[BundleGroup], nodes: Sequence[ClusterNod
 
 
 def _can_be_divided(bundles: Sequence[Bundle], nodes: Sequence[ClusterNode]) -> bool:
-    """Whether there is a node for each bundle, tried one way after another; True if there are too many."""
+    """Search for a way to give each bundle a node. Also return True if there are too many ways to try."""
     free: list[Bundle] = [node.resources for node in nodes]
     ways = [iter([free])]  # for each bundle so far, those that were not tried
     for _ in range(_MAX_STEPS):
@@ -139,7 +139,7 @@ def _ways(bundle: Bundle, free: list[Bundle]) -> Iterator[list[Bundle]]:
 
 
 def shortage(bundle_group: BundleGroup, nodes: Sequence[ClusterNode], free: Bundle) -> str:
-    """What a group asks for that is not there yet, with what is free now."""
+    """Return a sentence that says what a group asks for, and how much of it is free now."""
     parts = [
         f"{_amount(name, much)} {name} (of {_there(name, nodes)},"
         f" {_amount(name, free.get(name, 0.0))} is free)"
@@ -149,7 +149,7 @@ def shortage(bundle_group: BundleGroup, nodes: Sequence[ClusterNode], free: Bund
 
 
 def _whole(bundle_group: BundleGroup) -> dict[str, float]:
-    """What all of a group ask for together."""
+    """Return what all workers of a group ask for together."""
     names = dict.fromkeys(name for bundle in bundle_group.bundles for name in bundle)
     return {n: sum(bundle.get(n, 0.0) for bundle in bundle_group.bundles) for n in names}
 

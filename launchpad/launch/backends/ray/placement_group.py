@@ -100,12 +100,12 @@ class Placement:
         self.reserved.ready().future().add_done_callback(lambda _: self._then(self))
 
     def is_lost(self) -> bool:
-        """Whether a node has died that the room was on; Ray looks for other room then."""
+        """Return True if a node with some of the room has died. Ray then looks for other room."""
         table = cluster.load().util.placement_group_table(self.reserved)
         return bool(table["state"] != "CREATED")
 
     def options(self, worker: str) -> dict[str, Any]:
-        """What an actor of this group is made with."""
+        """Return the options with which Ray makes the actor of a worker of this group."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         index = self.bundle_group.workers.index(worker)

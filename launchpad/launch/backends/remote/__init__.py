@@ -1,1 +1,1 @@
-"""What backends share whose workers run on other hosts: a worker host there starts each, and reports."""
+"""Shared code of backends whose workers run on other hosts. There a worker host starts each, and reports."""

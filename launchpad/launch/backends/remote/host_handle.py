@@ -47,11 +47,11 @@ class HostHandle(abc.ABC):
 
     @abc.abstractmethod
     def describe_death(self, error: BaseException) -> str:
-        """What to say of a host that has died; `error` is what a call has failed with."""
+        """Return a sentence about a host that has died; `error` is what a call failed with."""
 
     @abc.abstractmethod
     def describe_error(self, error: BaseException) -> str:
-        """What matters in the error of a call."""
+        """Return the part of a call's error that matters to the user."""
 
     def send(self, command: Command | AddressesChanged) -> None:
         """Have the host execute a command, and don't wait; if it is dead, `next_update` fails."""

@@ -85,7 +85,7 @@ class HostSpec:
 
 @dataclass(frozen=True)
 class HostUpdate:
-    """What a host has to report: what its worker has printed, then what has become of it.
+    """A report of a host: what its worker printed, and the events that came after it.
 
     Attributes:
         log: What attempt `attempt` has printed since the last update.

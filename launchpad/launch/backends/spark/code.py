@@ -67,7 +67,7 @@ def write(file: Path, project: Path) -> None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Those in it that are sent: none of environments, and nothing hidden."""
+    """Yield the files of a folder that are sent: nothing from virtual environments, and nothing hidden."""
     for root, folders, files in os.walk(folder):
         folders[:] = [
             name

@@ -26,7 +26,7 @@ _RETURN_S = 30.0
 
 @dataclass(frozen=True)
 class SlotsWanted:
-    """How many slots a job takes. Pure.
+    """The number of slots that a job takes. Pure.
 
     Attributes:
         most: It takes no more.
@@ -40,7 +40,7 @@ class SlotsWanted:
     before: int = 0
 
     def are_met_by(self, n_slots: int, is_settled: bool, waited_s: float) -> bool:
-        """Whether to take those that are there now, or `most` of them."""
+        """Return True if the job should start now, with `n_slots` slots or `most` of them."""
         if n_slots >= self.most:
             return True
         has_all = n_slots >= self.before or waited_s >= _RETURN_S
@@ -101,12 +101,12 @@ class HostJob:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of its tasks have joined."""
+        """True if all of its tasks have joined."""
         return 0 < self.n_tasks == len(self.joined)
 
     @property
     def is_ready(self) -> bool:
-        """Whether all of its tasks are hosts now."""
+        """True if all of its tasks have joined and none is lost."""
         return self.is_complete and not self.is_lost
 
     def add(self, task: int, connection: TaskConnection) -> None:
@@ -191,7 +191,7 @@ class HostJob:
 
 
 def reason(error: BaseException | None) -> str:
-    """What matters in the error of a job, which is Java's, with many lines."""
+    """Return the line that matters in the error of a job, which is Java's and has many lines."""
     if error is None:
         return "it has ended"
     java = getattr(error, "java_exception", None)

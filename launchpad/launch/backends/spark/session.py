@@ -98,25 +98,25 @@ def check(context: Any) -> None:
 
 
 def slots(context: Any) -> int:
-    """How many tasks could run side by side if no others did, on the executors that are there now."""
+    """Return how many tasks the present executors can run side by side while no others run."""
     scala = context._jsc.sc()
     profile = scala.resourceProfileManager().defaultResourceProfile()
     return int(scala.maxNumConcurrentTasks(profile))
 
 
 def is_fixed(context: Any) -> bool:
-    """Whether its slots are threads of this process's Java, as many as there will ever be."""
+    """Return True if the slots are threads of this process's Java, so that their number never changes."""
     return bool(context.master == "local" or context.master.startswith("local["))
 
 
 def is_settled(context: Any) -> bool:
-    """Whether no more executors are to be expected."""
+    """Return True if no more executors are expected."""
     last = max(executor.addTime().getTime() / 1000 for executor in _executors(context))
     return is_fixed(context) or time.time() - last > _SETTLED_S
 
 
 def running_tasks(context: Any) -> int:
-    """How many tasks run now, of all jobs."""
+    """Return how many tasks of all jobs run now."""
     return sum(int(executor.activeTasks()) for executor in _executors(context))
 
 
@@ -128,7 +128,7 @@ def other_hosts(context: Any) -> set[str]:
 
 
 def is_here(host: str) -> bool:
-    """Whether that is a name or an address of this host."""
+    """Return True if `host` is a name or an address of this host."""
     found = []
     with contextlib.suppress(OSError):
         found = socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
@@ -140,13 +140,13 @@ def is_here(host: str) -> bool:
 
 
 def look_at(context: Any) -> str:
-    """Where to see what its executors do."""
+    """Return a hint that says where to see what the executors do."""
     ui = context.uiWebUrl
     return f"look at the Spark UI, {ui}" if ui else f"look at its master, {context.master}"
 
 
 def _executors(context: Any) -> list[Any]:
-    """Those that live, and the driver, as Spark's own UI lists them."""
+    """Return the executors that are alive, and the driver, as Spark's own UI lists them."""
     listed = context._jsc.sc().statusStore().executorList(True)
     return [listed.apply(i) for i in range(listed.size())]
 

@@ -1,4 +1,4 @@
-"""What the launcher and a task say to each other: commands, in one stream, and a call with each answer.
+"""The protocol between the launcher and a task: commands in one stream, and one call for each answer.
 
     launcher ── Command, as an item of the stream that `join` is ──▶ task
              ◀── answer(job, task, number, result, error) ───────────
@@ -88,7 +88,7 @@ class TaskConnection:
         self._put(None)
 
     async def commands(self) -> AsyncIterator[Command]:
-        """What it is told, until it is to end."""
+        """Yield the commands for the task, until it is asked to end."""
         while (command := await self._queue.get()) is not None:
             yield command
 

@@ -1,4 +1,4 @@
-"""What runs in a task of Spark's: worker hosts, one for each worker that the launcher places here.
+"""The code in a task of Spark's: worker hosts, one for each worker that the launcher places here.
 
     launcher ◀── join: where it is ──────────────────────────── task
              ── commands: open, execute_in_order, next_update … ──▶ worker hosts ══ workers
@@ -33,7 +33,7 @@ _REMEDY = "Install the launcher's versions where the executors are, and have PYS
 
 @dataclass(frozen=True)
 class LauncherAddress:
-    """What Spark carries to a task: how it finds the launcher, and proves that it may.
+    """The launcher's address and keys, which Spark carries to a task. With them the task joins its job.
 
     Attributes:
         address: That of its server.

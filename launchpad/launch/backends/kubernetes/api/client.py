@@ -59,7 +59,7 @@ class ClusterError(Exception):
 
     @property
     def is_retryable(self) -> bool:
-        """Whether the same request may succeed later."""
+        """True if the same request may succeed later."""
         return self.status in _RETRYABLE
 
 
@@ -76,7 +76,7 @@ class Unreachable(ClusterError):
 
 
 class RetryWindow:
-    """How long a caller that repeats a request puts up with a cluster that is unreachable or busy."""
+    """A time limit for a caller that repeats a request while the cluster is unreachable or busy."""
 
     _failing_since: float | None = None
 
@@ -217,7 +217,7 @@ class Cluster:
         yield from self._lines("Pod/log", pod, query, timeout_s)
 
     def rules(self) -> Sequence[Manifest]:
-        """What this user may do, as rules of a Role, as far as they are known; `may` checks the rest.
+        """Return what this user may do, as rules of a Role. They may be incomplete: `may` checks the rest.
 
         Empty if another authorizer, which may also deny, is involved.
         """
@@ -225,7 +225,7 @@ class Cluster:
         return [] if review.get("incomplete") else review.get("resourceRules") or []
 
     def may(self, verb: str, kind: str) -> bool:
-        """Whether this user may do that; `Pod/log` is the log of a pod."""
+        """Return True if this user may use `verb` on objects of this kind; `Pod/log` is the log of a pod."""
         group, resource = resource_of(kind)
         resource, _, subresource = resource.partition("/")
         asked = {

@@ -80,6 +80,6 @@ class LogFollower:
 
 
 def split_timestamp(line: bytes) -> tuple[str, bytes]:
-    """When a line was written, and its text; a line of the kubelet itself has no timestamp."""
+    """Split a line into its timestamp and its text. A line of the kubelet itself has no timestamp."""
     stamp, _, text = line.partition(b" ")
     return (stamp.decode(), text) if _STAMP.match(stamp) else ("", line)

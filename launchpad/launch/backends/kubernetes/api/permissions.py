@@ -1,4 +1,4 @@
-"""What a user must be allowed to do in the namespace: to launch, and to manage detached runs."""
+"""The rights that a user needs in the namespace: to launch, and to manage detached runs."""
 
 from __future__ import annotations
 

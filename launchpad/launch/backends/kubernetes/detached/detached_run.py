@@ -124,11 +124,11 @@ class DetachedRun:
         return True
 
     def failure(self) -> ProgramFailed | LaunchError | None:
-        """How the program has failed, as `wait` has found; None, too, without a report of a launcher pod."""
+        """Return the failure that `wait` found; None if there is none, or no launcher pod reported it."""
         return self._failure
 
     def logs(self, worker: str, offset: int = 0) -> str:
-        """What a worker has printed: in all attempts, if there is a launcher pod; else in its newest one."""
+        """Return what a worker printed in all its attempts; without a launcher pod, only in the newest."""
         if self._is_asked:
             lines = [line.decode(errors="replace") for line in self._printed(self._launcher_pod())]
             parts = [line.partition(_SEPARATOR) for line in lines]
@@ -153,7 +153,7 @@ class DetachedRun:
         return self._answer("metrics", timeout_s)
 
     def history(self) -> Any:
-        """What has become of the run."""
+        """Return the events of the run so far."""
         return self._answer("history")
 
     def picture(self) -> Any:
@@ -165,11 +165,15 @@ class DetachedRun:
         self._answer("ask_to_restart", worker)
 
     def trace(self, seconds: float, timeout_s: float) -> Any:
-        """What the workers do for some seconds."""
+        """Record what the workers do for some seconds, and return it."""
         return self._answer("trace", seconds, timeout_s=timeout_s)
 
     def _answer(self, method: str, *arguments: Any, timeout_s: float = _ANSWER_S) -> Any:
-        """What the launcher pod answers to a question. LaunchError: there is none, or it does not."""
+        """Ask the launcher pod, and return its answer.
+
+        Raises:
+            LaunchError: there is no launcher pod to ask, it has ended, or it doesn't answer in time.
+        """
         if not self._is_asked:
             raise LaunchError(
                 f"{self._name} has no supervisor in the cluster that could be asked: its launcher runs on"
@@ -205,7 +209,7 @@ class DetachedRun:
         raise LaunchError(f"the supervisor of {self._name} has not answered within {timeout_s:g} s")
 
     def _has_ended(self) -> bool:
-        """Whether the program has ended; deletes a run that was stopped. Looks once, and does not wait."""
+        """Check once whether the program has ended, without waiting. If it was stopped, delete the run."""
         if self._is_deleted:
             return self._is_gone()
         if not self._is_asked:
@@ -257,7 +261,7 @@ class DetachedRun:
         self._is_deleted = True
 
     def _is_gone(self) -> bool:
-        """Whether nothing is left; removes pods that have had time enough to end."""
+        """Return True if nothing is left of the run; remove pods that have had enough time to end."""
         is_late = time.monotonic() >= self._escalates_at
         runs = filter(None, (self._name, self._launcher))
         return all(termination.is_gone(self._cluster, run, is_late=is_late) for run in runs)
@@ -308,9 +312,10 @@ def launcher_pod(cluster: Cluster, launcher: str) -> Manifest:
 
 
 def acts(pod: Manifest) -> bool:
-    """Whether a launcher pod may act: one that has not started replaces another, and will launch nothing.
+    """Return True if a launcher pod may act.
 
-    It may have launched before its kubelet reports that it runs.
+    One that has not started replaces another pod, and will launch nothing. A pod may have launched before its
+    kubelet reports that it runs.
     """
     has_launched = launcher_state.read(pod, launcher_state.LAUNCHED) is not None
     return (has_launched or pod_status.has_started(pod)) and not pod_status.is_over(pod)

@@ -62,7 +62,7 @@ _GRACE_S = 60.0
 
 @dataclass(frozen=True)
 class LauncherSpec:
-    """What a launcher pod is given: what it is to launch, for whom, and as which run."""
+    """The input of a launcher pod: the plan that it launches, for which script, and as which run."""
 
     plan: LaunchPlan
     settings: Settings

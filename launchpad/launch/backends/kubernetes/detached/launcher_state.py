@@ -1,4 +1,4 @@
-"""What a launcher pod reports of its program: annotations of itself, which only it writes. Pure.
+"""The reports of a launcher pod about its program: annotations of the pod, which only it writes. Pure.
 
     launchpad/launched   the record of the run, without its workers: it has launched
     launchpad/ended      how the program has ended: its last report
@@ -28,7 +28,7 @@ MOST_BYTES = 80_000
 
 @dataclass(frozen=True)
 class ProgramEnded:
-    """How a program has ended.
+    """The end of a program.
 
     Attributes:
         failures: The first of them is the cause of the others.
@@ -75,7 +75,7 @@ def read(pod: Manifest, annotation: str) -> Any:
 
 
 def ended_in(pod: Manifest) -> ProgramEnded | None:
-    """How the program of a launcher pod has ended; None if it has not, or the pod could not report it."""
+    """Return the end that a launcher pod reports; None if its program runs, or the pod couldn't report it."""
     if (ended := read(pod, ENDED)) is None:
         return None
     failures = [pod_messages.outcome_of(each) for each in ended["failures"]]

@@ -56,7 +56,7 @@ def secret(run: Run, name: str, files: Mapping[str, bytes], **more: str) -> Mani
 
 
 def contents(code: bytes, workers: Iterable[WorkerPlan]) -> dict[str, bytes]:
-    """What is to be packed: the user's project, and what each worker runs."""
+    """Return the contents to pack for pods: the user's project, and the pickled plan of each worker."""
     return {CODE: code} | {content_of(w): pickle.dumps(w, protocol=5) for w in workers}
 
 

@@ -98,7 +98,7 @@ class Run:
 
     @property
     def mounts_state(self) -> bool:
-        """Whether its pods have the volume for state."""
+        """True if its pods mount the volume for state."""
         return bool(self.state) and not is_url(self.state)
 
     def metadata(self, name: str, **more: str) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def labels_of(worker: WorkerPlan) -> dict[str, str]:
 
 
 def state_places(worker: WorkerPlan, state: str, folder: str) -> StatePlaces:
-    """Where a worker in its pod finds what was left for it, and leaves what it saves; `folder`: its own."""
+    """Return where a worker in its pod finds its saved state and saves it. `folder` is its own directory."""
     if not state or is_url(state):
         saved = f"{state.rstrip('/')}/{worker.name}" if state else folder
         return StatePlaces(folder, saved, is_kept=bool(state))
@@ -172,7 +172,7 @@ def state_lock(state: str, volume: Mapping[str, Any]) -> str:
 
 
 def grace_s(worker: WorkerPlan, usual_s: float) -> float:
-    """How long a worker may take to stop: its own time or the usual one; negative means no limit."""
+    """Return how long a worker may take to stop: its own time, or the usual one. Negative means no limit."""
     seconds = worker.grace_s(usual_s)
     return UNLIMITED_S if seconds < 0 else min(seconds, UNLIMITED_S)
 

@@ -1,4 +1,4 @@
-"""What runs in a worker's container: forks the worker and communicates with the launcher for it.
+"""The first process of a worker's container: it forks the worker, and talks to the launcher for it.
 
     launcher ◀── log, termination message ── pod ── fork ──▶ worker
              ─── SIGTERM, annotation ──────▶

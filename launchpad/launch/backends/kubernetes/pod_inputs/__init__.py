@@ -1,1 +1,1 @@
-"""What a pod is given: Secrets with its configuration, and archives of the project and of state."""
+"""The input of a pod: Secrets with its configuration, and archives of the project and of state."""

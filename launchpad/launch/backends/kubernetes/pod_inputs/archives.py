@@ -34,7 +34,7 @@ MOST_BYTES = 8 << 20
 
 
 def zipped(folder: Path) -> bytes:
-    """What of a folder this process has imported: modules, and whole packages with small data in them.
+    """Return a zip of what this process imported from a folder: modules, and packages with their small data.
 
     Also the other modules beside these, which may not be imported yet; not launchpad, which is in the image.
 
@@ -73,7 +73,7 @@ def _files_in(package: Path) -> Iterator[Path]:
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether there is nothing in it, or it is not there."""
+    """Return True if a folder is empty, or does not exist."""
     return not folder.is_dir() or not any(folder.iterdir())
 
 

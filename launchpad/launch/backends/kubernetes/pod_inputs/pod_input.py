@@ -1,4 +1,4 @@
-"""What a pod is given: bytes in as few Secrets as possible, none larger than a MiB, and how a pod reads them.
+"""Packing what a pod gets into as few Secrets as possible, none larger than a MiB; and unpacking it there.
 
 payload ──compressed──▶ [part-000, part-001, …] ──one projected volume──▶ files of one folder ──▶ payload
 
@@ -59,7 +59,7 @@ def pack_secrets(
 
 
 def unpacked(folder: Path, name: str) -> bytes:
-    """What was packed, from the files `name-000`, `name-001`, … of a folder; nothing if there are none."""
+    """Return the content of the files `name-000`, `name-001`, … of a folder; empty if there are none."""
     parts: list[bytes] = []
     while (path := folder / file_name(name, len(parts))).exists():
         parts.append(path.read_bytes())
@@ -73,7 +73,7 @@ def file_name(name: str, index: int) -> str:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """The same for all workers of a run.
+    """The configuration that all workers of a run share.
 
     Attributes:
         places: Address name → where it is, for other pods.
