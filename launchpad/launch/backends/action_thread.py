@@ -1,7 +1,7 @@
 """Actions: one thread that calls one function after the other, some of them later.
 
-What the supervisor commands, what arrives from outside and what is due at some time come from several
-threads; called in one, none of it needs a lock.
+Commands of the supervisor, messages from outside and timers come from several threads. Since one thread
+handles them all, their handlers need no lock.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from launchpad.courier.own_threads import OwnThread
 
 
 class Actions:
-    """The thread. `do` and `end` may be called from any thread, `call_later` from this one.
+    """The thread. Any thread may call `do` and `end`; only this one may call `call_later`.
 
     Args:
-        on_error: Called with what an action has raised; the thread goes on.
+        on_error: Called with the exception that an action has raised. The thread then goes on.
     """
 
     def __init__(self, name: str, on_error: Callable[[Exception], object]) -> None:
@@ -33,15 +33,15 @@ class Actions:
         self._thread.start()
 
     def do(self, action: Callable[..., object], *arguments: Any) -> None:
-        """Has an action called, after all that were given before."""
+        """Have the thread call an action, after all that were queued before."""
         self._inbox.put(partial(action, *arguments))
 
     def call_later(self, delay_s: float, action: Callable[..., object], *arguments: Any) -> None:
-        """Has an action called when so much time has passed."""
+        """Have the thread call an action after a delay."""
         self._due.append((time.monotonic() + delay_s, partial(action, *arguments)))
 
     def end(self, last: Callable[[], object]) -> None:
-        """Has that called, and nothing after it; waits until it has returned."""
+        """Have the thread call a last action and then end, and wait for that."""
         self._last = last
         self._inbox.put(last)
         self._thread.join()
@@ -60,7 +60,9 @@ class Actions:
             for action in actions:
                 try:
                     action()
-                except Exception as error:  # whatever it is, the thread must not end unnoticed
+                except Exception as error:
+                    # Whatever it is, the thread must not end unnoticed.
                     self._on_error(error)
-                if action is self._last:  # never one of `do` or `call_later`: those are partials
+                # Actions of `do` and `call_later` are partials, so none of them is the last one by accident.
+                if action is self._last:
                     return

@@ -1,6 +1,6 @@
 """The addresses of a run: where processes of each node find them, and where the launching process does.
 
-Two workers on one node talk by unix socket, two on different ones by TLS.
+Two workers on the same node talk over a unix socket, two on different nodes over TLS.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from launchpad.launch.backends.launcher_info import RunSecrets
 
 
 class LocalAddressView:
-    """The addresses as this process sees them; it has the run's keys for where they are now, and no others.
+    """The addresses as this process sees them. It has the run's keys for their present endpoints only.
 
     Attributes:
-        places: Address → endpoint; empty while no server is there.
+        places: Address → endpoint; an empty one while there is no server.
     """
 
     def __init__(self, keys: RunSecrets) -> None:
@@ -24,7 +24,7 @@ class LocalAddressView:
         self.places: dict[str, str] = {}
 
     def follow(self, seen: Mapping[str, str]) -> None:
-        """Takes the new endpoints of some addresses."""
+        """Take the new endpoints of some addresses, and move the keys to them."""
         for address, endpoint in seen.items():
             if before := self.places.get(address):
                 keyring.remove(before)
@@ -33,7 +33,7 @@ class LocalAddressView:
             self.places[address] = endpoint
 
     def close(self) -> None:
-        """Gives the keys back."""
+        """Remove the keys from this process's keyring."""
         for endpoint in self.places.values():
             keyring.remove(endpoint)
 
@@ -46,25 +46,32 @@ class _Place:
 
 
 class AddressTable:
-    """The table: address name → place."""
+    """The table of all addresses: address name → place."""
 
     def __init__(self) -> None:
         self._table: dict[str, _Place] = {}
 
     def bind(self, address: str, node: str, endpoints: Collection[str]) -> None:
-        """A server on `node` has bound: its endpoint for that node comes first, that for others last."""
+        """Record that a server on `node` has bound.
+
+        The first of its endpoints is for processes on that node, the last for those on others.
+        """
         near, *_, far = (*endpoints, *endpoints)
         self._table[address] = _Place(node, near, far)
 
     def withdraw(self, worker: str) -> list[str]:
-        """Removes the addresses of a worker that has ended, and returns them."""
+        """Remove the addresses of a worker that has ended, and return them."""
         lost = [address for address in self._table if address.partition("/")[0] == worker]
         for address in lost:
             del self._table[address]
         return lost
 
     def seen_from(self, node: str, addresses: Collection[str] | None = None) -> dict[str, str]:
-        """Address → endpoint for processes on `node`, empty where there is none; of all addresses if None."""
+        """Return address → endpoint for processes on `node`, empty where there is no server.
+
+        Args:
+            addresses: The addresses to look up; None: all.
+        """
         wanted = self._table if addresses is None else addresses
         endpoints = dict.fromkeys(wanted, "")
         for address in wanted:

@@ -1,7 +1,7 @@
 """Base classes of backends: the whole interface between a plan and the world.
 
-A backend gives each address a place, before anything starts, and starts workers. What comes back up are
-events, `launchpad.runtime.events`, through one function; nothing else. `tests/contract` is this page as code.
+A backend gives each address a place before anything starts, and it starts workers. It reports events of
+`launchpad.runtime.events` through one function, and nothing else. `tests/contract` is this page as code.
 
     launcher                                    backend                          worker
     endpoint(name, kind) ◀── plan
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Workers(abc.ABC):
-    """The workers of one launch. Called by one thread, the supervisor's; no method waits for a worker.
+    """The workers of one launch. The supervisor's thread calls all methods; none of them waits for a worker.
 
     Example:
         class MyWorkers(lp.Workers):
@@ -45,21 +45,22 @@ class Workers(abc.ABC):
     """
 
     announced_within_s: float = 0.0
-    """How long what is announced may take to arrive."""
+    """How long an announcement may take to reach a worker."""
 
     @abc.abstractmethod
     def execute(self, command: Command) -> None:
-        """Execute a command of `launchpad.runtime.commands`; one for a worker that has ended is ignored.
+        """Execute a command of `launchpad.runtime.commands`. Ignore one for a worker that has ended.
 
-        `StartWorker`: a worker that cannot be started reports Ended, phase `start`. `StopWorker` and
-        `AnnounceWatermarks` go to the worker, `AnnounceGone` to all of them. `KillWorker`: Ended must follow,
-        kind `stopped`; unless the worker is to be killed at once, it may first write its stacks into its log.
+        `StartWorker`: if the worker can't be started, report Ended with phase `start`. Pass `StopWorker` and
+        `AnnounceWatermarks` on to the worker, and `AnnounceGone` to all of them. `KillWorker`: Ended must
+        follow, with kind `stopped`. Unless it says `at_once`, the worker may first write its stacks into its
+        log.
         """
 
     def places(self) -> Mapping[str, str] | None:
-        """Address name → where it is now as this process sees it, if workers move; changes by itself.
+        """Return address name → its present place as this process sees it, for workers that move.
 
-        None: where the plan says.
+        The mapping changes by itself. None means that all addresses are where the plan says.
         """
         return None
 
@@ -71,31 +72,31 @@ class Workers(abc.ABC):
         return "(this backend cannot show stacks)\n"
 
     def attach(self, worker: str, path: str, token: bytes, thread: str) -> None:
-        """Has a worker connect its debugger with a terminal; returns at once. From any thread.
+        """Have a worker connect its debugger with a terminal, and return at once. Callable from any thread.
 
         Args:
             path: A Unix socket at which the terminal listens.
-            token: What the worker says first.
+            token: The bytes that the worker sends first.
             thread: The name of the thread to interrupt; empty: the worker's own.
 
         Raises:
-            LaunchError: it cannot.
+            LaunchError: the worker can't reach the terminal.
         """
         raise LaunchError(
             "its workers run where no terminal of this host reaches them; launch it with local_mp to debug it"
         )
 
     def crash(self, worker: str, why: str) -> str:
-        """For tests: makes a worker fail that has no process here to be killed. Called by any thread.
+        """Make a worker fail that has no process here to kill. This is for tests. Callable from any thread.
 
         Returns:
-            How, `Stopped` or `SIGKILL`; empty where workers have a process here, or if it is not there.
+            The means, `Stopped` or `SIGKILL`; empty if workers have a process here, or this one doesn't run.
         """
         return ""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Leaves nothing behind. Called once, when all have ended or after a failed start; may wait."""
+        """Leave nothing behind. Called once, when all have ended or after a failed start. May wait."""
 
 
 class Backend(abc.ABC):
@@ -111,28 +112,29 @@ class Backend(abc.ABC):
     """
 
     early: Any = None
-    """What the launch has started before it had a plan, to save time; only the backend knows what it is."""
+    """Anything that the launch started before it had a plan, to save time. Only the backend knows its type."""
 
     max_payload_bytes: int = 1 << 30
-    """The largest executable, in bytes, that it carries to a worker."""
+    """The size of the largest executable that the backend carries to a worker, in bytes."""
 
     starts_with_all_payloads = False
-    """Whether `create_workers` puts all payloads where workers find them, and none is read after that."""
+    """True if `create_workers` puts all payloads where workers find them. The launch may then free them."""
 
     can_attach = False
-    """Whether `launchpad attach` reaches its workers."""
+    """True if `launchpad attach` reaches its workers."""
 
     shares_process = False
-    """Whether its workers run in the process of the script, and share what that has set."""
+    """True if its workers run in the process of the script, and share its settings."""
 
     is_test = False
-    """Whether its programs belong to a test: they do not keep the interpreter alive, and print nothing."""
+    """True if its programs belong to a test. They don't keep the interpreter alive, and print nothing."""
 
     @abc.abstractmethod
     def endpoint(self, address: str, kind: str) -> str:
         """Return where an address will be. Pure.
 
-        `{run}` in it stands for the run's own directory, `{port}` for a free port; the launch fills them in.
+        It may contain `{run}` for the run's own directory and `{port}` for a free port. The launch fills them
+        in.
 
         Args:
             address: Its name, `learner-0/courier`.
@@ -143,52 +145,53 @@ class Backend(abc.ABC):
         """Return what `launch(state=…)` means on this backend: a path on all hosts, or a URL. Pure.
 
         Raises:
-            DefinitionError: it means nothing.
+            DefinitionError: it means nothing on this backend.
         """
         return state if is_url(state) else os.path.abspath(os.path.expanduser(state))
 
     def assign(self, plan: LaunchPlan) -> LaunchPlan:
-        """The plan with what only this backend can say of it before anything starts: devices, ports.
+        """Return the plan with all that only this backend can add before anything starts: devices, ports.
 
-        The place to refuse what cannot fit. By default nothing is looked at. Starts nothing.
+        This is the place to refuse what cannot fit. It must start nothing. By default it returns the plan as
+        it is.
 
         Raises:
-            DefinitionError: there is less than the workers ask for; it shows the arithmetic.
+            DefinitionError: the workers ask for more than there is; it shows the arithmetic.
         """
         return plan
 
     def claim(self, plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:
-        """The plan with the devices that no other run holds; this one holds them until it has ended.
+        """Return the plan with devices that no other run holds. This run holds them until it has ended.
 
-        Called at a launch, before `create_workers`. By default only the folder is held in which its workers
-        save.
+        A launch calls this before `create_workers`. By default the run holds only the folder in which its
+        workers save.
 
         Raises:
-            LaunchError: other runs hold what this one needs; it says which.
+            LaunchError: other runs hold what this one needs; it names them.
         """
         if plan.state:
             run.hold_state(plan.state, plan.program)
         return plan
 
     def detach(self, plan: LaunchPlan, grace_s: float) -> Detached:
-        """Starts a plan that runs on without this process.
+        """Start a plan, so that it runs on without this process.
 
         Raises:
-            LaunchError: it cannot, as backends whose workers end with their launcher.
+            LaunchError: the backend can't, because its workers end with their launcher.
         """
         from launchpad.launch.detached import refusal
 
         raise refusal(plan.launch_type)
 
     def detached(self) -> list[Detached]:
-        """The programs that were left behind so, as far as they can be found from here."""
+        """Return the detached programs of this backend, as far as they can be found from here."""
         return []
 
     @abc.abstractmethod
     def create_workers(
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> Workers:
-        """Prepares to start workers; what it returns starts them.
+        """Prepare to start the workers, and return the object that starts them.
 
-        `report` may be called from any thread, with any event but `Bound`. `plan` has its final endpoints.
+        It may call `report` from any thread, with any event except `Bound`. `plan` has its final endpoints.
         """

@@ -1,4 +1,4 @@
-"""The launcher, as its workers must know it: the script, and the secrets of the run. Plain data, pickled."""
+"""Data about the launcher that its workers need: the script, and the secrets of the run. It is pickled."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ KeyringEntry = tuple[str, bytes, Credentials | None]
 
 @dataclass(frozen=True)
 class LauncherInfo:
-    """The script that has launched: its command line, and where it finds its code.
+    """The launching script: its command line, and the places of its code.
 
     Attributes:
-        path: Its sys.path; what of it is on a node, too, is added there.
-        argv, flags: As `absl_flags.capture` gives them.
-        interpreter: What workers take over from its interpreter.
+        path: Its sys.path. Workers on another node add those entries that exist there.
+        argv: Its command line.
+        flags: Its flags, as `absl_flags.capture` returns them.
+        interpreter: The settings of its interpreter that workers take over.
         main: Its `__main__`.
     """
 
@@ -39,7 +40,7 @@ class LauncherInfo:
 
     @classmethod
     def here(cls, interpreter: InterpreterSettings | None = None) -> LauncherInfo:
-        """Return this process, whose interpreter may have been looked at before."""
+        """Return the data about this process. Give `interpreter` if its settings are known already."""
         if interpreter is None:
             interpreter = InterpreterSettings.here()
         path = [os.path.abspath(entry) for entry in sys.path]
@@ -49,17 +50,17 @@ class LauncherInfo:
 
 @dataclass(frozen=True)
 class RunSecrets:
-    """The secrets of a run. They travel by themselves, so that Ray keeps them in no store."""
+    """The secrets of a run. They travel separately, so that Ray keeps them in no store."""
 
     token: bytes
     credentials: Credentials
 
     @classmethod
     def of(cls, scope: str, launch_type: str) -> RunSecrets:
-        """New certificates, beside the token that the run has.
+        """Return the token of the run, together with new certificates.
 
         Raises:
-            LaunchError: what makes them is not installed.
+            LaunchError: the package that makes certificates is not installed.
         """
         try:
             return cls(keyring.find(scope), certificates.make_credentials())
@@ -70,9 +71,9 @@ class RunSecrets:
             ) from error
 
     def entries(self) -> list[KeyringEntry]:
-        """Return the keyring of a worker that reaches servers on other hosts.
+        """Return the keyring of a worker that calls servers on other hosts.
 
-        Every server that a worker calls belongs to its run, unless it has a key of its own.
+        It assumes that every server belongs to the worker's run, unless that server has a key of its own.
         """
         return [("unix:", self.token, None), ("tcp:", self.token, self.credentials)]
 
@@ -91,7 +92,7 @@ def versions() -> dict[str, str]:
 
 
 def differences(launcher: Mapping[str, str]) -> str:
-    """In what this process differs from the launcher, whose versions these are; empty if it does not."""
+    """Return the versions in which this process differs from the launcher's, as text; empty if in none."""
     return " and ".join(
         f"{name} {ours} here, {theirs} there"
         for name, ours in versions().items()

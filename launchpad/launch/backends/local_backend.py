@@ -1,9 +1,10 @@
-"""One host: whether it has what the workers of a plan ask for, and which of them gets which GPUs and CPUs.
+"""One host: checking that it has what the workers of a plan ask for, and giving them its GPUs and CPUs.
 
     plan      assign   refuses what this host does not have; gives out as if no other run used it
     launch    claim    gives out again, of what other runs of this user do not hold; holds it for this run
 
-Threads and processes share this; how a worker is kept to what it was given is theirs.
+The backends for threads and processes share this. How they keep a worker to its GPUs and CPUs is their own
+concern.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from launchpad.launch.rundir.claims import ClaimRecord
 from launchpad.launch.rundir.directory import RunDirectory
 
 _RELEASE_WAIT_S = 5.0
-"""How long a launch waits for the GPUs of a run whose launcher has ended; its workers end with that."""
+"""How long a launch waits for the GPUs of a run whose launcher has ended. The run's workers end with it."""
 
 
 class LocalBackend(Backend):
@@ -37,10 +38,10 @@ class LocalBackend(Backend):
     can_attach = True
 
     binds_cpus = False
-    """Whether a worker can be kept to CPUs of its own."""
+    """True if a worker can be kept to CPUs of its own."""
 
     def assign(self, plan: LaunchPlan) -> LaunchPlan:
-        """The plan with the GPUs and CPUs that its workers get while no other run holds any.
+        """Return the plan with the GPUs and CPUs that its workers get if no other run holds any.
 
         Raises:
             DefinitionError: this host does not have what they ask for.
@@ -60,17 +61,18 @@ class LocalBackend(Backend):
         return _equipped(plan, given, _cpus(workers, {}) if self.binds_cpus else {})
 
     def claim(self, plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:
-        """The plan with GPUs and CPUs that no other run holds; this run holds them from now on.
+        """Return the plan with GPUs and CPUs that no other run holds. This run holds them from now on.
 
         Raises:
-            LaunchError: others hold too many of the GPUs, or the folder for its state.
+            LaunchError: other runs hold too many of the GPUs, or the folder for its state.
         """
         plan = super().claim(plan, run)
         has_cpus = any(worker.cpus for worker in plan.workers)
         if not has_cpus and not any(worker.gpus for worker in plan.workers):
             return plan
         requests = _requests(plan.workers)
-        devices = _devices(requests)  # may take a second, so without the table's lock
+        # This may take a second, so it is done without the table's lock.
+        devices = _devices(requests)
         deadline = time.monotonic() + _RELEASE_WAIT_S
         while True:
             with claims.claim_table() as claim_table:
@@ -105,7 +107,7 @@ def _equipped(
 
 
 def _check_preload(workers: Sequence[WorkerPlan]) -> None:
-    """Refuses a module that is not there; what can be seen without importing it."""
+    """Refuse a module to preload that does not exist, as far as that shows without importing it."""
     for module in dict.fromkeys(
         m for w in workers if not w.process.python for m in w.process.preload
     ):
@@ -113,7 +115,7 @@ def _check_preload(workers: Sequence[WorkerPlan]) -> None:
         try:
             is_there = package in sys.modules or importlib.util.find_spec(package) is not None
         except (ImportError, ValueError):
-            is_there = True  # it is strange, and the import will say how
+            is_there = True  # something is odd about it, and the import will say what
         if not is_there:
             raise DefinitionError(f"preload={module!r}: there is no module {package!r} here")
 
@@ -132,7 +134,7 @@ def _requests(workers: Sequence[WorkerPlan]) -> list[GpuRequest]:
 def unused_gpus(workers: Sequence[WorkerPlan]) -> str:
     """Return a note for the user if this host has GPUs and no worker gets any; else empty.
 
-    The driver is not asked, which takes up to a second: a program that needs no GPU does not wait for it.
+    This doesn't ask the driver, which takes up to a second: a program without GPUs shouldn't wait for it.
     """
     exported = os.environ.get(VISIBLE, "").strip()
     has_driver = bool(os.environ.get(inventory.FAKE)) or os.path.exists("/dev/nvidiactl")
@@ -148,7 +150,7 @@ def _devices(requests: Sequence[GpuRequest]) -> list[Device]:
 
 
 def _held_by(program: str, requests: Sequence[GpuRequest], holders: Sequence[ClaimRecord]) -> str:
-    """Which runs hold what: `GPU 0–3, 0.5 of GPU 4: program 'p', run …`."""
+    """Return an error that lists what other runs hold: `GPU 0–3, 0.5 of GPU 4: program 'p', run …`."""
     names = {device.uuid: device.id for device in inventory.installed()}
     lines = ""
     for record in holders:
@@ -173,7 +175,7 @@ def _held_by(program: str, requests: Sequence[GpuRequest], holders: Sequence[Cla
 
 
 def _cpus(workers: Sequence[WorkerPlan], busy: Mapping[int, int]) -> dict[str, tuple[int, ...]]:
-    """Worker → CPUs of its own, for those that ask for a whole number; the least used first."""
+    """Return worker → CPUs of its own, for those that ask for a whole number. The least used go first."""
     if not hasattr(os, "sched_setaffinity"):
         return {}
     left = iter(sorted(os.sched_getaffinity(0), key=lambda cpu: (busy.get(cpu, 0), cpu)))
@@ -199,7 +201,8 @@ def _check_cpus_and_memory(workers: Sequence[WorkerPlan]) -> None:
     ]
     total, most = sum(size for _, size in memory), out_of_memory.limit_bytes()
     installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    most = installed if most is None else min(installed, most)  # the limit is our cgroup's
+    # The limit is that of our cgroup.
+    most = installed if most is None else min(installed, most)
     if total > most:
         words = [(group, formatting.size(size)) for group, size in memory]
         raise DefinitionError(

@@ -1,8 +1,8 @@
 """Threads: every worker is a thread of the launching process.
 
-The same semantics as processes as far as threads can have them: arguments are copied, output goes to a
-log per worker, a failure is named. Two things threads cannot have: an environment of their own, and an end
-from outside. A worker that does not stop when its grace period is over is left behind, and named.
+Threads behave like processes as far as they can: arguments are copied, the output of each worker goes to its
+own log, and failures name their worker. Two things threads cannot have: an environment of their own, and an
+end from outside. A worker that doesn't stop within its grace period is left behind, and reported by name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from launchpad.runtime.events import Event, WorkerNote
 
 _JOIN_S = 1.0
 _UNWIND_S = 0.2
-"""How long a thread that is given up has for unwinding, before it is left behind."""
+"""How long a thread that is given up has to unwind before it is left behind."""
 
 
 class Threads(LocalBackend):
@@ -46,7 +46,7 @@ class Threads(LocalBackend):
     def create_workers(
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> Workers:
-        """Prepares nothing; warns of what workers ask for and threads cannot have of their own."""
+        """Import the modules to preload, and warn of all that workers ask for and threads can't have alone."""
         workers = plan.workers
         shared = {
             "threads share one environment and command line: those of {} are ignored": [
@@ -80,12 +80,12 @@ class Threads(LocalBackend):
 class TestThreads(Threads):
     """`test_mt`: the same, for unit tests."""
 
-    __test__ = False  # no test case, whatever pytest makes of the name
+    __test__ = False  # pytest would take it for a test case
     is_test = True
 
 
 class ThreadWorkers(WorkerThreads):
-    """The threads of one launch; what they print goes to their logs."""
+    """The threads of one launch. Their output goes to their logs."""
 
     def __init__(
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
@@ -105,15 +105,15 @@ class ThreadWorkers(WorkerThreads):
             self._end(new, Outcome(worker, outcome.FAILED, "start", attempt, cause, hint=hint))
 
     def _kill(self, killed: WorkerThread, at_once: bool) -> None:
-        """Give the thread up, in another thread: to close what it serves may take a while."""
+        """Give the thread up, in another thread because closing its servers may take a while."""
         killed.is_given_up = True
         name = f"{killed.context.name}-end"
         self._abandon_threads.append(in_a_thread(name, self._give_up, killed, at_once))
 
     def crash(self, worker: str, why: str) -> str:
-        """Interrupts it; its end will be a failure."""
+        """Interrupt a worker, so that it fails."""
         running = self._threads.get(worker)
-        # While it imports it is left alone: other workers would get half a module.
+        # Interrupting an import would leave half a module for other workers.
         if running is None or running.context.link.phase == "import":
             return ""
         with context.entered(running.context):
@@ -121,7 +121,7 @@ class ThreadWorkers(WorkerThreads):
         return "Stopped"
 
     def close(self) -> None:
-        """Waits a moment for the threads, which have reported their end or were given up."""
+        """Wait a moment for the threads, which have reported their end or were given up."""
         deadline = time.monotonic() + _JOIN_S
         for running in self._threads.values():
             running.context.stop.event.set()
@@ -129,14 +129,14 @@ class ThreadWorkers(WorkerThreads):
         for thread in (*threads, *self._abandon_threads):
             if thread.ident is not None:
                 thread.join(max(0.0, deadline - time.monotonic()))
-        # The script may keep its Running for long, and these would keep all that its workers have served.
+        # The script may keep its `Running` for long, and with these it would keep all that workers have served.
         self._threads.clear()
 
     def _give_up(self, running: WorkerThread, at_once: bool) -> None:
         """Leave a note of where the thread is, interrupt it, and make room for another attempt.
 
         Args:
-            at_once: It leaves no note: the user is waiting.
+            at_once: Leave no note, because the user is waiting.
         """
         me = running.context
         with context.entered(me):

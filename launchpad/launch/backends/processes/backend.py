@@ -4,9 +4,9 @@
                     ◀── reports ───
            └─────── starts ───────▶ subreaper, the forkserver's parent, which ends what that leaves
 
-The launcher has one thread per launch, which reads what the forkserver sends; `ForkedWorkers` makes reports
-of it. Each start of a worker is one `ProcessAttempt`; it ends once, with what `exit_status` makes of the
-worker's report and the kernel's.
+The launcher has one thread per launch, which reads the forkserver's messages; `ForkedWorkers` turns them into
+events. Each start of a worker is one `ProcessAttempt`. It ends once, with the outcome that `exit_status`
+derives from the worker's report and the kernel's.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ _STACKS_S = 2.0
 """How long a worker may take to write its stacks."""
 
 _POLL_S, _UNCHANGED = 0.005, 6
-"""How often that file is looked at; after so many looks without anything new it is complete."""
+"""Seconds between two looks at a worker's stacks, and the number of looks without anything new after which
+they are complete."""
 
 
 class Processes(LocalBackend):
@@ -96,14 +97,15 @@ class Processes(LocalBackend):
         ]
         keys = [(run.scope, keyring.find(run.scope), None)]
         workers = create_process_workers(plan, specs, run, report, keys, early=self.early)
-        plan.release_buffers()  # it has written them: the arrays are the script's alone again
+        # The buffers are in the file of specs now: the arrays are the script's alone again.
+        plan.release_buffers()
         return workers
 
 
 class TestProcesses(Processes):
     """`test_mp`: the same, for unit tests."""
 
-    __test__ = False  # no test case, whatever pytest makes of the name
+    __test__ = False  # pytest would take it for a test case
     is_test = True
 
 
@@ -112,8 +114,8 @@ class ForkedWorkers(Workers):
 
     Args:
         send: Takes commands for the forkserver.
-        report: Where reports go, from the thread that calls `on` or from a caller's.
-        stacks: The file into which a worker writes its stacks.
+        report: Called with each event, in the thread that calls `on` or in a caller's.
+        stacks: Worker → the file into which it writes its stacks.
     """
 
     def __init__(
@@ -128,7 +130,7 @@ class ForkedWorkers(Workers):
         self._lost: Callable[[ProcessAttempt], Outcome] | None = None
 
     def execute(self, command: Command) -> None:
-        """Send a command to the forkserver, and record which attempt runs, and whether it was killed."""
+        """Send a command to the forkserver. Record which attempt runs, and whether it was killed."""
         lost = None
         with self._lock:
             match command:
@@ -162,7 +164,7 @@ class ForkedWorkers(Workers):
             return written.read().decode(errors="replace")
 
     def close(self) -> None:
-        """Has the forkserver end what may still run, and then itself."""
+        """Have the forkserver end what may still run, and then itself."""
         with self._lock:
             for attempt in self._attempts.values():
                 attempt.killed = True
@@ -173,7 +175,8 @@ class ForkedWorkers(Workers):
             attempt = self._attempts[message.worker]
             attempt.pid, attempt.phase = message.pid, "import"
             self._report(message)
-        elif isinstance(message, Ended):  # it could not have a process
+        elif isinstance(message, Ended):
+            # It could not have a process.
             ended = message.outcome
             self._end(ended.worker, lambda attempt: ended)
         elif isinstance(message, messages.ChildExited):
@@ -185,7 +188,8 @@ class ForkedWorkers(Workers):
             attempt = self._attempts[message.worker]
             try:
                 sent = pickle.loads(message.frame)
-            except Exception:  # bytes of another's within ours
+            except Exception:
+                # Something else has written into the middle of a frame.
                 self._on_garbled(attempt)
                 return
             if isinstance(sent, Ended):
@@ -205,14 +209,14 @@ class ForkedWorkers(Workers):
                 self._report(sent)
 
     def _on_garbled(self, attempt: ProcessAttempt) -> None:
-        """Ends a worker that has written to a descriptor of ours: its reports cannot be read any more."""
+        """End a worker that has written to launchpad's descriptor: its reports can't be read any more."""
         if attempt.reported is not None:
             return
         attempt.reported = attempt.outcome(outcome.FAILED, _GARBLED)
         self.send(KillWorker(attempt.worker, at_once=True))
 
     def on_lost(self, lost: Callable[[ProcessAttempt], Outcome]) -> None:
-        """Ends those that ran, and any that are still to be started: there is no forkserver any more."""
+        """End all attempts, and any that are started later, because the forkserver is gone."""
         with self._lock:
             self._lost = lost
             left = list(self._attempts)
@@ -220,7 +224,7 @@ class ForkedWorkers(Workers):
             self._end(worker, lost)
 
     def _end(self, worker: str, ending: Callable[[ProcessAttempt], Outcome]) -> None:
-        """Reports the end of an attempt, unless that has been done."""
+        """Report the end of an attempt, unless it was reported already."""
         with self._lock:
             attempt = self._attempts.pop(worker, None)
         if attempt is not None:
@@ -231,9 +235,9 @@ class ProcessWorkers(ForkedWorkers):
     """The processes of one launch, whose forkserver is a process of its own.
 
     Args:
-        process: The forkserver, which ends when nothing of the launch is left.
-        log: What the subreaper and the forkserver print.
-        preload: What the forkserver imports before it forks.
+        process: The forkserver. It ends when nothing of the launch is left.
+        log: The file for what the subreaper and the forkserver print.
+        preload: The modules that the forkserver imports before it forks.
     """
 
     def __init__(
@@ -254,7 +258,10 @@ class ProcessWorkers(ForkedWorkers):
         self._reader.start()
 
     def execute(self, command: Command) -> None:
-        """As others do; to kill where the forkserver still imports, and so reads no commands, ends that."""
+        """Execute a command. To kill a worker while the forkserver still imports modules, end the forkserver.
+
+        It reads no commands while it imports.
+        """
         super().execute(command)
         if isinstance(command, KillWorker) and self._preload and not self._has_forked:
             self._is_given_up = True
@@ -265,7 +272,7 @@ class ProcessWorkers(ForkedWorkers):
         super().on(message)
 
     def close(self) -> None:
-        """Ends the forkserver, and with it what may still run."""
+        """End the forkserver, and with it what may still run."""
         super().close()
         for escalate in (self._subreaper.terminate, self._subreaper.kill):
             self._reader.join(_CLOSE_S)
@@ -275,7 +282,7 @@ class ProcessWorkers(ForkedWorkers):
         self._control.close()
 
     def _send(self, message: Any) -> None:
-        """Sends to the forkserver; that it is dead is noticed by the reading thread."""
+        """Send a message to the forkserver. If it is dead, the reading thread notices."""
         with self._writing, contextlib.suppress(OSError):
             self._control.sendall(messages.encode(message))
 
@@ -284,7 +291,7 @@ class ProcessWorkers(ForkedWorkers):
             for message in messages.receive(self._control.fileno()):
                 self.on(message)
         except Exception:
-            # Where this thread ends and the forkserver does not, no end of a worker is noticed any more.
+            # If this thread ended and the forkserver did not, no end of a worker would be noticed any more.
             traceback.print_exc()
             self._subreaper.terminate()
         self._subreaper.wait()
@@ -307,7 +314,8 @@ class ProcessWorkers(ForkedWorkers):
         lost = attempt.outcome(
             outcome.LOST, f"the forkserver of all workers {how}, so this one was killed"
         )
-        why = last_lines(self._log)  # then not in the worker's log, which there may not even be
+        # The reason is in the forkserver's log. A worker may not even have one.
+        why = last_lines(self._log)
         return replace(lost, last_lines=why, log_path=str(self._log)) if why else lost
 
 
@@ -325,10 +333,10 @@ def create_process_workers(
 
     Args:
         workers: The specs of the plan's workers.
-        keys: What opens the addresses of the run.
-        launcher: The launching script, where this process isn't that.
-        early: One that has been started before there was a plan; it is not used where the run holds what its
-            processes have to inherit.
+        keys: The keys to the addresses of the run.
+        launcher: The launching script, if this process isn't that.
+        early: A forkserver that was started before there was a plan. It isn't used if the run holds
+            descriptors that its processes must inherit.
 
     Raises:
         LaunchError: it could not be started.
@@ -349,7 +357,7 @@ def create_process_workers(
             undo.callback(started.close)
             if launcher is None:
                 launcher = LauncherInfo.here(process.interpreter)
-            with process.specs as file:  # while the interpreter starts
+            with process.specs as file:  # the forkserver's interpreter starts in the meantime
                 index_length = worker_specs.write(file.fileno(), plan, workers, run, launcher, keys)
             started.send(SpecsReady(index_length, str(log)))
             undo.pop_all()
@@ -364,7 +372,7 @@ def _read_result(sent: messages.ReturnedInFile) -> Returned:
         with open(sent.path, "rb") as file:
             os.unlink(sent.path)
             result: Returned = pickle.load(file)
-    except Exception as error:  # also MemoryError
+    except Exception as error:  # MemoryError, too
         why = f"what {sent.worker} returned could not be read: {type(error).__name__}: {error}"
         return Returned(sent.worker, sent.attempt, error=why)
     return result

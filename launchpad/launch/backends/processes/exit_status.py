@@ -11,7 +11,8 @@ no       a signal               failed: killed by SIGKILL, not by the launcher
 no       SIGKILL, and it counts failed: killed by the kernel (SIGKILL): out of memory
 no       exit                   failed: exited with code 3 without saying why
 
-The kernel does not tell which process sent a signal, only of its own: crashes, and lack of memory.
+The kernel doesn't say which process sent a signal. It says only when it killed a process itself, for a crash
+or for lack of memory.
 """
 
 from __future__ import annotations
@@ -53,19 +54,19 @@ class ProcessAttempt:
     pid: int = 0
     phase: str = "start"
     awaits: str = ""
-    """What its process waits for before it exits, as it has said."""
+    """The thing that the process waits for before it exits, as it said itself."""
     killed: bool = False
     reported: Outcome | None = None
 
     def outcome(self, kind: str, cause: str, phase: str = "") -> Outcome:
-        """An outcome that the worker has not reported itself."""
+        """Return an outcome that the worker has not reported itself."""
         host = os.uname().nodename
         phase = phase or self.phase
         return Outcome(self.worker, kind, phase, self.number, cause, pid=self.pid, host=host)
 
 
 def ending(attempt: ProcessAttempt, exited: ChildExited) -> Outcome:
-    """The outcome of an attempt whose process has ended."""
+    """Return the outcome of an attempt whose process has ended."""
     code = os.waitstatus_to_exitcode(exited.status)
     name = ""
     if code < 0:
@@ -104,7 +105,7 @@ def _cut_off(attempt: ProcessAttempt) -> str:
 
 
 def _with_memory(ended: Outcome, exited: ChildExited) -> Outcome:
-    """The failure with what is known of its memory, where lack of it may be the cause."""
+    """Add what is known of the worker's memory to a failure, if lack of memory may be its cause."""
     peak = f"its peak memory was {formatting.size(exited.peak_bytes)}"
     limit = out_of_memory.limit_bytes()
     if limit is not None:
@@ -126,20 +127,20 @@ def _with_memory(ended: Outcome, exited: ChildExited) -> Outcome:
 
 
 def not_started(worker: str, number: int, error: Exception, pid: int = 0) -> Outcome:
-    """The outcome of an attempt that never had a process of its own."""
+    """Return the outcome of an attempt that never had a process of its own."""
     cause = f"could not be started: {error}"
     ended = ProcessAttempt(worker, number, pid).outcome(outcome.FAILED, cause)
     return replace(ended, error_type=type(error).__name__, hint=limit_behind(error))
 
 
 def cannot_start(worker: str, number: int, why: str) -> Outcome:
-    """The outcome of an attempt that no other attempt can mend."""
+    """Return the outcome of an attempt that would fail again in the same way, so that it isn't restarted."""
     ended = ProcessAttempt(worker, number).outcome(outcome.FAILED, why)
     return replace(ended, error_type="PreloadError", may_restart=False)
 
 
 def limit_behind(error: Exception) -> str:
-    """Which limit of the system was reached, if it was one; else empty."""
+    """Return a sentence that names the limit of the system behind an error; empty if there was none."""
     number = errno.EAGAIN if "start new thread" in str(error) else getattr(error, "errno", 0)
     limit = _LIMITS.get(number)
     return f"this is {limit}" if limit else ""

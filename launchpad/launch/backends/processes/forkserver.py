@@ -2,20 +2,21 @@
 
     launcher ══ lifeline, commands, reports ══ forkserver ══ a socket pair each ══ workers
 
-It has imported what the workers need of us, and what the user has named (`preload`), so that a worker is a
-fork and not a new interpreter. It is the workers' parent, so the kernel tells it how each ended. It runs for
-as long as the launcher does: when the lifeline ends, or the launcher's process, it kills every worker's
-process group, removes the run's sockets and exits. Should it be killed itself, the `subreaper` above it does
-that.
+The forkserver has imported the modules of launchpad that workers need, and those that the user has named
+(`preload`), so that a worker is a fork and not a new interpreter. It is the workers' parent, so the kernel
+tells it how each ended. It runs as long as the launcher does: when the lifeline or the launcher's process
+ends, it kills every worker's process group, removes the run's sockets and exits. If the forkserver itself is
+killed, the `subreaper` above it does that.
 
 In a pod the container's first process is the forkserver, and calls `execute_in_order` and `rotate` itself:
 see `kubernetes/pod`.
 
-One loop; nothing in it waits but `select`, in `rotate`. What happens after a fork is in `worker_process`.
+There is one loop, and it waits only in the `select` of `rotate`. After a fork, the new process goes on in
+`worker_process`.
 
-A fork copies memory, and of the threads only the one that forks. So a module that starts threads when it is
-imported, or opens a GPU, cannot be imported before it: `import_all` refuses those. OpenBLAS starts its
-threads when numpy is imported, unless there is to be only one: so there is, until after the fork.
+A fork copies the memory, but of the threads only the one that forks. So no module may be imported before the
+fork that starts threads or opens a GPU when it is imported: `import_all` refuses those. OpenBLAS starts its
+threads when numpy is imported, unless it may have only one. So it may have only one until after the fork.
 """
 
 from __future__ import annotations
@@ -51,26 +52,28 @@ from launchpad.runtime import commands
 from launchpad.runtime.events import Ended, ProcessStarted
 
 _DUMP_S, _DUMP_LIMIT_S = 0.05, 1.0
-"""How long a worker that is to be killed has for writing its stacks into its log, and how long if it was not
-scheduled meanwhile."""
+"""Seconds that a worker has for writing its stacks into its log before it is killed, and the most that it has
+if the kernel has not scheduled it in that time."""
 
 _GPU_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/render")
 _STARTS_THREADS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _OPENMP = "OMP_NUM_THREADS"
 
-_THREADS_END_S = 0.5  # how long threads that were joined, or are about to end, may still be there
+_THREADS_END_S = 0.5
+"""How long threads that were joined, or are about to end, may still exist."""
+
 _LOOK_S = 0.002
 
 sigchld_handler: Any = signal.SIG_DFL
-"""Of the modules, which their workers have; the forkserver has its own."""
+"""The SIGCHLD handler that preloaded modules have set. Workers get it; the forkserver has its own."""
 
 is_importing = False
-"""True while this process imports users' modules for its workers, and must not launch what these launch."""
+"""True while this process imports the user's modules for its workers. It must not launch what they launch."""
 
 
 @dataclass(eq=False)
 class ChildProcess:
-    """A running worker."""
+    """The process of a running worker."""
 
     worker: str
     mark: str
@@ -88,14 +91,14 @@ class InChild(BaseException):
 
 
 class ForkServer:
-    """The loop and its state. Only for the main thread of a process that has no other.
+    """The loop and its state. Use it in the main thread of a process that has no other threads.
 
     Args:
-        file: The workers' specs.
+        file: The descriptor of the file with the workers' specs.
 
     Attributes:
-        say: Called with each message for the launcher: ProcessStarted, FromWorker, ChildExited; Ended where
-            there could be no process.
+        say: Called with each message for the launcher: ProcessStarted, FromWorker, Garbled, ChildExited; and
+            with Ended if a worker could not have a process.
     """
 
     def __init__(self, file: int) -> None:
@@ -106,7 +109,7 @@ class ForkServer:
         self._cannot_fork = ""
         self._is_over = False
         self._memory = OutOfMemory()
-        # As many open files as it may have; the workers get the limits from before.
+        # The forkserver raises its limit on open files. Workers get the limits from before.
         self._open_files = resource.getrlimit(resource.RLIMIT_NOFILE)
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (self._open_files[1], self._open_files[1]))
@@ -120,10 +123,12 @@ class ForkServer:
         self._selector.register(self._sigchld, selectors.EVENT_READ, self._reap)
 
     def serve(self, lifeline: int, parent_fd: int | None) -> bool:
-        """Serves a launcher in another process until it is gone; returns whether that sent EndLaunch.
+        """Serve a launcher in another process until it ends, and return True if it sent EndLaunch.
 
         Args:
-            parent_fd: A descriptor that becomes readable when its process ends, if there are such.
+            lifeline: The descriptor of the connection to the launcher.
+            parent_fd: A descriptor that becomes readable when the launcher's process ends; None where the
+                system has none.
         """
         launcher = messages.NonblockingPipe(
             lifeline, self._selector, lambda body: self.execute_in_order(pickle.loads(body))
@@ -134,7 +139,7 @@ class ForkServer:
             self._selector.register(parent_fd, selectors.EVENT_READ, launcher_ended.append)
         while not self._is_over and not launcher_ended and launcher.is_open:
             self.rotate()
-        # Kills until no child is left; what loses its parent meanwhile becomes a child.
+        # Kill until no child is left. A process that loses its parent in this loop becomes a child, too.
         reaped = True
         while reaped:
             workers = {process.pid for process in self._processes.values()}
@@ -145,7 +150,7 @@ class ForkServer:
         return self._is_over
 
     def rotate(self, longest_s: float = math.inf) -> None:
-        """Waits until something happens, no longer than that, and handles it; kills what is due."""
+        """Wait up to `longest_s` until something happens, and handle it. Then kill workers that are due."""
         due = min((process.kill_at for process in self._processes.values()), default=math.inf)
         wait_s = min(longest_s, max(0.0, due - time.monotonic()))
         for key, events in self._selector.select(None if wait_s == math.inf else wait_s):
@@ -161,7 +166,7 @@ class ForkServer:
                 os_process.kill_group(process.pid)
 
     def execute_in_order(self, message: Any) -> None:
-        """Executes a command of the launcher. In a worker's new process it raises InChild."""
+        """Execute a command of the launcher. In a worker's new process this raises InChild."""
         processes = self._processes
         match message:
             case messages.SpecsReady(index_length, log):
@@ -173,12 +178,12 @@ class ForkServer:
                 spec = self._specs.launch
                 for module in spec.modules:
                     importlib.import_module(module)
-                # Users and groups, which a worker looks up before it makes a socket: once for all.
+                # A worker looks up users and groups before it makes a socket. Do that once for all of them.
                 with contextlib.suppress(OSError):
                     private_directory.check_unchangeable(Path(min(spec.stacks.values())).parent)
                 if spec.preload:
                     self._cannot_fork = import_all(spec.preload, spec.preload_threads)
-                # What is here now is never looked at by a worker's collector, so its pages stay shared.
+                # Workers' garbage collectors never look at the objects of now, so their pages stay shared.
                 gc.freeze()
             case commands.StartWorker():
                 self._start(message)
@@ -237,18 +242,19 @@ class ForkServer:
         self.say(ProcessStarted(start.worker, start.attempt, pid))
 
     def _reap(self, events: int = 0, *, wait: bool = False) -> bool:
-        """Reaps children that have ended and reports those that were workers; whether there were any."""
+        """Reap children that have ended, and report the workers among them. Return True if any had ended."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._sigchld, 4096)
         processes = {process.pid: process for process in self._processes.values()}
         ended = list(os_process.ended_children(wait=wait))
         for pid, status, peak_bytes in ended:
-            if (process := processes.get(pid)) is None:  # it was adopted
+            if (process := processes.get(pid)) is None:
+                # It was adopted, and is no worker.
                 continue
             process.pipe.drain()
             process.pipe.close()
             del self._processes[process.worker]
-            # What it has started and what had left its group became our children with its end.
+            # What the worker had started, also outside its group, became our child when the worker ended.
             workers = {other.pid for other in self._processes.values()}
             for orphan in set(os_process.children()) - workers:
                 if os_process.has_mark(orphan, process.mark):
@@ -260,10 +266,10 @@ class ForkServer:
 
 
 def import_all(modules: Sequence[str], threads: int) -> str:
-    """Imports them in this order; why workers cannot be forked any more, if that is so.
+    """Import the modules in this order. Return why workers can't be forked any more; empty if they can.
 
     Args:
-        threads: How many OpenMP is to use in threads that a worker starts.
+        threads: The number of threads that OpenMP will use in workers.
     """
     variables = dict.fromkeys(_STARTS_THREADS, "1") | {_OPENMP: str(threads)}
     with _environment(variables), _importing(), _signals_as_in_any_process():
@@ -297,7 +303,7 @@ def _importing() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _signals_as_in_any_process() -> Iterator[None]:
-    """Puts aside how the forkserver learns that a worker has ended: modules may use the same themselves."""
+    """Suspend the forkserver's own handling of SIGCHLD, since the modules may set a handler themselves."""
     global sigchld_handler
     own_mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     own_handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -306,7 +312,8 @@ def _signals_as_in_any_process() -> Iterator[None]:
         yield
     finally:
         handler = signal.signal(signal.SIGCHLD, own_handler)
-        sigchld_handler = signal.SIG_DFL if handler is None else handler  # None: it is not Python's
+        # None means that the handler was not set from Python.
+        sigchld_handler = signal.SIG_DFL if handler is None else handler
         signal.set_wakeup_fd(own_wakeup_fd, warn_on_full_buffer=False)
         signal.pthread_sigmask(signal.SIG_SETMASK, own_mask)
 
@@ -326,9 +333,9 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 
 
 def _lasting_threads() -> list[str]:
-    """Return what threads there are, if they do not end within a moment.
+    """Return the names of threads that don't end within a moment.
 
-    To have joined one is not enough: the system still counts it for some microseconds.
+    The system still counts a thread for some microseconds after it was joined.
     """
     until = time.monotonic() + _THREADS_END_S
     while (names := _other_threads()) and time.monotonic() < until:
@@ -346,7 +353,7 @@ def _other_threads() -> list[str]:
 
 
 def _open_gpu() -> str:
-    """A device of a GPU that this process has open; empty if there is none."""
+    """Return a GPU's device that this process has open; empty if there is none."""
     with contextlib.suppress(OSError):
         for fd in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):
@@ -357,7 +364,10 @@ def _open_gpu() -> str:
 
 
 def main(lifeline: int, file: int, parent_fd: int | None) -> bool:
-    """Be the forkserver's process, and return whether its launcher has ended it; its forks are workers."""
+    """Run the forkserver, and return True if its launcher ended it.
+
+    In a process that it forks, run the worker instead, and never return.
+    """
     os_process.become_subreaper()
     os_process.name_process("forkserver")
     gc.disable()

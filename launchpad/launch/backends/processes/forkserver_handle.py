@@ -1,9 +1,9 @@
-"""The forkserver's process, as a launcher starts it: it imports while the launch is planned.
+"""Starting the forkserver's process, and the launcher's handle of it. It imports while the launch is planned.
 
     start ──▶ interpreter ── subreaper ── forkserver imports ── serves ──▶ workers
     launch ── plans, makes the run's directories ── writes the specs ──┘
 
-Nothing in here knows of the plan, and little is imported: this is the first thing that a launch does.
+This is the first thing that a launch does, so this file imports little and doesn't need the plan.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from launchpad.launch.planning.interpreter import HASH_SEED, InterpreterSettings
 
 
 class ForkserverHandle:
-    """It, with what connects it with this process.
+    """A forkserver's process, with its connection and its files.
 
     Attributes:
-        subreaper: The forkserver's parent; it ends as that does.
+        subreaper: The forkserver's parent. It ends with the same exit status as the forkserver.
         control: The connection to the forkserver, which is also its lifeline.
-        specs: The file into which the specs of the workers are to be written, for `worker_specs`.
-        interpreter: What it has taken over from this interpreter, and its workers will.
-        is_used: Whether workers are started by it, and end it.
+        specs: The file into which `worker_specs` writes the specs of the workers.
+        interpreter: The settings of this interpreter that the forkserver and its workers take over.
+        is_used: True once a launch starts its workers by it; from then on that ends it.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class ForkserverHandle:
         fork.drop_in_child(self)
 
     def drop_inherited(self) -> None:
-        """For a forked child of the launcher: the forkserver must see that the launcher has ended."""
+        """Close all descriptors in a forked child of the launcher, or they would hide the launcher's end."""
         for each in (self.control, self.specs, self._output):
             each.close()
 
     def keep_output(self, log: Path) -> None:
-        """Appends to its log what it has printed before it opened that; called when it has ended."""
+        """Append to the log what the forkserver printed before it opened that. Call it when it has ended."""
         with self._output as output, contextlib.suppress(OSError):
             output.seek(0)
             if text := output.read():
@@ -63,7 +63,7 @@ class ForkserverHandle:
                     file.write(text)
 
     def end(self) -> None:
-        """Ends it, before it has been sent anything."""
+        """End the forkserver before it was sent anything."""
         for each in (self.control, self.specs, self._output):
             each.close()
         self.subreaper.terminate()
@@ -73,11 +73,11 @@ class ForkserverHandle:
 def start(
     interpreter: InterpreterSettings | None = None, inherited: Sequence[int] = ()
 ) -> ForkserverHandle:
-    """Starts it, and does not wait until it runs.
+    """Start a forkserver, and don't wait until it runs.
 
     Args:
-        interpreter: That of the launching script, if that is on another host.
-        inherited: Descriptors that all its processes keep.
+        interpreter: The interpreter settings of the launching script, if that is on another host.
+        inherited: Descriptors that all processes of the launch keep.
 
     Raises:
         LaunchError: it could not be started.
@@ -110,7 +110,7 @@ def start(
 
 
 def not_started(error: Exception) -> LaunchError:
-    """Why there is no forkserver."""
+    """Return the error that says why there is no forkserver."""
     from launchpad.launch.backends.processes import exit_status
 
     why = "; ".join(filter(None, (str(error), exit_status.limit_behind(error))))

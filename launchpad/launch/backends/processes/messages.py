@@ -164,7 +164,7 @@ def read(fd: int) -> bytes:
 
 
 class NonblockingPipe:
-    """A connection in the forkserver's selector. It keeps what the kernel doesn't take now, and sends it later.
+    """A connection in the forkserver's selector. What the kernel doesn't take now is kept, and sent later.
 
     Args:
         fd: The descriptor; `close` closes it.

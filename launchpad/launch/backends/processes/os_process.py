@@ -1,4 +1,4 @@
-"""Calls of the kernel that the processes of a launch use; elsewhere than on Linux, the next best ones."""
+"""System calls that the processes of a launch use; where a call is Linux's own, the next best elsewhere."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from typing import BinaryIO, cast
 _PR_SET_CHILD_SUBREAPER = 36
 
 MARK = "LAUNCHPAD_WORKER"
-"""The environment variable that all processes have which an attempt of a worker has started."""
+"""The environment variable of all processes that an attempt of a worker has started."""
 
 HEADER_BYTES = 4096
-"""The first part of the file with the workers' specs: the run's directory, as soon as there is one."""
+"""Bytes at the start of the file with the workers' specs: they name the run's directory, if there is one."""
 
 SHOW_STACKS: int = signal.SIGRTMAX - 5 if hasattr(signal, "SIGRTMAX") else signal.SIGQUIT
-"""The signal at which a worker writes its stacks into a file of its own; hardly ever used otherwise."""
+"""The signal at which a worker writes its stacks into a file of its own. Hardly any program uses it."""
 
 
 def ignore_terminal() -> None:
-    """Ignores the signals of a terminal, and those by which workers are asked for their stacks."""
+    """Ignore the signals of a terminal, and those by which workers are asked for their stacks."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    # The last two until a worker is ready for them: see `worker_process`.
+    # A worker handles the last two once it is ready for them: see `worker_process`.
     for number in (signal.SIGINT, signal.SIGQUIT, SHOW_STACKS):
         signal.signal(number, signal.SIG_IGN)
 
 
 def become_subreaper() -> None:
-    """Makes descendants whose parents have ended our children, also those that left their group."""
+    """Become the parent of descendants whose own parents end, also of those that left their group."""
     if sys.platform == "linux":
         import ctypes
 
@@ -39,7 +39,7 @@ def become_subreaper() -> None:
 
 
 def close_all_but(keep: set[int]) -> None:
-    """Closes every descriptor above the standard three that is not in `keep`."""
+    """Close every descriptor above the standard three that is not in `keep`."""
     low = 3
     for fd in sorted(keep):
         os.closerange(low, fd)
@@ -52,9 +52,10 @@ def close_all_but(keep: set[int]) -> None:
 
 
 def parent_pidfd(pid: int) -> int | None:
-    """A descriptor that becomes readable when that process, our parent, ends; None where there are none.
+    """Return a descriptor that becomes readable when our parent `pid` ends; None if the system has none.
 
-    A process that the launcher forked may hold its end of the lifeline long after it.
+    The lifeline alone is not enough: a process that the launcher forked may hold the launcher's end of it
+    open long after the launcher has ended.
     """
     try:
         fd = os.pidfd_open(pid)
@@ -62,18 +63,19 @@ def parent_pidfd(pid: int) -> int | None:
         return None
     if os.getppid() == pid:
         return fd
-    os.close(fd)  # it was gone before; the number may be another's
+    # Our parent had ended before the call, so the pid may be another process's by now.
+    os.close(fd)
     return None
 
 
 def set_process_group(pid: int) -> None:
-    """Gives a child its process group. Parent and child both do it: it is done when either goes on."""
+    """Give a child its process group. Parent and child both call this, so that neither goes on without it."""
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)
 
 
 def kill_group(pid: int) -> None:
-    """Kills a child and all that is in its process group."""
+    """Kill a child and all that is in its process group."""
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(OSError):
             kill(pid, signal.SIGKILL)
@@ -99,7 +101,7 @@ def is_pending(pid: int, number: signal.Signals) -> bool:
 
 
 def children(of: int | str = "self") -> list[int]:
-    """A process's children, adopted ones too; our own by default. None where the kernel does not tell."""
+    """List a process's children, adopted ones too; by default ours. Empty where the kernel doesn't tell."""
     found: list[int] = []
     with contextlib.suppress(OSError):  # it has ended
         for thread in os.listdir(f"/proc/{of}/task"):
@@ -109,7 +111,7 @@ def children(of: int | str = "self") -> list[int]:
 
 
 def end_children() -> None:
-    """Kills until no child is left; what loses its parent meanwhile becomes a child."""
+    """Kill children until none is left. A process that loses its parent while this runs becomes a child."""
     while left := children():
         for pid in left:
             kill_group(pid)
@@ -117,7 +119,7 @@ def end_children() -> None:
 
 
 def kill_descendants(of: int | str = "self") -> None:
-    """Kills whatever this process has started, whichever group it is in, from the leaves up."""
+    """Kill whatever a process has started, whichever group it is in, from the leaves up. By default: ours."""
     for pid in children(of):
         kill_descendants(pid)
         with contextlib.suppress(OSError):
@@ -125,10 +127,10 @@ def kill_descendants(of: int | str = "self") -> None:
 
 
 def ended_children(*, wait: bool = False) -> Iterator[tuple[int, int, int]]:
-    """(pid, exit status, peak memory in bytes) of each child that has ended, its group killed too.
+    """Reap children that have ended, and kill their groups. Yield (pid, exit status, peak memory in bytes).
 
     Args:
-        wait: Whether to wait for a first one, if there is any child.
+        wait: True to wait until a first child ends, if there is any child.
     """
     unit = 1 if sys.platform == "darwin" else 1024
     with contextlib.suppress(ChildProcessError):  # there are no children
@@ -138,7 +140,8 @@ def ended_children(*, wait: bool = False) -> Iterator[tuple[int, int, int]]:
                 seen = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | flags)
                 if seen is None:
                     return
-                kill_group(seen.si_pid)  # while no other process can have its number
+                # Before the child is reaped, so that no other process can have its number yet.
+                kill_group(seen.si_pid)
                 pid, status, usage = os.wait4(seen.si_pid, 0)
             else:
                 pid, status, usage = os.wait4(-1, flags)
@@ -150,7 +153,7 @@ def ended_children(*, wait: bool = False) -> Iterator[tuple[int, int, int]]:
 
 
 def anonymous_file(name: str) -> BinaryIO:
-    """An empty file, to write and to read, that no other process can open."""
+    """Return an empty file, open for reading and writing, that no other process can open."""
     if hasattr(os, "memfd_create"):
         return open(os.memfd_create(name, os.MFD_CLOEXEC), "w+b", buffering=0)
     import tempfile
@@ -159,12 +162,12 @@ def anonymous_file(name: str) -> BinaryIO:
 
 
 def header_with(directory: str) -> bytes:
-    """Return what the file of specs begins with, so that this directory is removed."""
+    """Return the header of the file of specs. It names the directory for the subreaper to remove."""
     return os.fsencode(directory).ljust(HEADER_BYTES, b"\0")
 
 
 def name_process(name: str) -> None:
-    """Sets what `top` and `ps -o comm` show; there is room for 15 bytes."""
+    """Set the name that `top` and `ps -o comm` show. There is room for 15 bytes."""
     with contextlib.suppress(OSError), open("/proc/self/comm", "wb") as file:
         file.write(os.fsencode(name)[:15])
 
@@ -172,11 +175,12 @@ def name_process(name: str) -> None:
 def python_command(
     entry: str, *arguments: int | str, python: str = "", flags: Sequence[str] = ()
 ) -> list[str]:
-    """The command line by which a new interpreter calls `entry`, such as `subreaper:main`.
+    """Return the command line by which a new interpreter calls `entry`, for example `subreaper:main`.
 
-    It gets the launcher's sys.path before it imports anything, since without it launchpad itself might not be
-    found: a checkout beside the script, a folder that a test added. Another interpreter, `python`, has a
-    standard library and packages of its own, so it only gets the rest of our path, and none of the flags.
+    The interpreter gets the launcher's sys.path before it imports anything. Without it, it might not even
+    find launchpad: that may be a checkout beside the script, or in a folder that a test added. Another
+    interpreter, `python`, has its own standard library and packages, so it gets only the rest of our path,
+    and none of the flags.
     """
     path = [str(entry) for entry in sys.path]
     target = "sys.path[:]"

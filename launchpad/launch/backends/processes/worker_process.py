@@ -7,7 +7,7 @@
     main thread    Worker.main: import, init, run, stop ──▶ reports its outcome ──▶ threads, atexit ──▶ _exit
     control thread messages: asked to stop, another one failed; their end: the forkserver is dead, so exit
 
-The control thread never runs the user's code, so that it always notices the forkserver's end.
+The control thread never runs the user's code, so it always notices the forkserver's end.
 
     variables      CUDA_VISIBLE_DEVICES    the GPUs that it was given, and no others; empty: none
                    CUDA_DEVICE_ORDER       PCI_BUS_ID, so that CUDA counts them as we do
@@ -16,7 +16,7 @@ The control thread never runs the user's code, so that it always notices the for
                    RLIMIT_DATA             memory: private and writable. Not the address space, of which CUDA
                                            and others reserve far more than they use
 
-All of these are set before anything of the user's is imported.
+All of these are set before the worker imports any of the user's code. Preloaded modules are the exception.
 """
 
 from __future__ import annotations
@@ -61,25 +61,26 @@ from launchpad.runtime.events import Ended, Returned, WorkerNote
 from launchpad.runtime.interrupt import RaisedFromOutside, end_loop, running_loop
 
 _INTERRUPT = signal.SIGURG
-"""Ignored by default and hardly ever used, so that one that comes too early or too late does nothing."""
+"""The signal that interrupts the main thread. By default it is ignored, so it does nothing when it comes too
+early or too late; and hardly any program uses it."""
 
 _STACKS = signal.SIGQUIT
-"""As in other languages: a process that gets it prints the stacks of its threads, and goes on."""
+"""The signal at which a process prints the stacks of its threads and goes on, as in other languages."""
 
 _READ_AT_START = ("PYTHON", "LD_", "DYLD_", "GLIBC_", "MALLOC_", "LANG", "LC_", "TZ")
-"""What the interpreter, the loader and libc look at once, when the process begins."""
+"""Prefixes of variables that the interpreter, the loader and libc read only once, when a process begins."""
 
 _ATTACHED = "local_mp"
-"""The launch type whose workers `launchpad attach` reaches, with a user who can use it."""
+"""The launch type whose workers `launchpad attach` reaches, and that has a user who can call it."""
 
 _LARGE_RESULT = 1 << 20
-"""What is returned goes through the forkserver up to this size, else through a file."""
+"""Size in bytes above which a result goes through a file, and not through the forkserver."""
 
 _THREADS = f"{cpus.OPENMP_THREADS} MKL_NUM_THREADS OPENBLAS_NUM_THREADS NUMEXPR_NUM_THREADS".split()
 
 
 def mark(worker: str, attempt: int) -> str:
-    """The value of `os_process.MARK` in all that this attempt starts."""
+    """Return the value of `os_process.MARK` in all processes that this attempt starts."""
     return f"{worker}.{attempt}"
 
 
@@ -94,7 +95,8 @@ def become_worker(
 
     Args:
         control: The descriptor of the connection to the forkserver.
-        open_files, sigchld_handler: What the forkserver has changed for itself, and workers have as it was.
+        open_files, sigchld_handler: Settings that the forkserver has changed for itself. The worker restores
+            them.
     """
     launch = specs.launch
     plan = launch.workers[start.worker].plan
@@ -140,11 +142,11 @@ def main(file: int, index_length: int, worker: str, attempt: int, control: int) 
 
 
 def environment(plan: WorkerPlan, run_id: str, num_workers: int) -> dict[str, str]:
-    """The variables that are set for a worker beside those that it inherits; its own count most.
+    """Return the variables to set for a worker besides those that it inherits. Those of its plan win.
 
     Args:
         run_id: The run that holds its GPUs.
-        num_workers: How many share this host's CPUs.
+        num_workers: The number of workers that share this host's CPUs.
     """
     threads = cpus.number_of_threads(plan.resources.cpus, num_workers)
     hints = {name: str(threads) for name in _THREADS if name not in os.environ}
@@ -166,7 +168,8 @@ def _run_and_exit(specs: SpecFile, start: StartWorker, control: int, *, is_fork:
     code = 1
     try:
         code = _run_worker(specs, start, control, is_fork)
-    except Exception as error:  # before the worker begins: Worker.main catches its own
+    except Exception as error:
+        # The worker has not begun: `Worker.main` catches its own errors.
         _report_not_started(start, control, error)
         traceback.print_exc()
     finally:
@@ -218,13 +221,14 @@ def _run_worker(specs: SpecFile, start: StartWorker, control: int, is_fork: bool
 
 
 def _prepare(plan: WorkerPlan, launch: LaunchSpec, log: ProcessLog, is_fork: bool) -> None:
-    """Makes the process what the user's code expects to run in."""
+    """Set up the process as the user's code expects it."""
     os.environ.update(environment(plan, launch.logs.directory.name, len(launch.workers)))
     if is_fork and launch.preload:
         threads = os.environ.get(cpus.OPENMP_THREADS, "")
         _after_fork(int(threads) if threads.isdigit() else launch.preload_threads)
     if plan.cpus:
-        with contextlib.suppress(OSError):  # a CPU has been taken away meanwhile
+        # A CPU may have been taken away since the plan was made.
+        with contextlib.suppress(OSError):
             os.sched_setaffinity(0, plan.cpus)
     sys.argv = [*launch.launcher.argv, *plan.process.args]
     absl_flags.expect(launch.launcher.flags, plan.process.args)
@@ -232,12 +236,13 @@ def _prepare(plan: WorkerPlan, launch: LaunchSpec, log: ProcessLog, is_fork: boo
     log.watch()
     launch.launcher.interpreter.apply()
     if sys.version_info >= (3, 14):
-        # its lines would take the place of Python's among the last ones, which a report shows
+        # A report shows the last lines of the log. The C stack would crowd Python's stack out of them.
         faulthandler.enable(log.fd, c_stack=False)
     else:
         faulthandler.enable(log.fd)
     faulthandler.register(_STACKS, log.fd)
-    with contextlib.suppress(OSError):  # a launcher that keeps no such files
+    # Some launchers keep no files for stacks.
+    with contextlib.suppress(OSError):
         stacks = os.open(launch.stacks[plan.name], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         faulthandler.register(os_process.SHOW_STACKS, stacks)
     for key in launch.keys:
@@ -245,12 +250,12 @@ def _prepare(plan: WorkerPlan, launch: LaunchSpec, log: ProcessLog, is_fork: boo
 
 
 def _after_fork(threads: int) -> None:
-    """Set what differs between the forks of one process, and is drawn or set when a module is imported."""
+    """Set numbers of threads and random seeds that preloaded modules fixed at import, for this fork alone."""
     import threadpoolctl
 
     threadpoolctl.threadpool_limits(threads)
-    # From 3.8 on OpenBLAS' limit is changed only by the thread that set it, until that has ended: others are
-    # ignored, without a word. The worker's own threads shall be free to.
+    # From threadpoolctl 3.8 on, only the thread that set OpenBLAS' limit can change it, until that thread has
+    # ended. Calls of other threads are silently ignored. The worker's own threads must be free to change it.
     openblas = threadpoolctl.OpenBLASController
     if hasattr(openblas, "clear_controlling_thread"):
         openblas.clear_controlling_thread()
@@ -270,7 +275,7 @@ def _refuse_breakpoint(*args: object, **kwargs: object) -> NoReturn:
 
 @contextlib.contextmanager
 def _limited_memory(plan: WorkerPlan) -> Iterator[None]:
-    """Limits the user's code in here to its memory; what we do before it and after it has no limit."""
+    """Limit the memory of the user's code inside this context. What launchpad does around it has no limit."""
     limit = plan.resources.memory_bytes
     if limit is None:
         yield
@@ -281,7 +286,8 @@ def _limited_memory(plan: WorkerPlan) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(ValueError):  # the user's code has lowered the hard limit
+        # The user's code may have lowered the hard limit.
+        with contextlib.suppress(ValueError):
             resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
@@ -293,14 +299,15 @@ class _ForkServerClient:
         self._lock = fork.free_in_child(threading.Lock())
 
     def send(self, message: object) -> None:
-        """Sends to the launcher, through the forkserver; from any thread."""
+        """Send a message to the launcher, through the forkserver. May be called from any thread."""
         if isinstance(message, Returned) and message.size > _LARGE_RESULT:
             message = self._written(message)
-        with self._lock, contextlib.suppress(OSError):  # it is gone, so this process is about to be
+        # The forkserver may be dead. Then this process is about to be ended, too.
+        with self._lock, contextlib.suppress(OSError):
             messages.send(self._control, message)
 
     def _written(self, result: Returned) -> object:
-        """Writes it into the file for it, to be sent in its place."""
+        """Write a result into its file, and return the message to send instead of it."""
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
             with open(os.open(self._results, flags, 0o600), "wb") as file:
@@ -332,18 +339,19 @@ class _MainThread:
         signal.signal(_INTERRUPT, self._on_signal)
 
     def call(self, function: Callable[[FrameType], object]) -> None:
-        """Calls it there, with the frame where that thread is."""
+        """Call a function in the main thread, with the frame that this thread executes."""
         self._due.append(function)
         signal.pthread_kill(cast(int, threading.main_thread().ident), _INTERRUPT)
 
     def interrupt(self) -> None:
-        """Raises `Stopped` there. An event loop is asked to end, as it would be from outside of Python."""
+        """Raise `Stopped` in the main thread; if that runs an event loop, ask the loop to end instead."""
 
         def interrupt_there(frame: FrameType) -> None:
             loop = running_loop(threading.main_thread())
             if loop is None:
                 raise RaisedFromOutside
-            if callable(signal.getsignal(signal.SIGTERM)):  # a server that ends in good order
+            if callable(signal.getsignal(signal.SIGTERM)):
+                # A server, for example, which shuts down cleanly at this signal.
                 signal.raise_signal(signal.SIGTERM)
                 # Afterwards it may raise the signal again, as if it had not been handled.
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})

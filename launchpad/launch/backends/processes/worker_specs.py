@@ -1,12 +1,12 @@
-"""Specs: all that the processes of one launch must know, in one file that has no name.
+"""Specs: all that the processes of one launch need to know, in one file that has no name.
 
     ┌ the run's directory ┬ index (pickled LaunchSpec) ┬ payload of worker 0 ┬ … ┬ large buffers, each once
     0                     4096              4096 + index_length                  a multiple of the page size
 
-The launcher writes it while the forkserver starts; the forkserver reads the index once, before it forks, so
-that every worker inherits it; a worker maps its own payload, however large, without the forkserver's help.
-Of large arrays it maps the bytes as its own, and shares them with the other workers until it writes.
-The directory is what the subreaper removes.
+The launcher writes the file while the forkserver starts. The forkserver reads the index once, before it
+forks, so every worker inherits it. A worker maps its own payload, however large, without the forkserver's
+help. It also maps the bytes of large arrays, and shares their pages with the other workers until it writes to
+them. The subreaper removes the directory.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class PayloadPlace:
 
     Attributes:
         offset: Where it begins, counted from the end of the index.
-        buffers: The buffers of the payload: where each begins, counted from the first one, and its length; or
-            its place in a file that the process has inherited.
+        buffers: For each buffer of the payload, where it begins, counted from the first one in the file, and
+            its length; or its place in a file that the process has inherited.
     """
 
     offset: int
@@ -49,18 +49,18 @@ class PayloadPlace:
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """All that the processes of a launch must know.
+    """The index: all that the processes of a launch need to know.
 
     Attributes:
         workers: Name → spec, whose plan lacks the payload.
-        payloads: Name → where its payload is.
+        payloads: Name → the place of its payload.
         launcher: The launching script.
-        claim: The descriptors of what the run holds, GPUs and a folder, say, which all processes keep; and of
-            files with large buffers.
-        keys: What opens this run's addresses: prefix, token and credentials.
-        modules: Modules of ours that are imported once, before the first worker is forked.
-        preload: Others, which the user has named.
-        preload_threads: How many threads OpenMP is to use, where that is fixed when it is loaded.
+        claim: The descriptors that all processes keep: of what the run holds, for example GPUs and a folder,
+            and of files with large buffers.
+        keys: The keys to this run's addresses: prefix, token and credentials.
+        modules: Modules of launchpad that the forkserver imports once, before it forks the first worker.
+        preload: Modules that the user has named for the same.
+        preload_threads: The number of threads for OpenMP, which fixes it when it is loaded.
     """
 
     workers: Mapping[str, WorkerSpec]
@@ -84,9 +84,10 @@ def write(
     launcher: LauncherInfo,
     keys: Sequence[KeyringEntry],
 ) -> int:
-    """Write the specs of a launch, and return the length of their index.
+    """Write the specs of a launch, and return the length of their index in bytes.
 
     Args:
+        fd: The descriptor of the file.
         workers: The specs of the plan's workers.
     """
     buffers = [buffer for buffer in plan.large_buffers if buffer.in_file is None]
@@ -129,11 +130,11 @@ def write(
 
 
 class SpecFile:
-    """The file, as the forkserver and its workers read it.
+    """The file of specs, as the forkserver and its workers read it.
 
     Attributes:
-        fd: A descriptor of it, which all of them keep.
-        launch: What it says of the launch.
+        fd: A descriptor of the file, which all of them keep.
+        launch: The index.
     """
 
     def __init__(self, fd: int, index_length: int) -> None:
@@ -163,12 +164,12 @@ def _with_payload(spec: WorkerSpec, stream: bytes, buffers: tuple[Openable, ...]
 
 
 def _first_buffer(index_length: int, payloads: Iterable[PayloadPlace]) -> int:
-    """Return where the first buffer begins in the file."""
+    """Return the offset in the file at which the first buffer begins."""
     return aligned(os_process.HEADER_BYTES + index_length + sum(each.nbytes for each in payloads))
 
 
 def _mapped(fd: int, offset: int, length: int) -> memoryview:
-    """A read-only view of a part of the file; its pages are shared with all processes that read them."""
+    """Return a read-only view of a part of the file. All processes that read it share its pages."""
     if not length:
         return memoryview(b"")
     slack = offset % mmap.ALLOCATIONGRANULARITY

@@ -1,4 +1,4 @@
-"""A worker host as the launcher knows it."""
+"""The launcher's handle of a worker host."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from launchpad.runtime.commands import AddressesChanged, Command
 
 @dataclass(eq=False)
 class HostHandle(abc.ABC):
-    """The host of one worker, and the attempt that it runs.
+    """A handle of one worker's host, and the attempt that the host runs.
 
     Attributes:
-        attempt: The worker's attempt that has been started, or is to be; 0 while there is none.
-        ready: Where it is; None until it is ready.
-        killed: The attempt was told to end.
+        attempt: The worker's attempt that the host runs or will start; 0 while there is none.
+        ready: The place of the host; None until it is ready.
+        killed: True if the launcher has ordered the attempt to be killed.
         log: The log of the attempt.
-        n_sent: How many commands it was given.
+        n_sent: The number of commands that were sent to the host.
     """
 
     worker: str
@@ -35,15 +35,15 @@ class HostHandle(abc.ABC):
 
     @abc.abstractmethod
     def call(self, method: str, *arguments: Any, **options: Any) -> Future[Any]:
-        """Calls a method of the `WorkerHost`; the future fails when the host has died."""
+        """Call a method of the `WorkerHost`. The future fails if the host dies."""
 
     def post(self, method: str, *arguments: Any, **options: Any) -> None:
-        """Calls a method, and does not ask what has come of it."""
+        """Call a method, and ignore its result."""
         self.call(method, *arguments, **options)
 
     @abc.abstractmethod
     def end(self) -> None:
-        """Has the host end, and with it all of the worker that is left. Does not wait."""
+        """Have the host end, and with it all that is left of the worker. Don't wait for that."""
 
     @abc.abstractmethod
     def describe_death(self, error: BaseException) -> str:
@@ -54,7 +54,7 @@ class HostHandle(abc.ABC):
         """Return the part of a call's error that matters to the user."""
 
     def send(self, command: Command | AddressesChanged) -> None:
-        """Have the host execute a command, and don't wait; if it is dead, `next_update` fails."""
+        """Have the host execute a command, and don't wait. If the host is dead, `next_update` fails."""
         self.post("execute_in_order", self.n_sent, command)
         self.n_sent += 1
 

@@ -1,22 +1,23 @@
-"""A worker host: it starts one worker on its node, and passes on what that reports.
+"""A worker host: it starts one worker on its node, and passes on the worker's reports.
 
     launcher ── open, execute_in_order ──▶ worker host ══ lifeline ══ subreaper ── forkserver ── worker
              ◀── next_update: log lines and reports ──
 
-It is in a process that another system has started there and may end: a Ray actor, a task of Spark's. The
-worker is a process of its own, as in `local_mp`: so the kernel says how it ended, what hangs in it can be
-ended, and a restart takes no new host. When the host's process ends, for whatever reason, the lifeline ends,
-and the worker with all that it has started.
+The host runs in a process that another system has started and may end: a Ray actor, or a task of Spark's. The
+worker is a process of its own, as in `local_mp`. So the kernel says how it ended, a worker that hangs can be
+killed, and a restart needs no new host. When the host's process ends, for whatever reason, the lifeline ends,
+and with it the worker and all that the worker has started.
 
-Why two processes stand between host and worker, where a pod has none:
+In a pod no process stands between host and worker. Here there are two, for these reasons:
 
-1. The host does not fork workers itself: other threads run in it, Ray's or courier's, and a lock that one of
-   them holds would be held for ever in the copy. So there is the forkserver, which has a single thread.
-2. A Ray worker that ends by itself, as when its driver has died, kills its direct children on the way
-   (`kill_child_processes_on_worker_exit`), and no others. Were the forkserver that child, it would be gone
-   with the actor: what had left the worker by a double fork, and the sockets, would stay. So the child is the
-   subreaper. If Ray kills that, the forkserver sees the actor's end and ends all that is below it; if it is
-   the forkserver that is killed, the subreaper does.
+1. The host doesn't fork workers itself. Other threads run in it, Ray's or courier's, and if one of them held
+   a lock during the fork, that lock would stay locked in the copy. So the forkserver, which has a single
+   thread, forks them.
+2. When a Ray worker ends by itself, for example because its driver has died, it first kills its direct
+   children (`kill_child_processes_on_worker_exit`), and no others. If the forkserver were that child, it
+   would end with the actor, and leave behind the sockets and whatever had left the worker by a double fork.
+   So the direct child is the subreaper. If Ray kills the subreaper, the forkserver notices the actor's end
+   and ends all that is below it. If the forkserver is killed, the subreaper does so.
 
 All methods run in one event loop, and none waits for the worker. Calls may arrive in any order, so the
 launcher numbers the commands whose order matters.
@@ -51,15 +52,15 @@ from launchpad.state import lock
 from launchpad.state.places import is_url
 
 _POLL_S = 0.05
-"""How often the log is looked at."""
+"""Seconds between two looks at the log."""
 
 _MAX_LOG_BYTES = 4 << 20
-"""How much of the log goes at once."""
+"""The most that one update carries of the log, in bytes."""
 
 
 @dataclass(frozen=True)
 class HostReady:
-    """The host is ready: where it is."""
+    """The place of a host that is ready: its node and its IP address."""
 
     node: str
     ip: str
@@ -67,13 +68,13 @@ class HostReady:
 
 @dataclass(frozen=True)
 class HostSpec:
-    """All that a host must know in order to start its worker; the secrets and large buffers come apart.
+    """All that a host needs in order to start its worker. The secrets and large buffers travel separately.
 
     Attributes:
-        worker: Its plan lacks the buffers of its payload, and has the endpoints only in part.
+        worker: The worker's spec. Its plan lacks the payload's buffers, and the host completes its endpoints.
         launcher: The launching script.
-        modules: Modules of ours that the worker needs.
-        state: The folder or URL in which all workers save; empty: with the run's logs.
+        modules: Modules of launchpad that the worker needs.
+        state: The folder or URL in which all workers save. Empty: they save beside the run's logs.
     """
 
     worker: WorkerSpec
@@ -88,7 +89,7 @@ class HostUpdate:
     """A report of a host: what its worker printed, and the events that came after it.
 
     Attributes:
-        log: What attempt `attempt` has printed since the last update.
+        log: The output of attempt `attempt` since the last update.
         reports: Events, as in `launchpad.runtime.events`, in order.
     """
 
@@ -98,14 +99,14 @@ class HostUpdate:
 
 
 class WorkerHost:
-    """Starts one worker, again and again if need be, and passes on commands and reports.
+    """A host that starts one worker, any number of times, and passes on commands and reports.
 
     Args:
-        launcher: The launcher's `launcher_info.versions`: plain text, as nothing else may be the same here.
-        remedy: What to do where they are others.
+        launcher: The launcher's `launcher_info.versions`, as plain text: all else may differ here.
+        remedy: The advice of the error if this process has other versions.
 
     Raises:
-        LaunchError: here they are others.
+        LaunchError: this process has other versions.
     """
 
     def __init__(self, launcher: Mapping[str, str], remedy: str) -> None:
@@ -133,12 +134,17 @@ class WorkerHost:
         keys: RunSecrets,
         buffers: Sequence[LargeBuffer] = (),
     ) -> HostReady:
-        """Prepares the node, or raises LaunchError, whose text says why it cannot.
+        """Prepare the node, and return `where` when it is ready.
 
         Args:
-            where: Where this is, as others are to see it.
+            where: The place of this host, as others reach it.
             gpus: The devices of the worker.
-            buffers: Those of its payload.
+            spec: The worker, and all else about it.
+            keys: The secrets of the run.
+            buffers: The large buffers of the worker's payload.
+
+        Raises:
+            LaunchError: the node cannot run the worker; it says why.
         """
         planned = spec.worker.plan
         launcher = spec.launcher
@@ -165,7 +171,8 @@ class WorkerHost:
         loop = asyncio.get_running_loop()
 
         def report(event: Any) -> None:  # called in another thread
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing asks any more
+            # If the loop is closed, the launcher asks for no more updates.
+            with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._add_report, event)
 
         payload = replace(planned.payload, buffers=tuple(buffers))
@@ -184,7 +191,7 @@ class WorkerHost:
         return where
 
     async def execute_in_order(self, number: int, command: Command | AddressesChanged) -> None:
-        """Execute a command; one that comes too early waits for those before it."""
+        """Execute a command. One that arrives too early waits for those before it."""
         self._early[number] = command
         while (due := self._early.pop(self._n_executed, None)) is not None:
             self._n_executed += 1
@@ -208,10 +215,12 @@ class WorkerHost:
         return await asyncio.to_thread(self._workers.stacks, self._worker)
 
     async def next_update(self) -> HostUpdate:
-        """Waits until there is something to report. An end comes after all that was printed until then.
+        """Wait until there is something to report, and return it.
+
+        The end of an attempt is reported after all that the attempt has printed.
 
         Raises:
-            LaunchError: the host was closed, and has nothing more.
+            LaunchError: the host was closed, and has nothing more to report.
         """
         while True:
             self._has_update.clear()
@@ -231,20 +240,23 @@ class WorkerHost:
                 await asyncio.wait_for(self._has_update.wait(), _POLL_S)
 
     async def close(self) -> None:
-        """Ends what still runs, and leaves nothing on the node. Once; called again, it waits for that."""
+        """End what still runs, and leave nothing on the node. A second call waits for the first."""
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        # First what the subreaper removes if this is killed: told that the launch ends, it leaves that to us.
+        # The directory must go first. Once the subreaper knows that the launch ends, it leaves the directory
+        # to this process, which may be killed at any moment.
         if self._run is not None:
             self._run.remove()
         if self._workers is not None:
             await asyncio.to_thread(self._workers.close)
         if self._run is not None:
-            shutil.rmtree(self._run.logs, ignore_errors=True)  # the launcher has it all
-            locations.sweep(self._run.runtime.parent)  # of a launcher on this node that was killed
+            # The launcher has all of the logs.
+            shutil.rmtree(self._run.logs, ignore_errors=True)
+            # Remove what a killed launcher on this node may have left.
+            locations.sweep(self._run.runtime.parent)
 
     def _add_report(self, report: Any) -> None:
         self._reports.append(report)

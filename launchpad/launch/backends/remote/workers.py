@@ -3,10 +3,12 @@
     supervisor ── start, kill … ──▶ actions, in one thread ── calls ──▶ worker hosts, one for each worker
     supervisor ◀── reports ──────────────┘ ◀── answers ───────┘
 
-Everything happens in that thread, one thing after the other: commands, what hosts report, what they die of.
-A dead host, and so a dead node, is one more way for a worker to end; started again, it gets a new host.
+Everything happens in that thread, one thing after the other: commands, reports of hosts, deaths of hosts.
+When a host dies, or its node, that is one more way for a worker to end; if it is restarted, it gets a new
+host.
 
-What is left to a backend: to have hosts placed (`_find_host`), and what their death means (`_on_host_died`).
+A backend does the rest: it has hosts placed (`_find_host`), and decides what their death means
+(`_on_host_died`).
 """
 
 from __future__ import annotations
@@ -43,19 +45,19 @@ from launchpad.runtime.commands import (
 from launchpad.runtime.events import Bound, Ended, Event, ProcessStarted, WorkerNote
 
 ANSWER_S = 5.0
-"""How long a host may take for what it does at once, before its node is taken for lost."""
+"""How long a host may take for a quick answer before it is considered lost."""
 
 
 class HostedWorkers(Workers):
-    """One launch. A subclass connects to its cluster, sets `_here`, and lets actions begin.
+    """The workers of one launch. A subclass connects to its cluster, sets `_here`, and begins the actions.
 
     Args:
-        cluster: What errors call it: `Ray cluster`.
+        cluster: The name of the cluster in errors, for example `Ray cluster`.
 
     Attributes:
-        _here: Where this process is.
-        _waiting: Workers that are to be started when there is a host for them.
-        _alive: Worker → its attempt, of those that are started and have not ended.
+        _here: The node and the address of this process.
+        _waiting: Workers that start as soon as there is a host for them.
+        _alive: Worker → the number of its attempt, for workers that were started and have not ended.
     """
 
     _here: HostReady
@@ -86,14 +88,14 @@ class HostedWorkers(Workers):
 
     @abc.abstractmethod
     def _check(self) -> None:
-        """Raises if the cluster cannot be used any more."""
+        """Raise an error if the cluster can't be used any more."""
 
     @abc.abstractmethod
     def _find_host(self, worker: str, attempt: int) -> HostHandle | None:
-        """A host for a worker. None: `_start_waiting` is called when there is one."""
+        """Return a host for a worker. If there is none yet, return None, and call `_start_waiting` later."""
 
     def _on_host_died(self, handle: HostHandle, error: BaseException) -> None:
-        """The host is dead, or out of reach: then it is ended, before there is another one."""
+        """End a host that is dead or out of reach, so that there are never two, and report its end."""
         handle.end()
         self._report_lost(handle, error)
 
@@ -126,15 +128,17 @@ class HostedWorkers(Workers):
         action(*arguments)
 
     def _collapse(self, error: Exception) -> None:
-        """Without its cluster the launch has no workers any more; nor will it get others."""
-        self._broken = self._broken or (  # what comes later, comes of that
+        """Report the end of all workers after an error that leaves the launch without its cluster."""
+        # Later errors are consequences of the first.
+        self._broken = self._broken or (
             f"the {self._cluster} cannot be used any more: {type(error).__name__}: {error}"
         )
         handles, self._handles = self._handles, {}
         self._waiting.clear()
         for handle in handles.values():
             handle.close_log()
-            with contextlib.suppress(Exception):  # if it is not the cluster that is gone
+            # Unless it is the cluster that is gone, the hosts must be ended.
+            with contextlib.suppress(Exception):
                 self._check()
                 handle.end()
         for worker, attempt in list(self._alive.items()):
@@ -149,7 +153,7 @@ class HostedWorkers(Workers):
     # Commands.
 
     def _execute(self, command: Command) -> None:
-        """Start a worker by its host, kill it with its host if that doesn't answer; send it all else."""
+        """Execute a command in the actions' thread. Most commands go on to the host of their worker."""
         match command:
             case StartWorker(worker, attempt):
                 self._start(worker, attempt)
@@ -187,30 +191,30 @@ class HostedWorkers(Workers):
                 replace(own, payload=replace(own.payload, buffers=())),
                 self._plan.program,
                 self._plan.launch_type,
-                endpoints={},  # each is sent when its server is ready
+                endpoints={},  # the host gets each one when its server is ready
                 state=self._run.state_places(worker, own.group, is_one_host=False),
                 can_move=True,
             )
             host_spec = HostSpec(
                 spec, self._launcher, self._run.run_id, self._plan.modules, self._plan.state
             )
-            # Arguments of their own, so that a host can be given each once.
+            # Each buffer is an argument of its own, so that a host can get it once only.
             buffers = map(self._shared, own.payload.buffers)
             self._call_host(found, "open", host_spec, self._keys, *buffers)
 
     def _shared(self, buffer: Openable) -> Any:
-        """Returns what stands for a large buffer among the arguments of `open`."""
+        """Return the stand-in for a large buffer among the arguments of `open`."""
         return buffer
 
     def _start_waiting(self, workers: Iterable[str]) -> None:
-        """Starts those that have waited for a host."""
+        """Start those of the workers that have waited for a host."""
         for worker in workers:
             if worker in self._waiting:
                 self._waiting.remove(worker)
                 self._start(worker, self._alive[worker])
 
     def _begin(self, handle: HostHandle) -> None:
-        """Starts the attempt, if the host is ready; else that is done when it is."""
+        """Start the attempt if its host is ready. If not, this is called again when it is."""
         if handle.ready is None:
             return
         log = self._run.log(handle.worker, handle.attempt)
@@ -219,7 +223,8 @@ class HostedWorkers(Workers):
         )
         handle.send(StartWorker(handle.worker, handle.attempt))
         handle.send(AddressesChanged(self._places.seen_from(handle.ready.node)))
-        for worker, why in self._gone.items():  # it was not there to be told
+        # This worker did not run yet when these were announced.
+        for worker, why in self._gone.items():
             handle.send(AnnounceGone(worker, why))
 
     def _kill(self, command: KillWorker) -> None:
@@ -236,7 +241,7 @@ class HostedWorkers(Workers):
             handle.end()
 
     def _drop(self, worker: str, why: str) -> None:
-        """Ends an attempt of which nothing runs yet."""
+        """End an attempt of which nothing runs yet."""
         attempt = self._alive[worker] if worker in self._waiting else 0
         self._waiting.discard(worker)
         handle = self._handles.pop(worker, None)
@@ -250,7 +255,7 @@ class HostedWorkers(Workers):
 
     def _call_host(self, handle: HostHandle, method: str, *arguments: Any) -> None:
         future = handle.call(method, *arguments)
-        # The callback runs in some other thread.
+        # The callback runs in another thread, so it only queues an action.
         future.add_done_callback(lambda done: self._do(self._on_answer, handle, done))
 
     def _on_answer(self, handle: HostHandle, future: Future[Any]) -> None:
@@ -278,17 +283,19 @@ class HostedWorkers(Workers):
             self._places.bind(report.address, handle.ready.node, report.endpoints)
             self._publish([report.address])
         elif isinstance(report, Ended):
-            # Its log is here, in pieces; one that it names is on the node, and goes with the host.
+            # The host has sent the log in pieces. The file that the outcome names is on the node, and is
+            # removed with the host.
             self._end(handle, replace(report.outcome, log_path=""))
             if report.outcome.kind == outcome.LOST:
-                # Its forkserver is dead, and would be at the next attempt: that gets another host.
+                # The forkserver of this host is dead, so the next attempt needs another host.
                 del self._handles[handle.worker]
                 handle.end()
         elif not isinstance(report, ProcessStarted) or handle.ready.ip == self._here.ip:
-            self._report(report)  # a process of another host has no number here
+            # The pid of a process on another host means nothing here.
+            self._report(report)
 
     def _report_lost(self, handle: HostHandle, error: BaseException) -> None:
-        """Forgets a host that is dead, and reports the end of the attempt that it ran."""
+        """Forget a host that is dead, and report the end of the attempt that it ran."""
         del self._handles[handle.worker]
         if handle.attempt:
             self._end(handle, handle.lost(error))
@@ -300,7 +307,7 @@ class HostedWorkers(Workers):
         self._report_end(ended)
 
     def _publish(self, addresses: list[str]) -> None:
-        """Tells all where these are now."""
+        """Send the new places of these addresses to all hosts, and to the view of this process."""
         if not addresses:
             return
         for handle in self._ready():
@@ -316,11 +323,12 @@ class HostedWorkers(Workers):
         return None if handle is None or handle.ready is None else handle
 
     def _close_hosts(self) -> None:
-        """Ends what still runs on them, as far as they answer, and then the hosts."""
+        """End what still runs on the hosts, as far as they answer, and then the hosts."""
         self._view.close()
         for handle in self._handles.values():
             handle.close_log()
-        with contextlib.suppress(Exception):  # a cluster that is gone has nothing of ours
+        # If the cluster is gone, nothing of this launch is left on it.
+        with contextlib.suppress(Exception):
             self._check()
             wait([handle.call("close") for handle in self._ready()], ANSWER_S)
             for handle in self._handles.values():
