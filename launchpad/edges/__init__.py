@@ -1,8 +1,8 @@
-"""Edges: what happens to calls on their way, and what has gone over them.
+"""Edges: ways to change the calls between nodes, and statistics of them.
 
-    handle.through(Delay(0.05), Bandwidth(100e6))     a slow network, or a straggler
-    handle.through(Record(folder)), Replay(folder)    the order of a server's calls, the same again
-    running.edges()                                   numbers: calls, bytes, waiting
+    handle.through(Delay(0.05), Bandwidth(100e6))     simulate a slow network, or a straggler
+    handle.through(Record(folder)), Replay(folder)    record the order of a server's calls, and repeat it
+    running.edges()                                   statistics: calls, bytes, waiting
 
 Example:
     slow = learner.through(lp.edges.Delay(0.05))                # one actor is far away
@@ -14,12 +14,12 @@ from launchpad.edges.recording import Record, Replay
 from launchpad.telemetry.edge_stats import Edges, EdgeStats
 
 __all__ = [
-    # What calls go through.
+    # Given to `handle.through`.
     "Bandwidth",
     "Delay",
     "Record",
     "Replay",
-    # What has gone over them.
+    # Returned by `running.edges()`.
     "Edges",
     "EdgeStats",
 ]

@@ -1,21 +1,23 @@
-"""The order in which a server has run its calls: recorded once, and kept to when the program runs again.
+"""Record the order in which a server runs its calls, and repeat that order when the program runs again.
 
     handle.through(lp.edges.Record("runs/a"))     the server writes  runs/a/<worker>.<attempt>.jsonl
                                                   in a MultiThreadingColocation each its own, by its number:
                                                                    runs/a/<worker>.<number>.<attempt>.jsonl
     handle.through(lp.edges.Replay("runs/a"))     before each call the server waits until it is its turn
 
-A program in which several workers change one server is not the same twice, as its calls come in another
-order each time. With the recorded order it is, down to the last bit, if nothing else in it depends on time
-or chance.
+If several workers change one server, no two runs of the program are the same, because the calls arrive in a
+different order each time. With the recorded order, two runs agree down to the last bit, unless something
+else in the program depends on time or chance.
 
 Rules:
-1. Such a server runs one call at a time. A method that waits for another call would wait for ever: after a
-   minute the call that waits for its turn fails, and says for which.
-2. Calls of workers are recorded, by worker and method. The script's are not: they run when none else does.
-3. Of coroutines the order is that of their beginnings: the turn of one ends when it first waits for
-   something, or is done. Of streams it is that of the calls which return them; their items come as they do.
-4. One that is cancelled before its turn never had it, and is not recorded.
+1. The server runs one call at a time. A method must not wait for another call to this server, because that
+   call can't begin. After a minute the call that waits for its turn fails, and its error names the one
+   before it.
+2. The recording lists calls of workers, by worker and method. The script's calls are not recorded. They run
+   when no other call does.
+3. Coroutines are ordered by their beginnings: a coroutine's turn ends when it first waits for something, or
+   returns. Streams are ordered by the calls that return them; the order of their items is not recorded.
+4. A call that is cancelled before its turn is not recorded.
 """
 
 from __future__ import annotations
@@ -42,16 +44,16 @@ _TURN_S = 60.0
 
 @dataclass(frozen=True)
 class Record:
-    """The server writes down the order of its calls, into a file of its own in this folder.
+    """A request that the server record the order of its calls, in a file of its own in this folder.
 
-    On one handle is enough: it holds for the calls of all workers, through any handle.
+    It is enough to put it on one handle: it covers the calls of all workers, through any handle.
 
     Example:
         parameters = program.add_node(lp.CourierNode(Parameters), label="parameters")
         recorded = parameters.through(lp.edges.Record("runs/a"))   # for the workers, in its place
 
     Args:
-        folder: Made if it is not there; on Ray and Kubernetes one that all hosts have.
+        folder: Created if it doesn't exist. On Ray and Kubernetes all hosts must share it.
     """
 
     folder: str | os.PathLike[str]
@@ -62,19 +64,21 @@ class Record:
 
 @dataclass(frozen=True)
 class Replay:
-    """The server runs its calls in the order that `Record` has written into this folder.
+    """A request that the server run its calls in the order that `Record` wrote into this folder.
 
-    The calls of all workers, as with `Record`. When it has run all that are recorded, it runs others as they
-    come; a program that makes fewer is not noticed. A call of another method than the recording has, while it
-    has calls of that caller left, fails with ReplayError. So does a server that was not started so often, or
-    not at all, when it was recorded.
+    It covers the calls of all workers, as `Record` does. Once the server has run all recorded calls, it runs
+    others as they arrive. It doesn't notice if the program makes fewer calls than were recorded.
+
+    A call fails with ReplayError if it doesn't occur in the rest of the recording, although the recording has
+    calls of the same caller left. A server fails with ReplayError if the recording has no file for it,
+    because the recorded server had fewer attempts or didn't exist.
 
     Example:
         parameters = program.add_node(lp.CourierNode(Parameters), label="parameters")
         replayed = parameters.through(lp.edges.Replay("runs/a"))   # for the workers, in its place
 
     Raises:
-        DefinitionError: there is no recording.
+        DefinitionError: There is no recording in the folder.
     """
 
     folder: str | os.PathLike[str]
@@ -89,13 +93,13 @@ Ordering = Record | Replay
 
 
 def order_of(ordering: Ordering, owner: str, attempt: int) -> CallOrder:
-    """What keeps, or writes down, the order of the calls of a worker, or of a part of it, `learner-0.1`."""
+    """Return the recorder or replayer for the calls of a worker, or of one node in it, `learner-0.1`."""
     file = Path(ordering.folder) / f"{owner}.{attempt}.jsonl"
     return Recorder(file) if isinstance(ordering, Record) else Replayer(file)
 
 
 class CallOrder(ABC):
-    """Lets one call run at a time."""
+    """A base class that lets one call run at a time, in an order that subclasses decide."""
 
     def __init__(self) -> None:
         self._changed = Condition()
@@ -103,29 +107,30 @@ class CallOrder(ABC):
 
     @abstractmethod
     def may_begin(self, name: str, method: str) -> bool:
-        """Whether it is this call's turn, where none runs."""
+        """Return True if it is this call's turn. Called while no other call runs."""
 
     @abstractmethod
     def begins(self, name: str, method: str) -> None:
-        """It is, and it runs now."""
+        """Note that this call takes its turn and runs now."""
 
     @abstractmethod
     def why_not(self, name: str, method: str) -> str:
-        """What it waits for."""
+        """Return what this call waits for, as text for an error."""
 
     def close(self) -> None:
-        """No call comes any more."""
+        """Close the recording. No call arrives after this."""
         return
 
     def wrapped(self, method: str, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """The method, which waits for its turn."""
+        """Wrap a method so that each call of it waits for its turn."""
         if inspect.iscoroutinefunction(fn):
             import asyncio
 
             @functools.wraps(fn)
             async def run_later(*args: Any, **kwargs: Any) -> Any:
                 await self._turn_of(_name_of_caller(), method)
-                asyncio.get_running_loop().call_soon(self._end)  # after the first step of `fn`
+                # The loop runs this after the first step of `fn`: there the turn ends.
+                asyncio.get_running_loop().call_soon(self._end)
                 return await fn(*args, **kwargs)
 
             return run_later
@@ -143,7 +148,7 @@ class CallOrder(ABC):
     def _begin(
         self, name: str, method: str, is_given_up: Callable[[], bool] = lambda: False
     ) -> bool:
-        """Waits for the turn, and takes it; False for a call that is given up before."""
+        """Wait for the call's turn and take it. Return False if the call is given up before its turn."""
 
         def is_turn() -> bool:
             return self._running is None and (not name or self.may_begin(name, method))
@@ -171,7 +176,7 @@ class CallOrder(ABC):
             self._changed.notify_all()
 
     async def _turn_of(self, name: str, method: str) -> None:
-        """Waits for the turn in a thread of its own, so that the loop goes on."""
+        """Wait for the call's turn in a separate thread, so that the event loop goes on."""
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -193,7 +198,8 @@ class CallOrder(ABC):
         def report(error: BaseException | None) -> None:
             if error is None and not begun.done():
                 begun.set_result(None)
-            elif error is None:  # cancelled as the thread took the turn
+            elif error is None:
+                # The call was cancelled just as the thread took its turn, so it gives the turn back.
                 self._end()
             elif not begun.done():
                 begun.set_exception(error)
@@ -202,7 +208,8 @@ class CallOrder(ABC):
         try:
             await begun
         except asyncio.CancelledError:
-            if not begun.cancelled():  # cancelled with the turn, or the error, on its way here
+            if not begun.cancelled():
+                # The cancellation came when the turn, or an error, was on its way here. Give a turn back.
                 if begun.exception() is None:
                     self._end()
             else:
@@ -212,7 +219,7 @@ class CallOrder(ABC):
 
 
 class Recorder(CallOrder):
-    """Writes each call into a file as it begins: one line, worker and method."""
+    """A call order that writes each call to a file as it begins: one line with worker and method."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -234,7 +241,7 @@ class Recorder(CallOrder):
 
 
 class Replayer(CallOrder):
-    """Lets calls begin in the order of a file."""
+    """A call order that lets calls begin in the order of a file."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -246,7 +253,8 @@ class Replayer(CallOrder):
                 f"there is no recording {file}: {error.strerror}. What was recorded had no such worker, or"
                 " did not start it so often."
             ) from error
-        whole, _, _ = text.rpartition("\n")  # the last line is torn if its writer was killed
+        # If its writer was killed, the last line may be incomplete.
+        whole, _, _ = text.rpartition("\n")
         self._left = deque((name, method) for name, method in map(json.loads, whole.splitlines()))
 
     def may_begin(self, name: str, method: str) -> bool:
@@ -270,6 +278,6 @@ class Replayer(CallOrder):
 
 
 def _name_of_caller() -> str:
-    """The worker that calls; empty for a caller that is none."""
+    """Return the name of the worker that makes this call, or "" if the caller isn't a worker."""
     call = caller.current.get()
     return call.peer.name if call is not None and call.peer.attempt else ""

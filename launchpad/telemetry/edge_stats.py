@@ -1,10 +1,10 @@
-"""What has gone over the edges of a program: counted at both ends, gathered by the launcher.
+"""Statistics of the calls over a program's edges: counted at both ends, gathered by the launcher.
 
     each worker ── events.EdgesCounted ──▶ supervisor ──▶ gathered(…) ──▶ running.edges()
                    when it is asked to, and at its end
 
-Of each call two counts are kept: the caller's, which knows how long it waited, and the server's. What a
-worker has counted that was killed is missing: there the other end's count stands in.
+Both ends count each call: the caller, which knows how long it waited, and the server. If a caller was
+killed, its counts are missing, and the server's counts are used instead.
 
     CALLER    SERVER     METHOD    calls  errors  waiting    p50     p99   sent  received
     actor-0   learner-0  step     12,000       0    1.2 s  90 µs  210 µs  44 MiB   120 KiB
@@ -25,32 +25,34 @@ from launchpad.courier.telemetry.call_stats import MethodStats
 from launchpad.courier.telemetry.registry import Place
 
 Row = tuple[Place, MethodStats]
-"""Caller, server and method; what was counted of it."""
+"""A caller, server and method, and the statistics of their calls."""
 
 
 @dataclass(frozen=True)
 class EdgeStats:
-    """The calls of one method, by one caller, to one server.
+    """Statistics of the calls of one method, by one caller, to one server.
 
     Example:
         for edge in running.edges():
             print(f"{edge.caller} has called {edge.server}.{edge.method} {edge.calls} times")
 
     Attributes:
-        caller: A worker's name; `pid 4711` for the script, or another process.
-        calls: How many it has made, those in flight included.
-        served: How many have begun at the server: more if some were made again, fewer if some never came.
-        errors: How many ended with an exception.
-        in_flight: How many have not ended.
-        items: How many items their streams have had, arguments and results.
-        bytes_sent: The bytes of arguments, as they were pickled.
-        bytes_received: The bytes of results.
-        waiting_s: How long the caller has waited, all calls together.
-        serving_s: How long the server took for them.
-        buckets: How long the caller waited for those that have ended: `buckets[i]` of them from 2**(i-1) to
-            2**i µs.
-        is_exact: Whether nothing is missing: no worker that has counted them was killed.
-        period_s: How long all this took: since the program began, or since an earlier look.
+        caller: A worker's name. For the script, and any other process, `pid 4711`.
+        calls: Number of calls that the caller made, including those in flight.
+        served: Number of calls that began at the server. It is larger than `calls` if calls were made again,
+            and smaller if some never arrived.
+        errors: Number of calls that ended with an exception.
+        in_flight: Number of calls that have not ended.
+        items: Number of items in the calls' streams, both arguments and results.
+        bytes_sent: Size of the pickled arguments.
+        bytes_received: Size of the results.
+        waiting_s: How long the caller waited, summed over all calls.
+        serving_s: How long the server took, summed over all calls.
+        buckets: Histogram of how long the caller waited for calls that have ended: `buckets[i]` calls took
+            from 2**(i-1) to 2**i µs.
+        is_exact: True if no counts are missing: neither end was killed, and both answered.
+        period_s: The time that these statistics cover: since the program began, or since an earlier
+            snapshot.
     """
 
     caller: str
@@ -71,12 +73,12 @@ class EdgeStats:
 
     @property
     def p50_s(self) -> float:
-        """What half of those that have ended took the caller at most; NaN while none has."""
+        """The median of how long the caller waited for a call; NaN if no call has ended."""
         return call_stats.quantile_s(self.buckets, 0.5)
 
     @property
     def p99_s(self) -> float:
-        """What 99 of 100 took at most."""
+        """The 99th percentile of how long the caller waited for a call; NaN if no call has ended."""
         return call_stats.quantile_s(self.buckets, 0.99)
 
     @property
@@ -85,27 +87,31 @@ class EdgeStats:
 
     @property
     def bytes_per_s(self) -> float:
-        """Of arguments and results together."""
+        """The bytes of arguments and results together, per second."""
         n_bytes = self.bytes_sent + self.bytes_received
         return n_bytes / self.period_s if self.period_s else 0.0
 
     def _since(self, earlier: EdgeStats | None, period_s: float) -> EdgeStats:
-        """What has come since an earlier look, so long ago; `in_flight` and `is_exact` are those of now."""
+        """Return the difference to an earlier snapshot, taken `period_s` before this one.
+
+        `in_flight` and `is_exact` keep their current values.
+        """
         if earlier is None:
             return replace(self, period_s=period_s)
         sums: list[Any] = list(map(operator.sub, _sums_of(self), _sums_of(earlier)))
         buckets = tuple(map(operator.sub, self.buckets, earlier.buckets))
-        # A server's counts may have stood in at one look only: nothing is less than none.
+        # If the server's counts replaced the caller's in only one of the two snapshots, a difference can be
+        # negative.
         if min(*sums, *buckets) < 0:
             sums, buckets = [max(0, n) for n in sums], tuple(max(0, n) for n in buckets)
         sums[_SUMS.index("in_flight")] = self.in_flight
-        # Not by `replace`, which is slow where there are hundreds of edges.
+        # `replace` would be slow here: a program may have hundreds of edges.
         place = self.caller, self.server, self.method
         fields: list[Any] = [*place, *sums, buckets, self.is_exact, period_s]
         return EdgeStats(*fields)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON: quantiles and rates in place of the buckets; None for NaN."""
+        """Return plain data, ready for JSON: quantiles and rates instead of buckets, and None for NaN."""
         fields = asdict(self)
         del fields["buckets"]
         derived = {name: getattr(self, name) for name in _DERIVED}
@@ -114,7 +120,7 @@ class EdgeStats:
 
 @dataclass(frozen=True)
 class Edges:
-    """All edges of a program over which calls have gone: `running.edges()`. A sequence, and a table as text.
+    """All edges of a program that carried calls: `running.edges()`. A sequence; its `str` is a table.
 
     Example:
         edges = running.edges()
@@ -122,8 +128,8 @@ class Edges:
         assert edges.total(server="learner-0", method="step").calls == 12_000
 
     Attributes:
-        lacking: The workers of which some counts are missing: they were killed, or do not answer.
-        period_s: How long all this took: since the program began, or since an earlier look.
+        lacking: The workers whose counts are incomplete: they were killed, or don't answer.
+        period_s: The time that the statistics cover: since the program began, or since an earlier snapshot.
     """
 
     rows: tuple[EdgeStats, ...]
@@ -140,7 +146,7 @@ class Edges:
         return self.rows[index]
 
     def of(self, *, caller: str = "", server: str = "", method: str = "") -> Edges:
-        """Those of this caller, server and method; a group's label stands for its workers."""
+        """Return the edges with this caller, server and method. A group's label matches all its workers."""
         wanted = ((caller, "caller"), (server, "server"), (method, "method"))
         return Edges(
             tuple(
@@ -153,7 +159,7 @@ class Edges:
         )
 
     def since(self, earlier: Edges) -> Edges:
-        """What has gone over them since an earlier look at the same program.
+        """Return the statistics of the time since an earlier snapshot of the same program.
 
         Example:
             before = running.edges()
@@ -166,11 +172,11 @@ class Edges:
         return Edges(tuple(rows), self.lacking, period_s)
 
     def total(self, *, caller: str = "", server: str = "", method: str = "") -> EdgeStats:
-        """Those of this caller, server and method as one."""
+        """Return the sum over all edges with this caller, server and method."""
         rows = self.of(caller=caller, server=server, method=method).rows
         sums: dict[str, Any] = {name: sum(getattr(row, name) for row in rows) for name in _SUMS}
         buckets = tuple(map(sum, zip(*(row.buckets for row in rows), strict=True)))
-        # Of an edge whose ends both lack counts there may be no row.
+        # If both ends of an edge lack counts, the edge may have no row at all.
         lacking = (
             [each for each in self.lacking if not name or _is_of(each, name)]
             for name in (caller, server)
@@ -186,7 +192,7 @@ class Edges:
         )
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Plain data, ready for JSON."""
+        """Return plain data, ready for JSON."""
         return [row.to_dict() for row in self.rows]
 
     def __str__(self) -> str:
@@ -236,11 +242,13 @@ def gathered(
     lacking: Collection[str],
     period_s: float = 0.0,
 ) -> Edges:
-    """The edges, of what callers and servers have counted.
+    """Combine the counts of callers and servers into one `EdgeStats` for each edge.
 
     Args:
-        known: The callers whose counts these are.
-        lacking: Those workers of which some counts are missing.
+        made: The callers' counts.
+        served: The servers' counts.
+        known: The callers that sent counts.
+        lacking: The workers whose counts are incomplete.
         period_s: How long ago the program began.
     """
     by_caller, by_server = _by_place(made), _by_place(served)
@@ -251,7 +259,8 @@ def gathered(
         of_server = call_stats.added(by_server.get(place, ()))
         stats, sent, received = of_caller, of_caller.bytes_out, of_caller.bytes_in
         is_complete = caller in known and caller not in lacking
-        if not is_complete and of_server.calls > of_caller.calls:  # seen from the other side
+        if not is_complete and of_server.calls > of_caller.calls:
+            # The server sends what the caller receives, so in and out change places.
             stats, sent, received = of_server, of_server.bytes_in, of_server.bytes_out
         rows.append(
             EdgeStats(

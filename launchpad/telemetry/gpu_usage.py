@@ -1,4 +1,4 @@
-"""What is used of GPUs, by NVIDIA's library, nvidia-ml-py (`pip install launchpad-graph[gpu]`)."""
+"""Memory use and load of GPUs, read with NVIDIA's nvidia-ml-py (`pip install launchpad-graph[gpu]`)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from typing import Any
 
 
 def of(gpus: Sequence[str]) -> tuple[int | None, float | None]:
-    """The memory that is used of these devices together, in bytes, and how busy they are on average, in %.
+    """Return the used memory of these devices together in bytes, and their average load in percent.
+
+    The call may take long if the driver is in trouble.
 
     Args:
-        gpus: As they stand in CUDA_VISIBLE_DEVICES.
+        gpus: The devices, written as in CUDA_VISIBLE_DEVICES.
 
     Returns:
-        None for what it does not tell: without library or driver, and for parts of a GPU (MIG) how busy
-        they are. May take long, as a driver may that is in trouble.
+        None for each number that is unknown: both without the library or a driver, and the load of a part of
+        a GPU (MIG).
     """
     if (nvml := _library()) is None:
         return None, None
     memory, busy = [], []
     for gpu in gpus:
-        with contextlib.suppress(nvml.NVMLError):  # the second number is not known of a part
+        with contextlib.suppress(nvml.NVMLError):  # the load of a part of a GPU is unknown
             by_uuid = nvml.nvmlDeviceGetHandleByUUID
             device = nvml.nvmlDeviceGetHandleByIndex(int(gpu)) if gpu.isdigit() else by_uuid(gpu)
             memory.append(int(nvml.nvmlDeviceGetMemoryInfo(device).used))
@@ -33,7 +35,7 @@ def of(gpus: Sequence[str]) -> tuple[int | None, float | None]:
 
 @functools.cache
 def _library() -> Any:
-    """The library, begun; it stays so. None: there is none, or no driver."""
+    """Import and initialise the library once, and return it; None without the library or a driver."""
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:

@@ -1,7 +1,7 @@
-"""What a process uses of its host, as it sees it itself; so it is the same on every backend.
+"""CPU time, memory, threads and GPUs that a process uses. It measures itself, the same on every backend.
 
-The kernel is asked, not psutil: each worker would import that for three numbers, and a hundred workers on two
-cores would answer the first request after seconds.
+The numbers come from the kernel and not from psutil. Each worker would import psutil for three numbers, and
+a hundred workers on two cores would take seconds to answer the first request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TICKS_PER_S, _PAGE_BYTES = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class ProcessUsage:
-    """What a worker's process uses. Processes that it has started are not in it.
+    """The resource usage of a worker's process. Processes that it started don't count.
 
     Example:
         for worker in running.metrics().workers:
@@ -26,14 +26,16 @@ class ProcessUsage:
                 print(f"{worker.worker} {usage.memory_bytes >> 20} MiB, {usage.cpu_percent:.0f}% of a CPU")
 
     Attributes:
-        cpu_s: The CPU time of all its threads.
-        period_s: How long that took: since the process began, or since an earlier look.
-        memory_bytes: What it has in memory (RSS). Pages that it shares, as with other forks, count in each.
-        threads: How many it has.
-        is_shared: Whether the worker is a thread of the launching script: all this is that process's.
-        gpu_memory_bytes: What is used of the memory of the worker's GPUs, by whatever uses them; None where
-            it has none, or NVIDIA's library (`pip install launchpad-graph[gpu]`) does not tell.
-        gpu_percent: How busy they were in the last second or less, on average.
+        cpu_s: CPU seconds of all its threads.
+        period_s: The time in which it used them: since the process began, or since an earlier snapshot.
+        memory_bytes: Its resident memory (RSS). Pages that several processes share, such as those of a fork,
+            count in each of them.
+        threads: Number of its threads.
+        is_shared: True if the worker is a thread of the launching script. The numbers are then those of the
+            script's process.
+        gpu_memory_bytes: Used memory of the worker's GPUs, by any process. None if the worker has no GPUs, or
+            NVIDIA's library (`pip install launchpad-graph[gpu]`) doesn't report it.
+        gpu_percent: The average load of its GPUs, over the last second or less.
     """
 
     cpu_s: float
@@ -46,11 +48,14 @@ class ProcessUsage:
 
     @property
     def cpu_percent(self) -> float:
-        """100 is one CPU, all the time."""
+        """CPU time as a percentage of the period. 100 means one CPU, all the time."""
         return 100 * self.cpu_s / self.period_s if self.period_s else 0.0
 
     def since(self, earlier: ProcessUsage) -> ProcessUsage:
-        """What it has used since an earlier look at the same process; what it has is that of now."""
+        """Return the CPU time used since an earlier snapshot of the same process.
+
+        Memory, threads and GPUs keep their current values.
+        """
         return ProcessUsage(
             self.cpu_s - earlier.cpu_s,
             self.period_s - earlier.period_s,
@@ -63,16 +68,18 @@ class ProcessUsage:
 
 
 def of_this_process(gpus: Sequence[str], *, is_shared: bool) -> ProcessUsage | None:
-    """What this process uses now, in which a worker runs that was given these GPUs.
+    """Measure the usage of this process, which runs a worker that was given these GPUs.
 
-    None: there is no descriptor left to ask with.
+    Returns:
+        None if /proc can't be read, for example because the process is out of descriptors.
     """
     try:
         with open("/proc/self/stat", "rb") as file:
-            _, _, numbers = file.read().rpartition(b")")  # behind the name, which may be anything
+            # The numbers follow the process's name, in parentheses, which may contain anything.
+            _, _, numbers = file.read().rpartition(b")")
     except OSError:
         return None
-    fields = numbers.split()  # from the third on: see proc(5)
+    fields = numbers.split()  # fields[0] is the third field of proc(5)
     gpu_memory_bytes, gpu_percent = gpu_usage.of(gpus) if gpus else (None, None)
     return ProcessUsage(
         cpu_s=time.process_time(),

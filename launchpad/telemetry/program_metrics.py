@@ -1,9 +1,9 @@
-"""The numbers of a whole program at a moment, and those between two moments.
+"""A snapshot of a whole program's metrics, and the difference between two snapshots.
 
     running.metrics()                ──▶ Metrics     since the program began
-    running.metrics().since(before)  ──▶ Metrics     the same, since an earlier look
+    running.metrics().since(before)  ──▶ Metrics     the same, since an earlier snapshot
 
-The one that looks keeps what it saw before; the program keeps nothing for it.
+The caller keeps the earlier snapshot. The program keeps nothing for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from launchpad.telemetry.process_usage import ProcessUsage
 
 @dataclass(frozen=True)
 class WorkerMetrics:
-    """A worker at a moment.
+    """A snapshot of one worker.
 
     Example:
         silent = [each.worker for each in running.metrics().workers if each.is_silent]
@@ -31,9 +31,10 @@ class WorkerMetrics:
         label: Its group: `actor`.
         state: As in `WorkerStatus`.
         attempt: How often it was started.
-        uptime_s: Since its last attempt began; 0 where none runs.
-        is_silent: Whether it runs and has not answered in time: its numbers are those that were known.
-        process: What its process uses; None: it does not run, is not ready yet, or has never answered.
+        uptime_s: Seconds since its last attempt began; 0 if no attempt runs.
+        is_silent: True if it runs but didn't answer in time. Its numbers are then the last known ones.
+        process: The usage of its process. None if the worker doesn't run, isn't ready yet, or has never
+            answered.
     """
 
     worker: str
@@ -45,7 +46,10 @@ class WorkerMetrics:
     process: ProcessUsage | None
 
     def since(self, earlier: WorkerMetrics | None) -> WorkerMetrics:
-        """The same, with what its process has used since an earlier look; a new one, since its start."""
+        """Return a copy with the usage of its process since an earlier snapshot.
+
+        If the process is a new one, its usage counts from its start.
+        """
         if self.process is None or earlier is None or earlier.process is None:
             return self
         if not self.process.is_shared and self.attempt != earlier.attempt:
@@ -61,7 +65,7 @@ class WorkerMetrics:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
+        """Return plain data, ready for JSON."""
         fields = asdict(self)
         if self.process is not None:
             fields["process"]["cpu_percent"] = self.process.cpu_percent
@@ -70,7 +74,7 @@ class WorkerMetrics:
 
 @dataclass(frozen=True)
 class Metrics:
-    """The numbers of a program at a moment: `running.metrics()`.
+    """A snapshot of a program's metrics: `running.metrics()`.
 
     Example:
         before = running.metrics()
@@ -81,11 +85,11 @@ class Metrics:
             print(worker.worker, worker.process and worker.process.cpu_percent)
 
     Attributes:
-        program, run_id: Whose they are.
+        program, run_id: The program and the run that were measured.
         uptime_s: How long the program has run.
-        period_s: How long it took for what is counted: as `uptime_s`, or since an earlier look.
-        workers: In the order of their start.
-        edges: Calls by caller, server and method.
+        period_s: The time that the counts cover: equal to `uptime_s`, or since an earlier snapshot.
+        workers: The workers, in the order of their start.
+        edges: The calls, by caller, server and method.
     """
 
     program: str
@@ -97,21 +101,21 @@ class Metrics:
 
     @property
     def is_exact(self) -> bool:
-        """Whether no call is missing in `edges`: no worker was killed, and all have answered."""
+        """True if `edges` counts every call: no worker was killed, and all answered."""
         return not self.edges.lacking
 
     @property
     def silent(self) -> tuple[str, ...]:
-        """The workers that run and have not answered in time."""
+        """The workers that run but didn't answer in time."""
         return tuple(worker.worker for worker in self.workers if worker.is_silent)
 
     def since(self, earlier: Metrics) -> Metrics:
-        """What has come since an earlier look: counts, times and rates of what was between the two.
+        """Return the counts, times and rates of the time since an earlier snapshot.
 
-        States, memory, threads and calls in flight are as they are now.
+        States, memory, threads and calls in flight keep their current values.
 
         Raises:
-            ValueError: that is of another run, or was itself made by `since`.
+            ValueError: The two snapshots are of different runs, or one of them was made by `since`.
         """
         if earlier.run_id != self.run_id or not (earlier._is_whole and self._is_whole):
             raise ValueError(
@@ -127,7 +131,7 @@ class Metrics:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
+        """Return plain data, ready for JSON."""
         return {
             "program": self.program,
             "run_id": self.run_id,
@@ -141,10 +145,10 @@ class Metrics:
         }
 
     def to_prometheus(self) -> str:
-        """Text in Prometheus' exposition format 0.0.4; docs/metrics.md has the names.
+        """Return text in Prometheus' exposition format 0.0.4. docs/metrics.md has the names.
 
         Raises:
-            ValueError: these were made by `since`; a counter of Prometheus counts from the beginning.
+            ValueError: This snapshot was made by `since`. Counters in Prometheus count from the beginning.
         """
         if not self._is_whole:
             raise ValueError("to_prometheus() is of running.metrics() itself, not of its since()")
@@ -177,7 +181,7 @@ class Metrics:
         return "\n".join(lines) + "\n"
 
     def _series(self, owner: prometheus.Labels) -> Iterator[tuple[prometheus.Labels, MethodStats]]:
-        """Edges as a client would have counted them."""
+        """Yield the labels and statistics of each edge, as a client would count them."""
         for row in self.edges:
             labels = {"caller": row.caller, "server": row.server, "method": row.method}
             yield (
@@ -200,7 +204,7 @@ class Metrics:
 
 
 def _used(name: str) -> Callable[[WorkerMetrics], float | None]:
-    """A number of a worker's process; None where there is none."""
+    """Return a function that reads this number of a worker's process, or None if it is unknown."""
     return lambda worker: getattr(worker.process, name, None)
 
 

@@ -1,12 +1,13 @@
-"""A recording of a program for some seconds, as a picture: `running.trace()`, `python -m launchpad trace`.
+"""A trace of a program for some seconds, as a picture: `running.trace()`, `python -m launchpad trace`.
 
     courier/telemetry/recording.py   each worker keeps its spans, as tuples
-    launch/supervision/recordings.py they are gathered
-    Trace                            … and here become JSON, which https://ui.perfetto.dev shows
+    launch/supervision/recordings.py the launcher gathers them
+    Trace                            … and turns them into JSON, which https://ui.perfetto.dev shows
 
 The format is Chrome's: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
-A worker is a process there, with a row for its state and one for each of its threads. `X` are spans, which
-nest in a row; `b` and `e` those beside it, as futures; `s` and `f` the arrows from a call to its answer.
+Each worker is shown as a process, with a row for its state and a row for each of its threads. Events `X` are
+spans, which nest in a row. `b` and `e` are the two ends of a span beside the row, such as a future. `s` and
+`f` are the two ends of an arrow from a call to its answer.
 """
 
 from __future__ import annotations
@@ -44,7 +45,12 @@ Json = dict[str, Any]
 
 
 class StateChange(NamedTuple):
-    """A worker has come into a state; by the launcher's monotonic clock. `why`: how its attempt ended."""
+    """A worker's change to a new state.
+
+    Attributes:
+        time_ns: When it happened, by the launcher's monotonic clock.
+        why: How its attempt ended.
+    """
 
     worker: str
     attempt: int
@@ -55,7 +61,7 @@ class StateChange(NamedTuple):
 
 @dataclass(frozen=True)
 class Trace:
-    """What the workers of a program have done for some seconds: `running.trace()`.
+    """A recording of what the workers of a program did for some seconds: `running.trace()`.
 
     Example:
         trace = running.trace(5)
@@ -63,13 +69,13 @@ class Trace:
         trace.save("trace.json")    # open it at https://ui.perfetto.dev
 
     Attributes:
-        program, run_id: What was recorded.
-        recorded: By worker and attempt; the launching script is there as `pid 4711`, attempt 0.
-        changes: What became of workers meanwhile.
-        missing: Worker and attempt of those of which nothing is known → a sentence that says why.
-        began_ns, ended_ns: By the launcher's monotonic clock.
-        clock_ns, wall_ns: The same moment, by that clock and since 1970.
-        boot_id: Of the launcher's host.
+        program, run_id: The program and the run that were recorded.
+        recorded: The spans, by worker and attempt. The launching script is `pid 4711`, attempt 0.
+        changes: The workers' changes of state.
+        missing: Worker and attempt without a recording → a sentence that says why.
+        began_ns, ended_ns: Start and end of the recording, by the launcher's monotonic clock.
+        clock_ns, wall_ns: One moment, by the launcher's monotonic clock and in ns since 1970.
+        boot_id: The boot id of the launcher's host.
     """
 
     program: str
@@ -85,28 +91,28 @@ class Trace:
 
     @property
     def calls(self) -> int:
-        """How many the workers, and the script, have made meanwhile, recorded or not."""
+        """Number of calls that the workers and the script made in this time, recorded or not."""
         return sum(each.calls for each in self.recorded.values())
 
     @property
     def recorded_calls(self) -> int:
-        """Of how many there are spans."""
+        """Number of calls that have a span."""
         return sum(map(_recorded_calls, self.recorded.values()))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes it as JSON, for https://ui.perfetto.dev or chrome://tracing."""
+        """Write the trace to a file as JSON, for https://ui.perfetto.dev or chrome://tracing."""
         with open(path, "w", encoding="utf-8") as file:
             self.write(file)
 
     def write(self, file: IO[str]) -> None:
-        """The same, into an open file."""
+        """Write the trace to an open file as JSON."""
         file.write('{"traceEvents": [\n')
         file.write(",\n".join(json.dumps(each) for each in self.events()))
         about = {"displayTimeUnit": "ms", "otherData": self._about()}
         file.write("\n], " + json.dumps(about)[1:] + "\n")
 
     def events(self) -> list[Json]:
-        """Chrome's events: those that name rows first, then by time."""
+        """Return Chrome's events: first those that name rows, then the others by time."""
         names: list[Json] = []
         events: list[Json] = []
         calls: dict[int, Json] = {}
@@ -138,7 +144,8 @@ class Trace:
         for number in calls.keys() & answers.keys():
             events += _flow(number, calls[number], answers[number])
         first = min((event["ts"] for event in events), default=0.0)
-        if first < 0:  # of a host whose clock is behind: readers drop what is before 0
+        if first < 0:
+            # A host's clock is behind. Viewers drop events before 0, so all events move.
             for event in events:
                 event["ts"] -= first
         return names + sorted(events, key=_order)
@@ -184,7 +191,10 @@ class Trace:
         return recorded.boot_id == self.boot_id and any(self.boot_id)
 
     def _shift_ns(self, recorded: Recorded) -> int:
-        """Return the step from its host's clock to the launcher's; of another host, by their wall clocks."""
+        """Return the nanoseconds to add to this recording's times to get the launcher's monotonic clock.
+
+        Zero on the launcher's host. On another host it follows from the wall clocks of the two.
+        """
         if self._has_our_clock(recorded):
             return 0
         return (recorded.wall_ns - recorded.clock_ns) - (self.wall_ns - self.clock_ns)
@@ -202,9 +212,8 @@ class Trace:
             args["error"] = why
         event = {"name": name, "cat": _CATEGORIES[kind], "pid": pid, "tid": tid, "args": args}
         if kind in _BESIDE:
-            own = {
-                "id2": {"local": f"{_CATEGORIES[kind]} {number:x}"}
-            }  # local: beside its worker's rows
+            # A local id keeps the span beside the rows of its worker.
+            own = {"id2": {"local": f"{_CATEGORIES[kind]} {number:x}"}}
             yield {**event, **own, "ph": "b", "ts": self._us(began)}
             yield {**event, **own, "ph": "e", "ts": self._us(ended), "args": {}}
         else:
@@ -235,7 +244,7 @@ def _recorded_calls(recorded: Recorded) -> int:
 
 
 def _flow(number: int, call: Json, answer: Json) -> list[Json]:
-    """Return the arrow from where the call begins to where its method does."""
+    """Return the two ends of the arrow from the start of a call to the start of its method."""
     about = {"name": "call", "cat": "call", "id": number}
     return [
         {**about, "ph": "s", "pid": call["pid"], "tid": call["tid"], "ts": call["ts"]},
@@ -255,5 +264,5 @@ def _meta(what: str, pid: int, tid: int = _STATE_ROW, **args: Any) -> Json:
 
 
 def _order(event: Json) -> tuple[float, float]:
-    """Order events by time; what lasts longer first, as what is within it follows."""
+    """Order events by time, and longer ones first, so that a span comes before those inside it."""
     return event["ts"], -event.get("dur", 0.0)

@@ -1,4 +1,4 @@
-"""For tests of programs: run one with a deadline, break things in it, check that all is well afterwards.
+"""Tools for tests of programs: run one with a deadline, inject faults, check the results afterwards.
 
 Example:
     def test_the_counts_agree_although_mappers_die():
@@ -7,8 +7,8 @@ Example:
           running.wait(60)
       assert "the counts agree" in running.logs("driver")
 
-Where there are no GPUs, the environment variable LP_FAKE_GPUS simulates some: `4`, or `A100:2,H100:2`. They
-are planned, refused and allocated like real ones, on the local backends (docs/guides/resources.md).
+On a machine without GPUs, the environment variable LP_FAKE_GPUS simulates some: `4`, or `A100:2,H100:2`. The
+local backends plan, refuse and allocate them like real ones (docs/guides/resources.md).
 """
 
 from launchpad.courier.transport.fault_injection import Faults
@@ -32,7 +32,7 @@ __all__ = [
     "crash",
     "throttle",
     "freeze",
-    # What must hold all the same.
+    # What must hold in spite of faults.
     "Findings",
     "History",
 ]

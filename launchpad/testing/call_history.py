@@ -1,10 +1,11 @@
-"""History: the results of calls at the callers, and which calls ran, compared afterwards.
+"""History: a record of which calls returned at the callers and which ran at the server, to compare them.
 
-A file of lines, appended to by any number of threads and processes, also by those that are killed:
+The record is a file of lines. Any number of threads and processes append to it, and what they wrote stays
+if they are killed:
 
     ["begun", id, time]                   the caller is about to call
-    ["acknowledged", id, time, outcome]   the call has returned, `ok`, or raised, the exception's type
-    ["ran", id, time]                     the server has run it
+    ["acknowledged", id, time, outcome]   the call returned (`ok`) or raised (the exception's type)
+    ["ran", id, time]                     the server ran it
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ CallId = int | str
 
 @dataclass(frozen=True)
 class Findings:
-    """What a history shows. Each list is of calls, by their ids.
+    """The result of comparing a history's two sides. Each list holds the ids of calls.
 
     Example:
         found = history.read()
         assert not found.lost and not found.repeated
 
     Attributes:
-        acknowledged: How often each result was seen by callers: `ok`, `OutcomeUnknown`, …
-        lost: `ok`, but never run.
-        repeated: Run more than once.
-        run_all_the_same: `NotSent`, but run.
-        unanswered: Begun, without a result.
+        acknowledged: How often callers saw each result: `ok`, `OutcomeUnknown`, …
+        lost: Calls that returned `ok` but never ran.
+        repeated: Calls that ran more than once.
+        run_all_the_same: Calls that raised `NotSent` but ran.
+        unanswered: Calls that began and have no result.
     """
 
     acknowledged: Counter[str] = field(default_factory=Counter)
@@ -51,7 +52,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class History:
-    """Records calls, to check that none was lost or ran twice, whatever happened to clients and servers.
+    """A record of calls, to check that none was lost or ran twice, whatever happened to clients and servers.
 
     Example:
         history = lp.testing.History(tmp_path / "history")  # an argument of the nodes that call and serve
@@ -66,22 +67,22 @@ class History:
 
         history.check()                                     # at the end
 
-    Every call has an id of its own; a call that is made again has another one, if it must not run twice.
-    Safe in any thread and process; what was written before a kill is kept.
+    Give every call an id of its own. If you make a call again, and it must not run twice, give it a new id.
+    Any thread and process may use a history. Lines that were written before a kill are kept.
 
     Args:
-        path: The file; it need not exist.
+        path: The file. It need not exist yet.
     """
 
     path: Path | str
 
     def ran(self, call: CallId) -> None:
-        """The server runs this call. To be called in the method, before it returns."""
+        """Record that the server runs this call. The server's method calls it before it returns."""
         self._write("ran", call)
 
     @contextlib.contextmanager
     def call(self, call: CallId) -> Iterator[None]:
-        """The block makes this call, and waits for its answer. What it raises is raised."""
+        """Record a call that the block makes and waits for. Exceptions of the block pass through."""
         self._write("begun", call)
         try:
             yield
@@ -91,7 +92,7 @@ class History:
         self._write("acknowledged", call, OK)
 
     def follow(self, call: CallId, future: Future[Any]) -> None:
-        """The same for a future. One that is cancelled counts as `CancelledError`."""
+        """Record a call whose result is a future. A cancelled future counts as `CancelledError`."""
         self._write("begun", call)
 
         def write(done: Future[Any]) -> None:
@@ -101,7 +102,7 @@ class History:
         future.add_done_callback(write)
 
     def read(self) -> Findings:
-        """What the file shows."""
+        """Read the file and compare what callers saw with what ran."""
         begun: dict[CallId, None] = {}
         results: dict[CallId, str] = {}
         ran: Counter[CallId] = Counter()
@@ -122,14 +123,16 @@ class History:
         )
 
     def check(self, *, may_repeat: bool = False, may_be_unanswered: bool = False) -> Findings:
-        """What the file shows, if nothing is wrong with it.
+        """Read the file, and raise AssertionError if calls were lost, repeated or left unanswered.
 
         Args:
-            may_repeat: The methods are idempotent, so a call may run more than once.
-            may_be_unanswered: Clients were killed too, and could not write down the results.
+            may_repeat: Allow calls that ran more than once: the methods are idempotent.
+            may_be_unanswered: Allow calls without a result: clients were killed too, before they could
+                record it.
 
         Raises:
-            AssertionError: A call was lost, ran twice, ran although it was not sent, or was never answered.
+            AssertionError: A call was lost, ran twice, ran although it raised `NotSent`, or was never
+                answered.
         """
         found = self.read()
         wrong = {

@@ -1,7 +1,8 @@
-"""Chaos: workers of a program die (`KillWorkers`, `crash`), stop (`freeze`) or slow down (`throttle`).
+"""Chaos: make workers of a program die (`KillWorkers`, `crash`), stop (`freeze`) or slow down (`throttle`).
 
-For an attempt that has been in the state `when` for `after_s` seconds a random draw is made; with `every_s`
-one in each interval of that length, at a random moment of it. A draw kills with probability `chance`.
+`KillWorkers` waits until an attempt has been in the state `when` for `after_s` seconds, and then makes a
+random draw. With `every_s` it makes one draw in each interval of that length, at a random moment of the
+interval. A draw kills with probability `chance`.
 
     ── starting ──┬── running ──────────────────────────────────▶
                   ├ after_s ┼─── every_s ──┼─── every_s ──┼─ …
@@ -33,14 +34,15 @@ _STATES = ("starting", "running", "stopping")
 
 _STILL_S = 1.0
 _STILL = "tTZX"
-"""The states of threads that do not run: stopped, or at their end."""
+"""Kernel states of threads that don't run: stopped, or at their end."""
 
 
 @dataclass(frozen=True)
 class Kill:
-    """A kill: of which worker, which attempt, in which state, and when since the block began.
+    """A kill: which worker and attempt, in which state, and how many seconds after the block began.
 
-    `how` is the signal; where workers are threads, `Stopped`, the exception that was raised instead.
+    `how` is the signal's name. Where workers are threads it is `Stopped`, the exception that was raised
+    in the thread instead.
 
     Example:
         with lp.testing.KillWorkers(running, ["mapper"], seed=7, at_most=1) as kills:
@@ -60,31 +62,33 @@ class Kill:
 
 
 class KillWorkers:
-    """Kills workers of a running program for as long as the block lasts, and lists the kills.
+    """A block that kills workers of a running program, and lists the kills.
 
     Example:
         with lp.testing.KillWorkers(running, ["mapper"], seed=7, chance=0.2, every_s=0.1) as kills:
           running.wait(60)
         print(kills)                                  # 3 kills (seed 7): mapper-0 × 1, mapper-3 × 2
 
-    The result of a draw depends only on the seed, the worker's name and the attempt, and so not on how fast
-    the machine is; the number of draws does depend on it. Give the groups a `RestartPolicy` with many
-    restarts, or the first kill ends the program.
+    The result of a draw depends only on the seed, the worker's name and the attempt, not on how fast the
+    machine is. The number of draws does depend on the machine's speed. Give the groups a `RestartPolicy`
+    with many restarts, or the first kill ends the program.
 
-    A thread cannot be killed. Where workers are threads, `lp.Stopped` is raised in the worker's, and its end
-    counts as a failure. Its server is closed: calls that run may still be answered. Where workers are pods,
-    it is always SIGKILL, a second or two after the draw. On Ray only workers on this host are killed.
+    A thread cannot be killed. Where workers are threads, `lp.Stopped` is raised in the worker's thread, and
+    its end counts as a failure. Its server is closed, but calls that already run may still be answered.
+    Where workers are pods, the signal is always SIGKILL, and takes effect a second or two after the draw.
+    On Ray only workers on this host are killed.
 
     Args:
         running: The program.
         groups: Labels of the groups whose workers are killed; all of them if None.
         seed: The same seed gives the same draws.
-        when: `starting` (until it is ready), `running` or `stopping`.
-        after_s: How long an attempt is left alone.
-        every_s: How often a draw is made for it from then on; once if None.
+        when: The state in which workers are killed: `starting` (until the worker is ready), `running` or
+            `stopping`.
+        after_s: Seconds to wait before the first draw for an attempt.
+        every_s: Seconds between later draws; there is only one draw if None.
         chance: The probability with which a draw kills.
-        at_most: How many kills there are at most.
-        with_signal: The signal that is sent.
+        at_most: The largest number of kills; unlimited if None.
+        with_signal: The signal to send.
 
     Attributes:
         done: The kills, in order.
@@ -150,7 +154,7 @@ class KillWorkers:
                     self._decisions[attempt] = _KillDecision(self._draws(*attempt))
                 if not self._decisions[attempt].is_due():
                     continue
-                # nothing happens if it has not started yet, or has ended
+                # `how` stays empty if the worker hasn't started yet, or has ended: there is no kill then.
                 how = ""
                 if status.pid is None:
                     why = "killed by lp.testing.KillWorkers, as far as a thread can be"
@@ -166,7 +170,7 @@ class KillWorkers:
                     self._left -= 1
 
     def _draws(self, worker: str, attempt: int) -> Iterator[tuple[float, bool]]:
-        """In how many seconds each draw is made, and whether it kills."""
+        """Yield one pair for each draw: after how many seconds it is due, and whether it kills."""
         rng = random.Random(f"{self._seed} {worker} {attempt}")
         for i in itertools.count():
             wait_s = 0.0 if self._every_s is None else (i + rng.random()) * self._every_s
@@ -177,9 +181,10 @@ class KillWorkers:
 
 @contextlib.contextmanager
 def freeze(running: Running, worker: str) -> Iterator[None]:
-    """For as long as the block lasts the worker's process is stopped by SIGSTOP.
+    """Stop the worker's process with SIGSTOP while the block runs, and continue it afterwards.
 
-    Its connections stay open, and no other process notices: as with a machine that swaps, or a debugger.
+    The worker's connections stay open, so no other process notices. A machine that swaps, or a debugger,
+    has the same effect.
 
     Example:
         with lp.testing.freeze(running, "learner-0"):
@@ -188,19 +193,20 @@ def freeze(running: Running, worker: str) -> Iterator[None]:
 
     Raises:
         KeyError: There is no such worker.
-        RuntimeError: It has no process of its own, as threads have not, or is not running.
+        RuntimeError: The worker has no process of its own because it is a thread, or it isn't running.
     """
     pid = _process_of(running, worker)
     _send(pid, signal.SIGSTOP)
     try:
-        # a thread that runs on another processor stops a little after the signal was sent
+        # Threads that run on other processors stop a little after the signal was sent. Wait for them, so
+        # that the worker does nothing more when the block begins.
         deadline, states = time.monotonic() + _STILL_S, ["R"]
         while not all(state in _STILL for state in states) and time.monotonic() < deadline:
             time.sleep(0.001)
             states = []
             for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
                 with contextlib.suppress(OSError):  # the thread has ended
-                    # From the right, since a name may contain anything.
+                    # Search from the right: the thread's name, in parentheses, may contain anything.
                     states.append(stat.read_text().rpartition(") ")[2][:1])
         yield
     finally:
@@ -211,7 +217,7 @@ def freeze(running: Running, worker: str) -> Iterator[None]:
 def throttle(
     running: Running, worker: str, share: float = 0.1, period_s: float = 0.05
 ) -> Iterator[None]:
-    """For as long as the block lasts the worker runs only a share of the time.
+    """Let the worker run only a share of the time while the block runs.
 
     Example:
         with lp.testing.throttle(running, "worker-3", share=0.2):    # a straggler: five times slower
@@ -219,13 +225,13 @@ def throttle(
 
     Args:
         running: The program.
-        worker: The one that is slow.
-        share: How much of each period it runs, from 0 to 1.
-        period_s: How long a period is.
+        worker: The name of the worker to slow down.
+        share: The part of each period in which the worker runs, between 0 and 1.
+        period_s: The length of a period in seconds.
 
     Raises:
         KeyError: There is no such worker.
-        RuntimeError: It has no process of its own, as threads have not, or is not running.
+        RuntimeError: The worker has no process of its own because it is a thread, or it isn't running.
     """
     if not 0 < share < 1:
         raise ValueError(f"share is how much of the time it runs, between 0 and 1, not {share!r}")
@@ -247,7 +253,7 @@ def throttle(
 
 
 class _KillDecision:
-    """The draws for one attempt. `is_final`: it has been killed, and is not again."""
+    """The draws for one attempt. `is_final` is True once a draw has killed it: nothing kills it again."""
 
     def __init__(self, draws: Iterator[tuple[float, bool]]) -> None:
         self._draws = draws
@@ -256,7 +262,7 @@ class _KillDecision:
         self.is_final = False
 
     def is_due(self) -> bool:
-        """Whether a draw that is due by now kills."""
+        """Return True if one of the draws that are due by now kills the attempt."""
         while not self.is_final and time.monotonic() - self._began >= self._due_s:
             if self._kills:
                 return True
@@ -277,30 +283,32 @@ def _process_of(running: Running, worker: str) -> int:
 
 
 def _send(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):  # it has died meanwhile
+    with contextlib.suppress(ProcessLookupError):  # the process has ended
         os.kill(pid, number)
 
 
 def crash() -> NoReturn:
-    """Ends the worker that calls it, as if its machine had lost power: nothing is cleaned up, or said.
+    """Kill the worker that calls this, as if its machine had lost power: without cleanup or a message.
 
-    For what is to follow the death of a worker at a certain step, where `KillWorkers` would come too late.
+    Use it to test what follows when a worker dies at a certain step. `KillWorkers` can't aim that precisely.
 
     Example:
         if step == 20 and lp.current().attempt == 1:
           lp.testing.crash()
 
-    By SIGKILL, so that whatever shares its process dies with it. A thread cannot be killed. In a method that
-    others call its server is closed first: they see a worker that is lost, and not the error.
+    The process gets SIGKILL, so everything else in the process dies too. A thread cannot be killed, so
+    `crash` raises RuntimeError there. If a remote method calls it in a thread, the worker's server is closed
+    first: callers see a lost worker, and not the error.
 
     Raises:
-        RuntimeError: the worker is a thread, as with `local_mt`; the error is to end it.
+        RuntimeError: The worker is a thread, as with `local_mt`. Don't catch it: it should end the worker.
     """
     me = context.current()
     if me.launch_type.endswith("mt"):
         why = f"{me.name} crashes, by an error, as a thread cannot be killed"
         if caller.current.get() is not None:
-            # Elsewhere than here: a method that stops its own server is still answered.
+            # Close the server from another thread. If a method stops its own server, its caller still gets
+            # an answer.
             crashing = threading.Thread(target=me.link.crash, args=(why,), name="launchpad-crash")
             crashing.start()
             crashing.join()

@@ -1,4 +1,4 @@
-"""Launcher: what launches the programs of one test, limits their time, and stops them when it ends."""
+"""Launcher: launches the programs of one test, limits their time, and stops them when the test ends."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _ENDED = (SUCCEEDED, FAILED, STOPPED, LOST)
 
 
 class Launcher:
-    """Launches programs in a test, each with a time limit, and stops them at its end.
+    """A launcher for one test: gives each program a time limit, and stops them all at the test's end.
 
-    It is the value of the pytest fixture `lp_launch`.
+    The pytest fixture `lp_launch` gives one to a test.
 
     Example:
         def test_every_player_plays(lp_launch: lp.testing.Launcher) -> None:
@@ -31,7 +31,7 @@ class Launcher:
             assert "player 2 of 2" in running.logs("player-1")
 
     Attributes:
-        launch_type: With which it launches.
+        launch_type: The launch type of its programs.
     """
 
     def __init__(self, launch_type: str) -> None:
@@ -48,12 +48,12 @@ class Launcher:
         resources: Mapping[str, Resources] | None = None,
         **options: Any,
     ) -> Running:
-        """Launches a program, and returns at once.
+        """Launch a program and return at once.
 
         Args:
-            program: What to launch.
-            timeout_s: A program that still runs then is stopped, so that what waits for it returns, and
-                `close` fails.
+            program: The program to launch.
+            timeout_s: Seconds after which a program that still runs is stopped. A `wait()` for it then
+                returns, and `close` raises TimeoutError.
             local_resources, restart, resources, options: As for `lp.launch`.
         """
         running: Running = launch(
@@ -68,15 +68,16 @@ class Launcher:
         return running
 
     def report(self) -> list[tuple[str, str]]:
-        """For each program a title, and a text: its workers and the last lines of their logs."""
+        """Return a title and a text for each program: its workers and the last lines of their logs."""
         return [(repr(each.running), each.report()) for each in self._programs]
 
     def close(self) -> None:
-        """Stops the programs, the last one first.
+        """Stop the programs, the last one first.
 
         Raises:
-            ProgramFailed: one has failed, and no `wait()` has raised that.
-            TimeoutError: one was stopped since its time was up.
+            ProgramFailed: A program failed, and no `wait()` has raised that.
+            TimeoutError: A program was stopped because its time was up.
+            ExceptionGroup: Several of these happened.
         """
         __tracebackhide__ = True  # pytest then shows the error without these lines
         errors: list[Exception] = []
@@ -100,7 +101,7 @@ class _TimedProgram:
         self._timer.start()
 
     def end(self) -> None:
-        """Stops it; raises what no `wait()` has raised."""
+        """Stop the program, and raise its failure unless a `wait()` has raised it already."""
         __tracebackhide__ = True
         self._timer.cancel()
         self._timer.join()
@@ -121,18 +122,18 @@ class _TimedProgram:
     def _last_lines(self, worker: str) -> list[str]:
         try:
             lines = self.running.logs(worker).splitlines()
-        except (KeyError, OSError) as error:  # a `thread_worker` has none of its own
+        except (KeyError, OSError) as error:  # a `thread_worker` has no log of its own
             return [f"    no log: {error}"]
         return [f"    {line}" for line in lines[-_SHOWN_LINES:]]
 
     def _stop(self) -> None:
-        """Runs in the timer's thread."""
+        """Stop the program if it still runs. The timer's thread calls this."""
         left = [row.worker for row in self.running.status() if row.state not in _ENDED]
         if not left:
             return
         stacks = []
         for worker in left[:_SHOWN_STACKS]:
-            with contextlib.suppress(Exception):  # it has ended meanwhile
+            with contextlib.suppress(Exception):  # the worker may end at any moment
                 stacks.append(f"\n=== where {worker} was:\n{self.running.stacks(worker)}")
         self._stacks = "".join(stacks)
         self._overdue = (

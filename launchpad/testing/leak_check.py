@@ -1,4 +1,4 @@
-"""What a test leaves behind: processes, threads, descriptors, shared memory, run directories."""
+"""A check that a test leaves no processes, threads, descriptors, shared memory or run directories behind."""
 
 from __future__ import annotations
 
@@ -19,39 +19,43 @@ from launchpad.launch.rundir import locations, record
 def nothing_left_over(within_s: float = 5.0) -> Iterator[None]:
     """Fail if the block leaves something behind.
 
-    That is a process, a thread, a descriptor (of a file, of a socket), a mapping of shared memory, or the
-    runtime directory of a run that has ended. Only what belongs to this process and its descendants counts:
-    a file in /dev/shm that none of them has open does not, since nothing tells who made it.
+    The check looks for processes, threads, descriptors (of files and sockets), mappings of shared memory,
+    and runtime directories of runs that have ended. It counts only what belongs to this process and its
+    descendants. A file in /dev/shm that none of them has open doesn't count: nothing shows which process
+    made it.
 
     Example:
         with lp.testing.nothing_left_over():
           lp.testing.run(make_program())
 
     Raises:
-        AssertionError: lists what is still left after `within_s` seconds.
+        AssertionError: Something is still left after `within_s` seconds. The message lists it.
     """
     __tracebackhide__ = True  # pytest then shows the error without these lines
     before = _inventory()
     yield
     left = _inventory() - before
     if left:
-        gc.collect()  # a client in a traceback closes its connections only then
+        # A client that a traceback refers to closes its connections only when it is collected.
+        gc.collect()
     deadline = time.monotonic() + within_s
     while left and (left := _inventory() - before) and time.monotonic() < deadline:
         time.sleep(0.01)
     if left:
-        gc.collect()  # what a thread held that has ended meanwhile
+        # Threads that ended during the loop may have held objects.
+        gc.collect()
         left = _inventory() - before
     assert not left, f"left over: {sorted(left)}"
 
 
 def _inventory() -> set[str]:
     found = _descendants() | {f"thread {t.name} ({t.ident})" for t in threading.enumerate()}
-    nameless: Counter[str] = Counter()  # only counted: gRPC renumbers its descriptors after a fork
+    # These are only counted, because gRPC renumbers its descriptors after a fork.
+    nameless: Counter[str] = Counter()
     descriptors = set(os.listdir("/dev/fd"))
     if "ray" in sys.modules:
-        # Its connections to actors that have ended stay for over half a minute. They are gRPC's, which uses
-        # IPv6 sockets for IPv4; launchpad's workers on Ray do not.
+        # Ray keeps its connections to ended actors for over half a minute. They belong to gRPC, which uses
+        # IPv6 sockets for IPv4; launchpad's workers on Ray don't.
         import psutil
 
         theirs = psutil.Process().net_connections("tcp6")
@@ -68,7 +72,7 @@ def _inventory() -> set[str]:
         if line[1].endswith("s"):
             nameless[f"mapping of {line[5] if len(line) > 5 else 'memory'}"] += 1
     found |= {f"{what}, the {i + 1}." for what, n in nameless.items() for i in range(n)}
-    # Runs that this process has launched, whose launcher does not hold the directory any more.
+    # Runs that this process launched and whose launcher no longer holds the directory.
     for path in (p for base in locations.runtime_bases() for p in base.glob(f"*/{record.NAME}")):
         if f'"pid": {os.getpid()},' in _text(path) and not locations.is_held(path.parent):
             found.add(f"run directory {path.parent}")
@@ -76,8 +80,12 @@ def _inventory() -> set[str]:
 
 
 def _descendants() -> set[str]:
-    """The processes below this one. To find them psutil reads all of /proc; most often there are none."""
-    # None where the kernel has no such file.
+    """Return the processes below this one.
+
+    psutil would read all of /proc to find them. Usually there are none, and the kernel's own lists show that
+    more cheaply.
+    """
+    # Some kernels don't have this file. Then `listings` is empty.
     listings = list(Path("/proc/self/task").glob("*/children"))
     if listings and not any(map(_text, listings)):
         return set()
@@ -92,7 +100,7 @@ def _descendants() -> set[str]:
 
 
 def _text(path: Path) -> str:
-    """The contents of a file; empty where there is none, or none that may be read."""
+    """Return the contents of a file, or "" if there is no such file or it cannot be read."""
     try:
         return path.read_text(errors="replace")
     except OSError:

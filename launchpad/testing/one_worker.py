@@ -1,4 +1,4 @@
-"""A class run alone, as if it were in a worker."""
+"""A context manager to test a class alone, as if it ran in a worker."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def worker(
     of: int = 1,
     attempt: int = 1,
 ) -> Iterator[RunContext]:
-    """A block in which `lp.current()` is a worker's: for tests of a class that asks where it is.
+    """Run a block in which `lp.current()` works as in a worker, to test a class without a launch.
 
-    Nothing is launched, and there are no other workers: `lp.barrier` is passed at once, or raises
-    NotRunningError where the group has others. What is saved stays in `state`: a second block with the same
-    folder is the next attempt, or the next launch. What was given to `lp.on_exit` is called at its end,
-    unless the block raises.
+    Nothing is launched, and there are no other workers: `lp.barrier` returns at once if the group has one
+    replica, and raises NotRunningError if it has more. Saved state stays in `state`, so a second block with
+    the same folder acts as the next attempt, or the next launch. Functions given to `lp.on_exit` are called
+    at the end of the block, unless the block raises.
 
     Example:
         def test_a_trainer_goes_on(tmp_path):
@@ -44,14 +44,14 @@ def worker(
                 assert Trainer(steps=20).run() == 20
 
     Args:
-        state: The folder of a launch with `state=…`, or its URL, with which there is no `state_dir`. Without
-            one nothing can be saved, and nothing has been.
-        rank: Its `replica_index`.
-        of: How many replicas its group has.
+        state: The folder, or the URL, as in a launch with `state=…`. With a URL there is no `state_dir`.
+            Without `state`, the worker can't save anything and finds nothing saved.
+        rank: The worker's `replica_index`.
+        of: The number of replicas in its group.
         attempt: The number of its attempt.
 
     Raises:
-        ValueError: there is no such replica.
+        ValueError: `rank` isn't below `of`, or is negative.
     """
     if not 0 <= rank < of:
         raise ValueError(f"rank={rank} is no replica of {of}")
@@ -63,7 +63,7 @@ def worker(
         places = StatePlaces(own, own or f"{place}/{name}", group, is_kept=True)
 
     def answer(event: Event) -> None:
-        """In place of the supervisor."""
+        """Answer events as the supervisor would."""
         if not isinstance(event, BarrierReached):
             return
         if of > 1:

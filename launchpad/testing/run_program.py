@@ -1,4 +1,4 @@
-"""Runs a whole program in a test, to its end and within a time limit."""
+"""A function that runs a whole program in a test, to its end and within a time limit."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ def run(
     resources: Mapping[str, Resources] | None = None,
     **options: Any,
 ) -> Running:
-    """Runs a program to its end.
+    """Run a program to its end.
 
     Example:
         running = lp.testing.run(make_program(), timeout_s=30, launch_type="test_mp")
         assert "the counts agree" in running.logs("driver")
 
     Args:
-        program: What to run.
-        timeout_s: The time limit.
+        program: The program to run.
+        timeout_s: The time limit in seconds.
         launch_type: `test_mt` for threads, `test_mp` for processes.
-        options: As for `lp.launch`, like those before it.
+        local_resources, restart, resources, options: As for `lp.launch`.
 
     Returns:
-        The Running that has ended, for its logs and status.
+        The ended Running, for its logs and status.
 
     Raises:
-        ProgramFailed: a worker failed.
-        TimeoutError: it did not end in time; it has been stopped.
+        ProgramFailed: A worker failed.
+        TimeoutError: The program didn't end in time, and was stopped.
     """
     running: Running = launch(
         program,
