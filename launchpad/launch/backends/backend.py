@@ -112,13 +112,13 @@ class Backend(abc.ABC):
     """
 
     early: Any = None
-    """Anything that the launch started before it had a plan, to save time. Only the backend knows its type."""
+    """Anything that the launch started before it had a plan, to save time. Its type is up to the backend."""
 
     max_payload_bytes: int = 1 << 30
     """The size of the largest executable that the backend carries to a worker, in bytes."""
 
     starts_with_all_payloads = False
-    """True if `create_workers` puts all payloads where workers find them. The launch may then free them."""
+    """True if `create_workers` puts all payloads where workers find them, and nothing reads them later."""
 
     can_attach = False
     """True if `launchpad attach` reaches its workers."""

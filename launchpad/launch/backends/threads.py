@@ -46,7 +46,7 @@ class Threads(LocalBackend):
     def create_workers(
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> Workers:
-        """Import the modules to preload, and warn of all that workers ask for and threads can't have alone."""
+        """Import the modules to preload. Warn if workers ask for something that threads can only share."""
         workers = plan.workers
         shared = {
             "threads share one environment and command line: those of {} are ignored": [
@@ -129,7 +129,7 @@ class ThreadWorkers(WorkerThreads):
         for thread in (*threads, *self._abandon_threads):
             if thread.ident is not None:
                 thread.join(max(0.0, deadline - time.monotonic()))
-        # The script may keep its `Running` for long, and with these it would keep all that workers have served.
+        # The script may keep its `Running` for long, and with these it would keep all that workers served.
         self._threads.clear()
 
     def _give_up(self, running: WorkerThread, at_once: bool) -> None:

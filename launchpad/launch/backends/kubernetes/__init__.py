@@ -1,7 +1,7 @@
 """`kubernetes`: every worker is a pod of a cluster.
 
 backend      plan → workers                   manifests/   Secrets, Service, Jobs, pod specs, as data
-create_run   creates what all pods share      pod_inputs/  what a pod is given, packed into Secrets
+create_run   creates what all pods share      pod_inputs/  the input of pods, packed into Secrets
 pod_workers  starts, watches and ends pods    api/         requests, watches and logs of a cluster
 detached/    runs without a launcher here     pod/         what runs in a worker's container
 """

@@ -1,4 +1,4 @@
-"""An attempt of a worker: what its launcher has recorded of it, and its objects in the cluster."""
+"""An attempt of a worker: the launcher's record of it, and its objects in the cluster."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class PodAttempt(AttemptFacts):
     """The launcher's full record of one attempt, its pod included.
 
     Attributes:
-        pod: Its pod as the cluster has it; empty while there is none, and so is `pod_name`.
-        follower: Reads its log, once it runs.
-        is_read: All of its log was read.
+        pod: Its pod as the cluster describes it. Like `pod_name`, it is empty while there is none.
+        follower: The reader of its log, once the pod runs.
+        is_read: True if all of its log was read.
         commands: The commands for its pod.
-        noted: Why it is pending, as reported to the user.
-        state: What it has left for the next attempt.
-        pieces: Kind → what has arrived of an event that comes in several lines, by index.
-        has_result: All lines of its result have arrived, and it was reported.
-        is_over: Its end was reported.
-        was_deleted: Its pod was deleted, not necessarily by the launcher.
+        noted: The reason for which it is pending, as reported to the user.
+        state: The state that it has left for the next attempt.
+        pieces: Kind → the pieces, by index, that have arrived of an event that takes several lines.
+        has_result: True if all lines of its result have arrived and it was reported.
+        is_over: True if its end was reported.
+        was_deleted: True if its pod was deleted, not necessarily by the launcher.
     """
 
     pod: dict[str, Any] = field(default_factory=dict)
@@ -56,11 +56,11 @@ class Jobs:
     _run: Run
 
     def create(self, attempt: PodAttempt, plan: WorkerPlan, state: bytes) -> None:
-        """Creates the attempt's Job, and the Secrets with its state, which the attempt before has left."""
+        """Create the attempt's Job, and Secrets with the state that the attempt before has left."""
         parts = pod_input.packed(state) if state else []
         job = manifest.job(self._run, plan, attempt.number, len(parts))
         template = job["spec"]["template"]
-        # the state directory is deleted with the pod, unless a patch has put a volume there
+        # The state directory is deleted with the pod, unless a patch has put a volume there.
         volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
         mounts = worker_container(template["spec"])["volumeMounts"]
         there = [volumes.get(each["name"], ()) for each in mounts if each["mountPath"] == STATE]
@@ -70,22 +70,23 @@ class Jobs:
         for each in (*manifest.state(self._run, plan, attempt.number, parts), job):
             try:
                 self._cluster.create(each)
-            except ApiError as error:  # 409: created by a call whose answer was lost
+            except ApiError as error:
+                # 409: an earlier call has created it, and its answer was lost.
                 if error.status != _EXISTS:
                     raise
 
     def delete(self, attempt: PodAttempt) -> None:
-        """Deletes the Job, and so its pod; a pod that is deleted alone would be replaced by the Job."""
+        """Delete the Job, and so its pod. If only the pod were deleted, the Job would replace it."""
         self._cluster.delete("Job", names.job_name(self._run.name, attempt.worker, attempt.number))
 
     def send_commands(self, attempt: PodAttempt) -> None:
-        """Writes them into the annotation of its pod."""
+        """Write the attempt's commands into the annotation of its pod."""
         annotations = {names.COMMANDS: attempt.commands.text()}
         self._cluster.patch("Pod", attempt.pod_name, {"annotations": annotations})
 
 
 def why_no_pod(cluster: Cluster, job: str) -> str:
-    """Why the cluster creates no pod, a quota or a webhook, say: its last warning, if there is one."""
+    """Return why the cluster creates no pod, for example a quota or a webhook: its last warning, if any."""
     found = cluster.events("Job", job)
     bad = [each for each in found if each.get("type") == "Warning" and each.get("message")]
     bad.sort(key=lambda each: str(each.get("lastTimestamp")))

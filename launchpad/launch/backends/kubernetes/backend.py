@@ -1,4 +1,4 @@
-"""The backend `kubernetes`, and its plan, which knows its manifests. What runs pods is in `pod_workers`."""
+"""The backend `kubernetes`, and its plan, which knows its manifests. `pod_workers` runs the pods."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from launchpad.runtime.events import Event
 from launchpad.state.places import is_url
 
 _RUN_ID = "00000000"
-"""Stands for what a launch chooses at random."""
+"""A placeholder for the run id, which a launch chooses at random."""
 
 _MADE_AT_LAUNCH = b"made at launch: keys, and what the launching script was called with"
 
 
 class Kubernetes(Backend):
-    """Runs each worker as a pod of a cluster."""
+    """The backend that runs each worker as a pod of a cluster."""
 
     max_payload_bytes = 10 << 20
     submitter: Submitter | None = None
@@ -43,12 +43,12 @@ class Kubernetes(Backend):
         self._settings = Settings.of(options)
 
     def endpoint(self, address: str, kind: str) -> str:
-        """The DNS name of its pod, known before there is a pod."""
+        """Return the DNS name of the worker's pod. It is known before there is a pod."""
         host = names.host_name(address.partition("/")[0])
         return f"tcp:{host}.{{service}}:0" if kind == COURIER else f"{host}.{{service}}:0"
 
     def assign(self, plan: LaunchPlan) -> LaunchPlan:
-        """The plan with ports and the cluster's settings; refuses what a cluster would refuse."""
+        """Return the plan with ports and the cluster's settings. Refuse what a cluster would refuse."""
         if not self._settings.image:
             raise DefinitionError(
                 "launch type 'kubernetes' needs an image: one that has Python, launchpad and your packages."
@@ -89,7 +89,7 @@ class Kubernetes(Backend):
         return ClusterPlan(**fields, settings=self._settings)
 
     def state_folder(self, state: str) -> str:
-        """A URL, or the path of a folder in the volume that the settings name."""
+        """Return the URL, or the path of a folder in the volume that the settings name."""
         if is_url(state):
             return state
         if not self._settings.state_volume:
@@ -104,13 +104,14 @@ class Kubernetes(Backend):
         return "/".join(inside)
 
     def claim(self, plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:
-        if is_url(plan.state):  # a folder in a volume is held in the cluster, by `create_run`
+        # A folder in a volume is held in the cluster instead: `create_run` does that.
+        if is_url(plan.state):
             run.hold_state(plan.state, plan.program)
         chosen = self.submitter.run if self.submitter is not None else ""
         return named(plan, chosen or names.run_name(plan.program, run.runtime.name))
 
     def detach(self, plan: LaunchPlan, grace_s: float) -> Detached:
-        """Has a launcher pod in the cluster launch and supervise it."""
+        """Have a launcher pod in the cluster launch the plan and supervise it."""
         cluster = Cluster(self._settings.namespace)
         try:
             return runs.launch(cluster, plan, self._settings, grace_s)
@@ -119,9 +120,9 @@ class Kubernetes(Backend):
             raise
 
     def detached(self) -> list[Detached]:
-        """Runs on the cluster of $KUBECONFIG whose launchers are elsewhere or were killed.
+        """Return the runs on the cluster of $KUBECONFIG whose launchers are elsewhere or were killed.
 
-        None if neither that is set nor $LAUNCHPAD_KUBERNETES.
+        The list is empty if neither $KUBECONFIG nor $LAUNCHPAD_KUBERNETES is set.
         """
         if not os.environ.get("KUBECONFIG") and not os.environ.get(FILE):
             return []
@@ -141,7 +142,7 @@ class Kubernetes(Backend):
 class TestKubernetes(Kubernetes):
     """`test_kubernetes`: the same, for unit tests."""
 
-    __test__ = False  # no test case, whatever pytest makes of the name
+    __test__ = False  # pytest would take it for a test case
     is_test = True
 
 
@@ -152,7 +153,7 @@ class ClusterPlan(LaunchPlan):
     settings: Settings = field(default_factory=Settings)
 
     def manifests(self) -> list[Manifest]:
-        """The objects of a launch in the order of their creation; without what is secret or random."""
+        """Return the objects of a launch, in the order of their creation, without secrets and random parts."""
         name = names.run_name(self.program, _RUN_ID)
         workers = named(self, name).workers
         (first, *others), places = pod_input.pack_secrets(
@@ -172,7 +173,7 @@ class ClusterPlan(LaunchPlan):
 
 
 def named(plan: LaunchPlan, service: str) -> LaunchPlan:
-    """The plan with the name of the run in its addresses."""
+    """Return the plan with the name of the run in its addresses."""
     workers = [
         replace(w, endpoints={n: e.replace("{service}", service) for n, e in w.endpoints.items()})
         for w in plan.workers

@@ -1,4 +1,4 @@
-"""Creates what all pods of a run share, before there is any of them."""
+"""Creating the objects that all pods of a run share, before its first pod."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from launchpad.launch.rundir.directory import RunDirectory
 _EXISTS, _NOT_FOUND = 409, 404
 
 _LOCK_TRIES, _LOCK_PAUSE_S = 5, 0.3
-"""How often a lock is tried to be had whose run is gone, or just ending, and the time in between."""
+"""The number of tries to take a lock whose run is gone or just ending, and the seconds between two tries."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,10 @@ class Submitter:
     """The launching script, as far as its run depends on it.
 
     Attributes:
-        code: The modules beside it, zipped; empty where they are not to be sent.
-        notice_s: How long workers may take to stop; negative means no limit.
-        run: The name of the run, if it was chosen before.
+        origin: Its command line, and the places of its code.
+        code: The modules beside it, zipped. Empty if they are not sent.
+        notice_s: How long workers may take to stop. Negative means no limit.
+        run: The name of the run, if it was chosen already.
         owner: The owner of the run's root, if it has one.
     """
 
@@ -61,13 +62,13 @@ def make(
     keys: RunSecrets,
     submitter: Submitter | None = None,
 ) -> Run:
-    """Creates the Service and the Secrets with what pods are given; all of them, or none.
+    """Create the Service, and the Secrets with the input of pods: either all of them, or none.
 
-    The launching script is this one by default.
+    Args:
+        submitter: The launching script; by default this one.
 
     Raises:
-        LaunchError: the cluster cannot be reached, or does not allow it; it lists the rights that are
-            missing.
+        LaunchError: the cluster can't be reached, or refuses; then it lists the rights that are missing.
     """
     if submitter is None:
         permissions.check(cluster)
@@ -116,12 +117,13 @@ def make(
 
 
 def _lock_state(cluster: Cluster, run: Run) -> None:
-    """Has the cluster hold the run's state folder, by a Secret that is deleted with the run.
+    """Hold the run's state folder in the cluster, by a Secret that is deleted with the run.
 
-    That is deleted before pods that are just stopping and save, so these are looked for, too.
+    The cluster deletes that Secret before pods that are just stopping, and those still save. So look for such
+    pods, too.
 
     Raises:
-        LaunchError: another run holds it, or a pod of one still runs.
+        LaunchError: another run holds the folder, or a pod of another run still uses it.
     """
     name = names.state_lock(run.state, run.settings.state_volume)
     met: ApiError | None = None
@@ -138,7 +140,7 @@ def _lock_state(cluster: Cluster, run: Run) -> None:
             (holder,) = held["ownerReferences"]
             if _is_there(cluster, holder):
                 raise _in_use(cluster, run, f"run {holder['name']}")
-            # its run is gone; if another launch has the lock meanwhile, that one stays
+            # The lock's run is gone. The uid makes sure that a lock which another launch has just taken stays.
             cluster.delete("Secret", name, uid=held["uid"])
         except ApiError as error:
             met = error

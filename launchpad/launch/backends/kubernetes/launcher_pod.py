@@ -4,7 +4,7 @@ DetachedRun ◀── annotations: launched, ended ── launcher pod ── th
             ─── annotation: stop, question ───▶
             ◀── Secret: answer ────────────────
 
-A launcher pod that cannot launch, or cannot write its annotations, says why in its termination message.
+If a launcher pod can't launch, or can't write its annotations, its termination message says why.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _EXISTS = 409
 
 
 class LauncherPod:
-    """Runs one program, in the pod of this name. Its `launcher` has the exit status of the container."""
+    """The launcher of one program, in the pod of this name. Its `launcher` has the container's exit status."""
 
     def __init__(self, cluster: Cluster, name: str, spec: LauncherSpec) -> None:
         self._cluster, self._name, self._spec = cluster, name, spec
@@ -61,11 +61,11 @@ class LauncherPod:
         self._executor = ThreadPoolExecutor(_AT_ONCE)
 
     def run(self) -> ProgramFailed | LaunchError | None:
-        """From the launch to the end of the program, and what has ended it badly.
+        """Launch the program, supervise it to its end, and return its failure, if it has failed.
 
         Raises:
-            LaunchError: it could not be launched.
-            ClusterError: the record could not be written into the cluster; the program was stopped.
+            LaunchError: the program could not be launched.
+            ClusterError: the record could not be written into the cluster, so the program was stopped.
         """
         signal.signal(signal.SIGTERM, lambda *_: self._is_terminated.set())
         spec = self._spec
@@ -86,22 +86,23 @@ class LauncherPod:
         failure = self.launcher.failure()
         ended = ProgramEnded(spec.plan.program, (), str(failure or ""), states)
         if isinstance(failure, ProgramFailed):
-            # logs are in this pod, which ends now; what workers have printed stays in this pod's own log
+            # The log files end with this pod. The workers' output stays in this pod's own log.
             where = f"kubectl logs job/{self._object_name} -n {self._cluster.namespace}"
             failures = [
                 replace(each, log_path=where if each.log_path else "")
                 for each in (failure.outcome, *failure.consequences)
             ]
             ended = replace(ended, failures=failures, why="")
-        with contextlib.suppress(ClusterError):  # the termination message has it, too
+        # The termination message says it, too.
+        with contextlib.suppress(ClusterError):
             self._annotate(launcher_state.ENDED, asdict(ended))
         return ended.failure()
 
     def _own(self) -> Owner:
-        """The owner of the run; there is one run only, though a cluster may start its pod twice.
+        """Claim the run for this pod, and return the run's owner. A cluster may start a launcher pod twice.
 
         Raises:
-            LaunchError: the run was launched before.
+            LaunchError: another pod has launched the run already, or the cluster refuses.
         """
         name, cluster = self._object_name, self._cluster
         try:
@@ -119,12 +120,12 @@ class LauncherPod:
         return owner
 
     def _supervise(self) -> None:
-        """Applies commands, and answers, until the program has ended."""
+        """Apply commands and answer questions until the program has ended."""
         commands = done = PodCommands()
         asked = {""}
 
         def on_pod(kind: str, found: Mapping[str, Any]) -> None:
-            """In the informer's thread; also for a pod that replaces this one."""
+            """Take the commands of this pod. Called in the informer's thread, also for a pod that replaces it."""
             nonlocal commands
             if found["metadata"]["name"] == self._name:
                 with contextlib.suppress(ValueError, TypeError):
@@ -135,7 +136,7 @@ class LauncherPod:
                         asked.add(question["id"])
                         self._executor.submit(self._answer, **question)
 
-        # another process may have the port; readiness of this pod is not waited for
+        # Another process may have the port. That does no harm: nothing waits until this pod is ready.
         with contextlib.suppress(OSError):
             self._readiness.open()
         selector = f"{names.RUN}={self._object_name}"
@@ -149,7 +150,7 @@ class LauncherPod:
                     self.launcher.stop(done.kill)
 
     def _answer(self, id: str, method: str, arguments: Sequence[Any]) -> None:
-        """Calls a method of the launcher, and makes a Secret of what it returns or raises."""
+        """Call a method of the launcher, and make Secrets of what it returns or raises."""
         try:
             if method not in launcher_manifests.ASKED:
                 raise LaunchError(f"a supervisor is not asked for {method!r}")
@@ -161,17 +162,23 @@ class LauncherPod:
                 answer = pickle.dumps((None, LaunchError(repr(error))), protocol=5)
         parts = pod_input.packed(answer)
         run = replace(launcher_manifests.run_of(self._spec, {}), owner=self._owner)
-        for i in reversed(range(len(parts))):  # who asks looks for the first
+        # The first part comes last, because the asking script looks for that one.
+        for i in reversed(range(len(parts))):
             files = {
                 launcher_manifests.PART: parts[i],
                 launcher_manifests.COUNT: b"%d" % len(parts),
             }
-            with contextlib.suppress(ClusterError):  # then there is no answer, which is noticed
+            # Without an answer, the asking script gives up after a while.
+            with contextlib.suppress(ClusterError):
                 name = launcher_manifests.answer(run.name, id, i)
                 self._cluster.create(manifest.secret(run, name, files))
 
     def _annotate(self, annotation: str, content: Any) -> None:
-        """Writes an annotation of this pod; again, for a minute, if there is no answer; then ClusterError."""
+        """Write an annotation of this pod. Retry for a minute if the cluster doesn't answer.
+
+        Raises:
+            ClusterError: the cluster refuses, or has not answered for a minute.
+        """
         texts = {annotation: launcher_state.written(content)}
         write = partial(self._cluster.patch, "Pod", self._name, {"annotations": texts})
         retry = RetryWindow()
@@ -180,7 +187,7 @@ class LauncherPod:
 
 
 def main() -> NoReturn:
-    """Launches, prints how it ended, and exits as a script would."""
+    """Launch the program, print how it ended, and exit as a script would."""
     mounted = Path(MOUNTED)
     entrypoint.use_writable_dirs(Path(WRITABLE))
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

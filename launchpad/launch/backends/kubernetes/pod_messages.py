@@ -1,10 +1,11 @@
-"""Messages between a pod and the launcher by way of the cluster, as neither may reach the other.
+"""Messages between a pod and the launcher. They go through the cluster, since neither may reach the other.
 
     pod ── a line of its log that begins with MARK ────────▶ launcher     Ready, Done, Ended, …
     pod ── the termination message ────────────────────────▶ launcher     how it ended, should the log be lost
     launcher ── an annotation, which is a file in the pod ─▶ pod          stop for a restart, gone workers
 
-All of it is JSON. A line of the user's that begins with MARK gets another MARK before it, and loses it again.
+All messages are JSON. If a line of the user's code begins with MARK, the pod puts another MARK before it, and
+the launcher removes that again.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ from launchpad.runtime.events import (
 MARK = b"\x1elaunchpad "
 
 _PIECE = 3000
-"""Bytes in a line: container runtimes cut long ones."""
+"""The most bytes of content in a line: container runtimes cut long lines."""
 
 MOST_BYTES = 4096
 """The limit of a termination message."""
 
 MOST_RESULT_BYTES = 64 << 20
-"""Of a result: it goes through the log, a line for each piece, and is in the cluster's memory meanwhile."""
+"""The limit of a result. It goes through the log, a line for each piece, and through the cluster's memory."""
 
 _LOST_HINT = "Have it save what is large to a volume, and return the path."
 
@@ -56,16 +57,16 @@ class PodCommands:
     """The commands for a pod. The launcher sends all of them each time.
 
     Attributes:
-        restarts: Stop, in order to be restarted.
-        kill: End it, with its stacks in its log.
-        carries: Its state directory is to be sent to the next attempt: no volume keeps it.
-        gone: Worker → why it will not answer any more.
-        watermarks: Numbers that only grow, by name.
-        stacks: How often its stacks were requested.
-        crash: Its process is to be killed, to inject a fault.
-        stop: For a launcher pod: the program is to stop; with `kill` at once.
-        question: For a launcher pod: `id`, `method`, `arguments`; it answers by a Secret.
-        repeats: How often they were resent, with nothing new.
+        restarts: True to stop the worker in order to restart it.
+        kill: True to kill the worker, after it has written its stacks into its log.
+        carries: True to send the state directory to the next attempt, because no volume keeps it.
+        gone: Worker → the reason why it won't answer any more.
+        watermarks: Name → a number that only grows.
+        stacks: The number of requests for the worker's stacks so far.
+        crash: True to kill the worker's process, in order to inject a fault.
+        stop: For a launcher pod: True to stop the program; with `kill` at once.
+        question: For a launcher pod: `id`, `method`, `arguments`. It answers with a Secret.
+        repeats: The number of times that the same commands were sent again.
     """
 
     restarts: bool = False
@@ -84,21 +85,21 @@ class PodCommands:
 
 
 def parse_commands(text: str) -> PodCommands:
-    """The commands in the annotation; none where it is empty."""
+    """Return the commands in the annotation; the defaults if it is empty."""
     data = json.loads(text) if text.strip() else {}
     known = {each.name for each in fields(PodCommands)}
     return PodCommands(**{name: value for name, value in data.items() if name in known})
 
 
 def written(report: PodMessage) -> bytes:
-    """The line with a report."""
+    """Return the line with a report."""
     data = {"message": type(report).__name__, **asdict(report)}
     return MARK + json.dumps(data).encode() + b"\n"
 
 
 @dataclass(frozen=True)
 class Stacks:
-    """The stacks of a worker's threads, as requested; `number`: of which request."""
+    """The stacks of a worker's threads, in answer to request `number`."""
 
     number: int
     text: str
@@ -109,11 +110,12 @@ STATE, RESULT, EDGES, SPANS = "state", "result", "edges", "spans"
 
 @dataclass(frozen=True)
 class Chunk:
-    """A part of what is too long for one line, in base64.
+    """A part of a content that is too long for one line, in base64.
 
     Attributes:
-        of: STATE, the worker's packed state directory; RESULT, EDGES and SPANS, an event that is pickled.
-        count: How many parts there are.
+        of: The kind of content. STATE is the worker's packed state directory; RESULT, EDGES and SPANS are
+            pickled events.
+        count: The number of parts.
     """
 
     of: str
@@ -145,7 +147,7 @@ _MESSAGES[Ended.__name__] = lambda outcome: Ended(outcome_of(outcome))
 
 
 def report_in(line: bytes) -> PodMessage | None:
-    """The report in a line; None if it is a line of the user's code."""
+    """Return the report in a line; None if it is a line of the user's code."""
     if not line.startswith(MARK) or line.startswith(MARK * 2):
         return None
     try:
@@ -156,7 +158,7 @@ def report_in(line: bytes) -> PodMessage | None:
 
 
 def chunks(of: str, content: bytes) -> list[Chunk]:
-    """The messages with this content, none of them too long for a line."""
+    """Split a content into messages, none of them too long for a line."""
     pieces = [content[i : i + _PIECE] for i in range(0, len(content), _PIECE)]
     return [
         Chunk(of, i, len(pieces), base64.b64encode(piece).decode())
@@ -165,7 +167,7 @@ def chunks(of: str, content: bytes) -> list[Chunk]:
 
 
 def joined(pieces: Sequence[Chunk]) -> bytes:
-    """The content of these messages; empty if one of them is missing."""
+    """Return the content of these messages; empty if one of them is missing."""
     found = {piece.index: piece.content for piece in pieces}
     if not pieces or set(found) != set(range(pieces[0].count)):
         return b""
@@ -176,7 +178,7 @@ LargeEvent = Returned | EdgesCounted | SpansRecorded
 
 
 def event_chunks(event: LargeEvent) -> list[Chunk]:
-    """The messages with an event that may be large; in place of a result that is too large, with why."""
+    """Return the messages with an event that may be large. Replace a result that is too large by an error."""
     content = zlib.compress(pickle.dumps(event, protocol=5), 1)
     if isinstance(event, EdgesCounted):
         return chunks(EDGES, content)
@@ -197,7 +199,7 @@ def event_in(pieces: Sequence[Chunk]) -> LargeEvent | None:
     """Return the event in these messages. A broken result becomes an error; any other broken event, None."""
     try:
         event: LargeEvent = pickle.loads(zlib.decompress(joined(pieces)))
-    except Exception as error:  # a line has been changed, or is of another event
+    except Exception as error:  # a line was changed, or belongs to another event
         if pieces[0].of != RESULT:
             return None
         text = f"what it returned did not arrive whole: {error}. {_LOST_HINT}"
@@ -215,12 +217,12 @@ def lost_result(worker: str, attempt: int, pieces: Sequence[Chunk]) -> Returned:
 
 
 def escaped(line: bytes) -> bytes:
-    """A line of the user's code, marked so that it is not taken for a message."""
+    """Return a line of the user's code, marked so that it can't be taken for a message."""
     return MARK + line if line.startswith(MARK) else line
 
 
 def unescaped(line: bytes) -> bytes:
-    """The line as the user's code has printed it."""
+    """Return the line as the user's code has printed it."""
     return line.removeprefix(MARK) if line.startswith(MARK * 2) else line
 
 
@@ -244,7 +246,7 @@ def termination_message(ended: Outcome) -> bytes:
 
 
 def outcome_in(message: str) -> Outcome | None:
-    """The end that a termination message reports; None if another program has written it."""
+    """Return the outcome in a termination message; None if another program has written the message."""
     try:
         return outcome_of(json.loads(message))
     except (ValueError, KeyError, TypeError):
@@ -252,7 +254,7 @@ def outcome_in(message: str) -> Outcome | None:
 
 
 def outcome_of(data: Mapping[str, Any]) -> Outcome:
-    """The end of an attempt that was sent as JSON."""
+    """Return the outcome that was sent as JSON."""
     known: dict[str, Any] = {f.name: data[f.name] for f in fields(Outcome) if f.name in data}
     known |= {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
     return Outcome(**known)

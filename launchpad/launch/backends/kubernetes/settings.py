@@ -22,15 +22,15 @@ class Settings:
         lp.launch(program, "kubernetes", image="registry.example.org/me/project:3")
 
     Attributes:
-        image: What the containers run: it has Python, launchpad and your packages.
-        namespace: Where everything is made; empty: that of the kubeconfig's context.
-        gpu_resource: What the cluster's device plugin calls a GPU.
-        pod_patch: Merged into each pod's template, for what is not modelled here: tolerations, volumes, a
-            scheduler's name. Dicts are merged, and lists whose members have names; all else is replaced.
-        state_volume: The volume in which `state="exp1"` is a folder, as a pod's spec has it:
+        image: The image of the containers. It must have Python, launchpad and your packages.
+        namespace: The namespace of all objects; empty: that of the kubeconfig's context.
+        gpu_resource: The name that the cluster's device plugin gives to a GPU.
+        pod_patch: A patch of each pod's template, for all that these settings lack: tolerations, volumes, a
+            scheduler's name. Dicts are merged, and lists whose members have names. All else is replaced.
+        state_volume: The volume in which `state="exp1"` is a folder, as in a pod's spec:
             `{"persistentVolumeClaim": {"claimName": "runs"}}`. All workers mount it.
         pending_timeout_s: How long a pod may wait until it is placed and its image is there.
-        send_code: Whether the modules beside the script are sent to the pods: not where the image or a volume
+        send_code: True to send the modules beside the script to the pods. Say False if the image or a volume
             has them, on the pods' `PYTHONPATH`.
     """
 
@@ -44,7 +44,7 @@ class Settings:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Settings:
-        """The settings of the file, overridden by these.
+        """Return the settings of the file, overridden by these options.
 
         Raises:
             DefinitionError: the file cannot be read, or has an unknown setting, or one of another type.
@@ -84,4 +84,4 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "pending_timeout_s": (int, float),
     "send_code": (bool,),
 }
-"""Of settings that are no strings."""
+"""The types of settings that are not strings."""

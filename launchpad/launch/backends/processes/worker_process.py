@@ -236,7 +236,7 @@ def _prepare(plan: WorkerPlan, launch: LaunchSpec, log: ProcessLog, is_fork: boo
     log.watch()
     launch.launcher.interpreter.apply()
     if sys.version_info >= (3, 14):
-        # A report shows the last lines of the log. The C stack would crowd Python's stack out of them.
+        # A report shows the last lines of the log. Those of the C stack would displace Python's.
         faulthandler.enable(log.fd, c_stack=False)
     else:
         faulthandler.enable(log.fd)

@@ -1,1 +1,1 @@
-"""Ray: every worker is a process that an actor of a Ray cluster starts on its node."""
+"""Ray: an actor of a Ray cluster starts each worker, as a process on the actor's node."""

@@ -1,4 +1,4 @@
-"""A worker actor as the launcher knows it."""
+"""The launcher's handle of a worker actor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from launchpad.launch.backends.remote.host_handle import HostHandle
 
 @dataclass(eq=False)
 class ActorHandle(HostHandle):
-    """One actor; `actor` is Ray's handle of it."""
+    """A handle of one worker actor. `actor` is Ray's own handle."""
 
     actor: Any = None
 

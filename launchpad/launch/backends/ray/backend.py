@@ -1,8 +1,8 @@
-"""`ray`: the backend, and the programs that it leaves on a cluster. How workers are run is in `workers`.
+"""`ray`: the backend, and the programs that it detaches. The workers themselves are in `workers`.
 
-The launcher of a program that was left is an actor that Ray keeps when the script has gone that made it. It
-is found by its name, which begins with `launcher-`, in our namespace. It has the run's secrets in memory, and
-passes them on to nothing but the run's workers.
+The launcher of a detached program is an actor that Ray keeps after the script that made it has ended. Other
+scripts find it in launchpad's namespace by its name, which begins with `launcher-`. It has the run's secrets
+in memory, and passes them on to the run's workers only.
 """
 
 from __future__ import annotations
@@ -27,41 +27,41 @@ from launchpad.runtime.events import Event
 _PREFIX = "launcher-"
 _ANSWER_S = 30.0
 _BEGIN_S = 600.0
-"""Before a launcher can begin, Ray may have to install what the script's `runtime_env` names."""
+"""Seconds for a launcher to begin. Ray may first need to install what the script's `runtime_env` names."""
 
 _MAX_CONCURRENCY = 64
-"""Calls that a launcher answers side by side."""
+"""The number of calls that a launcher answers side by side."""
 
 
 class Ray(Backend):
-    """For programs that want more than one machine, or a cluster that is there already."""
+    """The backend for programs that need more than one machine, or use a cluster that exists already."""
 
     def __init__(self, origin: LauncherInfo | None = None) -> None:
         self._origin = origin
-        """The launching script, for one that launches in its place."""
+        """The launching script, if this process launches on its behalf."""
 
     def endpoint(self, address: str, kind: str) -> str:
-        """Wherever Ray places its worker, at a port that is free there."""
+        """Return a template: Ray decides on the node, where the worker then takes a free port."""
         return "tcp:{node}:0" if kind == COURIER else "{node}:0"
 
     def create_workers(
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> Workers:
-        """Connects to the cluster, and asks it for room."""
+        """Connect to the cluster, and ask it for room."""
         from launchpad.launch.backends.ray.workers import RayWorkers
 
         return RayWorkers(plan, run, report, self._origin or LauncherInfo.here())
 
     def detach(self, plan: LaunchPlan, grace_s: float) -> Detached:
-        """Leaves it to a launcher in the cluster.
+        """Start a launcher in the cluster, and have it launch the plan.
 
         Raises:
-            LaunchError: there is no cluster that would go on, or it cannot hold the program.
+            LaunchError: there is no cluster that outlives this script, or it can't hold the program.
         """
         backend = Ray(LauncherInfo.here())
         cluster.connect()
         ray = cluster.load()
-        # There is a head node here if this process has started the cluster, by us or by `ray.init()`.
+        # There is a head node in this process if it has started the cluster, by launchpad or by `ray.init()`.
         node = ray._private.worker._global_node
         if node is not None and node.is_head():
             cluster.release()
@@ -98,7 +98,8 @@ class Ray(Backend):
             name, namespace = named["name"], named["namespace"]
             if namespace != cluster.NAMESPACE or not name.startswith(_PREFIX):
                 continue
-            with contextlib.suppress(LaunchError, ValueError):  # it has just gone, or hangs
+            # The launcher may just have ended, or hang.
+            with contextlib.suppress(LaunchError, ValueError):
                 actor = ray.get_actor(name, namespace=namespace)
                 if record := _call(actor, "record"):
                     found.append(Detached(RunRecord(**record), partial(_call, actor)))
@@ -108,12 +109,12 @@ class Ray(Backend):
 class TestRay(Ray):
     """`test_ray`: the same, for unit tests."""
 
-    __test__ = False  # no test case, whatever pytest makes of the name
+    __test__ = False  # pytest would take it for a test case
     is_test = True
 
 
 def _call(actor: Any, method: str, *arguments: Any, timeout_s: float | None = None) -> Any:
-    """Calls a method of a launcher; its own errors are raised as they are."""
+    """Call a method of a launcher actor. Raise the errors of the method itself as they are."""
     ray = cluster.load()
     try:
         return ray.get(getattr(actor, method).remote(*arguments), timeout=timeout_s or _ANSWER_S)

@@ -1,7 +1,8 @@
 """The connection of this process to a Ray cluster: the first launch makes it, the last closes it.
 
-One that was there before (`ray.init()` in the script, or a worker of Ray's own) is used, and left as
-it is. Ray ties a cluster that it starts for us to the life of the thread that asked for it: a thread of ours.
+If the process is connected already (by `ray.init()` in the script, or as a worker of Ray's own), launches use
+that connection and leave it as it is. A cluster that Ray starts ends with the thread that asked for it, so a
+thread of launchpad's asks.
 """
 
 from __future__ import annotations
@@ -32,12 +33,13 @@ _users = 0
 _ours: _RayConnection | None = None
 
 
-_first_pid = functools.cache(os.getpid)  # of the process that used Ray first, and has its threads
+# The pid of the process that used Ray first, and has its threads.
+_first_pid = functools.cache(os.getpid)
 
 
 @dataclass(frozen=True)
 class ClusterNode:
-    """An alive node of the cluster, and what it has in all."""
+    """A node of the cluster that is alive, and its total resources."""
 
     id: str
     ip: str
@@ -46,7 +48,7 @@ class ClusterNode:
 
 
 def load() -> Any:
-    """The package `ray`.
+    """Import and return the package `ray`.
 
     Raises:
         LaunchError: it is not installed.
@@ -62,11 +64,11 @@ def load() -> Any:
 
 
 def connect() -> None:
-    """Connects, if this process is not connected: to the cluster at $RAY_ADDRESS, or to a new one of its own.
+    """Connect this process to the cluster at $RAY_ADDRESS, or to a new one, unless it is connected already.
 
     Raises:
-        LaunchError: there is no such cluster, or none could be started; or this process was forked from one
-            that had used Ray.
+        LaunchError: there is no cluster at that address, or none could be started; this process was forked
+            from one that had used Ray; or it would be connected through Ray's client.
     """
     global _users, _ours
     ray = load()
@@ -77,7 +79,7 @@ def connect() -> None:
             " process by spawn (multiprocessing.get_context('spawn'))"
         )
     with _lock:
-        # By Ray's client a process is connected from outside: no worker could reach it, nor it a worker.
+        # Ray's client connects a process from outside the cluster: workers and it could not reach each other.
         named = os.environ.get("RAY_ADDRESS", "")
         if ray.util.client.ray.is_connected() or (
             named.startswith("ray://") and not ray.is_initialized()
@@ -94,7 +96,7 @@ def connect() -> None:
 
 
 def release() -> None:
-    """Takes `connect` back; the last one closes what the first has opened."""
+    """Undo one call of `connect`. The last release closes the connection that the first call opened."""
     global _users, _ours
     with _lock:
         _users -= 1
@@ -104,7 +106,7 @@ def release() -> None:
 
 
 def check() -> None:
-    """Raises LaunchError if this process was disconnected: Ray would start a new cluster unasked."""
+    """Raise LaunchError if this process was disconnected. Else Ray would start a new cluster unasked."""
     if not load().is_initialized():
         raise LaunchError("this process has been disconnected, by ray.shutdown()")
 
@@ -124,7 +126,7 @@ def nodes() -> list[ClusterNode]:
 
 
 def here() -> tuple[str, str]:
-    """The id and the address of the node that this process is on."""
+    """Return the id and the IP address of the node that this process is on."""
     ray = load()
     return ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address()
 
@@ -136,7 +138,7 @@ def project(folder: Path) -> dict[str, Any]:
 
 
 class _RayConnection:
-    """A connection of our own, and the thread to which Ray ties what it starts."""
+    """A connection that launchpad made, with the thread to which Ray ties a cluster that it starts."""
 
     def __init__(self) -> None:
         self._opened, self._is_over = Future[None](), threading.Event()
@@ -157,7 +159,7 @@ class _RayConnection:
         raise LaunchError(why) from error
 
     def close(self) -> None:
-        """Disconnects; a cluster that was started for us ends."""
+        """Disconnect. This ends a cluster that Ray started for this connection."""
         self._is_over.set()
         self._thread.join()
 
@@ -172,16 +174,18 @@ class _RayConnection:
         load().shutdown()
 
     def _connect(self) -> None:
-        """Connects; once more, with the project to be sent along, when there are other hosts.
+        """Connect. If the cluster has other hosts, connect again, so that Ray sends the project to them.
 
-        Never to a cluster that merely is on this machine: it may be another script's, and end with that.
+        Without $RAY_ADDRESS, don't use a cluster that just happens to run on this machine: it may be another
+        script's, and end with that.
         """
         address = os.environ.get("RAY_ADDRESS") or "local"
         host, colon, port = address.rpartition("//")[2].rpartition(":")
-        if colon and port.isdigit():  # Ray itself takes minutes to find that nothing listens there
+        # Ray itself takes minutes to find that nothing listens there.
+        if colon and port.isdigit():
             with socket.create_connection((host.strip("[]"), int(port)), _PROBE_S):
                 pass
-        # it would warn that this is no main thread
+        # Ray would warn that this isn't the main thread.
         logging.getLogger("ray").setLevel(logging.ERROR)
         init = partial(
             load().init,

@@ -1,7 +1,7 @@
 """A check that a cluster can ever hold a program; if it can't, the arithmetic that shows it. Pure.
 
-No other program counts. That there is enough of everything does not mean that workers can be divided over the
-nodes: that is tried, and left to Ray if there are too many ways.
+The check ignores other programs. Even if there is enough of everything in total, it may be impossible to
+divide the workers over the nodes. The check tries that, and leaves it to Ray if there are too many ways.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from launchpad.launch.devices.shortage import unused
 from launchpad.launch.plan import WorkerPlan
 
 _MAX_STEPS = 20_000
-"""How many attempts to find a node for a bundle are made."""
+"""The most attempts to find a node for a bundle."""
 
 _NEAR_ZERO = 1e-6
 
@@ -24,13 +24,13 @@ Bundle = Mapping[str, float]
 
 
 def refusal(bundle_groups: Sequence[BundleGroup], nodes: Sequence[ClusterNode]) -> str:
-    """Why these groups do not fit on these nodes, even if nothing else ran there; empty if they might.
+    """Return why these groups don't fit on these nodes, even if nothing else ran there; empty if they might.
 
     Example:
         refusal(bundle_groups_of(plan.workers), cluster.nodes())
         # "learner 2×4 + actor 8×0.25 = 10 GPU, and the cluster has 8: 4 on 10.0.0.5, 4 on 10.0.0.6"
     """
-    # What must be on one node: each worker's own bundle, or with STRICT_PACK all of a group's together.
+    # Each entry must fit on one node: a worker's own bundle, or with STRICT_PACK all those of a group.
     indivisible: list[tuple[str, Bundle]] = []
     for group in bundle_groups:
         if group.strategy == "STRICT_PACK":
@@ -70,7 +70,7 @@ def _too_little(
     indivisible: Sequence[tuple[str, Bundle]],
     nodes: Sequence[ClusterNode],
 ) -> str:
-    """There is less of something in all, or on any node, than is asked for."""
+    """Return why there is too little of something, in total or on any one node; empty if there is enough."""
     names = {name for group in bundle_groups for bundle in group.bundles for name in bundle}
     for name in sorted(names):
         total, terms = 0.0, []
@@ -97,13 +97,14 @@ def _too_little(
 
 
 def _unlabelled(bundle_groups: Sequence[BundleGroup], nodes: Sequence[ClusterNode]) -> str:
-    """A group wants nodes with labels that none has. Conditions, `!a` and `in(a, b)`, are Ray's to judge."""
+    """Return why no node has a group's labels; empty if there are some. Ray checks `!a` and `in(a, b)`."""
     for group in bundle_groups:
         wanted = {n: v for n, v in group.labels.items() if "(" not in v and not v.startswith("!")}
         if wanted and not any(wanted.items() <= node.labels.items() for node in nodes):
             text = ", ".join(f"{name}={value}" for name, value in wanted.items())
             has = []
-            for node in nodes:  # with the labels that people gave; Ray's own are left out
+            # Show the labels that people gave, without Ray's own.
+            for node in nodes:
                 own = {n: v for n, v in node.labels.items() if not n.startswith("ray.io/")}
                 has.append(f"{node.ip} {own}")
             return f"no node has the labels that {group.name} wants, {text}; there are: {'; '.join(has)}"
@@ -113,9 +114,11 @@ def _unlabelled(bundle_groups: Sequence[BundleGroup], nodes: Sequence[ClusterNod
 def _can_be_divided(bundles: Sequence[Bundle], nodes: Sequence[ClusterNode]) -> bool:
     """Search for a way to give each bundle a node. Also return True if there are too many ways to try."""
     free: list[Bundle] = [node.resources for node in nodes]
-    ways = [iter([free])]  # for each bundle so far, those that were not tried
+    # For each bundle so far, the ways that were not tried yet.
+    ways = [iter([free])]
     for _ in range(_MAX_STEPS):
-        while (way := next(ways[-1], None)) is None:  # so the bundle before must move on
+        # When a bundle has no more ways, the one before it must try its next.
+        while (way := next(ways[-1], None)) is None:
             ways.pop()
             if not ways:
                 return False
@@ -127,7 +130,7 @@ def _can_be_divided(bundles: Sequence[Bundle], nodes: Sequence[ClusterNode]) -> 
 
 
 def _ways(bundle: Bundle, free: list[Bundle]) -> Iterator[list[Bundle]]:
-    """For each node what is free if it has the bundle; nothing if it cannot, or one like it was tried."""
+    """Yield for each node what is free if it gets the bundle; empty if it can't, or one like it was tried."""
     tried: list[Bundle] = []
     for i, has in enumerate(free):
         if has in tried or any(has.get(n, 0.0) + _NEAR_ZERO < bundle[n] for n in bundle):

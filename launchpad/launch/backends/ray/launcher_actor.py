@@ -1,4 +1,4 @@
-"""The launcher of a program that was left on a cluster, as an actor. Imported when there is to be one."""
+"""The launcher of a program that was detached, as an actor. This file is imported only to make one."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.remote_launcher import RemoteLauncher
 
 LINGER_S = 60.0
-"""How long it still answers after the program has ended; then it ends, too."""
+"""How long the launcher still answers after the program has ended, before it ends, too."""
 
 
 class LauncherActor(RemoteLauncher):
     """A launcher that is a Ray actor."""
 
     def begin(self, plan: LaunchPlan, backend: Backend, grace_s: float) -> dict[str, Any]:
-        """Launches, and goes when the program has ended and clients could ask how."""
+        """Launch a plan, and end some time after the program has, so that clients can ask how it ended."""
         record = super().begin(plan, backend, grace_s)
         threading.Thread(target=self._linger, daemon=True).start()
         return record

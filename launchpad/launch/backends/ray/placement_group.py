@@ -1,8 +1,8 @@
-"""Placement groups: which workers Ray places together, what each of them asks for, and the reservation.
+"""Placement groups: the workers that Ray places together, their resources, and the reservation.
 
-A group that asks for resources, or says how it wants to be placed, is one bundle group: Ray reserves room for
-all of it or for none. So are the processes of a MultiProcessingColocation, which must be on one node. Workers
-that ask for nothing belong to none; they are spread over the nodes.
+A group that asks for resources, or for a placement, is one bundle group: Ray reserves room for all of it, or
+for none of it. The processes of a MultiProcessingColocation are one, too, and must be on one node. Workers
+that ask for nothing belong to no bundle group. They are spread over the nodes.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from launchpad.launch.plan import WorkerPlan
 from launchpad.resources import PACK, STRICT_PACK
 
 PENDING_S = 60.0
-"""How long a group waits for room that others have now."""
+"""How long a group waits for room that other programs occupy."""
 
 SPREAD_OPTIONS = {"num_cpus": 0, "num_gpus": 0, "scheduling_strategy": "SPREAD"}
-"""What an actor is made with that belongs to no bundle group: nothing is reserved, and nodes take turns."""
+"""Options of an actor that belongs to no bundle group: Ray reserves nothing, and nodes take turns."""
 
 _LEAST = {"memory": 1.0}
-"""Ray reserves no room for nothing; this is a byte."""
+"""The bundle of a worker that needs nothing: one byte, since Ray refuses an empty bundle."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class BundleGroup:
     """Workers that are placed together.
 
     Attributes:
-        strategy: Ray's word for how: PACK, SPREAD, STRICT_PACK, STRICT_SPREAD.
-        bundles: What each of the workers needs, in their order, by Ray's names.
-        labels: Which nodes they may be on.
+        strategy: Ray's name for the placement: PACK, SPREAD, STRICT_PACK, STRICT_SPREAD.
+        bundles: The resources of each worker, in the order of `workers`, by Ray's names.
+        labels: The labels of the nodes that they may be on.
     """
 
     name: str
@@ -43,7 +43,7 @@ class BundleGroup:
 
 
 def bundle_groups_of(workers: Sequence[WorkerPlan]) -> list[BundleGroup]:
-    """The bundle groups of a plan. Pure."""
+    """Return the bundle groups of a plan. Pure."""
     together: dict[str, list[WorkerPlan]] = {}
     for worker in workers:
         together.setdefault(worker.colocation or worker.group, []).append(worker)
@@ -75,14 +75,14 @@ def bundle_groups_of(workers: Sequence[WorkerPlan]) -> list[BundleGroup]:
 
 
 class Placement:
-    """The room of one bundle group. Reserved at once if there is some, else when others leave it.
+    """The room of one bundle group. Ray reserves it at once if it is free, else when others leave it.
 
     Args:
-        then: Called in some thread of Ray's when the room is there.
+        then: Called in a thread of Ray's when the room is reserved.
 
     Attributes:
         reserved: Ray's placement group.
-        is_ready: Whether the room is there, as far as Ray has said.
+        is_ready: True if the room is reserved, as far as is known. `then` sets it.
     """
 
     def __init__(self, bundle_group: BundleGroup, then: Callable[[Placement], None]) -> None:

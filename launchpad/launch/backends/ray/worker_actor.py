@@ -1,4 +1,4 @@
-"""The Ray actor of one worker: a worker host that Ray has placed, and given its GPUs."""
+"""The Ray actor of one worker: a worker host that Ray places, and to which it gives GPUs."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _REMEDY = "Install the launcher's versions on all nodes, or name them in ray.ini
 
 
 class WorkerActor(WorkerHost):
-    """A worker host that is a Ray actor; made with the launcher's versions, which must be those here."""
+    """A worker host that is a Ray actor. It takes the launcher's versions, which its node must have, too."""
 
     def __init__(self, launcher: Mapping[str, str]) -> None:
         super().__init__(launcher, _REMEDY)
 
     async def open(self, spec: HostSpec, keys: RunSecrets, *buffers: LargeBuffer) -> HostReady:
-        """Prepares the node; LaunchError says why it cannot."""
+        """Prepare the node. Raise LaunchError if that fails; it says why."""
         where = HostReady(*cluster.here())
         return await self.open_at(where, _checked_gpus(spec.worker.plan), spec, keys, buffers)
 
 
 def _checked_gpus(worker: WorkerPlan) -> tuple[str, ...]:
-    """The devices that Ray has given to this actor, which are as many as were asked for."""
+    """Return the devices that Ray has given to this actor. LaunchError: they aren't what the worker needs."""
     ray = cluster.load()
     ids = tuple(map(str, ray.get_runtime_context().get_accelerator_ids().get("GPU", ())))
     asked = math.ceil(worker.resources.gpus)

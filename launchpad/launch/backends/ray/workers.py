@@ -1,6 +1,6 @@
-"""The workers of one launch on a Ray cluster: their hosts are actors, in room that is reserved.
+"""The workers of one launch on a Ray cluster: their hosts are actors, in room that Ray has reserved.
 
-A worker whose actor has died gets a new one, wherever Ray has room for its bundle group.
+When its actor dies, a worker gets a new one, wherever Ray has room for its bundle group.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from launchpad.outcome import Outcome
 from launchpad.runtime.events import Event, WorkerNote
 
 _REPORT_AFTER_S = 1.0
-"""Room that is there takes Ray less to give."""
+"""Seconds after which a worker reports that it waits for room. Ray takes less to give room that is free."""
 
 _MAX_CONCURRENCY = 1000
-"""Calls of one actor that may wait side by side: there is one for its next update, others take no time."""
+"""The number of calls that may wait at one actor. Only the call for its next update takes long."""
 
 
 class RayWorkers(HostedWorkers):
-    """One launch. Connects to the cluster and reserves room; nothing of the user's runs yet.
+    """The workers of one launch. Making it connects to the cluster and reserves room. No user code runs yet.
 
     Raises:
-        LaunchError: there is no cluster, or it can never hold this program: then with the arithmetic.
+        LaunchError: there is no cluster, or it can never hold this program; then it shows the arithmetic.
     """
 
     def __init__(
@@ -70,20 +70,21 @@ class RayWorkers(HostedWorkers):
             raise
 
     def close(self) -> None:
-        """Ends all actors, gives the room back, and leaves the cluster."""
+        """End all actors, give the room back, and leave the cluster."""
         self._actions.end(self._close)
         cluster.release()
 
     def _close(self) -> None:
         self._close_hosts()
         self._objects.clear()
-        with contextlib.suppress(Exception):  # a cluster that is gone has nothing of ours
+        # If the cluster is gone, nothing of this launch is left on it.
+        with contextlib.suppress(Exception):
             cluster.check()
             for placed in set(self._placements.values()):
                 cluster.load().util.remove_placement_group(placed.reserved)
 
     def _shared(self, buffer: Openable) -> Any:
-        """An object of Ray's, which each node has once."""
+        """Return an object of Ray's with the buffer. Each node keeps one copy of it."""
         if buffer not in self._objects:
             self._objects[buffer] = cluster.load().put(buffer)
         return self._objects[buffer]
@@ -108,7 +109,7 @@ class RayWorkers(HostedWorkers):
     def _on_still_waiting(
         self, worker: str, attempt: int, placed: Placement, gives_up: bool
     ) -> None:
-        """Reports what the worker waits for; at last, that no other program has left that room."""
+        """Report what the worker waits for. With `gives_up`, end its attempt, since no room became free."""
         if worker not in self._waiting or self._alive[worker] != attempt:
             return
         free = cluster.load().available_resources()
@@ -122,7 +123,7 @@ class RayWorkers(HostedWorkers):
         self._report_end(Outcome(worker, outcome.FAILED, "start", attempt, why, hint=hint))
 
     def _on_host_died(self, handle: HostHandle, error: BaseException) -> None:
-        """The actor is dead, or out of reach: then Ray ends it, before there is another one."""
+        """Have Ray end an actor that is dead or out of reach. Report the end, or start the worker again."""
         placed = self._placements.get(handle.worker)
         if placed is None:
             super()._on_host_died(handle, error)
@@ -131,7 +132,7 @@ class RayWorkers(HostedWorkers):
         if placed.is_ready and placed.is_lost():
             placed.wait()
         if handle.ready is None and "never ran" in str(error):
-            # Ray had no process for it yet, since it did not know that the node was dead.
+            # Ray did not know yet that the node was dead, and had no process there for the actor.
             del self._handles[handle.worker]
             self._start(handle.worker, handle.attempt)
         else:

@@ -1,4 +1,4 @@
-"""`spark`: the backend. How workers are run is in `workers`."""
+"""`spark`: the backend. Its workers are in `workers`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _TIMEOUT_S = 120.0
 
 
 class Spark(Backend):
-    """For programs beside data that Spark has, on the executors of its cluster.
+    """The backend for programs that work beside Spark's data, on the executors of its cluster.
 
     Args:
-        hosts: The most tasks that it takes of the application's slots; None: one for each worker, if there
-            are as many.
-        host_timeout_s: How long it waits until all of them run.
+        hosts: The most tasks that the launch takes of the application's slots. None: one for each worker, if
+            there are enough slots.
+        host_timeout_s: How long the launch waits until all of the tasks run.
     """
 
     def __init__(self, hosts: int | None = None, host_timeout_s: float = _TIMEOUT_S) -> None:
@@ -29,13 +29,13 @@ class Spark(Backend):
         self._hosts, self._timeout_s = hosts, host_timeout_s
 
     def endpoint(self, address: str, kind: str) -> str:
-        """Wherever its worker's host is, at a port that is free there."""
+        """Return a template: Spark decides on the node, where the worker then takes a free port."""
         return "tcp:{node}:0" if kind == COURIER else "{node}:0"
 
     def create_workers(
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> Workers:
-        """Has a SparkContext, which the script may have made."""
+        """Connect to the SparkContext, which the script may have made, and prepare the workers."""
         from launchpad.launch.backends.spark.workers import SparkWorkers
 
         return SparkWorkers(plan, run, report, self._hosts, self._timeout_s)
@@ -44,5 +44,5 @@ class Spark(Backend):
 class TestSpark(Spark):
     """`test_spark`: the same, for unit tests."""
 
-    __test__ = False  # no test case, whatever pytest makes of the name
+    __test__ = False  # pytest would take it for a test case
     is_test = True

@@ -1,4 +1,4 @@
-"""The launcher's code for other hosts: launchpad and the project, in a zip that Spark sends and unpacks."""
+"""Sending code to other hosts: launchpad and the project, in a zip that Spark sends and unpacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from launchpad.launch.backends.launcher_info import folder_of_script
 from launchpad.launch.backends.spark import session
 
 FOLDER = "launchpad-code"
-"""What it is unpacked as, among the files of the application on each executor."""
+"""The folder into which Spark unpacks the zip, among the application's files on each executor."""
 
 _NOT_SENT = {"venv", "node_modules", "__pycache__"}
 _ENDINGS = {".py", ".pyi", ".json", ".yaml", ".yml", ".toml", ".txt", ".csv"}
@@ -24,13 +24,13 @@ _LARGEST = 64 << 20
 _LISTED = 5
 
 _sent: set[str] = set()
-"""The applications that have it."""
+"""The ids of applications that have the zip."""
 
 _sending = threading.Lock()
 
 
 def send_to_other_hosts(context: Any) -> None:
-    """Has executors on other hosts find it, if there are any; once for each application.
+    """Send the code to executors on other hosts, if there are any, once for each application.
 
     Raises:
         LaunchError: the project is too large; it lists the largest files.
@@ -38,7 +38,7 @@ def send_to_other_hosts(context: Any) -> None:
     with _sending:
         if context.applicationId in _sent or not session.other_hosts(context):
             return
-        # Executors fetch it when they first run a task, from a folder that goes with the application.
+        # Executors fetch the zip when they first run a task. Its folder is removed with the application.
         file = Path(context._temp_dir, f"{FOLDER}.zip")
         write(file, folder_of_script())
         context.addArchive(f"{file}#{FOLDER}")
@@ -46,7 +46,11 @@ def send_to_other_hosts(context: Any) -> None:
 
 
 def write(file: Path, project: Path) -> None:
-    """Writes launchpad and a project into a zip: modules, and small files beside them. Raises LaunchError."""
+    """Write launchpad and a project into a zip: modules, and small files beside them.
+
+    Raises:
+        LaunchError: the project is too large; it lists the largest files.
+    """
     package = Path(__file__).parents[3]
     sizes = {path: path.stat().st_size for path in _files(project) if package not in path.parents}
     if (size := sum(sizes.values())) > _LARGEST:

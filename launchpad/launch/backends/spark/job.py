@@ -18,10 +18,10 @@ from launchpad.launch.backends.spark.task_connection import TaskConnection
 from launchpad.launch.backends.spark.task_host import LauncherAddress
 
 _POLL_S = 0.1
-"""How often Spark is asked for its slots, until there are enough."""
+"""Seconds between two questions to Spark for its slots, until there are enough."""
 
 _RETURN_S = 30.0
-"""How long a new executor may take to stand in for one that has died."""
+"""How long a new executor may take to replace one that has died."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class SlotsWanted:
     """The number of slots that a job takes. Pure.
 
     Attributes:
-        most: It takes no more.
-        least: Fewer are of no use, since so many workers want a task each.
-        before: So many the job before had. After the death of an executor there are fewer, until Spark has
-            started another one.
+        most: The most that the job takes.
+        least: The least that it can use, since that many workers want a task each.
+        before: The number that the previous job had. After the death of an executor there are fewer, until
+            Spark has started another one.
     """
 
     most: int
@@ -48,22 +48,22 @@ class SlotsWanted:
 
 
 class HostJob:
-    """The job, and the tasks of it that have joined. Its methods are called by one thread, the launch's.
+    """A job, and those of its tasks that have joined. One thread, the launch's, calls its methods.
 
     Args:
-        name: What the Spark UI calls it.
-        wanted: How many hosts there are to be.
-        on_counted: Called with their number before the job is submitted, in the job's thread.
-        on_end: Called with this and what the job has failed with, in the job's thread.
+        name: The name of the program in the Spark UI.
+        wanted: The number of slots to wait for and take.
+        on_counted: Called with this job and the number of its tasks before it is submitted, in its thread.
+        on_end: Called with this job and its error, if it has failed, in its thread.
 
     Attributes:
-        n_tasks: How many tasks it has; 0 while that is not known.
+        n_tasks: The number of tasks; 0 while that is unknown.
         joined: Task → the connection to it.
-        hosts: Worker → task.
-        is_lost: Some task has gone, and so the others go.
-        lost_task: The one with which that began, if it is known.
-        has_ended: Spark has ended the job.
-        why: Why it ends, as Spark says or as was seen before.
+        hosts: Worker → the task that is its host.
+        is_lost: True if a task is gone. The other tasks end then, too.
+        lost_task: The task that was lost first, if it is known.
+        has_ended: True if Spark has ended the job.
+        why: The reason for its end, as Spark says or as launchpad noticed before.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class HostJob:
 
     @property
     def _group(self) -> str:
-        """Spark's group of jobs, which has no other."""
+        """The name of Spark's group of jobs in which this is the only one."""
         return f"{self._name} {self._launcher.job}"
 
     @property
     def is_cancelled(self) -> bool:
-        """True if Spark was told to end it, perhaps before it had begun."""
+        """True if Spark was asked to end the job, perhaps before it had begun."""
         return self._is_cancelled.is_set()
 
     @property
@@ -110,26 +110,26 @@ class HostJob:
         return self.is_complete and not self.is_lost
 
     def add(self, task: int, connection: TaskConnection) -> None:
-        """A task has joined."""
+        """Record that a task has joined. If the job is lost, end the task."""
         self.joined[task] = connection
         if self.is_lost:
             connection.end_task()
 
     def end_tasks(self) -> None:
-        """Has all tasks end, and with them the job."""
+        """Have all tasks end, and with them the job."""
         for connection in self.joined.values():
             connection.end_task()
         if not self.is_complete:
             self.cancel()
 
     def cancel(self) -> None:
-        """Has Spark end it: it kills what does not end by itself."""
+        """Have Spark end the job. Spark kills tasks that don't end by themselves."""
         self._is_cancelled.set()
         with contextlib.suppress(Exception):  # the context was stopped
             self._context.cancelJobGroup(self._group)
 
     def close(self, within_s: float) -> None:
-        """Waits until it has ended, which it does with its tasks; else it is cancelled."""
+        """Wait until the job has ended, as it does with its tasks. If it takes too long, cancel it."""
         self.thread.join(within_s)
         if self.thread.is_alive():
             self.cancel()
@@ -147,7 +147,7 @@ class HostJob:
         self._on_end(self, error)
 
     def _count(self) -> int:
-        """Waits for slots; how many to take, 0 if it was cancelled meanwhile."""
+        """Wait for slots. Return how many to take, or 0 if the job is cancelled during the wait."""
         begun = time.monotonic()
         while not self._is_cancelled.wait(_POLL_S):
             n_slots, is_settled = session.slots(self._context), session.is_settled(self._context)
@@ -158,11 +158,11 @@ class HostJob:
         return 0
 
     def _submit(self, n_tasks: int) -> None:
-        """Runs it to its end."""
+        """Run the job to its end."""
         path, launcher, folder = list(sys.path), pickle.dumps(self._launcher), code.FOLDER
         project = str(folder_of_script())
 
-        # Pickled as it is written here, since launchpad may not be found there before it has run.
+        # This function is pickled by value, since a task may find launchpad only after it has run.
         def on_task(task: int, _: Iterator[Any]) -> Iterator[Any]:
             import os
             import pickle
@@ -200,7 +200,8 @@ def reason(error: BaseException | None) -> str:
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("\tat ")]
     if not lines:
         return type(error).__name__
-    if "PythonException" in lines[0]:  # then a traceback follows, whose last line says it
+    # Then a traceback follows, and its last line gives the reason.
+    if "PythonException" in lines[0]:
         unindented = [line for line in lines[1:] if not line.startswith((" ", "\t"))]
         return (unindented or lines)[-1].strip()
     return lines[0].strip()

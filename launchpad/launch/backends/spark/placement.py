@@ -1,8 +1,8 @@
-"""Which task is the host of which worker, and what a task cannot give. Pure.
+"""The choice of a task as the host of each worker, and the refusal of what a task can't give. Pure.
 
 1. The processes of a MultiProcessingColocation have one host.
-2. Who asks for CPUs or GPUs has a task to itself, which has as many as Spark gives to each.
-3. All others take turns on the tasks that are left; on all of them, if none is left.
+2. A worker that asks for CPUs or GPUs has a task to itself. The task has as many as Spark gives to each.
+3. All other workers take turns on the tasks that are left. If none is left, they take turns on all tasks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from launchpad.resources import STRICT_PACK, STRICT_SPREAD
 
 
 def units(workers: Sequence[WorkerPlan]) -> list[list[WorkerPlan]]:
-    """The workers that have one host: most of them alone."""
+    """Return lists of workers that share one host. Most lists have one worker."""
     together: dict[str, list[WorkerPlan]] = {}
     for worker in workers:
         together.setdefault(worker.colocation or worker.name, []).append(worker)
@@ -24,7 +24,7 @@ def units(workers: Sequence[WorkerPlan]) -> list[list[WorkerPlan]]:
 
 
 def refusal(workers: Sequence[WorkerPlan], cpus: float, gpus: float) -> str:
-    """Why tasks that have so many CPUs and GPUs each cannot be hosts of these; empty if they can."""
+    """Return why tasks with this many CPUs and GPUs each can't be hosts of the workers; empty if they can."""
     for unit in units(workers):
         group, asked = unit[0].group, unit[0].resources
         n_cpus = sum(worker.resources.cpus or 0 for worker in unit)
@@ -55,22 +55,22 @@ def refusal(workers: Sequence[WorkerPlan], cpus: float, gpus: float) -> str:
 
 
 def alone(workers: Sequence[WorkerPlan]) -> list[list[WorkerPlan]]:
-    """The units that want a task to themselves."""
+    """Return the units that need a task to themselves."""
     return [unit for unit in units(workers) if _is_alone(unit)]
 
 
 def want_one_each(workers: Sequence[WorkerPlan]) -> str:
-    """`3 workers ask for CPUs or GPUs and want a task each (learner, sim)`."""
+    """Return text like `3 workers ask for CPUs or GPUs and want a task each (learner, sim)`."""
     found = alone(workers)
     groups = ", ".join(dict.fromkeys(unit[0].group for unit in found))
     return f"{len(found)} workers ask for CPUs or GPUs and want a task each ({groups})"
 
 
 def place(workers: Sequence[WorkerPlan], n_tasks: int) -> dict[str, int]:
-    """Worker → the number of the task that is its host.
+    """Return worker → the number of the task that is its host.
 
     Raises:
-        ValueError: there are fewer tasks than workers that want one to themselves; it says so.
+        ValueError: there are fewer tasks than units that need one to themselves; its text says so.
     """
     n_alone = len(alone(workers))
     if n_alone > n_tasks:

@@ -1,8 +1,8 @@
-"""The SparkContext that launches use: the script's own, else one that the first makes and the last stops.
+"""The SparkContext of launches: the script's own, else one that the first launch makes and the last stops.
 
-One that is made in the main thread has Ctrl-C cancel all jobs, those that are the hosts of workers included,
-where a program is to be asked to stop. So ours is made in another thread; and where the script has made one,
-Ctrl-C means again what it means to Python.
+If a SparkContext is made in the main thread, it has Ctrl-C cancel all jobs, and so also kill the hosts of
+workers. But Ctrl-C should ask the program to stop. So launchpad makes its context in another thread; and if
+the script has made one, launchpad gives Ctrl-C back its meaning in Python.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from launchpad.errors import LaunchError
 from launchpad.launch.planning import interpreter
 
 _SETTLED_S = 3.0
-"""After so long without a new executor, there are as many as there will be."""
+"""Seconds without a new executor after which no more are expected."""
 
 _SETTINGS = {
     "spark.app.name": "launchpad",
@@ -33,7 +33,7 @@ _SETTINGS = {
 }
 
 _SHELL = {"spark.app.name": "pyspark-shell", "spark.ui.showConsoleProgress": "true"}
-"""What pyspark sets by itself where no person has."""
+"""The values that pyspark sets by itself if the user has not set any."""
 
 _lock = threading.Lock()
 _users = 0
@@ -41,10 +41,10 @@ _ours: Any = None
 
 
 def load() -> Any:
-    """The package `pyspark`.
+    """Import and return the package `pyspark`.
 
     Raises:
-        LaunchError: it is not installed, or it is the part of it that has no Spark.
+        LaunchError: it is not installed, or only the part of it without Spark is.
     """
     try:
         import pyspark.core.context
@@ -57,10 +57,10 @@ def load() -> Any:
 
 
 def connect() -> Any:
-    """The SparkContext: the one that is active, else a new one.
+    """Return the active SparkContext, or make a new one.
 
-    Where a new one has its master from: $SPARK_MASTER, or as any script of pyspark's: `spark-submit`, the
-    configuration, else `local[*]`, which is a Spark on this machine.
+    A new one takes its master from $SPARK_MASTER. Without it, it takes the master as any script of pyspark
+    does: from `spark-submit` or the configuration, else `local[*]`, which is a Spark on this machine.
 
     Raises:
         LaunchError: there is no Java, or no Spark could be started or reached.
@@ -81,7 +81,7 @@ def connect() -> Any:
 
 
 def release() -> None:
-    """Takes `connect` back; the last one stops what the first has made."""
+    """Undo one call of `connect`. The last release stops the SparkContext if launchpad has made it."""
     global _users, _ours
     with _lock:
         _users -= 1
@@ -92,7 +92,7 @@ def release() -> None:
 
 
 def check(context: Any) -> None:
-    """Raises LaunchError if that was stopped."""
+    """Raise LaunchError if the context was stopped."""
     if context._jsc is None:
         raise LaunchError("its SparkContext has been stopped")
 
@@ -121,7 +121,7 @@ def running_tasks(context: Any) -> int:
 
 
 def other_hosts(context: Any) -> set[str]:
-    """The hosts of executors that are not this one."""
+    """Return the hosts of executors other than this host."""
     known = (str(each.hostPort()) for each in _executors(context) if each.hostPort())
     hosts = {name.rpartition(":")[0].strip("[]") for name in known}
     return {host for host in hosts if host and not is_here(host)}
@@ -134,7 +134,8 @@ def is_here(host: str) -> bool:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
     for family, kind, protocol, _, address in found:
         with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
-            probe.bind(address)  # which only an address of this host can be
+            # Only an address of this host can be bound.
+            probe.bind(address)
             return True
     return False
 
@@ -167,7 +168,7 @@ def _new_context(context_class: Any) -> Any:
             " of the cluster: unset SPARK_REMOTE, and say where the master is: SPARK_MASTER=spark://HOST:7077"
         )
     interpreter.check_executable("Spark")
-    # It would tell of each connection that it closes.
+    # py4j would log each connection that it closes.
     logging.getLogger("py4j").setLevel(logging.WARNING)
     made = Future[Any]()
 

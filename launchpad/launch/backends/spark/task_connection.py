@@ -3,7 +3,7 @@
     launcher ── Command, as an item of the stream that `join` is ──▶ task
              ◀── answer(job, task, number, result, error) ───────────
 
-The task connects, and the launcher never does: executors reach their driver in every cluster.
+The task connects to the launcher, never the other way round: executors reach their driver in every cluster.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from launchpad.launch.large_buffers import LargeBuffer
 
 @dataclass(frozen=True)
 class TaskReady:
-    """A task says where it is, and the executor whose process it is."""
+    """A task's own place, and the executor whose process it is."""
 
     where: HostReady
     executor: str
@@ -32,7 +32,7 @@ class TaskReady:
 
 @dataclass(frozen=True)
 class Command:
-    """Call this method of the worker's host."""
+    """A call of a method of a worker's host."""
 
     number: int
     worker: str
@@ -43,11 +43,11 @@ class Command:
 
 @dataclass(frozen=True)
 class SentBuffer:
-    """Stands for a large buffer among the arguments of a command.
+    """A stand-in for a large buffer among the arguments of a command.
 
     Attributes:
-        number: By which the task knows it.
-        buffer: The buffer itself, in the first command that has it; None in all others.
+        number: The number by which the task knows the buffer.
+        buffer: The buffer itself in the first command that refers to it; None in all others.
     """
 
     number: int
@@ -55,11 +55,11 @@ class SentBuffer:
 
 
 class TaskGone(Exception):
-    """The task has gone, and with it all of the workers that it was the host of."""
+    """The task is gone, and with it all workers that it was the host of."""
 
 
 class TaskConnection:
-    """The launcher's end. Made in the event loop of its server; other methods are called from any thread."""
+    """The launcher's end of a connection. Make it in the event loop of the server; use it from any thread."""
 
     def __init__(self, ready: TaskReady) -> None:
         self.ready = ready
@@ -71,7 +71,7 @@ class TaskConnection:
         self._is_gone = False
 
     def call(self, worker: str, method: str, *arguments: Any, **options: Any) -> Future[Any]:
-        """Calls a method of a worker's host. TaskGone: it will not answer any more."""
+        """Call a method of a worker's host. The future raises TaskGone if the task is gone."""
         future = Future[Any]()
         with self._lock:
             number = next(self._numbers)
@@ -84,7 +84,7 @@ class TaskConnection:
         return future
 
     def end_task(self) -> None:
-        """Has the task end its workers, and then itself."""
+        """Have the task end its workers, and then itself."""
         self._put(None)
 
     async def commands(self) -> AsyncIterator[Command]:
@@ -93,7 +93,7 @@ class TaskConnection:
             yield command
 
     def on_answer(self, number: int, result: Any, error: str | None) -> None:
-        """The task has executed a command, or could not: `error` says why."""
+        """Resolve the future of a command that the task has executed, or could not: `error` says why."""
         with self._lock:
             future = self._answers.pop(number, None)
         if future is None:
@@ -104,16 +104,16 @@ class TaskConnection:
             future.set_exception(LaunchError(error))
 
     def on_gone(self) -> None:
-        """Its connection has ended."""
+        """Fail all open calls, because the task's connection has ended."""
         with self._lock:
             self._is_gone, answers, self._answers = True, self._answers, {}
         for future in answers.values():
             future.set_exception(TaskGone())
 
     def _once(self, argument: Any) -> Any:
-        """Returns what to send for an argument: of a large buffer that the task has, its number.
+        """Return what to send for an argument: for a large buffer that the task already has, only its number.
 
-        Called with the lock held, so that the command with the buffer itself comes first.
+        Call it with the lock held, so that the command with the buffer itself is sent first.
         """
         if not isinstance(argument, LargeBuffer):
             return argument

@@ -1,4 +1,4 @@
-"""A worker's host in a task of Spark's, as the launcher knows it."""
+"""The launcher's handle of a worker's host in a task of Spark's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from launchpad.launch.backends.spark.job import HostJob
 
 @dataclass(eq=False)
 class TaskHandle(HostHandle):
-    """The host of one worker in a task of a job."""
+    """A handle of one worker's host in a task of a job."""
 
     job: HostJob | None = None
 
@@ -30,7 +30,7 @@ class TaskHandle(HostHandle):
         self.post("end")
 
     def describe_death(self, error: BaseException) -> str:
-        """Names the task with which it began, also where this one was ended because of that."""
+        """Return a sentence that names the task that died first, even if this one only ended with it."""
         job = self.job
         assert job is not None
         why = f": {job.why}" if job.why else ""

@@ -3,9 +3,9 @@
     launcher ◀── join: where it is ──────────────────────────── task
              ── commands: open, execute_in_order, next_update … ──▶ worker hosts ══ workers
 
-The stream of commands is both ends' lifeline. The launcher is gone: the task ends its workers, and itself.
-The task is gone, as when Spark kills its executor: so are its workers, by the lifelines of their hosts, and
-the launcher sees its stream closed.
+The stream of commands is the lifeline of both ends. If the launcher is gone, the task ends its workers, and
+then itself. If the task is gone, for example because Spark has killed its executor, the lifelines of its
+hosts end the workers, and the launcher notices that its stream has closed.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class LauncherAddress:
     """The launcher's address and keys, which Spark carries to a task. With them the task joins its job.
 
     Attributes:
-        address: That of its server.
-        job: Which of the launcher's jobs the task belongs to.
+        address: The address of the launcher's server.
+        job: The number of the launcher's job to which the task belongs.
         versions: The launcher's `launcher_info.versions`.
     """
 
@@ -48,7 +48,7 @@ class LauncherAddress:
 
 
 def node() -> str:
-    """A name that all processes have, and no others, that could open each other's sockets on disk."""
+    """Return a name that exactly those processes share that could open each other's sockets on disk."""
     parts = [os.uname().nodename, str(os.getuid())]
     with contextlib.suppress(OSError):  # only Linux has them
         parts.append(str(os.stat("/proc/self/ns/mnt").st_ino))
@@ -58,7 +58,7 @@ def node() -> str:
 
 
 def serve(launcher: LauncherAddress, task: int, gpus: tuple[str, ...]) -> None:
-    """Is a host until the launcher says that it is over, or is gone; nothing is left then."""
+    """Serve as a host until the launcher ends the task, or is gone. Then leave nothing behind."""
     ip = launcher.address.removeprefix("tcp:").rpartition(":")[0].strip("[]")
     ready = TaskReady(HostReady(node(), own_ip(ip)), _executor())
     keyring.add(launcher.address, launcher.keys.token, launcher.keys.credentials)
@@ -69,7 +69,7 @@ def serve(launcher: LauncherAddress, task: int, gpus: tuple[str, ...]) -> None:
 
 
 class TaskHost:
-    """The worker hosts of one task. All is done in one event loop, and nothing waits for a worker."""
+    """The worker hosts of one task. One event loop does everything, and nothing in it waits for a worker."""
 
     def __init__(
         self, launcher: LauncherAddress, task: int, ready: TaskReady, gpus: tuple[str, ...]
@@ -80,7 +80,7 @@ class TaskHost:
         self._buffers: dict[int, LargeBuffer] = {}
 
     async def serve(self) -> None:
-        """Executes commands as long as they come, and then ends what is left of its workers.
+        """Execute commands as long as they come, and then end what is left of the workers.
 
         Raises:
             CourierError: the launcher could not be reached.
@@ -92,27 +92,28 @@ class TaskHost:
                 client: Any = launcher
                 with contextlib.suppress(StreamBroken):  # the launcher is gone
                     async for command in client.aio.join(job, self._task, self._ready):
-                        # Before the next command comes, which may refer to the same buffers.
+                        # Keep them before the next command comes, which may refer to the same buffers.
                         self._keep(command.arguments)
                         arguments = [self._received(each) for each in command.arguments]
                         whole = replace(command, arguments=arguments)
                         executing.add(asyncio.create_task(self._execute(client, whole)))
                         executing = {each for each in executing if not each.done()}
         finally:
-            # Only now: nothing that ends by this is reported any more as if it had by itself.
+            # First stop the calls in progress. Else they would report the workers that this ends as if those
+            # had ended by themselves.
             for each in executing:
                 each.cancel()
             await asyncio.gather(*(host.close() for host in self._hosts.values()))
 
     def _keep(self, arguments: Sequence[Any]) -> None:
-        """Puts the large buffers of a command into one file, which all worker hosts in here share."""
+        """Put the large buffers of a command into one file, which all worker hosts of this task share."""
         sent = [each for each in arguments if isinstance(each, SentBuffer)]
         new = {each.number: each.buffer for each in sent if each.buffer is not None}
         keep_copies([*new.values()])
         self._buffers |= new
 
     def _received(self, argument: Any) -> Any:
-        """Returns the argument; for what stands for a large buffer, that."""
+        """Return the argument; for the stand-in of a large buffer, the buffer."""
         return self._buffers[argument.number] if isinstance(argument, SentBuffer) else argument
 
     async def _execute(self, client: Any, command: Command) -> None:
@@ -125,12 +126,13 @@ class TaskHost:
             error = str(refused)
         except Exception as raised:
             error = f"{type(raised).__name__}: {raised}"
-        with contextlib.suppress(CourierError):  # it is gone
+        # The launcher may be gone.
+        with contextlib.suppress(CourierError):
             answered = self._launcher.job, self._task, command.number, result, error
             await client.aio.answer(*answered)
 
     async def _call(self, worker: str, method: str, *arguments: Any, **options: Any) -> Any:
-        """Calls a method of a worker's host; `open` makes it, `end` ends it with all that it has started."""
+        """Call a method of a worker's host. `open` makes the host, `end` ends it and all that it has started."""
         if method == "open":
             return await self._open(worker, *arguments)
         host = self._hosts[worker]
@@ -164,7 +166,7 @@ class TaskHost:
 
 
 def own_ip(towards: str) -> str:
-    """The address of this host in the network of that one."""
+    """Return the address of this host in the network of the host `towards`."""
     family = socket.AF_INET6 if ":" in towards else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((towards, 9))  # sends nothing
@@ -172,7 +174,7 @@ def own_ip(towards: str) -> str:
 
 
 def _executor() -> str:
-    """The executor that this process belongs to, as Spark calls it: `driver` where that runs tasks itself."""
+    """Return Spark's name of this process's executor; `driver` if the driver runs tasks itself."""
     for parent in psutil.Process().parents():
         with contextlib.suppress(psutil.Error, ValueError, IndexError):
             command = parent.cmdline()

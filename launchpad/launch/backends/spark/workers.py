@@ -5,8 +5,9 @@
                                     │
               next start ── a new job ◀── a task is lost: Spark ends the stage, so all workers are lost
 
-Spark does not try a barrier stage anew that has the job's result. Nor is it asked to: which workers begin
-again, and how often, is decided by their policies; the first that does has a new job submitted.
+Spark doesn't retry a barrier stage that has the job's result. Launchpad doesn't ask it to, either: the
+workers' own policies decide which of them restart, and how often. The first that restarts has a new job
+submitted.
 """
 
 from __future__ import annotations
@@ -42,27 +43,27 @@ from launchpad.outcome import Outcome
 from launchpad.runtime.events import Event, WorkerNote
 
 _REPORT_AFTER_S = 10.0
-"""Hosts that are there take Spark less to start."""
+"""Seconds after which a worker reports that it waits for hosts. Spark starts hosts in less time if it can."""
 
 _REASON_S = 10.0
-"""How long Spark may take to say why a task has gone, and others to end."""
+"""How long Spark may take to say why a task is gone, and the other tasks to end."""
 
 _NO_HOST = "192.0.2.1"
-"""An address that no host has: the way to it is the one to other hosts."""
+"""An address that no host has. The route to it is the one to other hosts."""
 
 _MORE = "give it more slots, or the program fewer hosts (hosts=…); "
 _MORE_ALONE = "give it more slots, or have fewer workers ask for CPUs or GPUs; "
 
 
 class SparkWorkers(HostedWorkers):
-    """One launch. Has a SparkContext; nothing of the user's runs yet.
+    """The workers of one launch. Making it connects to a SparkContext. No user code runs yet.
 
     Args:
-        hosts: The most tasks to take; None: as many as workers want and slots there are.
-        timeout_s: How long tasks may take until all have joined.
+        hosts: The most tasks to take. None: as many as the workers need, if there are enough slots.
+        timeout_s: How long the tasks may take until all have joined.
 
     Raises:
-        LaunchError: there is no Spark, or what a group asks for cannot be had from it.
+        LaunchError: there is no Spark, or it cannot give a group what that asks for.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class SparkWorkers(HostedWorkers):
             self._undo = undo.pop_all()
 
     def close(self) -> None:
-        """Ends all hosts and the job, and leaves Spark as it was."""
+        """End all hosts and the job, and leave Spark as it was."""
         self._actions.end(self._close)
         for job in self._jobs:
             job.close(ANSWER_S)
@@ -115,7 +116,7 @@ class SparkWorkers(HostedWorkers):
         session.check(self._context)
 
     async def _join(self, job: int, task: int, ready: TaskReady) -> AsyncIterator[Command]:
-        """Served to tasks: one is there, and is as long as it reads what it is told."""
+        """Serve a task its commands. It has joined the job, and is gone when it stops reading them."""
         if self._jobs[job].is_cancelled:
             return
         connection = TaskConnection(ready)
@@ -167,7 +168,7 @@ class SparkWorkers(HostedWorkers):
             self._start_waiting(list(job.hosts))
 
     def _on_still_waiting(self, job: HostJob, gives_up: bool) -> None:
-        """Reports whose hosts have not joined; at last, that they were waited for long enough."""
+        """Report which hosts have not joined. With `gives_up`, end the job and those who wait for it."""
         if job is not self._job or job.is_ready:
             return
         n_slots = session.slots(self._context)
@@ -183,7 +184,7 @@ class SparkWorkers(HostedWorkers):
         return f"of the Spark application's {n_slots} slots {n_running} are in use"
 
     def _not_begun(self, n_slots: int) -> str:
-        """Why there is no job yet."""
+        """Return why Spark has not begun the job yet."""
         if n_slots == 0:
             why = "no executor has registered yet"
         elif n_slots < self._n_alone:
@@ -194,7 +195,7 @@ class SparkWorkers(HostedWorkers):
         return f"no host has joined: {why}"
 
     def _give_up(self, job: HostJob, why: str, hint: str = "") -> None:
-        """Ends a job before it was complete, and those that have waited for it."""
+        """End a job that is incomplete, and the attempts of workers that wait for it."""
         self._job, job.is_lost = None, True
         job.cancel()
         hint += session.look_at(self._context)
@@ -206,7 +207,7 @@ class SparkWorkers(HostedWorkers):
     # Its end.
 
     def _on_host_died(self, handle: HostHandle, error: BaseException) -> None:
-        """A task that is gone takes the job along; of other errors only this worker dies."""
+        """If the task is gone, end the whole job. After any other error, end only this worker's host."""
         assert isinstance(handle, TaskHandle)
         assert handle.job is not None
         if not isinstance(error, TaskGone):
@@ -217,7 +218,7 @@ class SparkWorkers(HostedWorkers):
         self._report_disconnected(handle.job)
 
     def _kill_if_running(self, handle: HostHandle, attempt: int) -> None:
-        """Asks the host to end; one that does not answer is in a task that Spark has to kill."""
+        """Ask the host to end. If it doesn't answer, have Spark kill its task."""
         super()._kill_if_running(handle, attempt)
         self._call_later(ANSWER_S, self._give_up_task, handle, attempt)
 
@@ -231,10 +232,11 @@ class SparkWorkers(HostedWorkers):
         handle.job.cancel()
 
     def _lose(self, job: HostJob, task: int | None) -> None:
-        """A task has gone: Spark ends the others now, and their workers are reported as they go."""
+        """End a job that has lost a task. Spark ends the other tasks, and their workers are reported then."""
         if job.is_lost:
             return
-        if job is self._job and job.is_complete:  # else there are some that wait for it
+        # If the job is incomplete, there are workers that wait for it.
+        if job is self._job and job.is_complete:
             self._job = None
         job.is_lost, job.lost_task = True, task
         job.end_tasks()
@@ -249,7 +251,7 @@ class SparkWorkers(HostedWorkers):
         self._report_disconnected(job)
 
     def _on_no_answer(self, job: HostJob) -> None:
-        """Spark does not say how it has ended, or tasks are out of reach: they are not waited for."""
+        """Stop waiting for a lost job whose end Spark doesn't report, or whose tasks are out of reach."""
         job.has_ended = True
         job.cancel()
         disconnected = [handle for handle, _ in self._disconnected]
@@ -261,7 +263,7 @@ class SparkWorkers(HostedWorkers):
         self._report_disconnected(job)
 
     def _report_disconnected(self, job: HostJob) -> None:
-        """Reports the workers whose tasks have gone, once it is known why."""
+        """Report the workers whose tasks are gone, once the reason is known."""
         if not job.has_ended:
             return
         disconnected, self._disconnected = self._disconnected, []
@@ -273,7 +275,7 @@ class SparkWorkers(HostedWorkers):
 
 
 def _check_resources(plan: LaunchPlan, hosts: int | None, conf: Any) -> None:
-    """Raises LaunchError for what tasks of this application can never be."""
+    """Raise LaunchError if tasks of this application can never be hosts of these workers."""
     if conf.get("spark.dynamicAllocation.enabled", "false") == "true":
         raise LaunchError(
             "launch type 'spark' needs all its hosts at once, which Spark refuses together with dynamic"
@@ -291,10 +293,10 @@ def _check_resources(plan: LaunchPlan, hosts: int | None, conf: Any) -> None:
 
 
 def _reachable_ip(driver: str, master: str) -> str:
-    """The address of spark.driver.host that executors reach: /etc/hosts may say 127.0.1.1 of a host's name.
+    """Return an address of spark.driver.host that executors reach. /etc/hosts may map its name to 127.0.1.1.
 
     Raises:
-        LaunchError: it has none here.
+        LaunchError: the name has no address here.
     """
     try:
         found = [str(each[4][0]) for each in socket.getaddrinfo(driver, None)]
@@ -310,7 +312,7 @@ def _reachable_ip(driver: str, master: str) -> str:
 
 
 def _absent(job: HostJob) -> str:
-    """`1 of 2 hosts have joined; absent: task 1 (for player-1, player-3)`."""
+    """Return text like `1 of 2 hosts have joined; absent: task 1 (for player-1, player-3)`."""
     parts = []
     for task in sorted(set(range(job.n_tasks)) - set(job.joined)):
         workers = ", ".join(worker for worker, host in job.hosts.items() if host == task)
