@@ -1,1 +1,1 @@
-"""What workers save, and where."""
+"""Workers' saved state: the files, the folders they are in, and the locks that protect them."""

@@ -1,6 +1,6 @@
-"""Where saved states are: a directory, or what fsspec opens.
+"""Folders for saved states, in a local directory or in an object store that fsspec opens.
 
-A directory is one that no other user can change, as unpickling what is in it runs code.
+No other user can change a local directory, because unpickling its files runs code.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _BEING_WRITTEN = ".being-written-"
 
 
 def folder_of(place: str, fence: Fence | None = None) -> Folder:
-    """The folder at a path or a URL; what is written there passes the fence."""
+    """Return the folder at a path or a URL. Each write there passes the fence."""
     fence = fence or Fence()
     return RemoteFolder(place, fence) if is_url(place) else LocalFolder(Path(place), fence)
 
 
 class Folder(ABC):
-    """Where the files are; methods raise OSError."""
+    """A folder of files that are written whole or not at all. Methods raise OSError."""
 
     fence: Fence
 
@@ -45,11 +45,13 @@ class Folder(ABC):
     def writing(
         self, name: str, instead_of: Sequence[str] = ()
     ) -> AbstractContextManager[IO[bytes]]:
-        """A file that has this name when the block has ended, and only if it has ended well.
+        """Open a file to write. It gets its name when the block ends, and only if the block doesn't raise.
 
-        The files `instead_of` are deleted when all of it has been written, and before it has its name: so a
-        write that fails deletes nothing, and it is never there beside one of them. Stopped: the fence is
-        closed, and nothing has been changed.
+        The files `instead_of` are deleted after the new file is completely written and before it gets its
+        name. So a write that fails deletes nothing, and the new file never exists beside one of them.
+
+        Raises:
+            Stopped: The fence is closed. Nothing was changed.
         """
 
     @abstractmethod
@@ -57,7 +59,7 @@ class Folder(ABC):
 
 
 class LocalFolder(Folder):
-    """A directory, which need not be there yet."""
+    """A folder in a local directory, which need not exist yet."""
 
     def __init__(self, path: Path, fence: Fence) -> None:
         self._path, self.fence = path, fence
@@ -83,7 +85,8 @@ class LocalFolder(Folder):
         with self._opened() as folder:
             with self.fence.lock:
                 self.fence.check()
-                for left in os.listdir(folder):  # by an attempt that was killed meanwhile
+                # An attempt that was killed while it wrote may have left such a file.
+                for left in os.listdir(folder):
                     if left.startswith(_BEING_WRITTEN):
                         self.remove(left)
             aside = f"{_BEING_WRITTEN}{os.getpid()}-{os.urandom(4).hex()}"
@@ -120,7 +123,7 @@ class LocalFolder(Folder):
 
 
 class RemoteFolder(Folder):
-    """What fsspec opens. An object is there when all of it has been sent."""
+    """A folder in an object store, opened by fsspec. An object appears only once all of it is sent."""
 
     def __init__(self, url: str, fence: Fence) -> None:
         self._url, self.fence = url, fence
@@ -146,7 +149,8 @@ class RemoteFolder(Folder):
     def writing(self, name: str, instead_of: Sequence[str] = ()) -> Iterator[IO[bytes]]:
         target = f"{self._path}/{name}"
         sent_as = f"{self._path}/{_BEING_WRITTEN}" if instead_of else target
-        with tempfile.TemporaryFile() as aside:  # what cannot be pickled is never sent
+        # Nothing is sent until all of the value has been pickled.
+        with tempfile.TemporaryFile() as aside:
             yield aside
             aside.seek(0)
             with self.fence.lock:
@@ -165,7 +169,11 @@ class RemoteFolder(Folder):
 
 
 def filesystem_of(url: str) -> tuple[Any, str]:
-    """The file system of a URL, and the path in it. StateError: there is nothing here that opens it."""
+    """Return the file system of a URL, and the path in it.
+
+    Raises:
+        StateError: fsspec, or what it needs for this kind of URL, is not installed here.
+    """
     try:
         import fsspec
 

@@ -1,8 +1,8 @@
-"""A fence: whether an attempt may still change what its worker has saved.
+"""A fence that keeps an ended attempt from changing its worker's saved state.
 
-On threads an attempt that was killed may go on beside the next one, in a method that it serves for instance,
-and both save into one folder. So an attempt passes its fence for each change of a file, and the fence is
-closed before the next attempt begins.
+When workers are threads, an attempt that was killed may go on beside the next one, for example in a method
+that it serves, and both save into one folder. So an attempt passes its fence for each change of a file. The
+fence is closed before the next attempt begins.
 
     attempt 1   writes ────────── passes: renames │                    … writes ──── Stopped
     attempt 2                                     │ begins ── loads ── saves
@@ -17,7 +17,7 @@ from launchpad.errors import Stopped
 
 
 class Fence:
-    """Lets through the changes of one attempt until it is closed.
+    """A fence for one attempt: it lets the attempt's changes through until it is closed.
 
     Example:
         with fence.lock:
@@ -25,8 +25,8 @@ class Fence:
           os.rename(aside, name)
 
     Attributes:
-        lock: Held during each change. It is taken by `with` itself: a thread may be interrupted anywhere in a
-            method that takes it.
+        lock: Held during each change. Callers take it with `with`, not through a method of the fence: a
+            thread may be interrupted anywhere in such a method.
     """
 
     def __init__(self) -> None:
@@ -34,11 +34,11 @@ class Fence:
         self._is_closed = False
 
     def check(self) -> None:
-        """Stopped: the attempt has ended, and another may have begun."""
+        """Raise Stopped if the fence is closed: the attempt has ended, and the next may have begun."""
         if self._is_closed:
             raise Stopped
 
     def close(self) -> None:
-        """Lets nothing more through; returns when what has passed is done."""
+        """Let no more changes through. Return once the change in progress is done."""
         with self.lock:
             self._is_closed = True

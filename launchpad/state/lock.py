@@ -1,12 +1,12 @@
-"""The lock of a state folder: two launches that saved into one would take each other's place.
+"""The lock of a state folder. Without it, two launches that share one would overwrite each other's state.
 
     <folder>/lock       held (flock) by the launcher and by all processes of the launch on its host, until the
-                        last has ended; in it stands which launch that is. Not by children that the launching
-                        script forks, which may run longer
-    <URL>/lock.json     there while the launch runs: an object store has no locks
+                        last one has ended. It names the launch. Children that the launching script forks
+                        don't hold it, because they may run longer
+    <URL>/lock.json     exists while the launch runs: an object store has no locks
 
-An object that a killed launcher has left is taken over where it can be seen that its run has ended, on this
-host; elsewhere the user has to delete it.
+A launcher that is killed leaves its object behind. A new launch on the same host takes it over if the old run
+has ended. On another host that can't be seen, and the user must delete the object.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from launchpad.state.places import is_url
 NAME = "lock"
 
 _LOOK_S = 0.1
-"""The time between two looks at who holds a folder."""
+"""Seconds between two checks of which launch holds a folder."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ class Holder:
 
 
 class StateLock:
-    """A folder that is held. Made by `hold`.
+    """A held lock of a folder, returned by `hold`.
 
     Attributes:
-        descriptors: What processes inherit that hold it, too.
+        descriptors: The descriptors of the lock. A process that inherits them holds the lock too.
     """
 
     def __init__(self, descriptors: list[int], undo: Callable[[], object]) -> None:
@@ -71,31 +71,38 @@ class StateLock:
         fork.drop_in_child(self)
 
     def drop_inherited(self) -> None:
-        """For a forked child of the launcher, which may run longer: only the launch holds the folder."""
+        """Close the lock's descriptors in a forked child of the launcher.
+
+        The child may run longer than the launch, and only the launch should hold the folder.
+        """
         self._undo = lambda: None
         for fd in self.descriptors:
             os.close(fd)
         self.descriptors = []
 
     def release(self) -> None:
-        """Ends it, unless a process of the launch has not ended: then it ends with that."""
+        """Release the lock. In a local folder, processes of the launch that still run keep holding it."""
         undo = self._undo
         self._undo = lambda: None
-        self.descriptors = []  # first: a child that is forked now must not close others of these numbers
-        with contextlib.suppress(Exception):  # an object store that cannot be reached any more
+        # This comes before the descriptors are closed. Otherwise a child forked in between would close
+        # other files that got the same numbers.
+        self.descriptors = []
+        with contextlib.suppress(Exception):  # the object store may be unreachable by now
             undo()
 
 
 def hold(place: str, holder: Holder, is_running: Callable[[str], bool]) -> StateLock:
-    """Holds a folder, which is made if it is not there.
+    """Lock a folder for a launch. The folder is created if it doesn't exist.
 
     Args:
-        place: Its path or URL.
-        is_running: Whether the run of this name runs on this host.
+        place: The folder's path or URL.
+        holder: The launch that will hold it.
+        is_running: A function that returns True if the run with this id runs on this host.
 
     Raises:
-        LaunchError: another launch holds it; or it cannot be used, as another user could change it.
-        StateError: there is nothing here that opens such URLs.
+        LaunchError: Another launch holds the folder, or the folder can't be used, for example because
+            another user could change it.
+        StateError: fsspec, or what it needs for this kind of URL, is not installed here.
     """
     if is_url(place):
         return _hold_object(place, holder, is_running)
@@ -116,7 +123,8 @@ def hold(place: str, holder: Holder, is_running: Callable[[str], bool]) -> State
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.ftruncate(lock, 0)
         os.pwrite(lock, json.dumps(asdict(holder)).encode(), 0)
-        os.fsync(lock)  # other hosts read it while it is open here, which NFS does not promise else
+        # Other hosts read the file while it is open here. On NFS they may not see it without this.
+        os.fsync(lock)
     except OSError as error:
         other = os.pread(lock, 1 << 16, 0)
         os.close(lock)
@@ -129,9 +137,9 @@ def hold(place: str, holder: Holder, is_running: Callable[[str], bool]) -> State
 
 
 def is_held_by(place: str, run_id: str, *, within_s: float = 2.0) -> bool:
-    """Whether that run holds the folder at this path, as seen from this host.
+    """Return True if that run holds the folder at this path, as seen from this host.
 
-    Looks again for so long if it does not: NFS may show for a while what was there before.
+    If it doesn't, check again for `within_s` seconds, because NFS may show outdated contents for a while.
     """
     deadline = time.monotonic() + within_s
     while True:

@@ -1,4 +1,4 @@
-"""A worker's own state: where it is kept, and the way to it."""
+"""A worker's own state: its saved states and its directories."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class OwnState:
-    """What one worker keeps from one attempt to the next. Methods may be called from any thread.
+    """The state that one worker keeps from one attempt to the next. Methods may be called from any thread.
 
     Attributes:
-        places: Where it is.
-        fence: Closed when this attempt has ended, though threads of it may go on: it saves nothing more.
+        places: Where the state is.
+        fence: Closed when this attempt ends, so that threads of it that go on save nothing more.
     """
 
     def __init__(self, worker: str, places: StatePlaces, fence: Fence | None = None) -> None:
@@ -35,14 +35,18 @@ class OwnState:
         self._has_earlier: bool | None = None
 
     def child(self, index: int) -> OwnState:
-        """Return the state of one of several nodes in this worker, which is kept apart, files included."""
+        """Return the state of one of several nodes in this worker. Each node has its own files."""
         own = self.places.own and f"{self.places.own}/{index}"
         saved = self.places.saved and f"{self.places.saved}/{index}"
         return OwnState(self._worker, replace(self.places, own=own, saved=saved), self.fence)
 
     @contextlib.contextmanager
     def saved_states(self, *, of_object: bool = False) -> Iterator[SavedStates]:
-        """Give what was saved to one thread at a time; `of_object`: what the object's own `save()` gave."""
+        """Give one thread at a time access to the saved states.
+
+        Args:
+            of_object: Use the states that come from the object's own `save()`, which are kept separately.
+        """
         from launchpad.state.saved_states import SavedStates
 
         self.has_earlier()
@@ -51,14 +55,18 @@ class OwnState:
             yield SavedStates(self._worker, f"{place}/object" if of_object else place, self.fence)
 
     def directory(self) -> Path:
-        """Make the worker's directory, with its parents: on another host they are not there yet."""
+        """Create the worker's directory, and its parents, which may be missing on another host. Return it."""
         self.has_earlier()
         path = Path(self._known(self.places.own))
         private_directory.make_private(path)
         return path
 
     def group_directory(self, launch_type: str) -> Path:
-        """Make the directory that all workers of the group have."""
+        """Create the directory that all workers of the group share, and return it.
+
+        Raises:
+            NotRunningError: The hosts of the group share no directory.
+        """
         if not self.places.group:
             raise NotRunningError(
                 f"{self._worker} has no group_dir: on {launch_type} the workers of a group may be on"
@@ -76,7 +84,7 @@ class OwnState:
                 from launchpad.state.atomic_folder import folder_of
 
                 places = {self.places.own, self.places.saved} - {""}
-                # An error is raised where the place is used.
+                # Ignore errors here. They are raised again when the place is used.
                 with contextlib.suppress(OSError):
                     self._has_earlier = any(folder_of(place).names() for place in places)
         return self._has_earlier

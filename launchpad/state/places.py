@@ -1,4 +1,4 @@
-"""Where a worker finds what was left for it: plain data, from the launcher to the worker."""
+"""The places of a worker's state: plain data that the launcher sends to the worker."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from launchpad.courier.light_dataclass import dataclass
 
 @dataclass(frozen=True)
 class StatePlaces:
-    """Where a worker finds what was left for it.
+    """The places of one worker's state.
 
     Attributes:
-        own: A directory of its own, for files of the user's.
-        saved: Where `save` puts its files: that directory, or a URL.
-        group: A directory that all of its group have; empty where its hosts share none.
-        is_kept: Whether a later launch goes on with it: it was launched with `state=`.
+        own: The worker's own directory, for the user's files.
+        saved: The place where `save` puts its files: that directory, or a URL.
+        group: A directory that all workers of the group share; empty if their hosts share none.
+        is_kept: True if the program was launched with `state=`, so that a later launch continues from it.
     """
 
     own: str
@@ -23,5 +23,5 @@ class StatePlaces:
 
 
 def is_url(place: str) -> bool:
-    """Whether it is no path, but something that fsspec opens: `s3://bucket/runs`."""
+    """Return True if `place` is a URL for fsspec, such as `s3://bucket/runs`, and not a path."""
     return "://" in place

@@ -1,20 +1,21 @@
-"""What a worker saves, so that its next attempt, or the next launch, goes on where it was: as numbered files.
+"""A worker's saved states: numbered files from which its next attempt, or the next launch, continues.
 
     <folder>/                       of one worker
         state-000041.pickle
-        state-000042.pickle         the newest; what is older than the last `keep` is deleted
+        state-000042.pickle         the newest; files older than the last `keep` are deleted
 
     a file      an ordinary pickle │ b"LPSTATE1" │ its length, 8 bytes │ its BLAKE2b hash, 16 bytes
 
 Rules:
-1. A file is there whole or not at all: it is written under another name, forced onto the disk (fsync),
-   renamed, and the folder forced, too. In an object store the hash says what is whole.
-2. What is not whole, or not ours, is named and passed over: the version before it is used.
-3. A version that is saved where there are some above it takes their place: they are deleted when it is on the
-   disk, before it has its name. Whatever happens meanwhile, the newest is never one of those.
+1. A file exists whole or not at all. It is written under another name, flushed to disk (fsync) and renamed;
+   then the folder is flushed too. In an object store the hash shows whether a file is whole.
+2. Loading skips files that are not whole, or that something else wrote. It logs a warning that names them,
+   and uses the version before.
+3. Saving a version deletes all versions above it. They are deleted after the new file is on disk and before
+   it gets its name, so that the newest version is never one of them, whatever interrupts the save.
 4. An attempt that has ended changes nothing: see `fence.py`.
-5. Classes and functions of the script are saved with their definition. Where today's script has one of that
-   name it is that which is loaded, so that a class may get another method between two launches.
+5. Classes and functions of the script are saved with their definition. If the script of the next launch has
+   one with the same name, that one is loaded, so that a class may get another method between two launches.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ _PROTOCOL = 5
 
 
 class SavedStates:
-    """The saved states of one worker. Used by one thread at a time.
+    """The saved states of one worker. Not thread-safe.
 
     Args:
-        owner: Whose they are, for errors.
-        place: A directory, which need not be there yet, or a URL.
-        fence: What the attempt that saves passes for each change.
+        owner: The worker's name, for errors.
+        place: A directory, which need not exist yet, or a URL.
+        fence: The fence of the attempt that saves. Each change passes it.
     """
 
     def __init__(self, owner: str, place: str, fence: Fence | None = None) -> None:
@@ -60,17 +61,22 @@ class SavedStates:
         self._folder = folder_of(place, fence)
 
     def versions(self) -> list[int]:
-        """The numbers of those that are whole, in their order."""
+        """Return the numbers of the versions that are whole, in ascending order."""
         with self._errors("look up its state"):
             return [
                 number for number, name in sorted(self._names().items()) if not self._flaw(name)
             ]
 
     def save(self, value: object, version: int | None, keep: int) -> int:
-        """Saves it as this version, by default the next one; returns its number.
+        """Save a value and return the number of its version.
+
+        Args:
+            version: The number to save it as; the next one if None.
+            keep: How many versions to keep, this one included. Older ones are deleted.
 
         Raises:
-            Stopped: the attempt has ended meanwhile, and its next one may have begun.
+            Stopped: The attempt has ended, and the next one may have begun.
+            StateError: The value cannot be written to the folder.
         """
         if keep < 1:
             raise ValueError(f"keep is how many versions stay, 1 or more, not {keep!r}")
@@ -80,7 +86,7 @@ class SavedStates:
             if number < 0:
                 raise ValueError(f"a version is 0 or more, not {number}")
             name = f"state-{number:06d}.pickle"
-            # Those above it are of a future that did not come: it was resumed from an earlier one.
+            # The worker resumed from a version below these, so they belong to an abandoned history.
             above = [names[n] for n in sorted(names, reverse=True) if n > number]
             with self._folder.writing(name, instead_of=above) as file:
                 _write(value, file)
@@ -93,10 +99,17 @@ class SavedStates:
         return number
 
     def load(self, version: int | None = None) -> tuple[int, Any] | None:
-        """The newest that is whole, or this one, with its number; None: none is there.
+        """Return a version's number and value.
+
+        Args:
+            version: The version to load; the newest whole one if None.
+
+        Returns:
+            None if no whole version exists.
 
         Raises:
-            StateError: it cannot be read; or a whole one cannot be unpickled; or there is no such version.
+            StateError: The folder or a file can't be read, a whole file can't be unpickled, or the requested
+                version doesn't exist or isn't whole.
         """
         with self._errors("load its state"):
             names = self._names()
@@ -118,7 +131,7 @@ class SavedStates:
         return None
 
     def _names(self) -> dict[int, str]:
-        """Version → file."""
+        """Return version → file name."""
         return {int(m[1]): name for name in self._folder.names() if (m := _NAME.fullmatch(name))}
 
     def _flaw(self, name: str) -> str:
@@ -149,7 +162,7 @@ class SavedStates:
 
 
 class StatePickler(by_value.Pickler):
-    """cloudpickle's, with the name of what the script defines beside its definition."""
+    """A pickler that saves the script's classes and functions with both their definition and their name."""
 
     into_main = True
 
@@ -162,7 +175,7 @@ class StatePickler(by_value.Pickler):
 
 
 def _defined_here_or(name: str, definition: bytes) -> Any:
-    """What the script has under this name today; else what was saved."""
+    """Return the script's current class or function of this name, or else the saved definition."""
     try:
         found = operator.attrgetter(name)(sys.modules["__main__"])
     except AttributeError:
@@ -172,7 +185,7 @@ def _defined_here_or(name: str, definition: bytes) -> Any:
 
 
 class _Hashed(io.RawIOBase):
-    """Passes on what is written, and knows its hash."""
+    """A writer that passes data on to a file, and computes the data's hash."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -196,7 +209,7 @@ def _write(value: object, file: IO[bytes]) -> None:
 
 
 def _flaw_of(file: IO[bytes]) -> str:
-    """Why it is no state that was saved whole; empty if it is."""
+    """Return the reason why this file is not a whole saved state, or "" if it is one."""
     size = file.seek(0, os.SEEK_END)
     if size < _TRAILER_BYTES:
         return f"its {size} bytes are no saved state"

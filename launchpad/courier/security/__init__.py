@@ -1,1 +1,1 @@
-"""What may call a server: tokens, credentials, certificates."""
+"""Access to servers: the tokens, credentials and certificates that callers need."""

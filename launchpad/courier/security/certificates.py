@@ -1,9 +1,9 @@
-"""Makes the credentials of a run, in memory.
+"""Creation of a run's credentials, in memory.
 
-An authority is made, signs one certificate, and is forgotten: no process, not even a worker of the run,
-can make a second one. All workers of a run share that certificate. What may call a worker may run code
-in it anyway, so a certificate for each would separate nothing, and would keep the authority's key in
-memory for as long as a worker may be restarted.
+A new certificate authority signs one certificate, and its key is then dropped. So no process, not even a
+worker of the run, can make a second certificate. All workers of a run share the one. A certificate for each
+worker would separate nothing, because a process that may call a worker may run code in it anyway. It would
+also keep the authority's key in memory for as long as a worker may be restarted.
 
 Checking certificates needs only Python's `ssl`; making them needs the package `cryptography`.
 """
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec
 
 _DAYS_BEFORE = 1.0  # clocks of two hosts differ
-_DAYS_AFTER = 3650.0  # the key is kept no longer than its run; this ends no run
+_DAYS_AFTER = 3650.0  # longer than any run; the key is dropped at the end of its run
 
 
 def make_credentials() -> Credentials:
-    """Fresh credentials, which fit no others. Takes some milliseconds.
+    """Create new credentials, which no earlier ones match. This takes some milliseconds.
 
     Example:
         credentials = lp.courier.make_credentials()
         print(credentials.fingerprint)
 
     Raises:
-        ImportError: `cryptography` is missing; the text says what to install.
+        ImportError: `cryptography` is missing. The message says what to install.
     """
     try:
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -68,7 +68,7 @@ def make_credentials() -> Credentials:
 def _builder(
     subject: str, issuer: str, public: ec.EllipticCurvePublicKey, *, is_authority: bool
 ) -> x509.CertificateBuilder:
-    """What the certificates of the authority and of the workers have in common."""
+    """Return a builder with the fields that the authority's and the workers' certificates share."""
     import datetime
 
     from cryptography import x509

@@ -1,8 +1,7 @@
-"""Which token opens which address, and which certificate is shown there.
+"""The keyring of a process: the token and the certificate to use for each address.
 
-A program hands its secrets to this process once; clients and servers look them up here by their
-address. That is why a client can be pickled into an argument, a log or a manifest: no secret is
-ever inside it.
+A program gives its secrets to this process once. Clients and servers look them up here by their address, so
+a client never contains a secret, and can be pickled into an argument, a log or a manifest.
 
 Example:
     lp.courier.keyring.add("unix:/run/user/1000/launchpad/", token)     # before the first client is used
@@ -19,20 +18,20 @@ from launchpad.courier.light_dataclass import dataclass
 
 MAX_TOKEN_BYTES = 64
 
-# The name in every certificate that we make: the same for all workers, but gRPC requires one.
+# The name in every certificate that we make. It is the same for all workers; gRPC requires that there is one.
 NAME = "worker.launchpad.internal"
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """What TLS shows and checks at both ends: a certificate, its key, and the authority that both believe.
+    """TLS credentials for both ends of a connection: a certificate, its key, and the authority they trust.
 
     Example:
         credentials = lp.courier.make_credentials()         # in the launcher, once for a run
         lp.courier.keyring.add("tcp:", token, credentials)  # in every process of the run
 
-    It pickles, key included: send it only where secrets may go. Its repr hides the key.
-    All three are PEM. To use them, Python's own `ssl` is enough.
+    It can be pickled, and the pickle contains the key: send it only where secrets may go. Its repr hides the
+    key. All three fields are PEM. Using them needs only Python's `ssl`.
     """
 
     ca_pem: bytes
@@ -41,7 +40,7 @@ class Credentials:
 
     @property
     def fingerprint(self) -> str:
-        """A short name of the authority: two processes of one run see the same."""
+        """A short name of the authority. All processes of one run see the same name."""
         import hashlib
 
         return hashlib.sha256(self.ca_pem).hexdigest()[:16]
@@ -60,9 +59,9 @@ _keys: dict[str, _Key] = {}
 
 
 def add(prefix: str, token: bytes, credentials: Credentials | None = None) -> None:
-    """From now on `token` opens every address that begins with `prefix`.
+    """Add a token for every address that begins with `prefix`.
 
-    With credentials, connections to those addresses by TCP are made with TLS, from both ends.
+    With credentials, TCP connections to those addresses use TLS, at both ends.
     """
     if not isinstance(token, bytes) or len(token) > MAX_TOKEN_BYTES:
         raise ValueError(f"a token is at most {MAX_TOKEN_BYTES} bytes, not {token!r:.20}")
@@ -71,26 +70,26 @@ def add(prefix: str, token: bytes, credentials: Credentials | None = None) -> No
 
 
 def remove(prefix: str) -> None:
-    """Forgets what was added for `prefix`; nothing happens if that was nothing."""
+    """Remove the token and credentials of `prefix`, if there are any."""
     with _lock:
         _keys.pop(prefix, None)
 
 
 def find(address: str) -> bytes:
-    """The token of the longest prefix that `address` begins with, `b""` if there is none."""
+    """Return the token of the longest prefix that `address` begins with, or `b""` if there is none."""
     return next((key.token for key in _matching(address)), b"")
 
 
 def find_credentials(address: str) -> Credentials | None:
-    """The credentials of the longest prefix of `address` that has any.
+    """Return the credentials of the longest prefix of `address` that has any.
 
-    An address for which a token alone was added keeps the TLS of a shorter prefix.
+    If only a token was added for a longer prefix, the TLS credentials of the shorter prefix still apply.
     """
     return next((key.credentials for key in _matching(address) if key.credentials), None)
 
 
 def _matching(address: str) -> list[_Key]:
-    """What was added for the prefixes of an address, the longest first."""
+    """Return the keys of all prefixes of an address, the longest prefix first."""
     with _lock:
         prefixes = [prefix for prefix in _keys if address.startswith(prefix)]
         return [_keys[prefix] for prefix in sorted(prefixes, key=len, reverse=True)]

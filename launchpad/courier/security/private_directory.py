@@ -1,15 +1,16 @@
 """Directories in which no other user can put, read or replace anything.
 
     /         root's, closed to writing by others
-    └ tmp     root's; others may write to it, but what is ours only we can rename: it is sticky
+    └ tmp     root's; others may write to it, but it is sticky, so that only we can rename our entries
       └ launchpad-1000-logs     ours, mode 0700, no symbolic link
 
 Rules:
-1. The directory itself is ours and closed to others, and is opened as what it is: no link is followed.
-2. In each one above it no other user can rename what is ours: it belongs to us or to root, and others cannot
-   write to it unless it is sticky. A symbolic link on the way is ours or root's, and leads through such ones.
-3. They are checked from `/` down. So each name is looked up where none but us and root can change what it
-   leads to, and what has been found stays true while it is used.
+1. The directory itself belongs to us and is closed to others. If its name is a symbolic link, it is refused.
+2. In each directory above it, no other user can rename our entries: the directory belongs to us or to root,
+   and others can't write to it unless it is sticky. A symbolic link on the way belongs to us or to root, and
+   the directories that it leads through meet the same rule.
+3. The directories are checked from `/` down. So each name is looked up where only we and root can change what
+   it leads to, and the result stays true while it is used.
 """
 
 from __future__ import annotations
@@ -27,20 +28,21 @@ _ALL_UIDS = (1 << 32) - 1
 
 
 def open_private(path: Path, *, make: bool = False, close_to_others: bool = False) -> int:
-    """A descriptor of a directory that is ours alone.
+    """Open a directory that no other user can read or change, and return its descriptor.
 
     Example:
         fd = open_private(Path("/tmp/launchpad-1000"), make=True)
         os.mkdir("run-1", 0o700, dir_fd=fd)
 
     Args:
-        make: It is made if it is not there, with those above it.
-        close_to_others: If others could only read it until now, that is ended.
+        make: Create the directory, and those above it, if they don't exist.
+        close_to_others: If others can read the directory but not write to it, change its mode to 0700
+            instead of raising.
 
     Raises:
-        PermissionError: another user could change what is in it, or read it; `filename` is the directory for
-            which that is so, it or one above it, `strerror` why, and what to do.
-        OSError: it is not there, or cannot be made.
+        PermissionError: Another user could change or read the directory's contents. `filename` is the
+            directory at fault, this one or one above it. `strerror` says why, and what to do.
+        OSError: The directory doesn't exist, or can't be created.
     """
     fd = open_unchangeable(path, make=make, is_link_followed=False)
     try:
@@ -62,10 +64,12 @@ def open_private(path: Path, *, make: bool = False, close_to_others: bool = Fals
 
 
 def open_unchangeable(path: Path, *, make: bool = False, is_link_followed: bool = True) -> int:
-    """A descriptor of a directory in which no other user can rename what is ours; they may look into it.
+    """Open a directory in which no other user can rename our entries, and return its descriptor.
+
+    Other users may read the directory.
 
     Raises:
-        PermissionError, OSError: as `open_private`.
+        PermissionError, OSError: As for `open_private`.
     """
     found = _resolved(path, make, is_link_followed)
     fd = os.open(found, _OPEN)
@@ -78,17 +82,17 @@ def open_unchangeable(path: Path, *, make: bool = False, is_link_followed: bool 
 
 
 def make_private(path: Path) -> None:
-    """Makes the directory if need be, and checks it. Raises as `open_private`."""
+    """Create the directory if it doesn't exist, and check it. Raises the same errors as `open_private`."""
     os.close(open_private(path, make=True))
 
 
 def check_unchangeable(path: Path) -> None:
-    """Checks that no other user can rename what is ours in there. Raises as `open_unchangeable`."""
+    """Check that no other user can rename our entries in a directory. Raises as `open_unchangeable` does."""
     os.close(open_unchangeable(path))
 
 
 def explained(error: OSError) -> str:
-    """What was wrong with which directory, without the number of the error."""
+    """Format an error as directory and reason, without the errno."""
     return f"{error.filename}: {error.strerror}"
 
 
@@ -96,7 +100,7 @@ _OWNED = "it belongs to {}, who can change what is in it; have it removed, or us
 
 
 def _resolved(path: Path, make: bool, is_link_followed: bool) -> Path:
-    """The path without symbolic links. All directories above it have been checked."""
+    """Return the path without symbolic links, after checking all directories above it."""
     at = Path("/")
     names = [name for name in reversed(path.absolute().parts) if name != "/"]
     links = 0
@@ -128,7 +132,7 @@ def _resolved(path: Path, make: bool, is_link_followed: bool) -> Path:
 
 
 def _check(directory: Path, status: os.stat_result) -> None:
-    """Refuses a directory in which another user can rename what is ours."""
+    """Raise PermissionError if another user can rename our entries in this directory."""
     if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, "it is no directory; remove it", str(directory))
     if _is_volume_of_a_pod(directory):
@@ -146,13 +150,13 @@ def _refusal(directory: Path, why: str) -> PermissionError:
 
 
 def _is_trusted(uid: int) -> bool:
-    """It is ours, or root's."""
+    """Return True if this user is us, or root."""
     return uid in (os.geteuid(), 0, _unmapped_uid())
 
 
 @functools.cache
 def _unmapped_uid() -> int:
-    """What root is called in a user namespace that has no number for it; -1 where all users have one."""
+    """Return the uid that root has in a user namespace that doesn't map it; -1 if all uids are mapped."""
     try:
         mapped = Path("/proc/self/uid_map").read_text().split()
         if mapped[:3] == ["0", "0", str(_ALL_UIDS)]:
@@ -169,7 +173,10 @@ def _others_may_write(status: os.stat_result) -> bool:
 
 @functools.cache
 def _is_own_group(gid: int, uid: int) -> bool:
-    """Whether this user is the group's only member: many systems give each user a group of the same name."""
+    """Return True if this user is the group's only member.
+
+    Many systems give each user a group of the same name.
+    """
     import grp
     import pwd
 
@@ -181,7 +188,10 @@ def _is_own_group(gid: int, uid: int) -> bool:
 
 
 def _is_volume_of_a_pod(directory: Path) -> bool:
-    """Kubernetes opens them to all users, and no other pod's user sees them."""
+    """Return True for a volume of a Kubernetes pod.
+
+    Kubernetes opens volumes to all users, but no other pod's users see them.
+    """
     return "KUBERNETES_SERVICE_HOST" in os.environ and os.path.ismount(directory)
 
 

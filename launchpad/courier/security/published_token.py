@@ -1,15 +1,16 @@
-"""Tokens that clients of the same user find by themselves: in files that no other user can read.
+"""Tokens in files that only the same user can read, so that the user's clients find them by themselves.
 
-    /tmp/launchpad-<uid>-tokens/127.0.0.1-43211     of a server at tcp:127.0.0.1:43211 that was given none
-    /run/user/1000/launchpad/3fb1/courier.token     of all servers whose sockets are in that directory
+    /tmp/launchpad-<uid>-tokens/127.0.0.1-43211     for a server at tcp:127.0.0.1:43211 that was given none
+    /run/user/1000/launchpad/3fb1/courier.token     for all servers whose sockets are in that directory
 
-Any user of a host can connect to its loopback addresses, and what may call a server may run code there. So
-a server on a network asks for a token. Where the user has not named one it makes one, and the file has it for
-those who may know it. The directory is the same whatever TMPDIR is, or $LAUNCHPAD_TOKENS_DIR.
+Any user of a host can connect to its loopback addresses, and any caller of a server may run code there. So a
+server on a network asks for a token. If the user named no token, the server makes one and writes it to the
+file. The directory doesn't depend on TMPDIR; $LAUNCHPAD_TOKENS_DIR names another one.
 
 Rules:
-1. A file is there before the first client is answered. A client that was too early looks again.
-2. Its server has locked it (flock) for as long as it serves. What a killed one left the next server removes.
+1. The file exists before the server answers its first client. A client that came too early looks again.
+2. The server locks its file (flock) for as long as it serves. The next server removes the files that killed
+   servers left behind.
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def directory() -> Path:
-    """Where the files of servers on a network are."""
+    """Return the directory for the token files of servers on a network."""
     chosen = os.environ.get("LAUNCHPAD_TOKENS_DIR")
     return Path(chosen or f"/tmp/launchpad-{os.geteuid()}-tokens").absolute()
 
 
 class PublishedToken:
-    """The token of a server at an address of this host, as a file, until `remove`.
+    """A file with the token of a server at an address of this host. It exists until `remove`.
 
     Example:
         published = PublishedToken("127.0.0.1", 43211, os.urandom(32))
         find("127.0.0.1", 43211)            # in any process of this user
 
     Raises:
-        PermissionError: another user could read or replace it; as `private_directory.open_private`.
-        OSError: it cannot be written.
+        PermissionError: Another user could read or replace it, as for `private_directory.open_private`.
+        OSError: The file can't be written.
     """
 
     def __init__(self, ip: str, port: int, token: bytes) -> None:
@@ -67,7 +68,7 @@ class PublishedToken:
         fork.drop_in_child(self)
 
     def remove(self) -> None:
-        """Removes the file, unless it is another server's by now. May be called twice."""
+        """Remove the file, unless it belongs to another server by now. A second call does nothing."""
         if self._fd < 0:
             return
         with contextlib.suppress(OSError):
@@ -77,7 +78,7 @@ class PublishedToken:
         self.drop_inherited()
 
     def drop_inherited(self) -> None:
-        """Closes it; the file stays."""
+        """Close the descriptors. The file stays."""
         for fd in (self._fd, self._directory):
             if fd >= 0:
                 os.close(fd)
@@ -85,7 +86,7 @@ class PublishedToken:
 
 
 def find(ip: str, port: int) -> bytes:
-    """The token for that address of this host; `b""` if no server of this user has published one."""
+    """Return the token for an address of this host, or `b""` if no server of this user published one."""
     with contextlib.suppress(OSError):
         folder = private_directory.open_private(directory())
         try:
@@ -96,7 +97,7 @@ def find(ip: str, port: int) -> bytes:
 
 
 def find_beside(socket: str) -> bytes:
-    """The token for a socket in a file system, `b""` if there is none beside it that is ours."""
+    """Return the token for a Unix socket, or `b""` if there is no token file of this user beside it."""
     try:
         return _read(os.open(os.path.join(os.path.dirname(socket), BESIDE_SOCKETS), _READ))
     except OSError:
@@ -104,7 +105,10 @@ def find_beside(socket: str) -> bytes:
 
 
 def write_beside(folder: Path, token: bytes) -> None:
-    """Leaves a token to the clients of all sockets in a private directory, for as long as that exists."""
+    """Write a token file for the clients of all sockets in a private directory, unless it exists.
+
+    The file stays as long as the directory.
+    """
     with (
         contextlib.suppress(FileExistsError),
         os.fdopen(os.open(folder / BESIDE_SOCKETS, _CREATE, 0o600), "wb") as file,
@@ -117,7 +121,7 @@ def _name_of(ip: str, port: int) -> str:
 
 
 def _read(fd: int) -> bytes:
-    """What is in a file, if it is ours and closed to others; it is closed."""
+    """Read a file's contents and close it. Return `b""` unless the file is ours and closed to others."""
     try:
         status = os.fstat(fd)
         if status.st_uid != os.geteuid() or status.st_mode & 0o077:
@@ -128,12 +132,13 @@ def _read(fd: int) -> bytes:
 
 
 def _sweep(folder: int) -> None:
-    """Removes the files of servers that have ended without doing so."""
+    """Remove the files of servers that ended without removing them."""
     for name in os.listdir(folder):
         with contextlib.suppress(OSError):
             if name.startswith(_TEMPORARY):
                 written_at = os.stat(name, dir_fd=folder).st_mtime
-                if time.time() - written_at < _STARTING_S:  # it is about to be locked
+                # A server that is just starting creates its file before it locks it.
+                if time.time() - written_at < _STARTING_S:
                     continue
             fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
             try:

@@ -1,1 +1,1 @@
-"""What calls cost, as they are made: counters, statistics, spans."""
+"""Measurements of calls: counters, statistics and spans."""

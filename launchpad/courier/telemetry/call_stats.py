@@ -1,8 +1,8 @@
-"""What a client or a server has counted, read at one moment.
+"""Statistics of a client's or a server's calls, read at one moment.
 
     client.stats()                  Client ──▶ ClientStats   by method
     server.stats()                  Server ──▶ ServerStats   by method, and by client and method
-    courier.server_stats(client)    the same, asked from afar
+    courier.server_stats(client)    the same, asked by a call
 
 Each prints as a table, and as text for Prometheus (prometheus.py).
 
@@ -24,18 +24,19 @@ from launchpad.courier.telemetry.counters import N_BUCKETS, Counts, EdgeCounts, 
 
 @dataclass(frozen=True)
 class MethodStats:
-    """The calls of one method.
+    """Statistics of the calls of one method.
 
     Attributes:
-        calls: begun, those in flight included.
-        errors: ended with an exception, whatever raised it; those of a deadline too.
-        in_flight: begun and not ended.
-        bytes_in: of payload received: by a client results, by a server arguments.
-        bytes_out: of payload sent.
-        total_s: what the ended ones took together.
-        buckets: `buckets[i]` ended ones took from 2**(i-1) to 2**i µs; the first: less than 1 µs.
-        items: of their streams, results and arguments. A call whose result is a stream ends when that
-            is opened.
+        calls: Number of calls that began, including those in flight.
+        errors: Number of calls that ended with an exception of any origin, including missed deadlines.
+        in_flight: Number of calls that began and have not ended.
+        bytes_in: Bytes of payload received: results at a client, arguments at a server.
+        bytes_out: Bytes of payload sent.
+        total_s: How long the ended calls took, summed.
+        buckets: Histogram of the ended calls: `buckets[i]` took from 2**(i-1) to 2**i µs. The first one
+            counts calls that took less than 1 µs.
+        items: Number of items in the calls' streams, both results and arguments. A call whose result is a
+            stream ends when the stream is opened.
     """
 
     calls: int
@@ -53,7 +54,7 @@ class MethodStats:
 
     @property
     def mean_s(self) -> float:
-        """NaN while no call has ended, as `quantile_s`."""
+        """The mean duration of the ended calls; NaN if no call has ended, as for `quantile_s`."""
         return self.total_s / self.ended if self.ended else float("nan")
 
     @property
@@ -65,17 +66,17 @@ class MethodStats:
         return self.quantile_s(0.99)
 
     def quantile_s(self, share: float) -> float:
-        """So long at most did this share of the ended calls take: `quantile_s(0.9)`.
+        """Return the time within which this share of the calls ended: `quantile_s(0.9)`.
 
-        Interpolated within a bucket, so that it is off by a factor of two at the very most.
+        The result is interpolated within a bucket, so it is off by a factor of two at most.
         """
         return quantile_s(self.buckets, share)
 
     @property
     def histogram(self) -> dict[float, int]:
-        """Upper limit in seconds → calls that took less, but no less than the limit before it.
+        """The histogram as upper limit in seconds → number of calls between the limit before and this one.
 
-        From the first bucket that has any to the last.
+        It runs from the first bucket with any calls to the last.
         """
         filled = [bucket for bucket, count in enumerate(self.buckets) if count]
         if not filled:
@@ -86,16 +87,16 @@ class MethodStats:
 
 @dataclass(frozen=True)
 class ClientStats:
-    """What a client has counted of its calls, over all its options and connections so far.
+    """Statistics of a client's calls, over all its options and connections so far.
 
     Attributes:
-        name: by which servers know us: the worker's name, `pid 4711` outside of workers.
-        server: what the server calls itself; empty before its first answer.
-        address: where it is now; empty while that is not known.
-        incarnation: which start of the server we talked to last; empty before the first call.
-        uptime_s: since the client was made.
-        connections: open now.
-        methods: by name.
+        name: The name by which servers know this client: the worker's name, or `pid 4711` outside workers.
+        server: The server's own name; empty before its first answer.
+        address: The server's current address; empty while it is unknown.
+        incarnation: The id of the server's start that the client last talked to; empty before the first call.
+        uptime_s: Seconds since the client was made.
+        connections: Number of connections that are open now.
+        methods: Statistics by method name.
     """
 
     name: str
@@ -113,7 +114,7 @@ class ClientStats:
         return _table(what, self, ("method",), rows)
 
     def to_prometheus(self) -> str:
-        """Text in Prometheus' exposition format 0.0.4; see prometheus.py for the names."""
+        """Return text in Prometheus' exposition format 0.0.4. See prometheus.py for the names."""
         owner = {"client": self.name, "server": self.server}
         series = [({**owner, "method": method}, each) for method, each in self.methods.items()]
         return prometheus.text("courier_client", owner, self, series)
@@ -121,7 +122,7 @@ class ClientStats:
 
 @dataclass(frozen=True)
 class ServerStats:
-    """What a server has counted of the calls it got.
+    """Statistics of the calls that a server received.
 
     Example:
         stats = courier.server_stats(learner)
@@ -129,13 +130,15 @@ class ServerStats:
         stats.edges["actor-0"]["step"].in_flight
 
     Attributes:
-        name: what the server calls itself.
-        incarnation: another after each start; empty before the first.
-        uptime_s: since its start.
-        connections: open now; in-process clients have none.
-        methods: by name, over all clients. `(unknown)` are those that it does not have; names with
-            a slash are courier's own.
-        edges: client → method. Clients go by the name of their worker, `pid 4711` outside of workers.
+        name: The server's own name.
+        address: The server's address.
+        incarnation: The id of the server's current start; empty before the first.
+        uptime_s: Seconds since its start.
+        connections: Number of connections that are open now. In-process clients have none.
+        methods: Statistics by method name, over all clients. `(unknown)` stands for methods that the server
+            doesn't have. Names with a slash are courier's own methods.
+        edges: Statistics by client and method. A client has its worker's name, or `pid 4711` outside
+            workers.
     """
 
     name: str
@@ -156,7 +159,7 @@ class ServerStats:
         return _table(what, self, ("method", "from"), sorted(rows, key=lambda row: row[0]))
 
     def to_prometheus(self) -> str:
-        """Text in Prometheus' exposition format 0.0.4; see prometheus.py for the names."""
+        """Return text in Prometheus' exposition format 0.0.4. See prometheus.py for the names."""
         owner = {"server": self.name}
         series = [
             ({**owner, "peer": peer, "method": method}, each)
@@ -167,13 +170,14 @@ class ServerStats:
 
 
 def read(counts: Counts) -> dict[str, MethodStats]:
-    """By method, sorted."""
+    """Return statistics by method, sorted by name."""
     return {m.decode(errors="replace"): of(each) for m, each in sorted(counts.copy().items())}
 
 
 def of(counts: MethodCounts) -> MethodStats:
-    """What has been counted of a method. Calls may go on meanwhile: it is never inconsistent."""
-    # In the order opposite to that in which a call changes them: no call has ended but not begun.
+    """Return the statistics of a method. They are consistent even if calls go on during the read."""
+    # Read the counts in the opposite order to that in which a call changes them. Otherwise a call could
+    # appear to have ended without having begun.
     buckets = tuple(counts.buckets)
     bytes_in, bytes_out, total_s = counts.bytes_in, counts.bytes_out, counts.total_s
     errors, started, items = counts.errors, counts.started, counts.items
@@ -182,18 +186,18 @@ def of(counts: MethodCounts) -> MethodStats:
 
 
 def read_edges(edges: EdgeCounts) -> dict[str, dict[str, MethodStats]]:
-    """By client and method, sorted."""
+    """Return statistics by client and method, sorted by name."""
     return {peer: read(counts) for peer, counts in sorted(edges.copy().items())}
 
 
 def total(edges: Mapping[str, Mapping[str, MethodStats]]) -> dict[str, MethodStats]:
-    """By method, over all clients."""
+    """Return statistics by method, summed over all clients."""
     names = sorted({name for methods in edges.values() for name in methods})
     return {name: added(each[name] for each in edges.values() if name in each) for name in names}
 
 
 def added(stats: Iterable[MethodStats]) -> MethodStats:
-    """Those of several together; of none, as of a method that was never called."""
+    """Return the sum of several statistics. The sum of none has only zeros."""
     found = list(stats)
     if not found:
         return _NONE
@@ -206,7 +210,7 @@ def added(stats: Iterable[MethodStats]) -> MethodStats:
 
 
 def quantile_s(buckets: Sequence[int], share: float) -> float:
-    """As `MethodStats.quantile_s`, of these buckets."""
+    """Return the same as `MethodStats.quantile_s`, for these buckets."""
     wanted = share * sum(buckets)
     for bucket, count in enumerate(buckets):
         if count and wanted <= count:
@@ -225,7 +229,7 @@ def _table(
     keys: tuple[str, ...],
     rows: Sequence[tuple[tuple[str, ...], MethodStats]],
 ) -> str:
-    """A line about all, and one for each method, by its keys."""
+    """Format a headline, and a table with one row for each method."""
     connections = f"{stats.connections} connection{'s' * (stats.connections != 1)}"
     incarnation = f", incarnation {stats.incarnation[:8]}" if stats.incarnation else ""
     headline = f"{what}: up {formatting.seconds(stats.uptime_s)}, {connections}{incarnation}"

@@ -1,10 +1,9 @@
-"""What is counted of every call, at both ends, always.
+"""Counters of every call, at both ends. They are always on.
 
-No lock: CPython changes threads between calls and at the ends of loops, never within
-`number += number` or `numbers[i] += 1`, so that none of these gets lost. Do not call anything on the
-right-hand side.
+There is no lock. CPython switches threads between calls and at the ends of loops, never within
+`number += number` or `numbers[i] += 1`, so no count gets lost. Do not call anything on the right-hand side.
 
-Here is also `warn`, by which courier logs.
+This file also has `warn`, which courier uses to log warnings.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ UNKNOWN = b"(unknown)"
 
 @dataclass(slots=True, eq=False)
 class MethodCounts:
-    """The calls of one method between one client and one server.
+    """Counters for the calls of one method between one client and one server.
 
-    `buckets[i]` counts calls that took from 2**(i-1) to 2**i µs. A call with streams counts when it
-    is answered; then `items` and their bytes, as they pass.
+    `buckets[i]` counts calls that took from 2**(i-1) to 2**i µs. A call with streams counts as ended when it
+    is answered. After that, `items` and their bytes are counted as they pass.
     """
 
     started: int = 0
@@ -34,7 +33,7 @@ class MethodCounts:
     buckets: list[int] = field(default_factory=lambda: [0] * N_BUCKETS)
 
     def add(self, other: MethodCounts) -> None:
-        """Adds those of another; in the order in which `call_stats.of` reads them, since calls may go on."""
+        """Add another's counts, in the order in which `call_stats.of` reads them: calls may go on."""
         self.buckets = [a + b for a, b in zip(self.buckets, other.buckets, strict=True)]
         self.bytes_in, self.bytes_out = (
             self.bytes_in + other.bytes_in,
@@ -44,9 +43,9 @@ class MethodCounts:
         self.started, self.items = self.started + other.started, self.items + other.items
 
     def finish(self, took_s: float, bytes_in: int, bytes_out: int) -> None:
-        """One call more has ended, well or not.
+        """Count a call that has ended, with or without an error.
 
-        A function call would cost as much again, so hot paths have copies of this, marked INLINE.
+        Calling this function costs as much again as its body, so hot paths have copies of it, marked INLINE.
         """
         bucket = int(took_s * 1e6).bit_length()
         self.total_s += took_s
@@ -56,12 +55,12 @@ class MethodCounts:
 
 
 class Counts(dict[bytes, MethodCounts]):
-    """By method, made when first asked for.
+    """A dict from method name to its counters, which are created on first access.
 
     Args:
-        is_known: whether there is such a method. Those that are not are counted together, since
-            a client may ask for any number of them; so are those beyond `MAX_METHODS`, where a
-            fallback knows any name.
+        is_known: A function that returns True if there is a method of this name. All unknown methods share
+            one counter, because a client may ask for any number of names. Methods beyond `MAX_METHODS` share
+            it too, because a server with a fallback knows every name.
     """
 
     MAX_METHODS = 1000
@@ -70,7 +69,7 @@ class Counts(dict[bytes, MethodCounts]):
         super().__init__()
         self._is_known = is_known
         self.log: list[tuple[bytes, MethodCounts]] = []
-        """All that is in here, for the registry: it may be read when this object is gone."""
+        """All entries of this dict. The registry reads them even after this object is gone."""
 
     def __missing__(self, method: bytes) -> MethodCounts:
         is_own = len(self) < self.MAX_METHODS and self._is_known(method)
@@ -82,9 +81,9 @@ class Counts(dict[bytes, MethodCounts]):
 
 
 class EdgeCounts(dict[str, Counts]):
-    """A server's counts, by the name of the client.
+    """A dict from client name to a server's counts for it.
 
-    Clients that come and go under ever new names are counted together beyond `MAX_PEERS`.
+    Clients beyond the first `MAX_PEERS` names share one entry, because a server may meet ever new names.
     """
 
     MAX_PEERS = 1000
@@ -93,7 +92,7 @@ class EdgeCounts(dict[str, Counts]):
         super().__init__()
         self._is_known = is_known
         self.log: list[tuple[str, list[tuple[bytes, MethodCounts]]]] = []
-        """As that of `Counts`, by client."""
+        """All entries, by client, for the registry, as in `Counts`."""
 
     def of(self, peer: str) -> Counts:
         name = peer if peer in self or len(self) < self.MAX_PEERS else "(others)"
@@ -105,10 +104,11 @@ class EdgeCounts(dict[str, Counts]):
 
 
 def warn(text: str) -> None:
-    """A warning on stderr, unless the program handles this logger otherwise."""
+    """Log a warning. It goes to stderr unless the program configures the logger otherwise."""
     try:
         import logging
-    except OSError:  # out of descriptors, which may be what the warning is about
+    except OSError:
+        # The import needs a descriptor, and the warning may be about their lack.
         print(text, file=sys.stderr)
         return
     logging.getLogger("launchpad.courier").warning(text)

@@ -1,9 +1,9 @@
-"""Stats as text for Prometheus: its exposition format, version 0.0.4.
+"""Statistics as text for Prometheus, in its exposition format, version 0.0.4.
 
     courier_server_calls_total{server="learner-0",peer="actor-0",method="step"} 1000
 
-A name below stands behind `courier_server_`, with a label for each of server, peer and method; or
-behind `courier_client_`, with client, server and method.
+Each name below has the prefix `courier_server_`, with the labels server, peer and method, or the prefix
+`courier_client_`, with the labels client, server and method.
 
     calls_total               counter    in_flight         gauge
     errors_total              counter    duration_seconds  histogram
@@ -19,14 +19,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Protocol
 
-_FIRST, _LAST = 3, 27  # the limits that are given, 2**i µs: 8 µs to 134 s
+_FIRST, _LAST = 3, 27  # the histogram's limits are 2**i µs: 8 µs to 134 s
 
 Labels = Mapping[str, str]
 Sample = tuple[Labels, float]
 
 
 class Calls(Protocol):
-    """The calls of one method: `MethodStats`, whose fields `_SINGLE` names."""
+    """Statistics of the calls of one method, such as `MethodStats`. `_SINGLE` names their other fields."""
 
     @property
     def buckets(self) -> Sequence[int]: ...
@@ -37,7 +37,7 @@ class Calls(Protocol):
 
 
 class CountedAt(Protocol):
-    """The stats of one client or server: `ClientStats` or `ServerStats`."""
+    """Statistics of one client or server: `ClientStats` or `ServerStats`."""
 
     @property
     def address(self) -> str: ...
@@ -62,9 +62,11 @@ _SINGLE = (
 
 
 def text(prefix: str, owner: Labels, stats: CountedAt, series: Series) -> str:
-    """Return what `to_prometheus()` of these stats is.
+    """Return the text for one client's or server's statistics.
 
-    Names begin with `prefix`; `owner` are the labels of all.
+    Args:
+        prefix: The beginning of all names.
+        owner: Labels that all samples have.
     """
     about = {**owner, "address": stats.address, "incarnation": stats.incarnation}
     lines = [
@@ -77,7 +79,7 @@ def text(prefix: str, owner: Labels, stats: CountedAt, series: Series) -> str:
 
 
 def of_calls(prefix: str, series: Series) -> list[str]:
-    """The lines about calls: each of the names in the table above, with all its samples."""
+    """Return the lines about calls: each name in the table above that counts calls, with all its samples."""
     lines = []
     for name, kind, help_text, field in _SINGLE:
         samples = [(labels, getattr(each, field)) for labels, each in series]
@@ -96,7 +98,7 @@ def of_calls(prefix: str, series: Series) -> list[str]:
 
 
 def family(name: str, kind: str, help_text: str, samples: Iterable[Sample]) -> list[str]:
-    """The lines of one name: what it is, and its samples."""
+    """Return the lines of one name: its help and type, and its samples."""
     return [*_head(name, kind, help_text), *(_sample(name, *sample) for sample in samples)]
 
 

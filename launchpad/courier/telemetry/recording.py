@@ -1,19 +1,20 @@
-"""Spans of the calls and waits of a worker, kept for some seconds, then given to the one who asked.
+"""A recorder that keeps spans of a worker's calls and waits for some seconds, then hands them over.
 
     record(peer, seconds, rate, done) ──▶ ProcessRecorder ── time is up, or end(sessions) ──▶ done(Recorded)
 
     caller                                         server
     spans.call(…)    ── header RECORDED, number ──▶ recorder.answer(…)     its span has the same number
 
-1. A caller decides whether a call is recorded. Its server records it too, if it records at all: so both spans
-   of a call are there, as far as both ends are.
-2. A quarter of `rate` calls a second, of all threads of the process together; more, up to `rate`, only as far
-   as that is 1 % of the calls that are made. Where there are more, the first ones of each quarter of a
-   second are recorded. For the rest `tracing.spans` is not the recorder, and they cost nothing; only their
-   number is known.
-3. It ends by itself: a thread of its own watches the time, and no message is needed for it.
+1. The caller decides whether a call is recorded. The server records the same calls if it records at all, so
+   that both spans of a call are there whenever both ends record.
+2. A process records a quarter of `rate` calls a second, over all its threads. It records more, up to `rate`,
+   only if they are at most 1 % of the calls that it makes. If there are more calls, the first ones of each
+   quarter of a second are recorded. During the rest, `tracing.spans` is not the recorder, and the calls cost
+   nothing extra; they are only counted.
+3. A recording ends by itself: a thread of the recorder watches the time, and no message is needed.
 
-Here are plain tuples; `launchpad.telemetry.trace` makes JSON of them, in the process that has asked.
+Spans are plain tuples here. `launchpad.telemetry.trace` turns them into JSON, in the process that asked for
+the recording.
 """
 
 from __future__ import annotations
@@ -40,17 +41,17 @@ from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.telemetry import registry, tracing
 
 MAX_S = 60.0
-"""No recording is longer."""
+"""The longest time of a recording, in seconds."""
 
 MOST_SPANS = 200_000
-"""Of all threads of a process: of those that come then only the number is kept."""
+"""The most spans that a process keeps, over all its threads. Further ones are only counted."""
 
-_TICK_S = (
-    0.25  # rarely: after slower calls both ends no longer stay awake for the next ones, for a while
-)
+# Ticks are rare because recorded calls are slower, and after slower calls both ends stop spinning for the next
+# ones for a while.
+_TICK_S = 0.25
 _FINISH_S = 5.0
-_SHARE = 0.01  # to record a call takes about twice as long as to make it
-_SHORTEST_NS = 20_000  # of a wait: a loop that polls makes any number of shorter ones
+_SHARE = 0.01  # recording a call takes about twice as long as making it
+_SHORTEST_NS = 20_000  # shorter waits are dropped: a loop that polls makes any number of them
 
 CALL, SUBMIT, FUTURE, ANSWER, COROUTINE, WAIT = range(6)
 KINDS = {
@@ -65,15 +66,15 @@ KINDS = {
 UNFINISHED = "(not finished)"
 
 Span = tuple[int, str, str, int, int, int, str]
-"""Its kind; the server; the method, or what is waited in; when it began and ended, in ns of the host's
-monotonic clock; the call's number, 0 for a wait; the type of what it raised, UNFINISHED, or nothing."""
+"""A span: its kind; the server; the method, or the name of the wait; when it began and ended, in ns of the
+host's monotonic clock; the call's number, 0 for a wait; the type of its exception, UNFINISHED, or ""."""
 
 _now = time.monotonic_ns
 
 
 @dataclass(frozen=True)
 class RecordedThread:
-    """What one thread has done; `id` is the kernel's."""
+    """The spans of one thread. `id` is its number in the kernel."""
 
     id: int
     name: str
@@ -82,14 +83,14 @@ class RecordedThread:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a worker, or a process, has recorded.
+    """The recording of one worker, or of a process.
 
     Attributes:
-        boot_id: Of its host: processes with the same one have the same clock.
-        clock_ns, wall_ns: The same moment, by the monotonic clock and since 1970.
-        began_ns, ended_ns: By the monotonic clock.
-        calls: How many it has made meanwhile, recorded or not, without courier's own.
-        dropped: How many spans there was no room for.
+        boot_id: The boot id of its host. Processes with the same boot id have the same clock.
+        clock_ns, wall_ns: One moment, by the monotonic clock and in ns since 1970.
+        began_ns, ended_ns: Start and end of the recording, by the monotonic clock.
+        calls: Number of calls that it made in this time, recorded or not, without courier's own.
+        dropped: Number of spans for which there was no room.
     """
 
     host: str
@@ -106,7 +107,7 @@ class Recorded:
 
 @dataclass(frozen=True, eq=False)
 class RecordingSession:
-    """One recording of one worker, or process. Times by the monotonic clock."""
+    """A recording in progress, of one worker or process. Its times are by the monotonic clock."""
 
     peer: Peer
     rate: int
@@ -120,14 +121,17 @@ class RecordingSession:
 def record(
     peer: Peer, seconds: float, rate: int, done: Callable[[Recorded], object]
 ) -> RecordingSession:
-    """Records what this worker, or this process, does from now on.
+    """Start recording what a worker, or this process, does.
 
     Args:
-        rate: How many of its calls a second, at most; a quarter of that in any case.
-        done: Called once, with what it has recorded, in a thread of ours or in that which calls `end`.
+        peer: The worker or process to record.
+        seconds: How long to record, at most `MAX_S`.
+        rate: The most calls to record per second. A quarter of it is always recorded, if there are so many
+            calls.
+        done: Called once with the recording, in the recorder's thread or in the thread that calls `end`.
 
     Raises:
-        RuntimeError: there can be no new thread.
+        RuntimeError: No new thread can be started.
     """
     began = _now()
     until = began + int(min(seconds, MAX_S) * 1e9)
@@ -144,7 +148,7 @@ def record(
 
 
 def end(sessions: Collection[RecordingSession]) -> None:
-    """Ends those that have not ended, and returns when they are `done`."""
+    """End these recordings, unless they have ended. Return once their `done` has been called."""
     with _lock:
         recorder, ending = _recorder(), []
         if recorder is not None:
@@ -159,7 +163,7 @@ def end(sessions: Collection[RecordingSession]) -> None:
 
 
 class _Track:
-    """The spans of one thread; `open` are those that have not ended, without that."""
+    """The spans of one thread. `open` has the spans that have not ended, without their end."""
 
     def __init__(self, thread_id: int) -> None:
         self.thread_id, self.name = thread_id, threading.current_thread().name
@@ -169,23 +173,24 @@ class _Track:
 
 
 class ProcessRecorder:
-    """Keeps the spans of this process. Safe from any thread: each adds to a track of its own."""
+    """The recorder of this process. Thread-safe: each thread adds spans to its own track."""
 
     def __init__(self) -> None:
         self.sessions: list[RecordingSession] = []
         self.wake = Event()
         self._tracks: dict[int, _Track] = {}
-        # Random, so that no two processes have the same; below 2**62, for readers of JSON.
+        # The first number is random, so that no two processes use the same ones. It is below 2**62, for
+        # readers of JSON.
         self._next_number = itertools.count(int.from_bytes(os.urandom(8)) >> 2).__next__
         self._budget = 0.0
         self._dropped = 0
 
-    # What callers do.
+    # For callers.
 
     def call(
         self, channel: Any, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """`channel.call`, recorded."""
+        """Call `channel.call`, and record it."""
         number, track, recorded = self._begin(channel)
         place, began, why = (CALL, number), _now(), ""
         track.open[place] = channel.peer.label, method.decode(), began
@@ -202,7 +207,7 @@ class ProcessRecorder:
     def submit(
         self, channel: Any, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Future[Any]:
-        """`channel.submit`, recorded until its outcome is here."""
+        """Call `channel.submit`, and record it until its outcome arrives."""
         number, track, recorded = self._begin(channel)
         about = channel.peer.label, method.decode(), _now()
         track.open[SUBMIT, number] = track.open[FUTURE, number] = about
@@ -232,7 +237,7 @@ class ProcessRecorder:
         number = self._next_number()
         return number, self._track(), channel.with_number(number.to_bytes(8, "big"))
 
-    # What servers do, and others.
+    # For servers, and for waits.
 
     def answer(
         self,
@@ -242,7 +247,7 @@ class ProcessRecorder:
         body: Any,
         buffers: Sequence[Any],
     ) -> tuple[int, Any, list[memoryview]]:
-        """`answer(method, body, buffers)`, recorded; `call` is the server and the call's number."""
+        """Call `answer(method, body, buffers)`, and record it. `call` is the server and the call's number."""
         track, number = self._track(), int.from_bytes(call[1], "big")
         about = call[0], method.decode(errors="replace"), _now()
         track.open[ANSWER, number] = about
@@ -258,7 +263,7 @@ class ProcessRecorder:
             self._end(track, (ANSWER, number), why="raised" if kind == framing.ERROR else "")
 
     def end_wait(self, wait: tracing.Wait) -> None:
-        """A wait of the calling thread is over."""
+        """Record a wait of the calling thread that is over now."""
         if (ended := _now()) - wait.began_ns > _SHORTEST_NS:
             self._add(self._track(), (WAIT, "", wait.what, wait.began_ns, ended, 0, ""))
 
@@ -271,7 +276,11 @@ class ProcessRecorder:
         self._end(track, (COROUTINE, number), why=why)
 
     def _end(self, track: _Track, place: tuple[int, int], server: str = "", why: str = "") -> None:
-        """`server`: what it calls itself, where the call has found that out."""
+        """Record the end of an open span.
+
+        Args:
+            server: The server's own name, if the call has learned it.
+        """
         known, method, began = track.open.pop(place)
         self._add(track, (place[0], server or known, method, began, _now(), place[1], why))
 
@@ -288,10 +297,10 @@ class ProcessRecorder:
             track = self._tracks[thread_id] = _Track(thread_id)
         return track
 
-    # Its own thread.
+    # The recorder's own thread.
 
     def run(self) -> None:
-        """Until the last recording has ended."""
+        """Renew the budget at each tick, and finish recordings, until the last one has ended."""
         before, calls_before = _now() - int(_TICK_S * 1e9), sys.maxsize
         while True:
             with _lock:
@@ -317,14 +326,14 @@ class ProcessRecorder:
             self.wake.clear()
 
     def finish(self, session: RecordingSession) -> None:
-        """Gives what it has kept to the one who asked."""
+        """Pass the recording to the session's `done`."""
         try:
             session.done(self._recorded(session))
         finally:
             session.is_over.set()
 
     def _recorded(self, session: RecordingSession) -> Recorded:
-        """What it has kept for this one, as it ends."""
+        """Collect the spans of a session that ends now."""
         ended = _now()
         threads: dict[int, tuple[str, list[Span]]] = {}
         for track in list(self._tracks.values()):
@@ -359,12 +368,13 @@ class ProcessRecorder:
 
 
 def _clipped(spans: Sequence[Span], began_ns: int) -> Iterator[Span]:
-    """Of waits that began before the recording, only what is in it."""
+    """Clip spans that began before the recording to its start."""
     for kind, server, method, began, ended, number, why in spans:
         yield kind, server, method, max(began, began_ns), ended, number, why
 
 
-_lock = RLock()  # a collection of garbage, in here, may end a call
+# Reentrant, because garbage collection may run while a thread holds it, and end a call.
+_lock = RLock()
 
 
 def _recorder() -> ProcessRecorder | None:

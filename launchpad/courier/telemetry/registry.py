@@ -1,9 +1,9 @@
-"""What has been counted in this process, of all clients and servers, by whom they belong to.
+"""A registry of the counts of all clients and servers in this process, by the worker that owns them.
 
-    Client, ServerCore ── counts ──▶ registry ◀── counted(peer) ── who wants to know it
+    Client, ServerCore ── counts ──▶ registry ◀── counted(peer) ── readers of the counts
 
-Counts of clients and servers that are gone stay, added up by caller, server and method: so nothing is missing
-at the end, however many clients there were. Nothing in here keeps a client or a server alive.
+When a client or server is gone, its counts stay, added up by caller, server and method. So no count is
+missing at the end, however many clients there were. The registry keeps no client and no server alive.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Log = list[tuple[bytes, MethodCounts]]
 
 
 class Counted(NamedTuple):
-    """What a worker has counted: of calls that it has made, and of those that it has answered."""
+    """The counts of a worker: of calls that it made, and of calls that it served."""
 
     made: Stats
     served: Stats
@@ -45,15 +45,17 @@ class OwnCounts:
         self.gone: tuple[dict[Place, MethodCounts], dict[Place, MethodCounts]] = ({}, {})
 
 
-_lock = RLock()  # a collection of garbage, in here, may end a client
+# Reentrant, because garbage collection may run while a thread holds it, and end a client.
+_lock = RLock()
 _all: dict[Peer, OwnCounts] = {}
 
 
 def add_client(server: list[str], counts: Counts) -> None:
-    """From now on these counts are of the worker, or the process, that the calling thread belongs to.
+    """Register a client's counts for the worker, or the process, that the calling thread belongs to.
 
     Args:
-        server: What its server is called, as far as it is known: it may change.
+        server: A list whose first item is the server's name, as far as it is known. It may change.
+        counts: The counts. They stay registered until this object is gone, and are added up then.
     """
     peer, key = own_peer(), id(counts)
     with _lock:
@@ -62,7 +64,7 @@ def add_client(server: list[str], counts: Counts) -> None:
 
 
 def add_server(core: object, name: str, counts: EdgeCounts) -> None:
-    """The same for a server's, until `core` is gone."""
+    """Register a server's counts in the same way, until `core` is gone."""
     peer, key = own_peer(), id(core)
     with _lock:
         _all.setdefault(peer, OwnCounts()).servers[key] = name, counts.log
@@ -70,7 +72,7 @@ def add_server(core: object, name: str, counts: EdgeCounts) -> None:
 
 
 def counted(peer: Peer) -> Counted:
-    """All that this worker, or process, has counted so far; courier's own methods are left out."""
+    """Return all counts of this worker, or process, so far, without courier's own methods."""
     with _lock:
         if (own := _all.get(peer)) is None:
             return Counted({}, {})
@@ -88,7 +90,7 @@ def counted(peer: Peer) -> Counted:
 
 
 def calls_made(peer: Peer) -> int:
-    """How many calls this worker, or process, has begun so far; courier's own are left out."""
+    """Return how many calls this worker, or process, has begun so far, without courier's own methods."""
     with _lock:
         if (own := _all.get(peer)) is None:
             return 0
@@ -99,7 +101,7 @@ def calls_made(peer: Peer) -> int:
 
 
 def forget(peer: Peer) -> None:
-    """Drops what a worker has counted that was a thread of this process, and has ended."""
+    """Drop the counts of a worker that was a thread of this process and has ended."""
     with _lock:
         _all.pop(peer, None)
 
@@ -107,7 +109,8 @@ def forget(peer: Peer) -> None:
 def _end_client(peer: Peer, key: int) -> None:
     with _lock:
         own = _all.get(peer)
-        if own is not None and (client := own.clients.pop(key, None)):  # it may be forgotten by now
+        # `forget` may have removed the worker already.
+        if own is not None and (client := own.clients.pop(key, None)):
             _add(own.gone[0], _of_client(peer, *client))
 
 
@@ -153,7 +156,7 @@ def _copy(counts: MethodCounts) -> MethodCounts:
 
 
 def _renew() -> None:
-    """A forked process has made no calls yet, and serves nothing."""
+    """Start a forked child with an empty registry: it has made no calls yet, and serves nothing."""
     global _lock
     _lock = RLock()
     _all.clear()

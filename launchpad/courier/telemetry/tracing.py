@@ -1,10 +1,11 @@
-"""Spans of calls: exported by OpenTelemetry from `trace` on, or recorded for some seconds. Off until then.
+"""Spans of calls. They are off until `trace` exports them by OpenTelemetry, or a recording collects them.
 
     trace() ──▶ opentelemetry = Spans(…)     channel.call, channel.submit    look at `spans`, once per call
     recording.record() ──▶ recorder          Dispatcher.answer_for           where a frame has headers
 
-`spans` is the recorder while it takes calls, and it passes them on; else OpenTelemetry's, if there are any.
-While both are off nothing of OpenTelemetry is imported, and a call costs one look at a global more.
+`spans` is the recorder while that takes calls, and the recorder passes calls on to OpenTelemetry. Otherwise
+`spans` is OpenTelemetry's tracer, or None. While both are off, OpenTelemetry is not imported, and a call costs
+only a look at one more global.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class CallTracer(Protocol):
-    """What makes a span of each call that is made here."""
+    """An object that makes a span of each call that this process makes."""
 
     def call(
         self, channel: Any, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any], /
@@ -38,7 +39,7 @@ class CallTracer(Protocol):
 
 
 class Tracer(CallTracer, Protocol):
-    """The same, and of those that are answered: `opentelemetry.Spans`."""
+    """A call tracer that also makes spans of calls that are answered here: `opentelemetry.Spans`."""
 
     def answer(
         self, methods: Any, trace: bytes, method: bytes, body: Any, buffers: Sequence[Any], /
@@ -48,7 +49,7 @@ class Tracer(CallTracer, Protocol):
 
 
 class SpanRecorder(CallTracer, Protocol):
-    """What keeps spans for a while: `recording.ProcessRecorder`."""
+    """A call tracer that keeps spans for a while: `recording.ProcessRecorder`."""
 
     def answer(
         self,
@@ -68,11 +69,11 @@ opentelemetry: Tracer | None = None
 recorder: SpanRecorder | None = None
 _NOTHING: AbstractContextManager[None] = nullcontext()
 open_waits: dict[int, Wait] = {}
-"""What threads wait in now: a recording shows also those that began before it."""
+"""The waits in progress, so that a recording also shows those that began before it."""
 
 
 class Wait:
-    """Within it the calling thread waits for others, which recordings show. Costs about a microsecond.
+    """A block in which the calling thread waits for others. Recordings show it. Costs about a microsecond.
 
     Example:
         with tracing.Wait("barrier"):
@@ -97,27 +98,30 @@ class Wait:
 
 
 def quick_wait(what: str) -> AbstractContextManager[None]:
-    """The same for what may take microseconds: noted only if a recording is on when it begins."""
+    """Return a `Wait` for a wait that may take only microseconds.
+
+    It is noted only if a recording is on when it begins.
+    """
     return _NOTHING if recorder is None else Wait(what)
 
 
 def trace(tracer_provider: TracerProvider | None = None) -> None:
-    """From now on the calls of this process are spans of OpenTelemetry. Needs `launchpad-graph[otel]`.
+    """Start exporting the calls of this process as OpenTelemetry spans. Needs `launchpad-graph[otel]`.
 
     Example:
         provider = TracerProvider(resource=Resource({"service.name": lp.current().name}))
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         courier.trace(provider)
 
-    A call made here is a CLIENT span, a call of another process that traces too, and that is served
-    here, a SERVER span. The two are linked: the caller's span travels with the call (W3C Trace
-    Context). Calls that a method makes are children of its span, if they are made in the same thread
-    or coroutine. Errors are recorded. The span of a future ends when its outcome is here.
+    A call that this process makes is a CLIENT span. A call that it serves is a SERVER span if the caller
+    traces too. The two are linked: the caller's span travels with the call (W3C Trace Context). Calls that a
+    method makes are children of its span, if they are made in the same thread or coroutine. Errors are
+    recorded. The span of a future ends when its outcome arrives.
 
-    Call it in each process, once: in a node's constructor, or where its module is imported.
+    Call it once in each process: in a node's constructor, or where its module is imported.
 
     Args:
-        tracer_provider: None is OpenTelemetry's global one.
+        tracer_provider: The provider to use; OpenTelemetry's global one if None.
 
     Raises:
         ImportError: OpenTelemetry is not installed.
@@ -134,7 +138,7 @@ def trace(tracer_provider: TracerProvider | None = None) -> None:
 
 
 def stop_tracing() -> None:
-    """Makes no more spans. Those of calls under way still end.
+    """Stop making spans. Spans of calls that are in progress still end.
 
     Example:
         lp.courier.trace()
@@ -148,7 +152,7 @@ def stop_tracing() -> None:
 
 
 def _renew() -> None:
-    """A forked process records nothing: the thread that would end it is the parent's."""
+    """Stop recording in a forked child: the thread that would end the recording is the parent's."""
     global spans, recorder
     spans, recorder = opentelemetry, None
     open_waits.clear()
