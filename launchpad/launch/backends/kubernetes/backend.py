@@ -153,7 +153,7 @@ class ClusterPlan(LaunchPlan):
     settings: Settings = field(default_factory=Settings)
 
     def manifests(self) -> list[Manifest]:
-        """Return the objects of a launch, in the order of their creation, without secrets and random parts."""
+        """Return the objects of a launch, in the order of creation, without secrets and random parts."""
         name = names.run_name(self.program, _RUN_ID)
         workers = named(self, name).workers
         (first, *others), places = pod_input.pack_secrets(

@@ -140,7 +140,7 @@ def _lock_state(cluster: Cluster, run: Run) -> None:
             (holder,) = held["ownerReferences"]
             if _is_there(cluster, holder):
                 raise _in_use(cluster, run, f"run {holder['name']}")
-            # The lock's run is gone. The uid makes sure that a lock which another launch has just taken stays.
+            # The lock's run is gone. The uid protects a lock that another launch has just taken.
             cluster.delete("Secret", name, uid=held["uid"])
         except ApiError as error:
             met = error

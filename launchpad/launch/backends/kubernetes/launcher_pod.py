@@ -49,7 +49,7 @@ _EXISTS = 409
 
 
 class LauncherPod:
-    """The launcher of one program, in the pod of this name. Its `launcher` has the container's exit status."""
+    """The launcher of one program, in the pod `name`. Its `launcher` has the container's exit status."""
 
     def __init__(self, cluster: Cluster, name: str, spec: LauncherSpec) -> None:
         self._cluster, self._name, self._spec = cluster, name, spec
@@ -125,7 +125,7 @@ class LauncherPod:
         asked = {""}
 
         def on_pod(kind: str, found: Mapping[str, Any]) -> None:
-            """Take the commands of this pod. Called in the informer's thread, also for a pod that replaces it."""
+            """Take this pod's commands. The informer's thread calls this, also for a pod that replaces it."""
             nonlocal commands
             if found["metadata"]["name"] == self._name:
                 with contextlib.suppress(ValueError, TypeError):

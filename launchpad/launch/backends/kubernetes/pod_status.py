@@ -1,6 +1,6 @@
 """Outcomes from the status of a pod in the cluster: how it ended, or why it doesn't start. Pure.
 
-The worker's own report counts most; then the kubelet's status of the container; then that of the pod.
+The worker's own report takes precedence, then the kubelet's status of the container, then that of the pod.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ class AttemptFacts:
     """The launcher's own record of an attempt.
 
     Attributes:
-        reported: How it ended, as its pod has reported.
-        asked: It was requested to stop; `killed`: to end at once.
-        is_ready: Its worker was ready.
+        reported: The outcome that its pod has reported.
+        asked: True if it was asked to stop.
+        killed: True if it was asked to end at once.
+        is_ready: True if its worker was ready.
     """
 
     worker: str
@@ -53,7 +54,7 @@ def has_started(pod: PodObject) -> bool:
 
 
 def why_pending(pod: PodObject) -> str:
-    """Why it does not start, as the scheduler or the kubelet reports; empty if nothing is wrong."""
+    """Return why a pod doesn't start, as the scheduler or the kubelet reports; empty if nothing is wrong."""
     waiting = _state(pod).get("waiting", {})
     if waiting.get("reason") in (None, "ContainerCreating", "PodInitializing"):
         conditions = pod.get("status", {}).get("conditions", ())
@@ -70,7 +71,7 @@ def cannot_start(pod: PodObject) -> bool:
 def not_begun(
     facts: AttemptFacts, pod: PodObject, asked: str, max_wait_s: float, why_no_pod: str = NO_REASON
 ) -> Outcome:
-    """The end of an attempt whose pod has not started in time; `asked`: the resources that it asks for."""
+    """Return the outcome of an attempt whose pod did not start in time. `asked` names its resources."""
     why = why_pending(pod) or NO_REASON
     reason = why.partition(":")[0]
     waited = "" if reason in _CANNOT_START else f" for {max_wait_s:g} s"
@@ -91,7 +92,7 @@ def not_begun(
 def is_clear(facts: AttemptFacts, was_deleted: bool) -> bool:
     """Return True if the worker's own report is enough. The cluster's may come seconds later.
 
-    Only the latter says whether SIGKILL was for want of memory, and whether the cluster has stopped the pod.
+    Only the cluster says whether SIGKILL came for lack of memory, and whether the cluster stopped the pod.
     """
     if facts.reported is None or facts.reported.signal == "SIGKILL":
         return False
@@ -99,7 +100,7 @@ def is_clear(facts: AttemptFacts, was_deleted: bool) -> bool:
 
 
 def ending(facts: AttemptFacts, pod: PodObject, was_deleted: bool) -> Outcome:
-    """The end of an attempt whose pod is over, or is not there any more."""
+    """Return the outcome of an attempt whose pod has ended, or doesn't exist any more."""
     ended = _ending(facts, pod, was_deleted)
     host = pod.get("spec", {}).get("nodeName", "") or ended.host
     return replace(ended, worker=facts.worker, attempt=facts.number, host=host)
@@ -155,7 +156,7 @@ def _outcome(facts: AttemptFacts, kind: str, cause: str, **more: Any) -> Outcome
 
 
 def _state(pod: PodObject) -> Mapping[str, Any]:
-    """The state of the worker's container; a user's patch may have added others."""
+    """Return the state of the worker's container. A user's patch may have added others."""
     containers = pod.get("status", {}).get("containerStatuses") or [{}]
     worker = next((c for c in containers if c.get("name") == CONTAINER), containers[0])
     state: Mapping[str, Any] = worker.get("state", {})

@@ -4,8 +4,8 @@
     supervisor ◀── reports ─────────────────┘ ◀── informer: what becomes of pods
                                               ◀── followers: what pods write
 
-An attempt is a Job with one pod, which the cluster never restarts: whether there is another attempt is the
-supervisor's decision, as on every backend.
+An attempt is a Job with one pod. The cluster never restarts it: as on every backend, the supervisor decides
+if there is another attempt.
 """
 
 from __future__ import annotations
@@ -54,31 +54,29 @@ from launchpad.runtime.events import Done, Ended, Event, Ready, Waiting, WorkerN
 from launchpad.runtime.watermarks import ENDED
 
 _LOG_S = 5.0
-"""How long the rest of a log may take when its pod is over."""
+"""How long the rest of a log may take to arrive after its pod has ended."""
 
 _REPORT_S = 10.0
-"""How long the cluster may take to report how a pod has ended, after that has sent its last message."""
+"""How long the cluster may take to report how a pod has ended, after the pod has sent its last message."""
 
 _NO_POD_S = 5.0
-"""After so long without a pod the reason is reported."""
+"""Seconds without a pod after which the reason is reported."""
 
 _JOIN_S = 5.0
-"""How long threads with open connections are waited for."""
+"""How long to wait for threads with open connections."""
 
 _STACKS_S = 10.0
 _REASON = 300
-"""Characters of why a worker is gone: the size of annotations is limited, and there may be many."""
+"""The most characters of the reason why a worker is gone. There may be many, and annotations are limited."""
 
 _MOST_MARKS = 64
 
 
 class KubernetesWorkers(Workers):
-    """The workers of one launch. Creates what all its pods share, by `create_run.make`, which may refuse.
+    """The workers of one launch. Making it calls `create_run.make`, which may raise. User code runs later."""
 
-    No code of the user's runs yet.
-    """
-
-    announced_within_s = 5.0  # until its kubelet next looks at a pod
+    # The time until its kubelet next looks at a pod.
+    announced_within_s = 5.0
 
     def __init__(
         self,
@@ -117,7 +115,7 @@ class KubernetesWorkers(Workers):
         self._actions.do(self._execute, command)
 
     def places(self) -> Mapping[str, str]:
-        """The IP addresses of pods: of use to this process if it is in the cluster's network."""
+        """Return endpoints with pods' IP addresses. They are of use inside the cluster's network."""
         return self._view.places
 
     def stacks(self, worker: str) -> str:
@@ -133,7 +131,7 @@ class KubernetesWorkers(Workers):
             return self._stacks[worker].text if answered else f"({worker} does not answer)\n"
 
     def crash(self, worker: str, why: str) -> str:
-        """Has its pod send SIGKILL to its process."""
+        """Have the worker's pod send SIGKILL to the worker's process."""
         attempt = self._attempts.get(worker)
         if attempt is None or attempt.is_over or attempt.follower is None or attempt.reported:
             return ""
@@ -141,7 +139,7 @@ class KubernetesWorkers(Workers):
         return "SIGKILL"
 
     def close(self) -> None:
-        """Deletes all that belongs to the run, and waits until it is gone."""
+        """Delete all that belongs to the run, and wait until it is gone."""
         self._actions.end(self._close)
         self._cluster.close()
         for thread in (self._informer.thread, *(each.thread for each in self._followers)):
@@ -173,7 +171,8 @@ class KubernetesWorkers(Workers):
                 older = {n: v for n, v in attempt.commands.watermarks.items() if n not in values}
                 watermarks = {**older, **values}
                 passing = [name for name in watermarks if not name.startswith(ENDED)]
-                for name in passing[:-_MOST_MARKS]:  # of barriers that it has passed long ago
+                # The oldest marks are of barriers that the worker has passed long ago.
+                for name in passing[:-_MOST_MARKS]:
                     del watermarks[name]
                 self._terminator.send_commands(attempt, {"watermarks": watermarks})
 
@@ -182,7 +181,8 @@ class KubernetesWorkers(Workers):
         commands = PodCommands(gone=dict(self._gone))
         attempt = self._attempts[worker] = PodAttempt(worker, number, commands=commands)
         try:
-            if before is not None:  # what is left of it must not answer in place of this one
+            # Whatever is left of the attempt before must not answer calls that are meant for this one.
+            if before is not None:
                 self._jobs.delete(before)
                 if before.pod_name and not pod_status.is_over(before.pod):
                     self._cluster.delete("Pod", before.pod_name, grace_s=0)
@@ -204,12 +204,13 @@ class KubernetesWorkers(Workers):
             return
         before = attempt.pod.get("metadata", {}).get("uid", "")
         if before and before != pod["metadata"]["uid"]:
-            # the Job has replaced a pod that was deleted
+            # The Job has replaced a pod that was deleted.
             self._terminator.delete_pod(attempt, name=pod["metadata"]["name"])
             return
         attempt.pod, attempt.pod_name = pod, pod["metadata"]["name"]
         if not before and attempt.commands.text() != pod["metadata"]["annotations"][names.COMMANDS]:
-            self._terminator.send_commands(attempt, {})  # the commands of the time without a pod
+            # Send the commands that came while the attempt had no pod.
+            self._terminator.send_commands(attempt, {})
         is_deleted = kind == "DELETED" or "deletionTimestamp" in pod["metadata"]
         if is_deleted and not attempt.was_deleted:
             grace_s = names.grace_s(self._plan.worker(worker), self._run.grace_s)
@@ -252,7 +253,8 @@ class KubernetesWorkers(Workers):
                 self._stacks[attempt.worker] = report
                 self._has_stacks.notify_all()
         elif not attempt.is_over:
-            if isinstance(report, Done):  # which comes after its result
+            if isinstance(report, Done):
+                # The result comes before Done, so a part that is missing now is lost.
                 self._report_lost_result(attempt)
             if isinstance(report, Waiting) and report.on not in self._attempts:
                 return
@@ -265,7 +267,7 @@ class KubernetesWorkers(Workers):
                     scheme = "tcp:" if endpoint.startswith("tcp:") else ""
                     places[name] = f"{scheme}{host}:{endpoint.rpartition(':')[2]}"
                 self._view.follow(places)
-            # of this worker, whatever name the report has: a pod reports for no other
+            # A pod may report for its own worker only, so ignore the name in the report.
             mine = {"attempt": attempt.number} if hasattr(report, "attempt") else {}
             self._report(replace(report, worker=attempt.worker, **mine))
 
@@ -273,10 +275,12 @@ class KubernetesWorkers(Workers):
         if chunk.of == pod_messages.STATE:
             attempt.state.append(chunk)
             return
-        if chunk.of == pod_messages.RESULT and attempt.has_result:  # a log that is read again
+        # The log may be read again, and with it a result that was reported already.
+        if chunk.of == pod_messages.RESULT and attempt.has_result:
             return
         pieces = attempt.pieces.setdefault(chunk.of, {})
-        if chunk.index == 0 and pieces.get(0) != chunk:  # the one before did not arrive whole
+        # A new first piece means that the event before did not arrive whole.
+        if chunk.index == 0 and pieces.get(0) != chunk:
             pieces.clear()
         pieces[chunk.index] = chunk
         if len(pieces) == chunk.count:
@@ -287,7 +291,7 @@ class KubernetesWorkers(Workers):
                 self._report(replace(event, worker=attempt.worker, attempt=attempt.number))
 
     def _report_lost_result(self, attempt: PodAttempt) -> None:
-        """Reports a result of which only a part has arrived; called when lines after it were read."""
+        """Report the loss of a result of which only a part arrived. Call it when later lines were read."""
         if left := attempt.pieces.pop(pod_messages.RESULT, None):
             lost = pod_messages.lost_result(attempt.worker, attempt.number, list(left.values()))
             self._report(lost)
@@ -305,7 +309,7 @@ class KubernetesWorkers(Workers):
             return str(error)
 
     def _give_up(self, attempt: PodAttempt) -> None:
-        """Ends an attempt whose pod has not started."""
+        """End an attempt whose pod has not started."""
         if attempt.is_over or pod_status.has_started(attempt.pod):
             return
         own = self._plan.worker(attempt.worker).resources
@@ -331,7 +335,7 @@ class KubernetesWorkers(Workers):
             self._actions.call_later(_REPORT_S, self._finish, attempt)
 
     def _finish(self, attempt: PodAttempt) -> None:
-        """Reports its end, after its log was read."""
+        """Report the end of an attempt, after its log was read."""
         if attempt.is_over:
             return
         if attempt.state:
@@ -353,7 +357,7 @@ class KubernetesWorkers(Workers):
         self._report(Ended(ended))
 
     def _on_error(self, error: Exception) -> None:
-        """Reports an error of an action; one that is not the cluster's own ends all attempts as lost."""
+        """Report an error of an action. Unless it is the cluster's own, end all attempts as lost."""
         why = f"{type(error).__name__}: {error}"
         self._report(WorkerNote(self._plan.workers[0].name, why))
         if not isinstance(error, ClusterError):
@@ -366,7 +370,8 @@ class KubernetesWorkers(Workers):
         try:
             termination.remove(self._cluster, self._run.name, ended)
         except ClusterError as error:
-            print(  # reports are read no more
+            # The supervisor reads no more reports, so print it.
+            print(
                 f"launchpad: what belongs to {self._run.name} could not be deleted: {error}. Delete it with"
                 f" `kubectl delete secret {self._run.name} -n {self._cluster.namespace}`",
                 file=sys.stderr,

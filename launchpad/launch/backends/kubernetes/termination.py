@@ -1,12 +1,12 @@
 """Ending attempts, with harder means until they have ended, and deleting a run.
 
-command  kill=True, by an annotation        its pod ends the worker, with its stacks in the log
+command  kill=True, in an annotation        its pod ends the worker, with its stacks in the log
 5 s      the Job is deleted                 SIGTERM to the pod, then SIGKILL
 + 0.5 s  the pod, with a grace of 1 s       the Job controller had not noticed
 + 15 s   the pod, with none                 its node is dead: the object is removed
 + 60 s   it is lost                         the cluster does not answer
 
-All that belongs to a run is deleted with its root.
+When the root of a run is deleted, the cluster deletes all else that belongs to the run.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ _FORGOTTEN_S = 0.5
 """How long the Job controller may take to notice that a Job was deleted."""
 
 _KILL_COMMAND_S = 5.0
-"""How long a pod may take to receive the command to kill its worker, and to do it."""
+"""How long a pod may take to receive the command to kill its worker, and to execute it."""
 
 _ESCALATE_S = 15.0
-"""How long a pod that is killed may take, before its object is removed whatever its node does."""
+"""How long a killed pod may take to end, before its object is removed regardless of its node."""
 
 _ABANDONED_S = 60.0
-"""How long the end of a pod is awaited from a cluster that does not answer."""
+"""How long to wait for the end of a pod if the cluster doesn't answer."""
 
 _AGAIN_S = 1.0
 
 _REPEAT_S = 2.0
-"""After how long commands are resent: a kubelet that is just writing the files of a pod may miss a change,
-and by itself looks again only after a minute or two."""
+"""Seconds after which commands are sent again. A kubelet that is just writing the files of a pod may miss a
+change, and by itself it looks again only after a minute or two."""
 
 
 class Terminator:
-    """Ends the attempts of a launch. Methods are called in the thread of its actions.
+    """The means to end the attempts of a launch. Call its methods in the thread of the actions.
 
     Args:
-        end: Called with an attempt that is over without a report of its pod, and its outcome.
+        end: Called with an attempt that has ended without a report of its pod, and with its outcome.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Terminator:
         self._report, self._end = report, end
 
     def request_stop(self, attempt: PodAttempt, *, restarts: bool) -> None:
-        """Requests a stop: by SIGTERM, or by an annotation if its state is to be saved."""
+        """Ask the worker to stop: by SIGTERM, or, to save its state for a restart, by an annotation."""
         attempt.asked = True
         if restarts and attempt.follower is not None:
             self.send_commands(attempt, {"restarts": True})
@@ -72,7 +72,7 @@ class Terminator:
             self._delete(attempt)
 
     def kill(self, attempt: PodAttempt, *, at_once: bool) -> None:
-        """Kill it: unless at once, by its pod first, if that runs; which logs its stacks."""
+        """Kill the worker. Unless `at_once`, first ask its pod to do that, if it runs; it logs the stacks."""
         attempt.asked = attempt.killed = True
         if attempt.follower is not None and not at_once:
             self._actions.call_later(_KILL_COMMAND_S, self._end_pod, attempt)
@@ -81,7 +81,7 @@ class Terminator:
             self._end_pod(attempt)
 
     def send_commands(self, attempt: PodAttempt, new: Mapping[str, Any]) -> None:
-        """Sends them to its pod, if it has one, and once more; a pod that starts later gets them then."""
+        """Add commands, and send all to the pod, twice. A pod that starts later gets them when it starts."""
         attempt.commands = commands = replace(attempt.commands, **new)
 
         def resend() -> None:
@@ -95,22 +95,25 @@ class Terminator:
             self._actions.call_later(_REPEAT_S, resend)
 
     def on_deleted(self, attempt: PodAttempt, grace_s: float) -> None:
-        """Its pod was deleted, not by the launcher: no other may replace it; its node may be dead."""
+        """Handle a deletion of the pod, perhaps not by the launcher.
+
+        No other pod may replace it. If its node is dead, it must be removed after a while.
+        """
         attempt.was_deleted = True
         self._actions.call_later(grace_s + _ESCALATE_S, self._end_pod, attempt)
         self.delete_job(attempt)
 
     def delete_job(self, attempt: PodAttempt) -> None:
-        """Deletes its Job, so that there will be no further pod."""
+        """Delete its Job, so that no further pod is created."""
         self._retry(attempt, partial(self._jobs.delete, attempt))
 
     def delete_pod(self, attempt: PodAttempt, grace_s: float = 0, name: str = "") -> None:
-        """Deletes its pod, if it has one, or another one of that name."""
+        """Delete its pod, if it has one; with `name`, delete that pod instead."""
         if pod := name or attempt.pod_name:
             self._retry(attempt, partial(self._cluster.delete, "Pod", pod, grace_s=grace_s))
 
     def mark_lost(self, attempt: PodAttempt, why: str) -> None:
-        """Ends it as lost, if it is not over."""
+        """End an attempt as lost, if it has not ended."""
         if not attempt.is_over:
             self._end(attempt, Outcome(attempt.worker, outcome.LOST, "run", attempt.number, why))
 
@@ -134,7 +137,7 @@ class Terminator:
             self._delete(attempt)
 
     def _retry(self, attempt: PodAttempt, call: Callable[[], object]) -> None:
-        """Calls the cluster; again later if it is out of reach, as long as the attempt is not over."""
+        """Call the cluster. If it is out of reach, call again later, until the attempt has ended."""
         if attempt.is_over:
             return
         try:
@@ -148,18 +151,18 @@ class Terminator:
 
 _GONE_S = 30.0
 _SOON_S, _LATE_S = 0.1, 0.4
-"""The time between two looks: at first, and in the end."""
+"""The time between two looks at the cluster: at first, and in the end."""
 
 
 def remove(cluster: Cluster, run: str, ended: Set[str] = frozenset()) -> None:
-    """Deletes a run and waits until nothing of it is left.
+    """Delete a run, and wait until nothing of it is left.
 
     Args:
-        ended: Pods whose workers have ended, which a kubelet may report seconds later.
+        ended: Pods whose workers have ended. The kubelet may report that only seconds later.
 
     Raises:
         ApiError: the cluster refuses.
-        Unreachable: it does not answer, or something stays.
+        Unreachable: the cluster doesn't answer, or something of the run stays.
     """
     cluster.delete("Secret", run, policy="Foreground")
     deadline, pause_s = time.monotonic() + _GONE_S, _SOON_S
@@ -180,7 +183,8 @@ def is_gone(
         name = pod["metadata"]["name"]
         is_deleted = "deletionTimestamp" in pod["metadata"]
         is_idle = pod_status.is_over(pod) or (is_deleted and not pod_status.has_started(pod))
-        if is_late or name in ended or is_idle:  # a kubelet may take minutes to remove it
+        # The kubelet may take minutes to remove it.
+        if is_late or name in ended or is_idle:
             cluster.delete("Pod", name, grace_s=0)
     return not pods and not is_there(cluster, run)
 

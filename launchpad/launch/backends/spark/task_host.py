@@ -132,7 +132,7 @@ class TaskHost:
             await client.aio.answer(*answered)
 
     async def _call(self, worker: str, method: str, *arguments: Any, **options: Any) -> Any:
-        """Call a method of a worker's host. `open` makes the host, `end` ends it and all that it has started."""
+        """Call a method of a worker's host. `open` makes the host; `end` ends it and all that it started."""
         if method == "open":
             return await self._open(worker, *arguments)
         host = self._hosts[worker]

@@ -1,7 +1,7 @@
-"""A cluster: requests to its API, as far as they are needed. Objects are plain dicts; tests have a fake.
+"""A cluster: those requests to its API that launchpad needs. Objects are plain dicts; tests have a fake.
 
 The package `kubernetes` reads the kubeconfig, or the service account of the pod that this runs in, and
-authenticates; its models are not used.
+authenticates. Its models aren't used.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ CONTAINER = "worker"
 """The name of a worker's container in its pod."""
 
 _RETRYABLE = (0, 429, 500, 502, 503, 504)
-"""Statuses of a cluster that does not answer, is busy, or being restarted."""
+"""Statuses of a cluster that doesn't answer, is busy, or is restarting."""
 
 _UNREACHABLE_S = 60.0
 _ANSWER_S = 30.0
 _SILENCE_S = 60.0
-"""After so long without a line a log is requested again: a proxy may have dropped the connection."""
+"""Seconds without a line after which a log is requested again: a proxy may have dropped the connection."""
 
 _WATCH_S = 240
-"""How long the server keeps a watch open; then another one continues where it was."""
+"""How long the server keeps a watch open. Then another one continues at the same version."""
 
 RBAC, _REVIEWS = "rbac.authorization.k8s.io", "authorization.k8s.io"
 _GROUPS = {
@@ -45,15 +45,15 @@ _GROUPS = {
     "SelfSubjectRulesReview": _REVIEWS,
     "SelfSubjectAccessReview": _REVIEWS,
 }
-"""The API groups of the kinds that are not of the core; all are of version v1."""
+"""The API groups of kinds outside the core. All have version v1."""
 
 _JSON, _MERGE = "application/json", "application/merge-patch+json"
 _METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
-"""All that is read of Secrets, which are large."""
+"""The content type of metadata. `read` and `list` ask for no more of Secrets, which are large."""
 
 
 class ClusterError(Exception):
-    """A request has failed; `status` is the HTTP status, 0 without an answer."""
+    """A request has failed. `status` is the HTTP status, or 0 if there was no answer."""
 
     status = 0
 
@@ -81,10 +81,10 @@ class RetryWindow:
     _failing_since: float | None = None
 
     def call(self, call: Callable[[], T], otherwise: _Other) -> T | _Other:
-        """The result of a call; `otherwise` while calls have failed for less than a minute.
+        """Return the result of a call, or `otherwise` while calls have failed for less than a minute.
 
         Raises:
-            ApiError: the cluster has refused, and another time would change nothing.
+            ApiError: the cluster has refused, and another try would not help; or it was busy for a minute.
             Unreachable: it has not answered for a minute.
         """
         try:
@@ -99,13 +99,13 @@ class RetryWindow:
 
 
 def resource_of(kind: str) -> tuple[str, str]:
-    """The API group and the resource of a kind, as a Role names them: of `Pod/log` "" and "pods/log"."""
+    """Return API group and resource of a kind, as a Role names them: for `Pod/log` "" and "pods/log"."""
     kind, slash, subresource = kind.partition("/")
     return _GROUPS.get(kind, ""), f"{kind.lower()}s{slash}{subresource}"
 
 
 class Cluster:
-    """The cluster of $KUBECONFIG or ~/.kube/config; inside a pod the pod's own.
+    """The cluster of $KUBECONFIG or ~/.kube/config; inside a pod, the pod's own.
 
     Methods may be called from any thread. Each raises ApiError or Unreachable.
 
@@ -123,17 +123,17 @@ class Cluster:
         self.namespace = namespace or default
 
     def create(self, manifest: Manifest) -> Manifest:
-        """Creates an object and returns it as the cluster has it."""
+        """Create an object, and return it as the cluster has it."""
         return self._call("POST", manifest["kind"], body=manifest)
 
     def read(self, kind: str, name: str) -> Manifest:
-        """An object; ApiError with 404 if there is none. Of a Secret its metadata only."""
+        """Return an object; of a Secret only its metadata. ApiError with 404: there is none."""
         assert name, "without a name it would be all of them"
         accept = _METADATA.format("") if kind == "Secret" else _JSON
         return self._call("GET", kind, name, accept=accept)
 
     def secret(self, name: str) -> dict[str, bytes]:
-        """The files of a Secret; ApiError with 404 if there is none."""
+        """Return the files of a Secret. ApiError with 404: there is none."""
         data = self._call("GET", "Secret", name).get("data") or {}
         return {file: base64.b64decode(content) for file, content in data.items()}
 
@@ -146,10 +146,10 @@ class Cluster:
         grace_s: float | None = None,
         uid: str = "",
     ) -> None:
-        """Deletes an object; does nothing if it does not exist.
+        """Delete an object, if it exists.
 
         Args:
-            uid: Only the object with this one is deleted; ApiError with 409 if there is another.
+            uid: Delete only the object with this uid. ApiError with 409: the object has another one.
         """
         assert name, "without a name it would be all of them"
         body: dict[str, Any] = {"propagationPolicy": policy}
@@ -164,18 +164,18 @@ class Cluster:
                 raise
 
     def patch(self, kind: str, name: str, metadata: Mapping[str, Any]) -> None:
-        """Merges these into an object's metadata: `{"annotations": {…}}`, `{"ownerReferences": […]}`."""
+        """Merge these into an object's metadata: `{"annotations": {…}}`, `{"ownerReferences": […]}`."""
         assert name, "without a name it would be all of them"
         self._call("PATCH", kind, name, body={"metadata": dict(metadata)}, content=_MERGE)
 
     def list(self, kind: str, selector: str) -> tuple[list[Manifest], str]:
-        """The objects with these labels, and the version from which a watch continues."""
+        """Return the objects with these labels, and the version from which a watch continues."""
         accept = _METADATA.format("List") if kind == "Secret" else _JSON
         found = self._call("GET", kind, query={"labelSelector": selector}, accept=accept)
         return found["items"] or [], found["metadata"]["resourceVersion"]
 
     def events(self, kind: str, name: str) -> Sequence[Manifest]:
-        """The Events about an object, in no order."""
+        """Return the Events about an object, in no order."""
         about = f"involvedObject.kind={kind},involvedObject.name={name}"
         found: Sequence[Manifest] = self._call("GET", "Event", query={"fieldSelector": about})[
             "items"
@@ -201,12 +201,11 @@ class Cluster:
             yield event["type"], event["object"]
 
     def log(self, pod: str, since: str = "", *, follow: bool = True) -> Iterator[bytes]:
-        """The lines of a worker's container, each with its timestamp before it: as they are written.
-
-        Starts with the second in which the timestamp `since` is.
+        """Yield the lines of a worker's container as they are written, each behind its timestamp.
 
         Args:
-            follow: False for only those that it has written so far.
+            since: A timestamp: the log starts with the second in which it is.
+            follow: False for only those lines that were written so far.
         """
         query = {"timestamps": "true", "container": CONTAINER}
         if follow:
@@ -219,7 +218,7 @@ class Cluster:
     def rules(self) -> Sequence[Manifest]:
         """Return what this user may do, as rules of a Role. They may be incomplete: `may` checks the rest.
 
-        Empty if another authorizer, which may also deny, is involved.
+        The list is empty if another authorizer is involved, which may also deny.
         """
         review = self._review("SelfSubjectRulesReview", {"namespace": self.namespace})
         return [] if review.get("incomplete") else review.get("resourceRules") or []
@@ -239,7 +238,7 @@ class Cluster:
         return bool(review["allowed"])
 
     def close(self) -> None:
-        """Ends all reads, in whatever thread they are, and closes all connections."""
+        """End all reads, in whatever threads they are, and close all connections."""
         self._is_closed = True
         for response in list(self._streams):
             with contextlib.suppress(OSError, AttributeError):  # it has just ended
@@ -285,7 +284,7 @@ class Cluster:
         accept: str = _JSON,
         timeout_s: float = _ANSWER_S,
     ) -> Any:
-        """The response. `Pod/log` is the log of a pod; without a name it is all objects of the kind."""
+        """Return the response to a request. `Pod/log` is the log of a pod; no name means all of the kind."""
         import urllib3
 
         if self._is_closed:
@@ -343,9 +342,9 @@ def _stream(response: Any) -> Iterator[bytes]:
 
 
 def _make_client() -> tuple[Any, str]:
-    """A client of the package `kubernetes`, and the namespace where none is named.
+    """Return a client of the package `kubernetes`, and the default namespace.
 
-    All its connections use one SSL context; else each would read the certificates from files.
+    All its connections share one SSL context. Else each would read the certificates from files.
     """
     try:
         from kubernetes import client
@@ -376,7 +375,7 @@ def _make_client() -> tuple[Any, str]:
     if not configuration.verify_ssl:
         import urllib3
 
-        # insecure-skip-tls-verify was the user's choice: no warning at each request
+        # insecure-skip-tls-verify was the user's choice, so don't warn at each request.
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
         ssl_context.check_hostname, ssl_context.verify_mode = False, ssl.CERT_NONE
     elif configuration.ssl_ca_cert:
@@ -394,7 +393,7 @@ def _make_client() -> tuple[Any, str]:
 
 
 class _SharedSslContext(ssl.SSLContext):
-    """A context of connections in many threads, which must not change it (python/cpython#134698)."""
+    """A context that many threads share, so that connections must not change it (python/cpython#134698)."""
 
     def set_alpn_protocols(self, alpn_protocols: Iterable[str]) -> None:
-        """Does nothing: each connection would set HTTP/1.1, which is the default."""
+        """Do nothing. Each connection would set HTTP/1.1, which is the default."""

@@ -1,4 +1,4 @@
-"""Follows one pod's log from its first line to its last, across broken connections.
+"""A reader of one pod's log from its first line to its last, across broken connections.
 
 lines of the user's code ──▶ the attempt's log file here
 messages of the pod      ──▶ reports
@@ -23,13 +23,14 @@ _STAMP = re.compile(rb"\d{4}-\d\d-\d\dT")
 
 
 class LogFollower:
-    """A thread that reads until the pod has reported how its worker has ended: its last message.
+    """A thread that reads a log until the pod's last message, which reports how its worker ended.
 
-    Without such a message, until the log has ended and the pod, as `is_over` says, has, too. `on_report` and
-    `on_end` are called in this thread.
+    Without that message it reads until the log has ended and `is_over` is set, because the pod has ended. It
+    calls `on_report` and `on_end` in this thread.
 
     Attributes:
-        thread: May be blocked by an open connection for a while after the end.
+        is_over: Set it when the pod has ended.
+        thread: The thread. An open connection may block it for a while after the end.
     """
 
     def __init__(
@@ -52,9 +53,10 @@ class LogFollower:
         try:
             while not is_last_try:
                 is_last_try = self.is_over.is_set()
-                # a log continues from a full second, and lines share timestamps: some are known
+                # A log continues from a full second, and lines may share a timestamp. Skip the known ones.
                 begun_at, n_known = last, n_last
-                # out of reach, not found, nonsense: while there is a pod there is another try
+                # The cluster may be out of reach, not find the log, or send nonsense. While there is a pod,
+                # try again.
                 with contextlib.suppress(Exception):
                     for line in self._cluster.log(self._pod, last):
                         time, text = split_timestamp(line)

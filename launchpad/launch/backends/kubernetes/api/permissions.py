@@ -21,7 +21,7 @@ RIGHTS = (
     ("Pod", "list watch patch delete"),
     ("Pod/log", "get"),
 )
-"""What a launch needs: kinds, and verbs. Of Secrets it reads and deletes those of its own run alone."""
+"""The rights for a launch: kinds, and verbs. It reads and deletes Secrets of its own run only."""
 
 DETACHED = (
     ("Secret", "list get delete"),
@@ -29,10 +29,10 @@ DETACHED = (
     ("Pod", "list patch delete"),
     ("Pod/log", "get"),
 )
-"""What is needed to find, read and end a run whose launcher is gone; no launch needs it."""
+"""The rights to find, read and end a run whose launcher is gone. A launch doesn't need them."""
 
 USEFUL = (("Event", "list"),)
-"""What may be missing: it explains why a worker got no pod."""
+"""Rights that may be missing. They serve to explain why a worker got no pod."""
 
 DETACHING = (
     *RIGHTS,
@@ -42,19 +42,19 @@ DETACHING = (
     ("Role", "create"),
     ("RoleBinding", "create"),
 )
-"""What it takes to detach a program; its launcher pod gets no right that the user lacks."""
+"""The rights to detach a program. Its launcher pod gets no right that the user lacks."""
 
 
 def check(cluster: Cluster, needed: Sequence[tuple[str, str]] = RIGHTS) -> None:
-    """Checks whether the user has these rights.
+    """Check that the user has these rights.
 
     Raises:
-        LaunchError: all that is missing, at once; or the cluster does not answer.
+        LaunchError: rights are missing, and it lists all of them; or the cluster doesn't answer.
     """
     try:
         try:
             rules = cluster.rules()  # one request for most of them
-        except ApiError:  # not every user may ask
+        except ApiError:  # not every user may ask for rules
             rules = []
         missing = []
         for verb, kind in [(verb, kind) for kind, verbs in needed for verb in verbs.split()]:

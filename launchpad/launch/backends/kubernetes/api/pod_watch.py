@@ -1,4 +1,4 @@
-"""An informer: what becomes of a run's pods, from a list and then from a watch that continues from there.
+"""An informer: it reports changes of a run's pods, from a list and then from a watch that continues there.
 
 list ──▶ version ──▶ watch ──ends──▶ watch from the last version ──410: too old──▶ list again
                       └── the cluster does not answer ──▶ again, later
@@ -19,15 +19,16 @@ _TOO_OLD = 410
 
 
 class PodInformer:
-    """A thread that watches.
+    """A thread that watches pods.
 
     Args:
-        on_event: Called with (ADDED, MODIFIED or DELETED, pod) in this thread, also for pods gone since.
-        note: Called with a text when the cluster does not answer, and when it does again.
+        on_event: Called in this thread with (ADDED, MODIFIED or DELETED, pod), also for pods that were
+            deleted while there was no watch.
+        note: Called with a text when the cluster doesn't answer, and when it answers again.
 
     Attributes:
         is_over: Set it to end all events.
-        thread: Ends when its connection does.
+        thread: The thread. It ends when its connection does.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class PodInformer:
                     self._speed_up()
                     self._handle(kind, pod)
                 self._speed_up()
-            # out of reach, or nonsense; without a watch nothing would ever end
+            # The cluster may be out of reach, or send nonsense. Go on: without a watch nothing ever ends.
             except Exception as error:
                 if isinstance(error, ApiError):
                     self._version = ""

@@ -1,7 +1,7 @@
-"""A run in the cluster: what `Detached` needs of it, wherever its launcher is.
+"""A run in the cluster, with the methods that `Detached` needs, wherever its launcher is.
 
 in a launcher pod     requests (stop, a question) and the state of the program are annotations of that pod, an
-                      answer is a Secret; what workers have printed is in its log
+                      answer is a Secret; the workers' output is in the pod's log
 elsewhere, or gone    the state is that of the run's pods, and a stop deletes the run
 """
 
@@ -30,17 +30,17 @@ from launchpad.launch.rundir.record import WorkerStatus
 _POLL_S, _GONE_LOOK_S = 0.5, 0.2
 _ANSWER_S, _ANSWER_POLL_S, _AGAIN_S = 30.0, 0.1, 2.0
 _SHORT_S = 1.0
-"""How long a worker may take to stop that is killed."""
+"""How long a worker that is killed may take to stop."""
 
 _ESCALATE_S = 15.0
-"""How long after its grace a pod may be there, before its object is removed whatever its node does."""
+"""How long after its grace period a pod may exist, before its object is removed regardless of its node."""
 
 _LAUNCHER_KILL_S = 30.0
 """How long a launcher pod may take to kill its program."""
 
 _NOT_FOUND = 404
 _NO_LOG = (400, _NOT_FOUND)
-"""Statuses of requests for the log of a container that does not exist, yet or any more."""
+"""Statuses of requests for the log of a container that doesn't exist yet, or not any more."""
 
 _GRACE_S = "terminationGracePeriodSeconds"
 _SEPARATOR = " | "
@@ -52,8 +52,8 @@ class DetachedRun:
 
     Args:
         workers: Name → group.
-        launcher: The name of its launcher pod's objects; empty if it was launched from elsewhere.
-        is_asked: Whether the launcher pod could answer requests when this object was created.
+        launcher: The name of its launcher pod's objects. Empty if it was launched from elsewhere.
+        is_asked: True if the launcher pod could answer requests when this object was created.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class DetachedRun:
         self._failure: ProgramFailed | LaunchError | None = None
 
     def status(self) -> list[WorkerStatus]:
-        """A row for each worker: from its newest pod, or from the end of the program."""
+        """Return a row for each worker: from its newest pod, or from the end of the program."""
         ended = self._ended
         if self._is_asked and ended is None:
             if self._is_deleted:
@@ -98,9 +98,10 @@ class DetachedRun:
         return rows
 
     def stop(self, at_once: bool = False) -> None:
-        """Stops the program by its launcher pod, and deletes all when that has ended; at once without one.
+        """Ask the launcher pod to stop the program. Without a launcher pod, delete the run at once.
 
-        A stop that has failed half-way can be repeated.
+        `wait` deletes a run that was asked to stop when its launcher pod has ended. If a stop fails half-way,
+        call it again.
         """
         self._is_to_go = True
         self._skips_grace |= at_once
@@ -115,7 +116,10 @@ class DetachedRun:
             self._delete(at_once)
 
     def wait(self, timeout_s: float) -> bool:
-        """Waits at most so long for the program to end; whether it has. A stopped one is deleted then."""
+        """Wait up to `timeout_s` until the program has ended, and return True if it has.
+
+        If it was asked to stop, delete the run then.
+        """
         deadline = time.monotonic() + timeout_s
         while not self._retry.call(self._has_ended, otherwise=False):
             if time.monotonic() >= deadline:
@@ -143,13 +147,13 @@ class DetachedRun:
         return b"".join(line + b"\n" for line in users).decode(errors="replace")[offset:]
 
     def stacks(self, workers: list[str]) -> dict[str, str]:
-        """The stacks of workers, as far as the launcher pod gets them."""
+        """Return worker → its stacks, as far as the launcher pod gets them."""
         if not self._is_asked:
             return dict.fromkeys(workers, "(only its launcher can ask for stacks)\n")
         return dict(self._answer("stacks", workers))
 
     def metrics(self, timeout_s: float) -> Any:
-        """The numbers of the program."""
+        """Return the program's metrics."""
         return self._answer("metrics", timeout_s)
 
     def history(self) -> Any:
@@ -157,11 +161,11 @@ class DetachedRun:
         return self._answer("history")
 
     def picture(self) -> Any:
-        """The program, as plain data for a picture."""
+        """Return the program as plain data for a picture."""
         return self._answer("picture")
 
     def ask_to_restart(self, worker: str) -> None:
-        """Asks for the next attempt of a worker."""
+        """Ask for a restart of a worker: its next attempt."""
         self._answer("ask_to_restart", worker)
 
     def trace(self, seconds: float, timeout_s: float) -> Any:
@@ -188,7 +192,8 @@ class DetachedRun:
             if not acts(pod):
                 raise LaunchError(f"{self._name} has ended")
             is_sent = _commands_of(pod).question.get("id") == question_id
-            if not is_sent and now >= send_at:  # not yet, or another has taken its place
+            # It was not sent yet, or the question of another script has replaced it.
+            if not is_sent and now >= send_at:
                 self._send_commands(self._sent_commands, question)
                 send_at = now + _AGAIN_S
             time.sleep(_ANSWER_POLL_S)
@@ -219,7 +224,8 @@ class DetachedRun:
         self._was_stopped |= commands.stop
         if acts(pod) and time.monotonic() < self._gives_up_at:
             if self._is_to_go and (commands.stop, commands.kill) < (sent.stop, sent.kill):
-                self._send_commands(sent)  # another script has overwritten them at the same moment
+                # Another script has overwritten our commands at the same moment.
+                self._send_commands(sent)
             return False
         self._failure = self._failure or self._how_it_failed(pod)
         if not self._is_to_go:
@@ -235,15 +241,16 @@ class DetachedRun:
             return self._ended.failure()
         if not pod_status.is_over(pod):
             return None if self._was_stopped else LaunchError(_DELETED)
-        if pod["status"].get("phase") == "Succeeded":  # it could not write how it has ended
+        if pod["status"].get("phase") == "Succeeded":
+            # The program has succeeded, though the pod could not write that.
             return None
         ended = pod_status.ending(launcher_manifests.FACTS, pod, was_deleted=False)
         lost = "its supervisor was lost, and with it how the program has ended: "
-        # in phase `start` it has launched nothing, and reports why
+        # A pod that fails in phase `start` has launched nothing, and its cause says why.
         return LaunchError(ended.cause if ended.phase == "start" else lost + ended.cause)
 
     def _delete(self, at_once: bool) -> None:
-        """Deletes the objects that own all others: those of a launcher pod, and the root of the run."""
+        """Delete the objects that own all others: those of a launcher pod, and the root of the run."""
         if self._launcher:
             self._cluster.delete("Job", self._launcher, policy="Foreground")
             self._cluster.delete("Secret", self._launcher, policy="Foreground")
@@ -255,7 +262,8 @@ class DetachedRun:
             pods = self._pods()
             owners = [owner for pod in pods for owner in pod["metadata"].get("ownerReferences", ())]
             for owner in (owner for owner in owners if owner["kind"] == "Job"):
-                self._cluster.delete("Job", owner["name"])  # first: it would replace its pod
+                # Before the pods, or the Job would replace its pod.
+                self._cluster.delete("Job", owner["name"])
             for pod in pods:
                 self._cluster.delete("Pod", pod["metadata"]["name"], grace_s=_SHORT_S)
         self._is_deleted = True
@@ -269,7 +277,7 @@ class DetachedRun:
     def _send_commands(
         self, commands: PodCommands, question: Mapping[str, Any] | None = None
     ) -> None:
-        """Adds commands to those that other scripts have sent to the launcher pod."""
+        """Add commands to those that other scripts have sent to the launcher pod."""
         self._sent_commands = commands
         if pod := self._launcher_pod():
             theirs = _commands_of(pod)
@@ -286,14 +294,14 @@ class DetachedRun:
         return launcher_pod(self._cluster, self._launcher) if self._is_asked else {}
 
     def _pods(self) -> list[Manifest]:
-        """All pods of the run and of its launcher, the oldest first."""
+        """Return all pods of the run and then of its launcher, the oldest first in each."""
         pods: list[Manifest] = []
         for run in filter(None, (self._name, self._launcher)):
             pods += sorted(self._cluster.list("Pod", f"{names.RUN}={run}")[0], key=_age)
         return pods
 
     def _printed(self, pod: Mapping[str, Any]) -> list[bytes]:
-        """The lines that a pod has printed so far; none if there is no pod, or no log of it any more."""
+        """Return the lines that a pod has printed so far; none if there is no pod, or its log is gone."""
         if not pod_status.has_started(pod):
             return []
         try:
@@ -306,7 +314,7 @@ class DetachedRun:
 
 
 def launcher_pod(cluster: Cluster, launcher: str) -> Manifest:
-    """The oldest launcher pod; empty if there is none. One that replaces it later launches nothing."""
+    """Return the oldest launcher pod; empty if there is none. A later one launches nothing."""
     pods, _ = cluster.list("Pod", f"{names.RUN}={launcher}")
     return min(pods, key=_age, default={})
 
@@ -327,13 +335,13 @@ def _commands_of(pod: Manifest) -> PodCommands:
 
 
 def _age(pod: Manifest) -> tuple[int, str]:
-    """Its attempt, and when it was created, as a Job replaces a pod that was deleted."""
+    """Return a pod's attempt, and the time of its creation, since a Job replaces a pod that was deleted."""
     metadata = pod["metadata"]
     return int(metadata["labels"][names.ATTEMPT]), metadata.get("creationTimestamp", "")
 
 
 def _state_of(worker: str, pod: Mapping[str, Any] | None) -> tuple[str, int, str]:
-    """A worker's state, the attempt, and the cause of that state, from its pod."""
+    """Return a worker's state, its attempt, and the cause of that state, from its pod."""
     if pod is None:
         return "pending", 0, ""
     attempt = int(pod["metadata"]["labels"][names.ATTEMPT])
@@ -342,6 +350,7 @@ def _state_of(worker: str, pod: Mapping[str, Any] | None) -> tuple[str, int, str
         state = "stopping" if "deletionTimestamp" in pod["metadata"] else state
         return state, attempt, pod_status.why_pending(pod)
     ended = pod_status.ending(pod_status.AttemptFacts(worker, attempt), pod, was_deleted=False)
-    if ended.is_failure and pod["status"].get("phase") == "Succeeded":  # its last message was lost
+    if ended.is_failure and pod["status"].get("phase") == "Succeeded":
+        # The worker has succeeded, but its last message was lost.
         return outcome.SUCCEEDED, attempt, ""
     return ended.kind, attempt, ended.cause

@@ -1,7 +1,7 @@
 """The objects of a launcher pod: a supervisor that runs in the cluster after its script has ended.
 
     Job      <run>-supervisor       one pod; when it has long ended, the cluster deletes it, and so the rest
-    └── Secret <run>-supervisor     what it is to launch; owns what follows, and the root of the run
+    └── Secret <run>-supervisor     its LauncherSpec; owns what follows, and the root of the run
         ├── Secret          <run>-supervisor-001 …      what does not fit into one MiB
         ├── Secret          <run>-supervisor-begun      marks that it has launched
         ├── Secret          <run>-supervisor-answer-…   an answer, until it is read
@@ -9,8 +9,8 @@
         ├── Role, RoleBinding                           what it may do
         └── Secret <run> …                              the run, as it is without a supervisor
 
-The Secret is created first, and owned by the Job afterwards: a pod needs both of them, and the account. All
-but `create` is pure.
+`create` makes the Secret first, and the Job its owner afterwards: a pod needs both of them, and the account.
+All functions except `create` are pure.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ POD_NAME, NAMESPACE = "LAUNCHPAD_POD", "LAUNCHPAD_NAMESPACE"
 """Environment variables of its container with the pod's own name and namespace."""
 
 SPEC = "worker"
-"""The content with the LauncherSpec; of pods of a run it is the WorkerPlan."""
+"""The content with the LauncherSpec. In the pods of a run it has the WorkerPlan."""
 
 ASKED = ("metrics", "history", "stacks", "ask_to_restart", "trace", "picture")
-"""The methods of a RemoteLauncher that a launcher pod is asked for."""
+"""The methods of a RemoteLauncher that a question to a launcher pod may name."""
 
 PART, COUNT = "part", "count"
-"""The files of a Secret with a part of an answer, and how many parts that has."""
+"""The files of a Secret with a part of an answer, and with the number of its parts."""
 
 _POD = WorkerPlan(NAME, NAME, 0, 1, "supervisor", 0)
 """The launcher pod as the worker of a run of its own."""
 
 _MODULE = "launchpad.launch.backends.kubernetes.launcher_pod"
 _REQUESTS = {"cpu": "100m", "memory": "256Mi"}
-"""So that it is not the first to be evicted."""
+"""Requests of a launcher pod, so that it isn't the first to be evicted."""
 
 _GRACE_S = 60.0
-"""Added to what its workers may take to stop."""
+"""Seconds of grace for a launcher pod, besides those that its workers may take to stop."""
 
 
 @dataclass(frozen=True)
@@ -70,17 +70,17 @@ class LauncherSpec:
 
 
 def name(run: str) -> str:
-    """The name of a launcher pod's objects, or its beginning."""
+    """Return the name of a launcher pod's objects, or the beginning of their names."""
     return f"{run}-{NAME}"
 
 
 def answer(launcher: str, question: str, part: int) -> str:
-    """The name of the Secret with a part of an answer."""
+    """Return the name of the Secret with a part of an answer."""
     return f"{launcher}-answer-{question}-{part}"
 
 
 def create(cluster: Cluster, spec: LauncherSpec) -> None:
-    """Creates all objects of a launcher pod."""
+    """Create all objects of a launcher pod."""
     versions = {pod_input.VERSIONS: json.dumps(launcher_info.versions()).encode()}
     content = {manifest.content_of(_POD): pickle.dumps(spec, protocol=5)}
     (first, *others), places = pod_input.pack_secrets(versions, content)
@@ -89,7 +89,7 @@ def create(cluster: Cluster, spec: LauncherSpec) -> None:
     owned = replace(run, owner=Owner(run.name, root["metadata"]["uid"]))
     for each in (*manifest.others(owned, others), *_rights(owned, spec)):
         cluster.create(each)
-    # the Job with the one pod has no owner: it owns all else
+    # The Job with the one pod has no owner: it owns all else.
     job = manifest.job(run, _POD, 1, module=_MODULE)
     job["metadata"]["name"] = run.name
     pod = job["spec"]["template"]["spec"]
@@ -107,7 +107,7 @@ def create(cluster: Cluster, spec: LauncherSpec) -> None:
 
 
 def run_of(spec: LauncherSpec, places: Places) -> Run:
-    """The launcher pod as a run of its own."""
+    """Return the launcher pod as a run of its own."""
     usual_s = spec.submitter.notice_s
     longest_s = max(grace_s(worker, usual_s) for worker in spec.plan.workers)
     return Run(
@@ -121,7 +121,7 @@ def run_of(spec: LauncherSpec, places: Places) -> Run:
 
 
 def _rights(run: Run, spec: LauncherSpec) -> list[Manifest]:
-    """A service account with the rights for a launch; it can read and delete only the Secrets of its run."""
+    """Return a service account with the rights for a launch, and to read and delete its run's Secrets only."""
     v1 = {"apiVersion": f"{RBAC}/v1", "metadata": run.metadata(run.name)}
     own_secrets = [run.name, spec.submitter.run]
     if spec.plan.state and not is_url(spec.plan.state):

@@ -31,9 +31,9 @@ class ProgramEnded:
     """The end of a program.
 
     Attributes:
-        failures: The first of them is the cause of the others.
-        why: Another error that has ended the program.
-        states: How workers ended → their names.
+        failures: The outcomes of failed workers. The first is the cause of the others.
+        why: The text of another error that has ended the program; empty if there was none.
+        states: State → the names of the workers that ended in it.
     """
 
     program: str
@@ -42,7 +42,7 @@ class ProgramEnded:
     states: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def failure(self) -> ProgramFailed | LaunchError | None:
-        """The exception with which the program has failed; None if it has not."""
+        """Return the exception with which the program has failed; None if it has not failed."""
         if self.failures:
             first, *others = self.failures
             return ProgramFailed(self.program, first, tuple(others))
@@ -50,7 +50,7 @@ class ProgramEnded:
 
 
 def written(content: Any) -> str:
-    """The text of an annotation; where there is no room for all, with only the end of each string."""
+    """Return the text of an annotation. If there isn't room for all, it has only the end of each string."""
     packed = ""
     for most in (8000, 1000, 100):
         text = json.dumps(_cut(content, most)).encode()
@@ -69,7 +69,7 @@ def _cut(value: Any, most: int) -> Any:
 
 
 def read(pod: Manifest, annotation: str) -> Any:
-    """The content of an annotation of a launcher pod; None if there is none."""
+    """Return the content of an annotation of a launcher pod; None if there is none."""
     packed = pod.get("metadata", {}).get("annotations", {}).get(annotation, "")
     return json.loads(zlib.decompress(base64.b64decode(packed))) if packed else None
 

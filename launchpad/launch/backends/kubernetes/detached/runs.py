@@ -1,6 +1,6 @@
-"""Detached runs on a cluster: launches one by a launcher pod, and finds those that there are by their label.
+"""Detached runs on a cluster: launching one by a launcher pod, and finding runs by their label.
 
-Without a launcher no worker of a run is restarted; its pods run on meanwhile.
+Without a launcher, the pods of a run go on, but no worker of it is restarted.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _ROOTS = f"app.kubernetes.io/managed-by=launchpad,{names.ROLE}=root"
 
 
 def launch(cluster: Cluster, plan: LaunchPlan, settings: Settings, notice_s: float) -> Detached:
-    """Has a launcher pod launch a program, and waits until that reports that it has.
+    """Have a launcher pod launch a program, and wait until the pod reports that it has.
 
     Raises:
-        LaunchError: the cluster refuses, or its launcher pod could not launch; what was created is deleted.
+        LaunchError: the cluster refuses, or the launcher pod could not launch. What was created is deleted.
     """
     permissions.check(cluster, permissions.DETACHING)
     run = names.run_name(plan.program, os.urandom(4).hex())
@@ -68,7 +68,7 @@ def launch(cluster: Cluster, plan: LaunchPlan, settings: Settings, notice_s: flo
 
 
 def _wait_until_launched(cluster: Cluster, launcher: str, max_wait_s: float) -> dict[str, Any]:
-    """The record of the run. LaunchError: its launcher pod has failed, or has not launched in time."""
+    """Wait for the record of the run. LaunchError: its launcher pod has failed, or did not launch in time."""
     deadline, retry = time.monotonic() + max_wait_s, RetryWindow()
     check = partial(launcher_pod, cluster, launcher)
     while True:
@@ -91,10 +91,10 @@ def _wait_until_launched(cluster: Cluster, launcher: str, max_wait_s: float) -> 
 
 
 def find(cluster: Cluster) -> list[Detached]:
-    """The runs on a cluster.
+    """Return the runs on a cluster.
 
     Raises:
-        LaunchError: the cluster does not answer, or this user may not list them; it names the right.
+        LaunchError: the cluster doesn't answer, or this user may not list them; then it names the right.
     """
     failure = "runs on the cluster cannot be listed"
     roots, _ = _explained(cluster, failure, cluster.list, "Secret", _ROOTS)
@@ -102,7 +102,7 @@ def find(cluster: Cluster) -> list[Detached]:
     for root in (each["metadata"] for each in roots):
         try:
             record = RunRecord(**json.loads(root["annotations"][names.RECORD]))
-        except (KeyError, TypeError, ValueError):  # of another version, or no run of launchpad
+        except (KeyError, TypeError, ValueError):  # of another version, or not a run of launchpad
             continue
         name, launcher = root["name"], launcher_manifests.name(root["name"])
         run = DetachedRun(cluster, name, record.workers)
@@ -124,7 +124,7 @@ def _detached(cluster: Cluster, record: RunRecord, run: DetachedRun) -> Detached
 
 
 def _explained(cluster: Cluster, failure: str, call: Callable[..., T], *args: Any) -> T:
-    """The result of a call; a refusal of the cluster becomes a LaunchError that names the missing rights."""
+    """Return the result of a call. LaunchError: the cluster refuses; it names the missing rights."""
     try:
         return call(*args)
     except ClusterError as error:

@@ -1,4 +1,4 @@
-"""The objects of a run, as plain dicts. Pure, and the same for the same plan.
+"""The objects of a run, as plain dicts. Pure: the same plan gives the same objects.
 
     Secret   <run>                 keys of the run, the user's project as a zip, what workers run; owns all
     Secret   <run>-001, …          what did not fit into the first; each pod sees only what is its own
@@ -24,13 +24,13 @@ from launchpad.launch.plan import WorkerPlan
 
 _MODULE = "launchpad.launch.backends.kubernetes.pod"
 _TTL_S = 7 * 86400
-"""When a Job is deleted whose launcher was killed and could not do it."""
+"""Seconds after which the cluster deletes a Job that has ended, if its launcher was killed and could not."""
 
 
 def root(run: Run, files: Mapping[str, bytes], record: str = "", role: str = "root") -> Manifest:
-    """The Secret that owns everything: the first of those with what pods are given.
+    """Return the Secret that owns everything: the first of those with the input of pods.
 
-    Other scripts find it by the label `role`, and learn of the run by `record`.
+    Other scripts find it by the label `role`, and read about the run in `record`.
     """
     made = secret(run, run.name, files, **{names.ROLE: role})
     if record:
@@ -39,12 +39,12 @@ def root(run: Run, files: Mapping[str, bytes], record: str = "", role: str = "ro
 
 
 def others(run: Run, files: Sequence[Mapping[str, bytes]]) -> list[Manifest]:
-    """The Secrets with what did not fit into the root."""
+    """Return the Secrets with all that did not fit into the root."""
     return [secret(run, pod_input.file_name(run.name, i), each) for i, each in enumerate(files, 1)]
 
 
 def secret(run: Run, name: str, files: Mapping[str, bytes], **more: str) -> Manifest:
-    """A Secret of the run with these files; `more` are further labels."""
+    """Return a Secret of the run with these files; `more` are further labels."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -61,7 +61,7 @@ def contents(code: bytes, workers: Iterable[WorkerPlan]) -> dict[str, bytes]:
 
 
 def service(run: Run) -> Manifest:
-    """The DNS names of pods, also of those that are not ready, since pods find each other by them."""
+    """Return the Service that gives pods their DNS names, also before they are ready: pods need the names."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -75,7 +75,7 @@ def service(run: Run) -> Manifest:
 
 
 def state(run: Run, worker: WorkerPlan, attempt: int, parts: Sequence[bytes]) -> list[Manifest]:
-    """The Secrets with what the attempt before has left for this one, a file in each."""
+    """Return the Secrets with the state that the attempt before has left for this one, a file in each."""
     name = names.job_name(run.name, worker.name, attempt)
     return [
         secret(
@@ -91,7 +91,7 @@ def state(run: Run, worker: WorkerPlan, attempt: int, parts: Sequence[bytes]) ->
 def job(
     run: Run, worker: WorkerPlan, attempt: int, n_state_parts: int = 0, module: str = _MODULE
 ) -> Manifest:
-    """One attempt of a worker, whose state is in so many Secrets, and whose container runs `module`."""
+    """Return the Job of one attempt. Its state is in `n_state_parts` Secrets; its container runs `module`."""
     items: dict[int, list[dict[str, str]]] = {0: [{"key": f, "path": f} for f in run.files]}
     for content, path in ((CODE, CODE), (content_of(worker), "worker")):
         for i, (number, file) in enumerate(run.places.get(content, ())):
@@ -115,7 +115,8 @@ def job(
     }
     whole = patched(template, run.settings.pod_patch)
     metadata = run.metadata(name, **ours)
-    metadata["labels"] |= whole["metadata"]["labels"]  # Kueue looks for its own there
+    # Kueue looks for its labels there.
+    metadata["labels"] |= whole["metadata"]["labels"]
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -125,5 +126,5 @@ def job(
 
 
 def content_of(worker: WorkerPlan) -> str:
-    """The name of the content that the worker runs."""
+    """Return the name of the content with a worker's plan."""
     return f"worker.{names.host_name(worker.name)}"

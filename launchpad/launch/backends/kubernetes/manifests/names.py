@@ -1,4 +1,4 @@
-"""A run on a cluster: names of its objects, of their labels and annotations, and of what is in a pod. Pure.
+"""A run on a cluster: names of its objects, of their labels and annotations, and of a pod's folders. Pure.
 
 program "My Program"     run      my-program-3f9a02c1      a Service: <worker>.<run> is a worker's DNS name
 worker  trainer-0.1      host     trainer-0-1              at most 63 characters, or cut, with a hash
@@ -30,33 +30,33 @@ RECORD = "launchpad/record"
 """The annotation of the root Secret with the record of the run."""
 
 COMMANDS = "launchpad/orders"
-"""The annotation by which the launcher sends a pod commands; a file in `MOUNTED`."""
+"""The annotation by which the launcher sends commands to a pod. The pod has it as a file in `MOUNTED`."""
 
 MOUNTED, WRITABLE, STATE = "/launchpad/given", "/launchpad/run", "/launchpad/state"
-"""Folders of a pod: what it is given, where it may write, what a volume may keep for its next attempt."""
+"""Folders of a pod: its input, its writable folder, and the state, which a volume may keep."""
 
 STATE_VOLUME = "/launchpad/states"
 """The folder of a pod with the volume in which a launch with `state=` saves."""
 
 STATE_LOCK = "launchpad/state-lock"
-"""The label of pods with the name of the Secret by which their run holds its state folder."""
+"""The label of pods that names the Secret by which their run holds its state folder."""
 
 CODE = "code"
 """The content with the user's project."""
 
 FIRST_PORT = 7070
-"""The port of a pod's first server; the others have the next ones."""
+"""The port of a pod's first server. The others have the next ports."""
 
 READY_PORT = 7069
-"""Open in a pod when its worker is ready, and not before."""
+"""The port that a pod opens when its worker is ready."""
 
 UNLIMITED_S = 7 * 86400.0
-"""A grace without a limit: a cluster needs a number."""
+"""The grace period that stands for no limit, since a cluster needs a number."""
 
 _LONGEST = 63
 _ATTEMPT = len("-10000")
 _SUFFIX = len("-12345")
-"""What the Job controller appends to the name of a Job for that of its pod."""
+"""The length of what the Job controller appends to a Job's name for its pod's name."""
 
 _NO_DNS = re.compile(r"[^a-z0-9]+")
 _RUN_ID = 8
@@ -65,7 +65,7 @@ _PROGRAM = 18
 
 @dataclass(frozen=True)
 class Owner:
-    """A Secret; what it owns is deleted with it."""
+    """A Secret that owns other objects. The cluster deletes them with it."""
 
     name: str
     uid: str
@@ -76,12 +76,12 @@ class Run:
     """One run of a program on a cluster.
 
     Attributes:
-        name: As `run_name` gives it.
-        places: Which Secret has which content.
-        owner: The owner of objects made from now on: its root, once that exists.
-        files: What each of its pods gets of the root.
-        python_flags: What the interpreter of a worker is started with, as the script's was.
-        hash_seed: The one of all workers; empty: any.
+        name: The name that `run_name` returns.
+        places: The Secrets and files of each content.
+        owner: The owner of objects made from now on: the root, once that exists.
+        files: The files of the root that each pod gets.
+        python_flags: The flags of a worker's interpreter, as those of the script's.
+        hash_seed: The hash seed of all workers; empty: any.
         state: The folder in the settings' volume in which workers save, or a URL; empty: nothing is kept.
     """
 
@@ -102,7 +102,7 @@ class Run:
         return bool(self.state) and not is_url(self.state)
 
     def metadata(self, name: str, **more: str) -> dict[str, Any]:
-        """An object's metadata; `more` are further labels."""
+        """Return the metadata of an object; `more` are further labels."""
         ours = {**OURS, RUN: self.name, PROGRAM: label(self.program)}
         meta: dict[str, Any] = {"name": name, "labels": {**ours, **more}}
         if self.settings.namespace:
@@ -121,35 +121,36 @@ class Run:
 
 
 def run_name(program: str, run_id: str) -> str:
-    """The name of a run, with which the names of all its objects begin.
+    """Return the name of a run. The names of all its objects begin with it.
 
     Args:
-        run_id: Distinguishes it from other runs of the program; its first 8 characters count.
+        run_id: The id that tells it from other runs of the program. Only its first 8 characters count.
     """
     prefix = _NO_DNS.sub("-", program.lower()).strip("-")[:_PROGRAM].strip("-") or "program"
-    prefix = prefix if prefix[0].isalpha() else f"p-{prefix}"  # as a Service's name has to be
+    # The name of a Service must begin with a letter.
+    prefix = prefix if prefix[0].isalpha() else f"p-{prefix}"
     return f"{prefix}-{run_id[:_RUN_ID]}"
 
 
 def host_name(worker: str) -> str:
-    """The host name of a worker's pod, unique in its run."""
+    """Return the host name of a worker's pod, unique in its run."""
     longest = _LONGEST - _PROGRAM - len("p--") - _RUN_ID - _ATTEMPT - _SUFFIX
     return _cut(_NO_DNS.sub("-", worker.lower()).strip("-"), longest, worker)
 
 
 def job_name(run: str, worker: str, attempt: int) -> str:
-    """The name of the Job that is an attempt of a worker."""
+    """Return the name of the Job of an attempt of a worker."""
     return f"{run}-{host_name(worker)}-{attempt}"
 
 
 def label(text: str) -> str:
-    """The text as a label's value: at most 63 letters, digits, `-`, `_` and `.`."""
+    """Return the text as a label's value: at most 63 letters, digits, `-`, `_` and `.`."""
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-_.")
     return _cut(plain, _LONGEST, text)
 
 
 def labels_of(worker: WorkerPlan) -> dict[str, str]:
-    """The labels of a worker's objects: its name, its group and its colocation."""
+    """Return the labels of a worker's objects: its name, its group and its colocation."""
     own = {GROUP: label(worker.group), WORKER: label(worker.name)}
     return own | ({COLOCATION: label(worker.colocation)} if worker.colocation else {})
 
@@ -164,8 +165,8 @@ def state_places(worker: WorkerPlan, state: str, folder: str) -> StatePlaces:
 
 
 def state_lock(state: str, volume: Mapping[str, Any]) -> str:
-    """The name of the Secret that a run has while it saves in this folder of a volume: there can be one."""
-    # a claim is the same, however it is mounted
+    """Return the name of the lock of a folder in a volume: a Secret that only one run at a time can have."""
+    # The same claim may be mounted in different ways, so only its name counts.
     claim = volume.get("persistentVolumeClaim", {}).get("claimName")
     of = json.dumps([claim or volume, state], sort_keys=True, default=str)
     return f"launchpad-state-{hashlib.sha256(of.encode()).hexdigest()[:16]}"
@@ -178,7 +179,7 @@ def grace_s(worker: WorkerPlan, usual_s: float) -> float:
 
 
 def _cut(plain: str, longest: int, text: str) -> str:
-    """At most so long; a text that had to be cut gets a hash of the whole."""
+    """Return `plain` if it is short enough. Else cut it, and append a hash of `text`."""
     if len(plain) <= longest and plain:
         return plain
     mark = hashlib.sha256(text.encode()).hexdigest()[:6]

@@ -1,4 +1,4 @@
-"""The spec of a worker's pod, and the patch by which a user changes it. Pure.
+"""The spec of a worker's pod, and the patch with which a user changes it. Pure.
 
 A patch is merged:
 
@@ -28,7 +28,7 @@ _STATES = "states"
 def pod_spec(
     run: Run, worker: WorkerPlan, attempt: int, mounted: Sequence[dict[str, Any]], module: str
 ) -> dict[str, Any]:
-    """The spec of one attempt's pod, which is given the Secrets `mounted`, and runs `module`."""
+    """Return the spec of one attempt's pod, which mounts the Secrets `mounted`, and runs `module`."""
     asked = worker.resources
     annotation = {
         "path": "orders",
@@ -42,7 +42,7 @@ def pod_spec(
         "subdomain": run.name,
         "enableServiceLinks": False,
         "automountServiceAccountToken": False,
-        # the first process of a namespace does not receive SIGTERM as it starts
+        # The first process of a namespace would not receive SIGTERM while it starts.
         "shareProcessNamespace": True,
         "terminationGracePeriodSeconds": int(names.grace_s(worker, run.grace_s)) + 5,
         "securityContext": {
@@ -73,7 +73,7 @@ def pod_spec(
 
 
 def worker_container(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The worker's container of a pod; a patch may have added others."""
+    """Return the worker's container of a pod. A patch may have added others."""
     found: dict[str, Any] = next(c for c in spec["containers"] if c["name"] == CONTAINER)
     return found
 
@@ -94,7 +94,7 @@ def _container(run: Run, worker: WorkerPlan, attempt: int, module: str) -> dict[
         "image": run.settings.image,
         "command": [*interpreter, "-m", module, str(attempt)],
         **({"env": [{"name": HASH_SEED, "value": run.hash_seed}]} if run.hash_seed else {}),
-        # limits are requests: a worker gets what it asks for, no less and no more
+        # Limits are requests, too: a worker gets what it asks for, no less and no more.
         "resources": {"limits": limits, "requests": dict(limits)} if limits else {},
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "File",
@@ -115,10 +115,10 @@ def _container(run: Run, worker: WorkerPlan, attempt: int, module: str) -> dict[
 
 
 def _affinity(run: Run, worker: WorkerPlan) -> dict[str, Any]:
-    """Near the others of its group, or away from them: if possible, or else not at all.
+    """Return the affinity that puts a pod near the others of its group, or away from them.
 
-    Processes of one colocation are pods of one node: each is restarted by itself, as no container of a pod
-    can be.
+    A strict placement is required, any other is a preference. The processes of a colocation are pods of one
+    node, and not containers of one pod, because each must be able to restart by itself.
     """
     placement = worker.resources.placement
     label, value = names.GROUP, worker.group
@@ -136,11 +136,11 @@ def _affinity(run: Run, worker: WorkerPlan) -> dict[str, Any]:
 
 
 ALL = "*"
-"""In a list of dicts with names: each of them."""
+"""The name that stands for all members in a list of dicts with names."""
 
 
 def patched(value: Any, patch: Any) -> Any:
-    """The value with the patch merged in; neither is changed.
+    """Return the value with the patch merged in. Neither is changed.
 
     Example:
         patched(pod, {"spec": {"containers": [{"name": "*", "volumeMounts": [{"name": "data", …}]}]}})

@@ -3,20 +3,20 @@
     launcher ◀── log, termination message ── pod ── fork ──▶ worker
              ─── SIGTERM, annotation ──────▶
 
-The worker is a process of its own, as in `local_mp`: so it can be killed like any other, and its parent
-reports how it ended, sends its state and writes its stacks. When it has ended the container ends, too, with
-an exit code that says whether that was a failure.
+The worker is a process of its own, as in `local_mp`. So it can be killed like any other, and its parent can
+report how it ended, send its state and write its stacks. When the worker has ended, the container ends, too.
+Its exit code says whether the worker failed.
 
-The container's first process is the forkserver itself. As it forks, it has no other thread: what it waits
-for is in one selector, that of `ForkServer`; the log and the commands are read between its turns. There is
-no subreaper process: if this process is killed the worker ends itself, and the container's end is that of
-all else in it.
+The container's first process is the forkserver itself. Since it forks, it has no other thread: all that it
+waits for is in one selector, that of `ForkServer`, and between the turns of that loop it reads the log and
+the commands. There is no subreaper process. If this process is killed, the worker ends itself, and all else
+ends with the container.
 
-Readiness is an open port, which a kubelet probes. Not gRPC's health check: only clusters from 1.24 on have
-it, and the image would need grpcio. Not a command: each would be one more process in the container, and the
-image would have to have it.
+Readiness is an open port, which a kubelet probes. It isn't gRPC's health check, because only clusters from
+1.24 on have that, and the image would need grpcio. It isn't a command, because each would be one more process
+in the container, and the image would need the command.
 
-Commands of the launcher are in the file that the cluster makes of an annotation.
+The launcher's commands are in the file that the cluster makes of an annotation.
 """
 
 from __future__ import annotations
@@ -76,18 +76,18 @@ from launchpad.runtime.events import Ended, ProcessStarted, Ready, WorkerNote
 
 
 class ReadinessPort:
-    """The port that is open when the worker is ready. Used by one thread."""
+    """The port that is open when the worker is ready. Not thread-safe."""
 
     _listener: socket.socket | None = None
 
     def open(self) -> None:
-        """Opens the port, until the process ends; OSError if another process has it."""
+        """Open the port until the process ends. OSError: another process has it."""
         if self._listener is None:
             self._listener = socket.create_server(("", READY_PORT))
             self._listener.setblocking(False)
 
     def answer(self) -> None:
-        """Closes the connections of probes, so that there is room for the next."""
+        """Close the connections of probes, so that there is room for the next."""
         while self._listener is not None:
             try:
                 self._listener.accept()[0].close()
@@ -96,7 +96,7 @@ class ReadinessPort:
 
 
 class CommandFile:
-    """The file in which the cluster has the commands of the launcher; read when it has changed."""
+    """The file into which the cluster writes the launcher's commands. It is read when it has changed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -104,7 +104,7 @@ class CommandFile:
         self._commands = PodCommands()
 
     def read(self) -> PodCommands:
-        """Return the commands; the last ones while the file is being replaced."""
+        """Return the commands. While the file is being replaced, return the last ones."""
         with contextlib.suppress(OSError, ValueError, TypeError):
             status = os.stat(self._path)
             version = (status.st_ino, status.st_mtime_ns, status.st_size)
@@ -118,9 +118,9 @@ class Folders(NamedTuple):
     """The folders of a pod.
 
     Attributes:
-        mounted: What it is given.
-        writable: Where it may write.
-        state: Where its worker leaves what its next attempt is to find.
+        mounted: The folder with its input.
+        writable: The folder where it may write.
+        state: The folder where its worker leaves state for the next attempt.
     """
 
     mounted: Path
@@ -149,15 +149,17 @@ class WorkerPod:
         self._readiness = ReadinessPort()
 
     def run(self) -> Outcome:
-        """Runs the worker to its end.
+        """Run the worker to its end, and return its outcome.
 
         Raises:
             InChild: this is the forked process that becomes the worker.
         """
-        sys.stdout.flush()  # or the forked process would print it, too
+        # The forked process would print the rest of the buffer again.
+        sys.stdout.flush()
         os_process.ignore_terminal()
         os_process.become_subreaper()
-        for number in (signal.SIGTERM, signal.SIGINT):  # images may say which of them stops it
+        # An image may choose the signal that stops its containers.
+        for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_stop_signal)
         mounted = self._folders.mounted
         config = pickle.loads((mounted / pod_input.SHARED).read_bytes())
@@ -180,7 +182,7 @@ class WorkerPod:
         return self._ended.outcome
 
     def _unpack(self) -> None:
-        """Unpacks the project, and the state of the previous attempt unless a volume has it already."""
+        """Unpack the project, and the state of the previous attempt unless a volume has it already."""
         mounted, writable, own_state = self._folders
         if code := pod_input.unpacked(mounted, "code"):
             folder = writable / "code"
@@ -192,10 +194,10 @@ class WorkerPod:
             archives.unpack(state, own_state)
 
     def _make_forkserver(self, config: RunConfig, asked: WorkerPlan) -> dict[str, str]:
-        """Prepare the fork of the worker, and keep no reference to what it is to run.
+        """Prepare the fork of the worker, and keep no reference to its payload.
 
         Returns:
-            Where the addresses of others are.
+            Address name → endpoint, for the addresses of other workers.
         """
         self._name = asked.name
         self._grace_s = grace_s(asked, config.grace_s)
@@ -203,7 +205,7 @@ class WorkerPod:
             name: f"tcp:0.0.0.0:{there.rpartition(':')[2]}" if there.startswith("tcp:") else there
             for name, there in asked.endpoints.items()
         }
-        # GPUs as the device plugin names them; else by number: there are no others in this container
+        # The device plugin may name the GPUs. If not, number them: this container has no others.
         gpus = tuple(str(i) for i in range(int(asked.resources.gpus)))
         if asked.resources.gpus and (visible := os.environ.get(VISIBLE)):
             gpus = tuple(visible.split(","))
@@ -226,7 +228,7 @@ class WorkerPod:
             can_move=True,
             known_as=asked.endpoints,
         )
-        # without modules of ours to be imported before: it forks once
+        # It needn't import modules of launchpad before the fork, because it forks only once.
         launch = LaunchPlan(config.program, config.launch_type, (plan,))
         keys = config.keys.entries()
         length = worker_specs.write(file, launch, [spec], run, config.origin, keys)
@@ -234,7 +236,7 @@ class WorkerPod:
         return {a: e for a, e in config.places.items() if a not in asked.endpoints}
 
     def _send_state(self) -> None:
-        """For the next attempt, if there is one."""
+        """Send the state directory to the launcher, for the next attempt, if there is one."""
         try:
             state = self._folders.state
             size = sum(path.lstat().st_size for path in state.rglob("*"))
@@ -254,13 +256,14 @@ class WorkerPod:
         _print([pod_messages.written(WorkerNote(self._name, text))])
 
     def _on_stop_signal(self, number: int, frame: object) -> None:
-        self._is_terminated = True  # that is all, as it comes at any moment; the selector wakes
+        # A signal may come at any moment, so do no more than this. The selector wakes.
+        self._is_terminated = True
 
     def _on(self, report: Any) -> None:
         if isinstance(report, Ended):
             self._ended = report
         elif isinstance(report, ProcessStarted):
-            self._pid = report.pid  # it means nothing outside the pod
+            self._pid = report.pid  # not sent on: it means nothing outside the pod
         else:
             if isinstance(report, Ready):
                 try:
@@ -272,13 +275,13 @@ class WorkerPod:
                 _print([pod_messages.written(each)])
 
     def _apply_commands(self) -> None:
-        """Does what the launcher requests, and what is due by now."""
+        """Execute the launcher's commands, and kill the worker if its time to stop is over."""
         if self._kill_at is not None and time.monotonic() > self._kill_at:
             self._kill_at = None
             self._workers.execute(KillWorker(self._name))
         commands = self._command_file.read()
         before = self._commands
-        # a crash of a worker that has not started is still to come
+        # If the worker has not started, leave the command to crash it for later.
         self._commands = commands if self._pid else replace(commands, crash=False)
         for worker in {*commands.gone, *before.gone}:
             if commands.gone.get(worker, "") != before.gone.get(worker, ""):
@@ -304,7 +307,7 @@ class WorkerPod:
 
 
 def main(attempt: int) -> NoReturn:
-    """Runs one attempt, writes its termination message, and exits."""
+    """Run one attempt, write its termination message, and exit."""
     mounted, writable = Path(MOUNTED), Path(WRITABLE)
     use_writable_dirs(writable)
     ended: Outcome | None = None
@@ -336,7 +339,7 @@ def main(attempt: int) -> NoReturn:
 
 
 def use_writable_dirs(writable: Path) -> None:
-    """Sets $TMPDIR, and $HOME if that is read-only, to a folder that is writable."""
+    """Set $TMPDIR, and $HOME if that is read-only, to a folder that is writable."""
     os.environ["TMPDIR"] = str(writable)
     if not os.access(os.path.expanduser("~"), os.W_OK):
         os.environ["HOME"] = str(writable)

@@ -1,12 +1,12 @@
-"""The user's project and a worker's state directory, as archives that pods are given.
+"""The user's project and a worker's state directory, as archives for pods.
 
-The project is a zip that is the same for the same files: what pods import and no image has. A state directory
-is a tar on its way from one attempt to the next, which is another pod:
+The project is a zip with all that pods import and no image has. It is the same for the same files. A state
+directory is a tar on its way from one attempt to the next, which is another pod:
 
     pod ── as messages, when the worker has ended ──▶ launcher ── as Secrets ──▶ the next pod
 
-Only where the pod outlives its worker: one that is deleted, or whose node dies, loses what it has. A volume
-of the user's, mounted in that place, is left alone.
+This needs a pod that outlives its worker. If the pod is deleted, or its node dies, the state is lost. If the
+user has mounted a volume in that place, it is left alone.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ _LARGEST = 8 << 20
 _LISTED = 5
 
 MOST_BYTES = 8 << 20
-"""Of a state directory; a larger one needs a volume."""
+"""The limit of a state directory. A larger one needs a volume."""
 
 
 def zipped(folder: Path) -> bytes:
     """Return a zip of what this process imported from a folder: modules, and packages with their small data.
 
-    Also the other modules beside these, which may not be imported yet; not launchpad, which is in the image.
+    The zip also has all other modules of the folder itself, which may not be imported yet. It doesn't have
+    launchpad, which is in the image.
 
     Raises:
-        DefinitionError: it is too large; it lists the largest files.
+        DefinitionError: the zip is too large; it lists the largest files.
     """
     paths = [path for path in sorted(folder.glob("*.py")) if path.is_file()]
     for name in sorted({name.partition(".")[0] for name in sys.modules} - {_OURS}):
@@ -78,7 +79,7 @@ def is_empty(folder: Path) -> bool:
 
 
 def packed(folder: Path) -> bytes:
-    """The files of a folder; nothing if there are none. OSError: they cannot be read."""
+    """Return the files of a folder as a tar; empty if there are none. OSError: they can't be read."""
     if is_empty(folder):
         return b""
     file = io.BytesIO()
@@ -88,7 +89,7 @@ def packed(folder: Path) -> bytes:
 
 
 def unpack(content: bytes, folder: Path) -> None:
-    """Extracts them into another folder."""
+    """Extract the files of a tar into a folder."""
     private_directory.make_private(folder)
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as archive:
         archive.extractall(folder, filter="data")

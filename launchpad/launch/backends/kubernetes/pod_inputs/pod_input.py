@@ -2,7 +2,7 @@
 
 payload ──compressed──▶ [part-000, part-001, …] ──one projected volume──▶ files of one folder ──▶ payload
 
-Few, since a kubelet requests each of them by itself, and waits long between two requests.
+There are few Secrets because a kubelet requests each of them by itself, and waits long between two requests.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from launchpad.launch.backends import launcher_info
 from launchpad.launch.backends.launcher_info import LauncherInfo, RunSecrets
 
 PART_BYTES = 1_000_000
-"""Of a Secret's 1,048,576 bytes; the rest is for its names."""
+"""The most bytes of content in a Secret, which may have 1,048,576 bytes. The rest is for its names."""
 
 VERSIONS, SHARED = "versions", "shared"
-"""Files of the root Secret that every pod gets. The first is text, which any Python can read: the launcher's
-versions, which a pod checks before it unpickles anything."""
+"""Files of the root Secret that every pod gets. The first has the launcher's versions as text, which any
+Python can read. A pod checks them before it unpickles anything."""
 FILES = (VERSIONS, SHARED)
 
 Places = Mapping[str, Sequence[tuple[int, str]]]
-"""Content → (number of the Secret, file in it) of each of its parts."""
+"""Content → for each of its parts, the number of the Secret and the file in it."""
 
 VERSION_HINT = (
     "make an image with the launcher's versions, since what they pickle is not always the same"
@@ -34,7 +34,7 @@ VERSION_HINT = (
 
 
 def packed(content: bytes) -> list[bytes]:
-    """The parts; the same for the same content."""
+    """Return a content as compressed parts. They are the same for the same content."""
     whole = zlib.compress(content, 6)
     return [whole[i : i + PART_BYTES] for i in range(0, len(whole), PART_BYTES)]
 
@@ -42,9 +42,10 @@ def packed(content: bytes) -> list[bytes]:
 def pack_secrets(
     first: Mapping[str, bytes], contents: Mapping[str, bytes]
 ) -> tuple[list[dict[str, bytes]], Places]:
-    """Contents, packed: for each Secret its files, of which `first` are the first; and where contents are.
+    """Pack contents into Secrets. Return the files of each Secret, and the places of the contents.
 
-    A part that does not fit into the last Secret any more begins a new one.
+    The first Secret begins with the files `first`. A part that doesn't fit into the last Secret begins a new
+    one.
     """
     secret_files: list[dict[str, bytes]] = [dict(first)]
     places: dict[str, list[tuple[int, str]]] = {name: [] for name in contents}
@@ -67,7 +68,7 @@ def unpacked(folder: Path, name: str) -> bytes:
 
 
 def file_name(name: str, index: int) -> str:
-    """The file of one part."""
+    """Return the name of the file with one part."""
     return f"{name}-{index:03d}"
 
 
@@ -76,7 +77,7 @@ class RunConfig:
     """The configuration that all workers of a run share.
 
     Attributes:
-        places: Address name → where it is, for other pods.
+        places: Address name → its endpoint for other pods.
         grace_s: How long a worker may take to stop.
         state: The folder or URL in which workers save; empty: nothing is kept.
     """
@@ -95,6 +96,6 @@ class RunConfig:
 
 
 def mismatch(mounted: Path) -> str:
-    """In what versions this pod differs from the launcher; empty if it does not."""
+    """Return a sentence with the versions in which this pod differs from the launcher; empty if in none."""
     differs = launcher_info.differences(json.loads((mounted / VERSIONS).read_text()))
     return f"the image is not like the launcher: {differs}" if differs else ""
