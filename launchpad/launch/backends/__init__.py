@@ -1,1 +1,1 @@
-"""One file or folder for each way to run a plan. Reached through the registry, by name only."""
+"""One file or folder for each way to run a plan. Other code reaches them through the registry, by name."""

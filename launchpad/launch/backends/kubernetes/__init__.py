@@ -3,5 +3,5 @@
 backend      plan → workers                   manifests/   Secrets, Service, Jobs, pod specs, as data
 create_run   creates what all pods share      pod_inputs/  the input of pods, packed into Secrets
 pod_workers  starts, watches and ends pods    api/         requests, watches and logs of a cluster
-detached/    runs without a launcher here     pod/         what runs in a worker's container
+detached/    runs without a launcher here     pod/         the first process of a worker's container
 """

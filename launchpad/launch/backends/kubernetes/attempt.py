@@ -50,7 +50,7 @@ class PodAttempt(AttemptFacts):
 
 @dataclass(frozen=True)
 class Jobs:
-    """The Jobs of one run. Methods raise ApiError or Unreachable; none waits for a pod."""
+    """The Jobs of one run. Its methods raise ApiError or Unreachable, and don't wait for pods."""
 
     _cluster: Cluster
     _run: Run

@@ -1,4 +1,4 @@
-"""Outcomes from the status of a pod in the cluster: how it ended, or why it doesn't start. Pure.
+"""Outcomes from the status that the cluster has of a pod: how it ended, or why it doesn't start. Pure.
 
 The worker's own report takes precedence, then the kubelet's status of the container, then that of the pod.
 """

@@ -84,7 +84,7 @@ class Processes(LocalBackend):
     ) -> Workers:
         if text := unused_gpus(plan.workers):
             report(WorkerNote(plan.workers[0].name, text))
-        endpoints = plan.endpoints  # one dict, so that it is in the index once
+        endpoints = plan.endpoints  # one dict, so that the index has it once
         specs = [
             WorkerSpec(
                 plan=worker,

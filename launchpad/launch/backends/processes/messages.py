@@ -8,16 +8,16 @@
     launcher ◀── ProcessStarted · FromWorker · Garbled · ChildExited · Ended ── forkserver
 
 Commands are of `launchpad/runtime/commands.py`, events of `launchpad/runtime/events.py`.
-From the forkserver, `Ended` is the end of a worker that could not have a process.
+From the forkserver, `Ended` reports a worker that could not have a process.
 
 A frame is a message's length (4 bytes, big-endian) and then the message, which is plain data, pickled. The
 forkserver doesn't look into what a worker sends: it passes the frame on inside `FromWorker`. The user's code
 may write to a descriptor that is not its own. When bytes arrive that aren't a frame, the forkserver stops
 reading from that connection, and `Garbled` names the worker.
 
-All ends are raw descriptors. A socket object that a fork has copied would, when it is collected, close
-whatever has its number by then. The forkserver reads and writes without ever waiting: its ends of the
-connections are `NonblockingPipe`s.
+The functions here take raw descriptors, because a socket object that a fork has copied would, when it is
+collected, close whatever has its number by then. The forkserver reads and writes without ever waiting: its
+ends of the connections are `NonblockingPipe`s.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from launchpad.courier.light_dataclass import dataclass
 
 _CHUNK = 1 << 16
 _PROTOCOL = 5
-_PICKLED = bytes([0x80, _PROTOCOL])  # with which each body begins
+_PICKLED = bytes([0x80, _PROTOCOL])  # the beginning of each body
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class SpecsReady:
 
 @dataclass(frozen=True)
 class DumpStacks:
-    """Have this worker write its stacks into its file for them."""
+    """Have this worker write its stacks into its file for stacks."""
 
     worker: str
 

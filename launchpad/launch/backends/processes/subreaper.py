@@ -17,7 +17,7 @@ only waits.
                                          still runs, and removes its sockets
     forkserver ends after EndLaunch      nothing is left; end
     SIGTERM                              the forkserver does not answer the launcher: kill it, the same
-    the subreaper is killed              harmless: the forkserver watches the launcher too, and workers it
+    the subreaper is killed              harmless: the forkserver watches the launcher, workers the forkserver
 """
 
 from __future__ import annotations

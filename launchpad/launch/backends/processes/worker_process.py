@@ -11,7 +11,7 @@ The control thread never runs the user's code, so it always notices the forkserv
 
     variables      CUDA_VISIBLE_DEVICES    the GPUs that it was given, and no others; empty: none
                    CUDA_DEVICE_ORDER       PCI_BUS_ID, so that CUDA counts them as we do
-                   OMP_NUM_THREADS, …      as many as it may use CPUs, unless they are set already
+                   OMP_NUM_THREADS, …      as many threads as it may use CPUs, unless they are set already
     limits         CPU affinity            where it asks for a whole number of CPUs
                    RLIMIT_DATA             memory: private and writable. Not the address space, of which CUDA
                                            and others reserve far more than they use
@@ -71,7 +71,7 @@ _READ_AT_START = ("PYTHON", "LD_", "DYLD_", "GLIBC_", "MALLOC_", "LANG", "LC_", 
 """Prefixes of variables that the interpreter, the loader and libc read only once, when a process begins."""
 
 _ATTACHED = "local_mp"
-"""The launch type whose workers `launchpad attach` reaches, and that has a user who can call it."""
+"""The launch type whose workers a user can debug with `launchpad attach`."""
 
 _LARGE_RESULT = 1 << 20
 """Size in bytes above which a result goes through a file, and not through the forkserver."""
@@ -332,7 +332,7 @@ class _ForkServerClient:
 
 
 class _MainThread:
-    """Interrupts the main thread, also one that sleeps, waits or reads."""
+    """The main thread, for interrupts. They reach it also while it sleeps, waits or reads."""
 
     def __init__(self) -> None:
         self._due: deque[Callable[[FrameType], object]] = deque()
@@ -353,7 +353,7 @@ class _MainThread:
             if callable(signal.getsignal(signal.SIGTERM)):
                 # A server, for example, which shuts down cleanly at this signal.
                 signal.raise_signal(signal.SIGTERM)
-                # Afterwards it may raise the signal again, as if it had not been handled.
+                # Afterwards the server may raise the signal again, as if it had not been handled.
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
             else:
                 end_loop(loop)

@@ -37,7 +37,7 @@ class PayloadPlace:
     """The place of a worker's payload in the file.
 
     Attributes:
-        offset: Where it begins, counted from the end of the index.
+        offset: The byte where it begins, counted from the end of the index.
         buffers: For each buffer of the payload, where it begins, counted from the first one in the file, and
             its length; or its place in a file that the process has inherited.
     """
@@ -52,7 +52,7 @@ class LaunchSpec:
     """The index: all that the processes of a launch need to know.
 
     Attributes:
-        workers: Name → spec, whose plan lacks the payload.
+        workers: Name → spec, with a plan that lacks the payload.
         payloads: Name → the place of its payload.
         launcher: The launching script.
         claim: The descriptors that all processes keep: of what the run holds, for example GPUs and a folder,

@@ -158,7 +158,7 @@ def _whole(bundle_group: BundleGroup) -> dict[str, float]:
 
 
 def _there(name: str, nodes: Sequence[ClusterNode]) -> str:
-    """`8: 4 on 10.0.0.5, 4 on 10.0.0.6`."""
+    """Return what there is of something, in total and by node: `8: 4 on 10.0.0.5, 4 on 10.0.0.6`."""
     has = [(node.resources.get(name, 0.0), node.ip) for node in nodes]
     parts = ", ".join(f"{_amount(name, much)} on {ip}" for much, ip in has if much)
     total = _amount(name, sum(much for much, _ in has))
@@ -171,6 +171,6 @@ def _amount(name: str, much: float) -> str:
 
 
 def _listed(bundle: Bundle) -> str:
-    """`2 GPU and 8 GiB of memory`."""
+    """Return a bundle as text: `2 GPU and 8 GiB of memory`."""
     units = {"memory": "of memory"}
     return " and ".join(f"{_amount(n, much)} {units.get(n, n)}" for n, much in bundle.items())

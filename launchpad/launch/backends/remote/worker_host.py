@@ -74,7 +74,7 @@ class HostSpec:
         worker: The worker's spec. Its plan lacks the payload's buffers, and the host completes its endpoints.
         launcher: The launching script.
         modules: Modules of launchpad that the worker needs.
-        state: The folder or URL in which all workers save. Empty: they save beside the run's logs.
+        state: The folder or URL in which all workers save. Empty: they save with the run's logs.
     """
 
     worker: WorkerSpec

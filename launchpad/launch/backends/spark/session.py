@@ -29,7 +29,7 @@ _SETTLED_S = 3.0
 _SETTINGS = {
     "spark.app.name": "launchpad",
     "spark.log.level": "ERROR",
-    "spark.ui.showConsoleProgress": "false",  # a program runs for long, and prints itself
+    "spark.ui.showConsoleProgress": "false",  # a program runs for long, and prints its own lines
 }
 
 _SHELL = {"spark.app.name": "pyspark-shell", "spark.ui.showConsoleProgress": "true"}

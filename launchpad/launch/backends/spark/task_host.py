@@ -58,7 +58,7 @@ def node() -> str:
 
 
 def serve(launcher: LauncherAddress, task: int, gpus: tuple[str, ...]) -> None:
-    """Serve as a host until the launcher ends the task, or is gone. Then leave nothing behind."""
+    """Serve as a host until the launcher ends the task, or is gone. Leave nothing behind then."""
     ip = launcher.address.removeprefix("tcp:").rpartition(":")[0].strip("[]")
     ready = TaskReady(HostReady(node(), own_ip(ip)), _executor())
     keyring.add(launcher.address, launcher.keys.token, launcher.keys.credentials)

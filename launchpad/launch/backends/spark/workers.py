@@ -207,7 +207,7 @@ class SparkWorkers(HostedWorkers):
     # Its end.
 
     def _on_host_died(self, handle: HostHandle, error: BaseException) -> None:
-        """If the task is gone, end the whole job. After any other error, end only this worker's host."""
+        """End the whole job if the task is gone. After any other error, end only this worker's host."""
         assert isinstance(handle, TaskHandle)
         assert handle.job is not None
         if not isinstance(error, TaskGone):

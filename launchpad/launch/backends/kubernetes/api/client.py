@@ -183,9 +183,10 @@ class Cluster:
         return found
 
     def watch(self, kind: str, selector: str, version: str) -> Iterator[tuple[str, Manifest]]:
-        """Changes of objects: (ADDED, MODIFIED or DELETED, object). It ends now and then.
+        """Yield changes of objects: (ADDED, MODIFIED or DELETED, object). A watch ends now and then.
 
-        ApiError with 410: too much has changed since that version; list them again.
+        Raises:
+            ApiError: with status 410 if too much has changed since that version. Then list them again.
         """
         query = {
             "labelSelector": selector,

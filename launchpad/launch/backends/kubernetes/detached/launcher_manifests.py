@@ -5,7 +5,7 @@
         ├── Secret          <run>-supervisor-001 …      what does not fit into one MiB
         ├── Secret          <run>-supervisor-begun      marks that it has launched
         ├── Secret          <run>-supervisor-answer-…   an answer, until it is read
-        ├── ServiceAccount  <run>-supervisor            the only pod of a run that has one
+        ├── ServiceAccount  <run>-supervisor            no other pod of a run has one
         ├── Role, RoleBinding                           what it may do
         └── Secret <run> …                              the run, as it is without a supervisor
 
@@ -121,7 +121,7 @@ def run_of(spec: LauncherSpec, places: Places) -> Run:
 
 
 def _rights(run: Run, spec: LauncherSpec) -> list[Manifest]:
-    """Return a service account with the rights for a launch, and to read and delete its run's Secrets only."""
+    """Return a service account with the rights for a launch. It reads and deletes its run's Secrets only."""
     v1 = {"apiVersion": f"{RBAC}/v1", "metadata": run.metadata(run.name)}
     own_secrets = [run.name, spec.submitter.run]
     if spec.plan.state and not is_url(spec.plan.state):

@@ -5,7 +5,7 @@
     Service  <run>                 gives each pod the name <worker>.<run>
     Job      <run>-<worker>-1      an attempt: one pod, never restarted by the cluster
 
-Every cluster has had these kinds since 1.19; none needs an operator.
+Every cluster from 1.19 on has these kinds. None of them needs an operator.
 """
 
 from __future__ import annotations

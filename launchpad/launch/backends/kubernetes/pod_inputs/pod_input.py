@@ -1,4 +1,4 @@
-"""Packing what a pod gets into as few Secrets as possible, none larger than a MiB; and unpacking it there.
+"""The input of a pod: bytes that are packed into as few Secrets as possible, none larger than a MiB.
 
 payload ──compressed──▶ [part-000, part-001, …] ──one projected volume──▶ files of one folder ──▶ payload
 
