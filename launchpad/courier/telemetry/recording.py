@@ -46,8 +46,8 @@ MAX_S = 60.0
 MOST_SPANS = 200_000
 """The most spans that a process keeps, over all its threads. Further ones are only counted."""
 
-# Ticks are rare because recorded calls are slower, and after slower calls both ends stop spinning for the next
-# ones for a while.
+# Ticks are rare because recorded calls are slower, and after slower calls both ends stop spinning for the
+# next ones for a while.
 _TICK_S = 0.25
 _FINISH_S = 5.0
 _SHARE = 0.01  # recording a call takes about twice as long as making it

@@ -4,8 +4,8 @@
     recording.record() ──▶ recorder          Dispatcher.answer_for           where a frame has headers
 
 `spans` is the recorder while that takes calls, and the recorder passes calls on to OpenTelemetry. Otherwise
-`spans` is OpenTelemetry's tracer, or None. While both are off, OpenTelemetry is not imported, and a call costs
-only a look at one more global.
+`spans` is OpenTelemetry's tracer, or None. While both are off, OpenTelemetry is not imported, and a call
+only looks at one more global.
 """
 
 from __future__ import annotations

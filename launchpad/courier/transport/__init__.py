@@ -1,4 +1,4 @@
-"""How bytes get from a client to a server, by the first part of an address."""
+"""Transports that carry bytes between clients and servers. The first part of an address selects one."""
 
 from __future__ import annotations
 
@@ -18,21 +18,25 @@ _MODULES = {
 
 
 class Transport(Protocol):
-    """What the module of a transport with sockets offers."""
+    """The functions that the module of a transport has."""
 
-    #: Whether the peer has closed a connection on which nothing is expected; None where the first
-    #: write would tell.
+    #: Returns True if the peer has closed a connection on which nothing is expected. None for a transport on
+    #: which the first write to a closed peer fails.
     is_stale: Callable[[Socket], bool] | None
-    #: A listener at an address. OSError when another server has it.
+    #: Returns a listener at an address. Raises OSError if another server has the address.
     listen: Callable[[str], Listener]
-    #: One attempt, with an address and a limit in seconds. OSError when no server is there.
+    #: Makes one attempt to connect to an address, with a limit in seconds. Raises OSError if no server is up.
     connect: Callable[[str, float | None], Socket]
-    #: Raises a ValueError that quotes the address when it is malformed.
+    #: Raises a ValueError that quotes the address if it is malformed.
     check: Callable[[str], object]
 
 
 def is_grpc(address: str) -> bool:
-    """It is served by gRPC (`courier/grpc`), not on sockets of ours. ValueError if it is malformed."""
+    """Return True if gRPC (`courier/grpc`) serves the address, and not a socket of ours.
+
+    Raises:
+        ValueError: It is a malformed gRPC address.
+    """
     if network_address.transport_of(address) != network_address.GRPC:
         return False
     network_address.parse(address, network_address.GRPC)
@@ -40,7 +44,11 @@ def is_grpc(address: str) -> bool:
 
 
 def find(address: str) -> Transport:
-    """The transport of an address; a ValueError where there is none, or the address is malformed."""
+    """Return the transport of an address.
+
+    Raises:
+        ValueError: There is no transport for it, or the address is malformed.
+    """
     scheme, colon, _ = address.partition(":")
     if not colon or scheme not in _MODULES:
         raise ValueError(
@@ -53,6 +61,6 @@ def find(address: str) -> Transport:
 
 
 def load(name: str) -> Any:
-    """What stands in a module, `module:name`, imported now: most programs do without it."""
+    """Import `module:name` now and return it. For parts that most programs don't need."""
     module, _, attribute = name.partition(":")
     return getattr(importlib.import_module(module), attribute)

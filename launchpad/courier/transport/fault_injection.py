@@ -1,6 +1,6 @@
-"""What can happen to messages on their way, made to happen: for tests.
+"""Fault injection for tests: lose, damage or delay messages on their way.
 
-A stream socket does not lose a message and go on: it loses the connection with it. So do these faults.
+A stream socket never loses a message and goes on. It loses the connection too, and so do these faults.
 
     with Faults(seed=7, drop_request=0.01, drop_response=0.01):
         …       # what clients in this process send and receive on connections opened from here on
@@ -24,7 +24,7 @@ from launchpad.courier.transport.stream_socket import Socket, SocketWrapper
 
 @dataclass
 class Faults:
-    """A network that fails, by a seed. A context manager; one at a time in a process.
+    """A context manager that makes a process's network fail at random. Only one at a time may be active.
 
     Example:
         with testing.Faults(seed=1, drop_response=0.05):
@@ -33,15 +33,15 @@ class Faults:
                     client.add(i)
 
     Attributes:
-        seed: the same calls in the same order meet the same faults.
-        drop_request: how often, from 0 to 1, a request is lost, and the connection with it.
-        drop_response: the same for what comes back: the method has run.
-        cut: how often the connection ends in the middle of a request.
-        corrupt: how often a request is damaged on the way, so that the server ends the connection.
-        delay: how often a message is late, by `delay_s` seconds.
+        seed: The seed of the random choices. The same calls in the same order meet the same faults.
+        drop_request: How often, from 0 to 1, a request is lost, and the connection with it.
+        drop_response: How often a response is lost, and the connection with it. The method has run then.
+        cut: How often the connection ends in the middle of a request.
+        corrupt: How often a request is damaged on the way, so that the server ends the connection.
+        delay: How often a message is late, by `delay_s` seconds.
 
     Raises:
-        ValueError: a frequency that is not from 0 to 1.
+        ValueError: A frequency is not from 0 to 1.
     """
 
     seed: int = 0
@@ -52,7 +52,7 @@ class Faults:
     delay: float = 0.0
     delay_s: float = 0.01
     counts: dict[str, int] = field(default_factory=dict)
-    """How often each has happened."""
+    """The number of times that each fault has happened."""
 
     def __post_init__(self) -> None:
         for name in ("drop_request", "drop_response", "cut", "corrupt", "delay"):
@@ -73,7 +73,7 @@ class Faults:
         _active = None
 
     def happens(self, fault: str) -> bool:
-        """Whether it happens now; counts it if so."""
+        """Decide at random whether a fault happens now, and count it if it does."""
         often: float = getattr(self, fault)
         if not often:
             return False
@@ -88,12 +88,12 @@ _active: Faults | None = None
 
 
 def wrap(sock: Socket) -> Socket:
-    """The socket, or one to which the faults at work happen."""
+    """Return the socket itself, or a `FaultySocket` around it while a `Faults` is active."""
     return sock if _active is None else FaultySocket(sock, _active)
 
 
 class FaultySocket(SocketWrapper):
-    """A client's socket with faults. Each `send` is taken for a request, each receive for a response."""
+    """A client's socket with faults. It treats each send as a request, and each receive as a response."""
 
     def __init__(self, sock: Socket, faults: Faults) -> None:
         super().__init__(sock)
@@ -104,7 +104,7 @@ class FaultySocket(SocketWrapper):
         return self.sendmsg([memoryview(data)], (), flags)
 
     def sendmsg(self, chunks: Iterable[Chunk], ancillary: Any = (), flags: int = 0) -> int:
-        """Sends, unless something happens to it."""
+        """Send the chunks, or apply a fault to them."""
         faults = self._faults
         chunks = list(chunks)
         self._delay()
@@ -129,7 +129,7 @@ class FaultySocket(SocketWrapper):
         return self._apply(n), ancillary, *rest
 
     def _apply(self, n: int) -> int:
-        """What arrives of `n` bytes that came."""
+        """Apply faults to `n` received bytes, and return how many bytes the reader gets."""
         self._delay()
         if n and self._faults.happens("drop_response"):
             self._end()

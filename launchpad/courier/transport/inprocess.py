@@ -1,9 +1,9 @@
-"""Pairs of sockets within one process, from a client to a server whose address is a mere name.
+"""Socket pairs within one process, from a client to a server whose address is just a name.
 
     client ── one end ═══ pair of sockets ═══ the other end ──▶ the server, as a connection it has accepted
 
-One process has one set of these addresses, as one host has one set of ports. All else is as it is between
-processes: arguments are copied, calls run on threads of the server, streams wait for their reader.
+Each process has its own set of these addresses, as each host has its own set of ports. Everything else works
+as between processes: arguments are copied, calls run on threads of the server, streams wait for their reader.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from launchpad.courier.transport import stream_socket
 from launchpad.courier.transport.stream_socket import Socket
 
 Process = tuple[int, bytes]
-"""A process and no other: none of another host, no forked child, no later one with its pid."""
+"""A unique id of a process. Processes on other hosts, forked children and later processes with the same pid
+have other ids."""
 
 Accept = Callable[[Socket], object]
 
 
 class _LocalServer(NamedTuple):
-    """A server that has an address."""
+    """A server that is published at an address."""
 
     process: Process
     accept: Accept
@@ -36,19 +37,23 @@ is_stale = None  # a write to a peer that has closed fails at once
 
 _lock = fork.free_in_child(Lock())
 _servers: dict[str, _LocalServer] = {}
-_secrets: dict[int, bytes] = {}  # by pid: a forked child has its parent's, too
+# By pid, because a forked child inherits its parent's entry.
+_secrets: dict[int, bytes] = {}
 
 
 def this_process() -> Process:
-    """Return what identifies the calling process."""
+    """Return the unique id of the calling process."""
     pid = os.getpid()
     return pid, _secrets.get(pid) or _secrets.setdefault(pid, os.urandom(8))
 
 
 def publish(address: str, accept: Accept) -> None:
-    """Have `accept` called with the server's end of each pair that a client at `address` makes.
+    """Publish a server at `address`.
 
-    Raises OSError when another server has the address.
+    For each client that connects, `accept` is called with the server's end of the socket pair.
+
+    Raises:
+        OSError: Another server has the address.
     """
     with _lock:
         if address in _servers:
@@ -58,7 +63,7 @@ def publish(address: str, accept: Accept) -> None:
 
 
 def withdraw(address: str, accept: Accept) -> None:
-    """Undo `publish`; nothing happens if another server has the address."""
+    """Undo `publish`. Do nothing if another server has the address."""
     with _lock:
         server = _servers.get(address)
         if server is not None and server.accept == accept:
@@ -66,7 +71,10 @@ def withdraw(address: str, accept: Accept) -> None:
 
 
 def is_in_another_process(address: str, made_in: Process) -> bool:
-    """True if threads of another process serve `address`: for a client that was made in `made_in`."""
+    """Return True if threads of another process serve `address`.
+
+    If no server has the address, the answer is for the process `made_in`, in which the client was made.
+    """
     server = _servers.get(address)
     serving = made_in if server is None else server.process
     return serving != this_process()
@@ -79,15 +87,16 @@ def connect(address: str, timeout_s: float | None) -> socket.socket:
     if server is None or server.process != this_process():
         raise ConnectionRefusedError(errno.ECONNREFUSED, "no server here has this address", address)
     ours, theirs = stream_socket.blocking_pair()
-    # The server's poller is entered by a thread that may be interrupted: it must not be left half registered.
+    # A signal may interrupt this thread at any moment. `accept` runs to its end all the same, so that the
+    # connection isn't left half registered with the server's poller.
     in_another_thread(server.accept, theirs)
     return ours
 
 
 def check(address: str) -> None:
-    """Any text will do."""
+    """Accept any address: every text is a valid name."""
 
 
 def listen(address: str) -> NoReturn:
-    """There is no socket to listen on: a server makes itself known with `publish`."""
+    """Raise ValueError: there is no socket to listen on. A server calls `publish` instead."""
     raise ValueError(f"no socket listens at {address}: in-process servers are found by name")

@@ -1,10 +1,11 @@
-"""A simulated link between a client and its server: bytes arrive later than they would.
+"""A simulated slow link between a client and its server: bytes arrive late.
 
     client ── socket pair ──▶ Delay · Bandwidth ──▶ the server's connection
            ◀───────────────── Bandwidth ◀─────────
 
-For tests and experiments. Bytes that wait hold up those behind them, as on a wire; calls that are under
-way at the server do not. What is on the link counts as sent: when it ends, the outcome may be unknown.
+It is for tests and experiments. Bytes that wait hold up the bytes behind them, as on a wire. Calls that run
+at the server hold up nothing. Bytes on the link count as sent, so if the link ends, the outcome of their
+calls may be unknown.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ from launchpad.courier.transport import stream_socket
 from launchpad.courier.transport.stream_socket import Socket
 
 _PIECE = 1 << 18  # bytes
-# `poll` counts in whole milliseconds, and a thread wakes up late: the link does not count as idle for that.
+# `poll` counts in whole milliseconds, and threads wake up late. A gap this short doesn't make the link idle.
 _LATE_S = 0.002
 
 
 @dataclass(frozen=True)
 class Delay:
-    """A time that each call is on its way to the server; its result comes back at once.
+    """The time that each call takes to reach the server. Its result comes back at once.
 
     Example:
         slow = learner.through(lp.edges.Delay(0.05))
 
     Raises:
-        ValueError: it is not more than 0.
+        ValueError: The time is not more than 0.
     """
 
     seconds: float
@@ -51,13 +52,13 @@ class Delay:
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """A limit to the bytes that go each way in a second, one message after the other.
+    """A limit to the bytes per second in each direction. Messages pass one after the other.
 
     Example:
         thin = learner.through(lp.edges.Bandwidth(100e6))
 
     Raises:
-        ValueError: it is not more than 0.
+        ValueError: The limit is not more than 0.
     """
 
     bytes_per_s: float
@@ -74,9 +75,9 @@ def _is_positive(number: object) -> bool:
 
 
 class Link:
-    """A slow wire between one client and its server, for all of its connections. Safe from any thread.
+    """A slow wire between one client and its server, shared by all connections of the client. Thread-safe.
 
-    Pickled, it becomes another one with the same rules.
+    Unpickling creates a new link with the same rules.
     """
 
     def __init__(self, *rules: Delay | Bandwidth) -> None:
@@ -85,10 +86,11 @@ class Link:
         rates = [rule.bytes_per_s for rule in rules if isinstance(rule, Bandwidth)]
         self._bytes_per_s = min(rates, default=math.inf)
         self._lock = fork.free_in_child(Lock())
-        self._free_at = [0.0, 0.0]  # from when on it takes the next message: there, and back
+        # When the link can take the next message: to the server, and back.
+        self._free_at = [0.0, 0.0]
 
     def arrival(self, n_bytes: int, *, is_result: bool = False) -> float:
-        """Return when `n_bytes` that are sent now have arrived, by `time.monotonic()`."""
+        """Return when `n_bytes` that are sent now will have arrived, by `time.monotonic()`."""
         now = time.monotonic()
         with self._lock:
             is_idle = now - self._free_at[is_result] > _LATE_S
@@ -102,7 +104,7 @@ class Link:
 
 
 def hold_up(sock: Socket, link: Link) -> socket.socket:
-    """Return a socket whose bytes go through `link` on their way to and from `sock`."""
+    """Return a socket whose bytes pass through `link` on their way to and from `sock`."""
     ours, theirs = stream_socket.blocking_pair()
     relay = _Relay(theirs, sock, link)
     for is_result in (False, True):
@@ -111,7 +113,7 @@ def hold_up(sock: Socket, link: Link) -> socket.socket:
 
 
 class _Relay:
-    """Two threads, one for each way, which end with either connection."""
+    """A pair of threads, one for each direction. Both end when either connection does."""
 
     def __init__(self, near: socket.socket, far: Socket, link: Link) -> None:
         self._near = near
@@ -123,12 +125,12 @@ class _Relay:
         fork.drop_in_child(self)
 
     def drop_inherited(self) -> None:
-        """Close what a forked child has of the parent's connections."""
+        """Close a forked child's copies of the parent's connections."""
         self._near.close()
         self._far.close()
 
     def run(self, is_result: bool) -> None:
-        """Pass bytes on, one way, until a connection ends."""
+        """Pass bytes on in one direction until a connection ends."""
         try:
             with contextlib.suppress(OSError):
                 self._pass_on(is_result)
@@ -137,7 +139,8 @@ class _Relay:
             for sock in (self._near, self._far):
                 with contextlib.suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
-            # The last of both threads closes: a descriptor is not closed while the other one uses it.
+            # The thread that ends last closes the sockets. Otherwise the other one could still use a
+            # descriptor that is closed.
             with self._lock:
                 self._n_running -= 1
                 is_last = not self._n_running
@@ -154,7 +157,7 @@ class _Relay:
         is_open = True
         while is_open or waiting:
             left_s = waiting[0][0] - time.monotonic() if waiting else math.inf
-            # Reading goes on while bytes wait, else the link would stand idle after them.
+            # Keep reading while bytes wait. Otherwise the link would stand idle after them.
             if is_open and _is_readable(source, poller, left_s):
                 data = source.recv(_PIECE)
                 if data:
@@ -163,7 +166,8 @@ class _Relay:
                 elif is_result:
                     is_open = False
                 else:
-                    return  # the client has closed: what is still on the link is lost
+                    # The client has closed. Bytes that are still on the link are lost.
+                    return
             elif self._ended.wait(max(0.0, waiting[0][0] - time.monotonic())):
                 return
             if waiting and waiting[0][0] <= time.monotonic():
@@ -171,7 +175,7 @@ class _Relay:
 
 
 def _is_readable(sock: Socket, poller: select.poll, timeout_s: float) -> bool:
-    """True if there is something to read, or the end; waits for it, but a little less than `timeout_s`."""
+    """Wait until there is data or the end of the stream. Return False a little before `timeout_s` is over."""
     if stream_socket.has_pending(sock):
         return True
     if timeout_s == math.inf:

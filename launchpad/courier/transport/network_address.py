@@ -1,10 +1,10 @@
-"""Addresses on a network as text: `tcp:HOST:PORT`, and where one may go without TLS.
+"""Network addresses as text, `tcp:HOST:PORT`, and the rule for which of them may go without TLS.
 
-tcp:learner-0.example:7077      with TLS if the keyring has credentials for it; else only
+tcp:learner-0.example:7077      with TLS if the keyring has credentials for it; otherwise only
 tcp:[::1]:7077                  on loopback, which no other host can reach
-tcp+plaintext:10.0.0.5:7077     without TLS, wherever it is: the user has asked for it
+tcp+plaintext:10.0.0.5:7077     without TLS on any host: the user has asked for it
 
-The same for `grpc:` and `grpc+plaintext:`.
+The same rule holds for `grpc:` and `grpc+plaintext:`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FORM = re.compile(
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A host and a port, and whether plaintext was asked for by name."""
+    """A network address: scheme, host and port. The scheme says whether the user asked for plaintext."""
 
     scheme: str
     host: str
@@ -44,23 +44,23 @@ class Endpoint:
 
 
 def transport_of(address: str) -> str | None:
-    """`tcp` or `grpc`, whichever the address is for; None if it is for neither."""
+    """Return `tcp` or `grpc`, the transport that the address is for, or None if it is for neither."""
     transport = address.partition(":")[0].removesuffix(_PLAINTEXT)
     return transport if transport in (TCP, GRPC) else None
 
 
 def is_plaintext(address: str) -> bool:
-    """Whether it asks for plaintext by name."""
+    """Return True if the address asks for plaintext by name."""
     return address.partition(":")[0].endswith(_PLAINTEXT)
 
 
 def places_of(address: str) -> list[tuple[str, int]]:
-    """Host and port of all on this host that `grpc:HOST:PORT` stands for. Raises OSError."""
+    """Return the loopback addresses that `grpc:HOST:PORT` resolves to, as (host, port). Raises OSError."""
     return [where[:2] for _, where in resolve(parse(address, GRPC)) if is_loopback(where[0])]
 
 
 def parse(address: str, transport: str = TCP) -> Endpoint:
-    """The endpoint that `address` spells; a ValueError that quotes it when it spells none."""
+    """Parse an address. Raises a ValueError that quotes the address if it is malformed."""
     match = _FORM.fullmatch(address)
     if match is None or match[1].removesuffix(_PLAINTEXT) != transport:
         raise ValueError(
@@ -74,13 +74,13 @@ def parse(address: str, transport: str = TCP) -> Endpoint:
 
 
 def with_scheme(address: str) -> str:
-    """`tcp:localhost:7077` for `localhost:7077`; any other address as it is."""
+    """Return `tcp:localhost:7077` for `localhost:7077`, and any other address unchanged."""
     host, _, port = address.rpartition(":")
     return f"{TCP}:{address}" if host in _LOOPBACK and port.isdigit() else address
 
 
 def resolve(endpoint: Endpoint, *, to_bind: bool = False) -> list[tuple[int, Any]]:
-    """Family and socket address of everything the host's name stands for. Raises OSError."""
+    """Return the family and socket address of everything that the host resolves to. Raises OSError."""
     flags = socket.AI_PASSIVE if to_bind else 0
     try:
         found = socket.getaddrinfo(
@@ -92,12 +92,12 @@ def resolve(endpoint: Endpoint, *, to_bind: bool = False) -> list[tuple[int, Any
 
 
 def is_loopback(ip: str) -> bool:
-    """The other end is on this host, and no other host can read along."""
+    """Return True for a loopback address: the other end is on this host, and no other host can listen in."""
     return ip.startswith(("127.", "::ffff:127.")) or ip == "::1"
 
 
 def check_plaintext(endpoint: Endpoint, ip: str) -> None:
-    """Refuses to talk in the clear beyond loopback, unless the address asks for it by name."""
+    """Raise PermissionError for plaintext beyond loopback, unless the address asks for it by name."""
     if endpoint.wants_plaintext or is_loopback(ip):
         return
     plain = Endpoint(endpoint.scheme + _PLAINTEXT, endpoint.host, endpoint.port)

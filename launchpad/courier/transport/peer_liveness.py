@@ -1,11 +1,11 @@
-"""Notices peers that vanish while something of ours is on its way to them.
+"""Detection of peers that vanish while data is on its way to them.
 
-TCP repeats for a quarter of an hour what is not acknowledged, and does not probe meanwhile. The
-kernel's own limit, TCP_USER_TIMEOUT, will not do: it also ends connections to a peer that is alive but
-is not reading, such as one whose method holds the GIL. So a thread looks at the kernel's
-counters twice a second, for as long as there are connections to other hosts. A peer has vanished
-when its kernel has acknowledged nothing for `SILENT_MS`, although we have asked at least twice
-since. The connection is then cut, and threads that read or write learn that it has ended.
+TCP repeats unacknowledged data for a quarter of an hour, and doesn't probe the peer during that time. The
+kernel's own limit, TCP_USER_TIMEOUT, doesn't help: it also ends connections to a peer that is alive but
+doesn't read, for example because its method holds the GIL. So a thread reads the kernel's counters twice a
+second, for as long as there are connections to other hosts. A peer counts as vanished when its kernel has
+acknowledged nothing for `SILENT_MS`, although our kernel has asked at least twice since. The thread then cuts
+the connection, and threads that read or write get an error.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from typing import NamedTuple
 from launchpad.courier.periodic_checks import PeriodicChecks
 
 SILENT_MS = 2400
-_UNANSWERED = 2  # one question may get lost
+_UNANSWERED = 2  # a single question may get lost
 
-_TCP_INFO = struct.Struct("@5B3x24I")  # as much of the kernel's `struct tcp_info` as we look at
+_TCP_INFO = struct.Struct("@5B3x24I")  # the first part of the kernel's `struct tcp_info`
 
 
 class Info(NamedTuple):
-    """What we look at of the kernel's `struct tcp_info`."""
+    """The fields of the kernel's `struct tcp_info` that decide."""
 
-    probes: int  # of a closed window or a silent peer, since the last acknowledgement
-    last_ack_ms: int  # since the last acknowledgement
-    repeats: int  # segments sent again, ever
+    probes: int  # probes of a closed window or a silent peer, since the last acknowledgement
+    last_ack_ms: int  # time since the last acknowledgement
+    repeats: int  # segments that were ever sent again
 
 
 class PeerSilence:
-    """How long the peer at the other end of a socket has acknowledged nothing."""
+    """The silence of one socket's peer: how long it has acknowledged nothing."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = weakref.ref(sock)
         self._checked_at = time.monotonic()
-        self._repeats = 0  # those up to here may have been acknowledged
+        self._repeats = 0  # repeats up to this number may have been acknowledged
 
     def check(self, now: float) -> bool:
-        """Cuts the connection when the peer has vanished; False once it is closed."""
+        """Cut the connection if the peer has vanished. Return False once the socket is closed."""
         sock = self._sock()
         if sock is None or sock.fileno() < 0:
             return False
@@ -63,7 +63,7 @@ class PeerSilence:
 
 
 def cut(sock: socket.socket) -> None:
-    """Ends reads and writes that are under way; the kernel keeps no copy to repeat."""
+    """End the connection, with reads and writes in progress. The kernel drops unacknowledged data."""
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("@ii", 1, 0))
     sock.shutdown(socket.SHUT_RDWR)
@@ -73,5 +73,5 @@ _checks = PeriodicChecks("courier-peer-liveness", 0.5)
 
 
 def watch(sock: socket.socket) -> None:
-    """From now on, until it is closed, `sock` is cut when its peer vanishes. Linux only."""
+    """Start watching `sock`, until it is closed, and cut it if its peer vanishes. Linux only."""
     _checks.add(PeerSilence(sock).check)

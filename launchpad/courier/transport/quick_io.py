@@ -1,7 +1,7 @@
-"""Sends and receives what the system takes or has at once, and keeps the interpreter meanwhile.
+"""Sends and receives that never block, and that hold the GIL.
 
-A thread that lets go of the interpreter for a system call of a few microseconds finds, where another
-thread wants to compute, that this one has it: it gets it back when that one waits, or after 5 ms.
+If a thread releases the GIL for a system call of a few microseconds, another thread that wants to compute may
+take it. The first thread gets the GIL back when the other one waits, or after 5 ms.
 """
 
 from __future__ import annotations
@@ -13,16 +13,19 @@ from launchpad.courier.protocol.framing import Chunk
 from launchpad.courier.transport.spin_wait import find_library
 from launchpad.courier.transport.stream_socket import DONTWAIT, SEND_NOW, Socket
 
-_MOST = 64 << 10  # bytes; more take so long that other threads should compute meanwhile
+_MOST = 64 << 10  # bytes; larger ones take so long that other threads should compute during them
 
 
 class QuickIO:
-    """The one socket, for one thread at a time in each direction. What is no plain socket waits as ever.
+    """Quick sends and receives on one socket, by one thread at a time in each direction.
+
+    If the socket isn't a plain `socket.socket`, `try_send` does nothing, and `receive` calls the socket's own
+    method.
 
     Example:
         io = QuickIO(sock)
-        io.try_send(data, sent)         # the rest is for sock.send, which may wait, or says what is wrong
-        n = io.receive(buffer)          # BlockingIOError if nothing is there
+        io.try_send(data, sent)         # then sock.send the rest: it may wait, and raises errors
+        n = io.receive(buffer)          # raises BlockingIOError if nothing is there
     """
 
     def __init__(self, sock: Socket) -> None:
@@ -31,16 +34,19 @@ class QuickIO:
         self._system_send: Any = getattr(library, "send", None)
         self._system_receive: Any = getattr(library, "recv", None)
         self._buffer: memoryview | None = None
-        self._place: Any = None  # the same, as the system takes it
+        self._place: Any = None  # the same buffer, as an argument of the system's function
 
     def try_send(self, data: Chunk, sent: list[int]) -> None:
-        """Sends, and adds to `sent` how many bytes the system has taken, in one step; -1 for an error."""
+        """Send what the system takes now, and append how many bytes that was to `sent`, or -1 for an error.
+
+        An interruption can't come between the two. Data that is not `bytes`, or too long, is not sent.
+        """
         if self._system_send is not None and type(data) is bytes and len(data) <= _MOST:
             arguments = (self._sock.fileno(),), (data,), (len(data),), (SEND_NOW,)
             sent.extend(map(self._system_send, *arguments))
 
     def receive(self, buffer: memoryview) -> int:
-        """As `sock.recv_into` that does not wait."""
+        """Receive what is there now, as `sock.recv_into` does with MSG_DONTWAIT."""
         if self._system_receive is not None:
             if buffer is not self._buffer:
                 import ctypes

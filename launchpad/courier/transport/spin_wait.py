@@ -1,19 +1,19 @@
-"""Waits awake for what is likely to come at once.
+"""Spin waits: poll briefly for a reply that is likely to come at once, before blocking on it.
 
-A thread that sleeps has to be woken, and from one processor to another that takes longer than a small
-call does: 20 to 60 µs on a virtual machine. So a thread that was answered at once the last time polls for
-the next answer for a moment before it sleeps. Between two polls it offers its processor to other
-processes: one of them may be the one which is to answer.
+Waking a sleeping thread from another processor takes longer than a small call does: 20 to 60 µs on a virtual
+machine. So if the last answer came at once, a thread polls for the next one for a moment before it sleeps.
+Between two polls it offers its processor to other processes, because one of them may be the server.
 
-It keeps the interpreter meanwhile, so that to other threads a quick call is like a short computation.
-If each call let go of it, threads that call at the same time would mostly wake each other in vain.
-After 128 answers, about a millisecond, it lets go of it while it polls for the next one: a thread that waits
-for the interpreter has it then. To sleep for that answer would make one call in a hundred a slow one.
-One that spins for longer always does: it may be another thread of its process that is to answer.
+The thread holds the GIL while it spins, so that other threads see a quick call as a short computation. If
+each call released the GIL, threads that call at the same time would mostly wake each other for nothing. After
+128 answers, about a millisecond, the thread releases the GIL while it polls for the next answer, so that a
+thread that waits for the GIL gets it. Sleeping for that answer would make one call in a hundred slow. A
+waiter with a longer window always releases the GIL, because another thread of its process may be the one
+that answers.
 
-It does not spin for long when that does not help: after a spin in vain it sleeps the next time, then the
-next 3, 7, … times. A thread that keeps others from computing, or shares its processor with
-a process that computes, sleeps the next thousand times, then the next two thousand, …
+Spinning stops where it doesn't help. After a spin without an answer the thread sleeps the next time, then the
+next 3, 7, … times. A thread that keeps others from computing, or shares its processor with a process that
+computes, sleeps the next thousand times, then the next two thousand, …
 
 Source: adaptive mutexes; the polling of idle virtual processors (Linux, guest-halt-polling).
 """
@@ -36,24 +36,26 @@ from launchpad.courier.transport.stream_socket import (
     raw_of,
 )
 
-WINDOW_S = 50e-6  # to spin
-_LARGE = 128 << 10  # a caller that takes so much at once does not wait for a small answer
-_MOST_SLEEPS = 63  # in a row, after spinning in vain
-_STREAK = 32  # answers in a row; then it checks whether it is in the way of others
-_STREAKS = 4  # then it lets go of the interpreter once
-_SHARE = 0.35  # of that time: other threads that computed so much would have computed more
-_BACKOFF, _MAX_BACKOFF = 1024, 65536  # sleeps in a row, if so
-_TOLERATED_S = 20e-6  # lost by an answer: sleeping would lose about as much
-_MAX_WASTED_S = 8e-3  # beyond that
+WINDOW_S = 50e-6  # the time to spin
+_LARGE = 128 << 10  # bytes; a caller with a buffer this large doesn't wait for a small answer
+_MOST_SLEEPS = 63  # in a row, after spins without an answer
+_STREAK = 32  # answers in a row, after which the waiter checks whether it is in the way of others
+_STREAKS = 4  # streaks after which it releases the GIL once
+# If other threads computed for this share of a streak's time, they would have computed more without it.
+_SHARE = 0.35
+_BACKOFF, _MAX_BACKOFF = 1024, 65536  # sleeps in a row, once a waiter was in the way
+_TOLERATED_S = 20e-6  # the accepted loss for each answer: sleeping would lose about as much
+_MAX_WASTED_S = 8e-3  # the accepted loss beyond that
 
 _monotonic, _process_time, _thread_time = time.monotonic, time.process_time, time.thread_time
 
 
 @functools.cache
 def find_library(*, keeps_interpreter: bool) -> Any:
-    """The system's library, whose functions keep the interpreter or not; None where one is missing."""
+    """Return the system's library, whose functions hold or release the GIL. None if a function is missing."""
     try:
-        import ctypes  # which takes a while, and only a process with connections needs it
+        # Imported late: it takes a while, and only a process with connections needs it.
+        import ctypes
 
         library = (ctypes.PyDLL if keeps_interpreter else ctypes.CDLL)(None)
         has_all = all([library.send, library.recv, library.sched_yield, DONTWAIT])
@@ -67,7 +69,7 @@ def _wait_with(library: Any) -> tuple[Any, Any]:
 
 
 class SpinWaiter:
-    """Sends and receives on a socket, for one thread at a time, which alone may close it.
+    """Sends and receives with spin waits on a socket. One thread at a time uses it, and only it may close it.
 
     Example:
         waiter = SpinWaiter(sock)
@@ -75,8 +77,8 @@ class SpinWaiter:
         n = waiter.receive(buffer)      # as sock.recv_into(buffer), often sooner
 
     Args:
-        sock: one that blocks. Its limits hold for the time that the thread sleeps.
-        window_s: how long to spin.
+        sock: A blocking socket. Its timeouts cover the time that the thread sleeps, not the spin.
+        window_s: Seconds to spin before sleeping.
     """
 
     __slots__ = (
@@ -98,29 +100,31 @@ class SpinWaiter:
     def __init__(self, sock: Socket, window_s: float = WINDOW_S) -> None:
         self._sock = sock
         self._raw = raw_of(sock)
-        self._is_plain = type(sock) is socket.socket  # else bytes are to be looked at, not taken
+        # On the raw socket of a wrapped one, bytes may only be peeked at, not taken.
+        self._is_plain = type(sock) is socket.socket
         self._window_s = window_s
         library = find_library(keeps_interpreter=window_s <= WINDOW_S)
         self._system_send: Any = getattr(library, "send", None)
-        # What it calls by turns; and without the interpreter.
+        # The functions that a spin calls in turn; the second pair releases the GIL.
         self._wait = _wait_with(library)
         self._wait_without = _wait_with(find_library(keeps_interpreter=False))
         self._lets_go = False
-        self._sleeps = 0 if library is not None else sys.maxsize  # to come, in a row
+        # How often to sleep from now on, in a row.
+        self._sleeps = 0 if library is not None else sys.maxsize
         self._last_sleeps = 0
         self._buffer: memoryview | None = None
-        self._place: Any = None  # the same, as the system takes it
+        self._place: Any = None  # the same buffer, as an argument of the system's function
         self._streak = Streak(window_s)
 
     def send(self, data: bytes, flags: int) -> int:
-        """As `sock.send`."""
+        """Send as `sock.send` does."""
         if self._sleeps or not self._is_plain:
             return self._sock.send(data, flags)
         n: int = self._system_send(self._raw.fileno(), data, len(data), SEND_NOW)
         return n if n >= 0 else self._sock.send(data, flags)
 
     def receive(self, buffer: memoryview) -> int:
-        """As `sock.recv_into`."""
+        """Receive as `sock.recv_into` does."""
         if self._sleeps:
             self._sleeps -= 1
             return self._sock.recv_into(buffer)
@@ -158,7 +162,8 @@ class SpinWaiter:
         if not streak.n_answers:
             streak.begin()
         streak.n_answers += 1
-        if now > until:  # the answer may have been there long ago: another process was running
+        if now > until:
+            # The answer may have come long before, while another process had the processor.
             streak.wasted_s += now - until
         if streak.n_answers >= _STREAK:
             self._sleeps = streak.end()
@@ -167,12 +172,12 @@ class SpinWaiter:
 
 
 class Streak:
-    """Answers in a row for which a waiter has spun, and whether that was in the way of others.
+    """A row of answers for which a waiter spun, and a check whether spinning was in the way of others.
 
     Attributes:
-        n_answers: That have come in this streak.
-        number: Of streaks that have ended.
-        wasted_s: By answers that may have been there before, lately.
+        n_answers: Number of answers in this streak so far.
+        number: Number of streaks that have ended.
+        wasted_s: Seconds recently lost to answers that may have come before the waiter saw them.
     """
 
     __slots__ = (
@@ -197,16 +202,16 @@ class Streak:
         self._other_threads_s = 0.0
 
     def begin(self) -> None:
-        """Note the times and the thread, when the first answer has come."""
+        """Note the times and the thread. Called when the first answer has come."""
         self._thread = get_ident()
         self._began = _monotonic()
         self._other_threads_s = _process_time() - _thread_time()
 
     def end(self) -> int:
-        """Return how often to sleep now, in a row; more than 0 if spinning was in the way of others."""
+        """Return how often to sleep from now on, in a row: more than 0 if spinning was in the way of others."""
         took_s = _monotonic() - self._began
         other_threads_s = _process_time() - _thread_time() - self._other_threads_s
-        # What took longer was interrupted, by other threads.
+        # Don't judge a streak that took longer than its spins could: other threads interrupted it.
         is_one_piece = took_s < _STREAK * self._window_s and self._thread == get_ident()
         sleeps = 0
         if (is_one_piece and other_threads_s > _SHARE * took_s) or self.wasted_s > _MAX_WASTED_S:

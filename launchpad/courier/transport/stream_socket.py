@@ -1,4 +1,4 @@
-"""What all transports do with stream sockets, and the one that wakes a thread which polls them."""
+"""Stream sockets: functions that all transports use, and a socket pair that wakes a polling thread."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from launchpad.courier.protocol.framing import Chunk
 
 MAX_GATHER = 1024  # IOV_MAX
 
-# A peer that is gone is an error, not a signal, even where the program has restored SIGPIPE.
+# A write to a peer that is gone raises an error and no signal, even if the program has restored SIGPIPE.
 NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
-# As numbers, which flags are slow to become where they are joined.
+# These are plain numbers, because joining enum flags is slow.
 DONTWAIT = int(getattr(socket, "MSG_DONTWAIT", 0))
 SEND_NOW, PEEK_NOW = int(NO_SIGNAL) | DONTWAIT, int(socket.MSG_PEEK) | DONTWAIT
 
 
 class Socket(Protocol):
-    """What courier uses of a connected `socket.socket`, which is one, and of what wraps one."""
+    """The methods of a connected `socket.socket`, or of a wrapper around one, that courier uses."""
 
     def send(self, data: Chunk, flags: int = ..., /) -> int: ...
 
@@ -49,21 +49,25 @@ class Socket(Protocol):
 
 
 class Listener:
-    """Where a server's clients arrive."""
+    """A listening socket at which a server's clients arrive."""
 
     address: str
     sock: socket.socket  # becomes readable when a client has connected
 
     @property
     def is_lost(self) -> bool:
-        """Clients of the address do not arrive here any more."""
+        """True if clients of the address no longer arrive here."""
         return False
 
     def republish(self) -> None:
-        """Listens at the same address on another `sock`. For a listener that can be lost."""
+        """Listen at the same address on another `sock`. For a listener that can be lost."""
 
     def accept(self) -> Socket:
-        """The next client. Never blocks. Raises OSError, BlockingIOError among them, when there is none."""
+        """Return the next client. Never blocks.
+
+        Raises:
+            OSError: There is no client. BlockingIOError is one of these errors.
+        """
         raise NotImplementedError
 
     def close(self) -> None:
@@ -71,13 +75,13 @@ class Listener:
 
 
 def raw_of(sock: Socket) -> socket.socket:
-    """The kernel's socket, whatever is around it."""
+    """Return the kernel's socket, without any wrappers."""
     raw: socket.socket = getattr(sock, "raw", sock)  # type: ignore[arg-type]
     return raw
 
 
 class SocketWrapper:
-    """A socket around another one. What is not said here, a subclass does."""
+    """A base class for wrappers around a socket. A subclass adds the methods that are missing here."""
 
     def __init__(self, sock: Socket) -> None:
         self._sock = sock
@@ -92,14 +96,15 @@ class SocketWrapper:
 
 
 def is_unix(sock: Socket) -> bool:
-    """Whether files can be sent over it."""
+    """Return True for a Unix socket, over which files can be sent."""
     return raw_of(sock).family == socket.AF_UNIX
 
 
 def has_pending(sock: Socket) -> bool:
-    """Whether something can be received although the descriptor may not be readable.
+    """Return True if data can be received although the descriptor may not be readable.
 
-    To be asked before a thread waits for it to become so. A read may then still find too little.
+    Ask before you wait for the descriptor to become readable. Even if this is True, a read may still find too
+    little data.
     """
     pending = getattr(sock, "pending", None)
     return pending is not None and pending()
@@ -110,9 +115,9 @@ def set_timeouts(
     timeout_s: float,
     options: Iterable[int] = (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO),
 ) -> None:
-    """Limits each single send and receive, 0 for no limit; past it they raise BlockingIOError.
+    """Set a limit for each single send and receive; 0 for no limit. After it they raise BlockingIOError.
 
-    The kernel keeps this time. Python's own `settimeout` would poll before every read and write:
+    The kernel measures this time. Python's own `settimeout` would poll before every read and write, which is
     one more system call each.
     """
     micros = max(1, int(timeout_s * 1e6)) if timeout_s else 0
@@ -126,7 +131,7 @@ set_receive_timeout = partial(set_timeouts, options=(socket.SO_RCVTIMEO,))
 
 
 def blocking_pair() -> tuple[socket.socket, socket.socket]:
-    """Returns two connected sockets that block, whatever a script gives `socket.setdefaulttimeout`."""
+    """Return two connected sockets that block, whatever the script's `socket.setdefaulttimeout` is."""
     ours, theirs = socket.socketpair()
     ours.setblocking(True)
     theirs.setblocking(True)
@@ -134,7 +139,7 @@ def blocking_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def receive_exactly(sock: Socket, size: int) -> bytes:
-    """`size` bytes, or ConnectionResetError when the stream ends before."""
+    """Receive exactly `size` bytes. Raises ConnectionResetError if the stream ends before."""
     data = bytearray()
     while len(data) < size:
         chunk = sock.recv(size - len(data))
@@ -145,7 +150,7 @@ def receive_exactly(sock: Socket, size: int) -> bytes:
 
 
 def send_all(sock: Socket, chunks: Sequence[Chunk]) -> None:
-    """Writes all chunks, gathered. When it raises, the last byte has not been written."""
+    """Write all chunks, with gathering. If this raises, the last byte was not written."""
     n = 0
     if len(chunks) <= MAX_GATHER:
         n = sock.sendmsg(chunks, (), NO_SIGNAL)
@@ -157,18 +162,18 @@ def send_all(sock: Socket, chunks: Sequence[Chunk]) -> None:
 
 
 def send_rest(sock: Socket, rest: list[memoryview]) -> None:
-    """`send_all`, taking from `rest` what has been written, so that it can be called again."""
+    """Write all chunks in `rest`, and remove what is written, so that the call can be repeated."""
     while rest:
         skip_sent(rest, sock.sendmsg(rest[:MAX_GATHER], (), NO_SIGNAL))
 
 
 def skip_sent(rest: list[memoryview], n: int) -> None:
-    """Drops the first `n` bytes of `rest`."""
+    """Drop the first `n` bytes of `rest`."""
     rest[:] = left_after(rest, n)
 
 
 def left_after(chunks: Sequence[Chunk], n: int) -> list[memoryview]:
-    """The chunks without their first `n` bytes."""
+    """Return the chunks without their first `n` bytes."""
     whole = 0
     while whole < len(chunks) and n >= len(chunks[whole]):
         n -= len(chunks[whole])
@@ -180,12 +185,12 @@ def left_after(chunks: Sequence[Chunk], n: int) -> list[memoryview]:
 
 
 class WakeupSocketpair:
-    """Wakes a thread that waits in `poll` or `select`, and then drains it.
+    """A socket pair that wakes a thread which waits in `poll` or `select`.
 
     Example:
         poller.register(wakeup, select.POLLIN)
         poller.poll()       # returns when another thread calls wakeup.wake()
-        wakeup.drain()      # first; then looks at what the other thread has done
+        wakeup.drain()      # first; then look at what the other thread has done
     """
 
     def __init__(self) -> None:
@@ -193,14 +198,14 @@ class WakeupSocketpair:
         self._reader.setblocking(False)
         self._writer.setblocking(False)
         self._is_awake = False
-        # A descriptor is not closed while another thread writes to it.
+        # Held during a write and during `close`, so that no thread writes to a descriptor that is closed.
         self._lock = Lock()
 
     def fileno(self) -> int:
         return self._reader.fileno()
 
     def wake(self) -> None:
-        """Never blocks. Does nothing once it is closed."""
+        """Wake the thread. Never blocks. Does nothing once the pair is closed."""
         if self._is_awake:
             return
         self._is_awake = True
@@ -209,16 +214,17 @@ class WakeupSocketpair:
                 self._writer.send(b"!")
         except BaseException as error:
             if isinstance(error, OSError) and not is_interruption(error):
-                return  # full, or closed
+                return  # the socket's buffer is full, or it is closed
             self._is_awake = False
             raise
 
     def drain(self) -> None:
-        """Until the next `wake`, there is nothing to read."""
+        """Read all wakeups, so that the descriptor isn't readable again before the next `wake`."""
         with contextlib.suppress(BlockingIOError):
             while len(self._reader.recv(4096)) == 4096:
                 pass
-        # Last: what a thread did before a wake that came to nothing until here, we look at after this.
+        # This comes last. A `wake` before this line sends nothing, but the caller looks at what its thread has
+        # done after this line, so it misses nothing.
         self._is_awake = False
 
     def close(self) -> None:
@@ -226,6 +232,6 @@ class WakeupSocketpair:
             self.drop_inherited()
 
     def drop_inherited(self) -> None:
-        """For a forked child, in which the lock may be held for ever."""
+        """Close both sockets without the lock, which may never be released in a forked child."""
         self._reader.close()
         self._writer.close()

@@ -1,13 +1,13 @@
-"""TCP, with TLS where the keyring has credentials: how a server on another host is reached.
+"""TCP connections to servers on other hosts, with TLS if the keyring has credentials.
 
-A connection in the clear is the plain socket itself; one with TLS is a `TlsSocket`, which has the
-same methods. What differs from a unix socket:
+A plaintext connection is the plain socket itself. A connection with TLS is a `TlsSocket`, which has the same
+methods. TCP differs from a unix socket in two ways:
 
-- A write to a peer that has just closed succeeds, because the peer's answer to it is yet to come.
-  Ask `is_stale` before a connection that has been idle is used again.
-- A peer may vanish without closing: its host, or the network between. The kernel probes a silent
-  peer every second, and gives up after 3 s. What is not acknowledged is watched by
-  peer_liveness.py. Neither asks the peer's Python, so a method that holds the GIL looks alive.
+- A write to a peer that has just closed succeeds, because the peer's answer has not arrived yet. Ask
+  `is_stale` before using a connection that has been idle.
+- A peer may vanish without closing, because its host or the network fails. The kernel probes a silent peer
+  every second, and gives up after 3 s. peer_liveness.py watches data that is not acknowledged. Neither asks
+  the peer's Python, so a peer whose method holds the GIL still counts as alive.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from launchpad.courier.transport.network_address import Endpoint
 from launchpad.courier.transport.stream_socket import Listener, Socket
 
 _BACKLOG = 4096
-_DIAL_S = 0.9  # less than until the kernel asks again by itself: a new attempt asks at once
+# Shorter than the time after which the kernel asks again: a new attempt asks at once.
+_DIAL_S = 0.9
 _KEEPALIVE = {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 2}  # dead after 1 + 2 × 1 s
-# Since Linux 6.15, and Python has no name for it: repeats are not further apart than that.
+# The longest time between two repeats. Linux has it since 6.15, and Python has no name for it.
 _TCP_RTO_MAX_MS, _RTO_MAX_MS = 44, 1000
 
 check = endpoints.parse
 
 
 class TcpListener(Listener):
-    """A listening socket. Port 0 is any free one; `address` then has the real one.
+    """A listening TCP socket. Port 0 picks any free port; `address` then has the real one.
 
     Example:
         listener = TcpListener("tcp:0.0.0.0:0")
@@ -43,8 +44,8 @@ class TcpListener(Listener):
         ...
         connection = listener.accept()
 
-    The TLS handshake of a client is done while it is read (`TlsSocket.recv`), not when it is accepted,
-    so that a slow one does not hold up the others.
+    A client's TLS handshake takes place when it is read (`TlsSocket.recv`), not when it is accepted, so that a
+    slow client doesn't hold up the others.
     """
 
     def __init__(self, address: str) -> None:
@@ -55,7 +56,8 @@ class TcpListener(Listener):
             endpoints.check_plaintext(wanted, where[0])
         self.sock = socket.socket(family, socket.SOCK_STREAM)
         try:
-            # Past connections of a server before us may linger; another that listens is still an error.
+            # Old connections of an earlier server may linger, and must not prevent this. If another server
+            # listens, `bind` still fails.
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self.sock.bind(where)
             self.sock.listen(_BACKLOG)
@@ -63,7 +65,7 @@ class TcpListener(Listener):
             if self._credentials is not None:
                 from launchpad.courier.transport import tls_context
 
-                # A bad key is the server's error, not its clients'.
+                # Report a bad key here, as the server's error, and not when a client connects.
                 tls_context.make(self._credentials, is_server=True)
         except BaseException as error:
             self.sock.close()
@@ -74,10 +76,12 @@ class TcpListener(Listener):
         self.address = str(Endpoint(wanted.scheme, wanted.host, self.sock.getsockname()[1]))
 
     def accept(self) -> Socket:
-        """The next client. Never blocks.
+        """Return the next client. Never blocks.
 
-        Raises OSError when there is none: BlockingIOError if none has connected, ConnectionError if
-        one has closed again, others for want of descriptors or memory.
+        Raises:
+            BlockingIOError: No client has connected.
+            ConnectionError: A client has closed its connection again.
+            OSError: The process is out of descriptors or memory.
         """
         sock, _ = self.sock.accept()
         try:
@@ -98,11 +102,13 @@ listen = TcpListener
 
 
 def connect(address: str, timeout_s: float | None) -> Socket:
-    """One attempt to connect, handshake included, at all addresses of the host in turn.
+    """Make one attempt to connect, including the TLS handshake, at all addresses of the host in turn.
 
-    Raises PermissionError where TLS is needed and there are no credentials; Refused when the
-    server's certificate is not of our run, or ours not of its; ProtocolError when it speaks no
-    TLS; any other OSError when no server is up there. Its name may be unknown, too, until it is.
+    Raises:
+        PermissionError: TLS is needed, and there are no credentials.
+        Refused: The server's certificate is not of our run, or ours is not of the server's run.
+        ProtocolError: The server doesn't speak TLS.
+        OSError: No server is up there. The host's name may also be unknown until it is.
     """
     wanted = endpoints.parse(address)
     if wanted.port == 0:
@@ -142,12 +148,12 @@ def connect(address: str, timeout_s: float | None) -> Socket:
 
 
 def find_credentials(endpoint: Endpoint) -> Credentials | None:
-    """What the keyring has for it; nothing where plaintext was asked for by name."""
+    """Return the keyring's credentials for an endpoint, or None if it asks for plaintext by name."""
     return None if endpoint.wants_plaintext else keyring.find_credentials(str(endpoint))
 
 
 def is_stale(sock: Socket) -> bool:
-    """The peer has closed, or sent something, on a connection on which nothing was expected."""
+    """Return True if the peer has closed, or sent data, on a connection on which nothing is expected."""
     if stream_socket.has_pending(sock):
         return True
     try:
@@ -158,11 +164,11 @@ def is_stale(sock: Socket) -> bool:
 
 
 def _tune(sock: socket.socket) -> None:
-    """Sends at once, and notices when the peer vanishes."""
+    """Set a socket's options: it sends at once, and notices when the peer vanishes."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if endpoints.is_loopback(sock.getpeername()[0]):
-        # The kernel itself is the peer: it does not vanish, and nothing gets lost. So no
-        # pacing is needed: where BBR is the rule, large transfers take 2.5 times as long with it.
+        # The peer is on this host: the kernel doesn't vanish, and loses nothing. So no pacing is needed. On
+        # hosts that use BBR by default, large transfers would take 2.5 times as long with it.
         with contextlib.suppress(OSError, AttributeError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
         return

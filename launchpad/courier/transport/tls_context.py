@@ -1,8 +1,8 @@
-"""What `ssl` needs to know of our credentials. TLS 1.3 only, and both sides are verified.
+"""SSL contexts made from our credentials. They allow TLS 1.3 only, and verify both sides.
 
-Names are not compared: the authority of a run signs for that run alone, and its workers move
-between hosts. `ssl` reads certificates and keys from files only, so they are passed as files that
-exist in memory. The messages of failed handshakes are here, too: OpenSSL only names the step that failed.
+Names are not compared, because a run's authority signs only for that run, and its workers move between hosts.
+`ssl` reads certificates and keys only from files, so they are passed as files in memory. This file also has
+the messages for failed handshakes, because OpenSSL only names the step that failed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import tempfile
 from launchpad.courier.errors import CourierError, ProtocolError, Refused
 from launchpad.courier.security.keyring import Credentials
 
-_KEPT = 16  # one for each side and run; more than one run at a time is rare
+_KEPT = 16  # contexts: one for each side and run; more than one run at a time is rare
 _HINT = (
     "All processes of a run need the same credentials: "
     "keyring.add(prefix, token, credentials) with those of the other side."
 )
 _CLOCKS = "Compare the clocks of both hosts."
 
-# The ends of the reasons that mean so; their beginnings differ between versions of OpenSSL.
+# The ends of OpenSSL's reasons. Their beginnings differ between versions of OpenSSL.
 _ALERTS_REFUSED = (
     "_ALERT_UNKNOWN_CA",
     "_ALERT_BAD_CERTIFICATE",
@@ -39,10 +39,15 @@ _NOT_YET_VALID, _EXPIRED = 9, 10  # X509_V_ERR_…
 
 @functools.lru_cache(_KEPT)
 def make(credentials: Credentials, *, is_server: bool) -> ssl.SSLContext:
-    """The same object for equal credentials. Raises ValueError when they do not fit together."""
+    """Return the context for these credentials. Equal credentials share one context.
+
+    Raises:
+        ValueError: The parts of the credentials don't fit together.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if is_server else ssl.PROTOCOL_TLS_CLIENT)
     if is_server:
-        context.num_tickets = 0  # sessions are not resumed: the handshake takes about a millisecond
+        # Sessions are not resumed, because a handshake takes only about a millisecond.
+        context.num_tickets = 0
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
@@ -58,7 +63,10 @@ def make(credentials: Credentials, *, is_server: bool) -> ssl.SSLContext:
 
 
 def _load_chain(context: ssl.SSLContext, pem: bytes) -> None:
-    """From a file in memory; where the system has none, or no /proc to name it by, from one on disk."""
+    """Load the certificate and key into the context, from a file in memory.
+
+    The file is on disk if the system has no files in memory, or no /proc to name them by.
+    """
     handle = None
     with contextlib.suppress(AttributeError, OSError):
         handle = os.memfd_create("courier-credentials")
@@ -71,7 +79,7 @@ def _load_chain(context: ssl.SSLContext, pem: bytes) -> None:
                 return
         finally:
             os.close(handle)
-    # Only we can read it (0600), and it is gone as soon as it has been read.
+    # Only we can read the file (0600), and it is deleted as soon as it has been read.
     handle, path = tempfile.mkstemp(prefix="courier-")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -82,7 +90,11 @@ def _load_chain(context: ssl.SSLContext, pem: bytes) -> None:
 
 
 def as_handshake_error(error: ssl.SSLError, address: str | None) -> Exception:
-    """What a failed handshake with the server at `address` raises; None for the server's end."""
+    """Return the exception for a failed handshake.
+
+    Args:
+        address: The server's address, at the client's end; None at the server's end.
+    """
     reason = error.reason or ""
     peer = "the client" if address is None else f"the server at {address}"
     kind: type[CourierError] = Refused

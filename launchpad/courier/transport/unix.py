@@ -1,12 +1,12 @@
-"""Unix stream sockets: how a server becomes reachable at a path, and how a client gets there.
+"""Unix stream sockets: a listener that publishes a server at a path, and the client's end.
 
-A path is published last. The server binds to a temporary name beside it, sets mode 0600, listens,
-and only then renames onto the path. So no client ever meets a socket that is not listening yet, and
-the file that a dead server left is replaced in one step. A server that listens is never replaced.
+The path is published last. The server binds to a temporary name beside it, sets mode 0600, listens, and only
+then renames the socket to its path. So no client ever meets a socket that isn't listening yet, and a file
+that a dead server left is replaced in one step. A server that listens is never replaced.
 
-A user who may connect may run code here. That is why the directory has to be ours (or root's) and closed
-to writing by others, which is checked at both ends: in another directory any user could replace
-the server, and clients would show that user their token.
+A user who may connect may run code here. That is why the directory must belong to us (or root), and others
+must not be able to write to it. Both ends check this. In any other directory a user could replace the server,
+and clients would show that user their token.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ from launchpad.courier.transport.stream_socket import Listener
 PREFIX = "unix:"
 MAX_PATH = 107 if sys.platform == "linux" else 103
 _BACKLOG = 4096
-_PAUSE_S = 0.01  # until the next attempt where the backlog is full
+_PAUSE_S = 0.01  # before the next attempt while the backlog is full
 _FRESH, _SOCKET = re.compile(r"courier-[0-9a-f]{12}"), "s"
-_STARTING_S = 60.0  # a directory without a socket is of a server that starts, or died doing so
+# A younger directory without a socket may belong to a server that is starting; an older one died before that.
+_STARTING_S = 60.0
 
 is_stale = None  # a write to a peer that has closed fails at once
 
 
 def path_of(address: str) -> str:
-    """The path in `unix:/path`; a ValueError when it cannot be a socket's path."""
+    """Return the path in `unix:/path`. Raises ValueError if it can't be a socket's path."""
     path = address.removeprefix(PREFIX)
     if not address.startswith(PREFIX) or not os.path.isabs(path):
         raise ValueError(f"{address!r} is not of the form unix:/absolute/path")
@@ -48,7 +49,7 @@ def path_of(address: str) -> str:
 
 
 def fresh_path() -> str:
-    """A path in a directory of our own that does not exist yet; short enough wherever TMPDIR is."""
+    """Return a path in a new directory, which doesn't exist yet. It is short enough for any TMPDIR."""
     import tempfile
 
     name = f"courier-{os.urandom(6).hex()}/{_SOCKET}"
@@ -57,11 +58,11 @@ def fresh_path() -> str:
 
 
 def _sweep(folder: str) -> None:
-    """Removes the directories of servers without an address that were killed: nothing listens there."""
+    """Remove the directories of killed servers that had no address of their own: nothing listens there."""
     with os.scandir(folder) as entries:
         found = [entry.path for entry in entries if _FRESH.fullmatch(entry.name)]
     for directory in found:
-        with contextlib.suppress(OSError):  # removed meanwhile, or a server is there
+        with contextlib.suppress(OSError):  # the directory is gone by now, or a server is there
             status = os.lstat(directory)
             if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
                 continue
@@ -75,7 +76,7 @@ def _sweep(folder: str) -> None:
 
 
 class UnixListener(Listener):
-    """A published listening socket. `close` takes the file away again, if it is still ours."""
+    """A listening Unix socket, published at a path. `close` removes the file if it is still ours."""
 
     def __init__(self, address: str) -> None:
         path = path_of(address)
@@ -104,17 +105,18 @@ class UnixListener(Listener):
 
     @property
     def is_lost(self) -> bool:
-        """The file has been removed, or another put in its place."""
+        """True if the file was removed, or replaced by another one."""
         try:
             return not os.path.samestat(os.lstat(self.path), self._published)
         except OSError:
             return True
 
     def republish(self) -> None:
-        """Listens on another socket, at the same path.
+        """Listen on another socket, at the same path.
 
-        Raises OSError: another server listens there, or the directory is gone too (it may have been
-        removed for good, so it is not made again).
+        Raises:
+            OSError: Another server listens there, or the directory is gone too. It may have been removed for
+                good, so it is not created again.
         """
         sock = self._publish()
         self.sock.close()
@@ -148,7 +150,8 @@ class UnixListener(Listener):
             os.chmod(temporary, 0o600)
             sock.listen(_BACKLOG)
             sock.setblocking(False)
-            # One server at a time publishes here, so that of two started together one sees the other.
+            # Only one server at a time publishes here. Otherwise two that start together would both find no
+            # server at the path, and the second would replace the first.
             directory = os.open(self._directory, os.O_RDONLY)
             try:
                 fcntl.flock(directory, fcntl.LOCK_EX)
@@ -165,7 +168,10 @@ class UnixListener(Listener):
 
 
 def _refuse_if_taken(path: str) -> None:
-    """Raises OSError where a server listens, or a file is no socket; not where a dead server left one."""
+    """Raise OSError if a server listens at the path, or it is a file other than a socket.
+
+    A socket that a dead server left behind is accepted.
+    """
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             raise FileExistsError(errno.EEXIST, "there is a file here that is no socket", path)
@@ -178,7 +184,7 @@ def _refuse_if_taken(path: str) -> None:
         except (ConnectionRefusedError, FileNotFoundError):
             return
         except (TimeoutError, BlockingIOError):
-            pass  # a full backlog: a server is there, if slow
+            pass  # the backlog is full: a server is there, but slow
     what = "another server already listens on this address; stop it first"
     raise OSError(errno.EADDRINUSE, what, path)
 
@@ -188,9 +194,9 @@ listen = UnixListener
 
 
 def connect(address: str, timeout_s: float | None) -> socket.socket:
-    """One attempt to connect. Raises OSError; which ones mean "not up yet" the caller knows."""
+    """Make one attempt to connect. Raises OSError; the caller decides which errors mean "not up yet"."""
     path = path_of(address)
-    # In a shared directory (sticky, like /tmp) the socket itself has to be ours.
+    # In a shared directory (sticky, like /tmp) the socket itself must be ours, or root's.
     if (owner := os.stat(path).st_uid) not in (os.geteuid(), 0):
         raise PermissionError(errno.EPERM, f"the socket belongs to user {owner}, not to us", path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -202,8 +208,8 @@ def connect(address: str, timeout_s: float | None) -> socket.socket:
                 sock.connect(path)
                 break
             except BlockingIOError:
-                # A server is there, and its backlog is full. The kernel waits for room only where there is no
-                # time limit.
+                # A server is there, and its backlog is full. The kernel waits for room only on a socket without
+                # a time limit.
                 if deadline is not None and time.monotonic() > deadline:
                     raise
                 time.sleep(_PAUSE_S)
