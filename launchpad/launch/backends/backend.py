@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
 
 class Workers(abc.ABC):
-    """The workers of one launch. The supervisor's thread calls all methods; none of them waits for a worker.
+    """The workers of one launch. No method waits for a worker.
+
+    The supervisor's thread calls all methods, except those that any thread may call.
 
     Example:
         class MyWorkers(lp.Workers):

@@ -38,7 +38,7 @@ class Ray(Backend):
 
     def __init__(self, origin: LauncherInfo | None = None) -> None:
         self._origin = origin
-        """The launching script, if this process launches on its behalf."""
+        """The launching script, if this process launches for another one."""
 
     def endpoint(self, address: str, kind: str) -> str:
         """Return a template: Ray decides on the node, where the worker then takes a free port."""

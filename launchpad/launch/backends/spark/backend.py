@@ -18,8 +18,8 @@ class Spark(Backend):
     """The backend for programs that work beside Spark's data, on the executors of its cluster.
 
     Args:
-        hosts: The most tasks that the launch takes of the application's slots. None: one for each worker, if
-            there are enough slots.
+        hosts: The most tasks that the launch takes of the application's slots. None: one for each worker, or
+            all slots if there are fewer.
         host_timeout_s: How long the launch waits until all of the tasks run.
     """
 

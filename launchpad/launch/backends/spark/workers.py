@@ -59,7 +59,7 @@ class SparkWorkers(HostedWorkers):
     """The workers of one launch. Making it connects to a SparkContext. No user code runs yet.
 
     Args:
-        hosts: The most tasks to take. None: as many as the workers need, if there are enough slots.
+        hosts: The most tasks to take. None: as many as the workers need, or all slots if there are fewer.
         timeout_s: How long the tasks may take until all have joined.
 
     Raises:

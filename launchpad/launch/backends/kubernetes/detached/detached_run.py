@@ -100,8 +100,7 @@ class DetachedRun:
     def stop(self, at_once: bool = False) -> None:
         """Ask the launcher pod to stop the program. Without a launcher pod, delete the run at once.
 
-        `wait` deletes a run that was asked to stop when its launcher pod has ended. If a stop fails half-way,
-        call it again.
+        When the launcher pod has ended, `wait` deletes the run. If a stop fails half-way, it can be repeated.
         """
         self._is_to_go = True
         self._skips_grace |= at_once
