@@ -208,7 +208,7 @@ class Streak:
         self._other_threads_s = _process_time() - _thread_time()
 
     def end(self) -> int:
-        """Return how often to sleep from now on, in a row: more than 0 if spinning was in the way of others."""
+        """Return how often to sleep from now on, in a row: more than 0 if spinning kept others waiting."""
         took_s = _monotonic() - self._began
         other_threads_s = _process_time() - _thread_time() - self._other_threads_s
         # Don't judge a streak that took longer than its spins could: other threads interrupted it.

@@ -223,8 +223,8 @@ class WakeupSocketpair:
         with contextlib.suppress(BlockingIOError):
             while len(self._reader.recv(4096)) == 4096:
                 pass
-        # This comes last. A `wake` before this line sends nothing, but the caller looks at what its thread has
-        # done after this line, so it misses nothing.
+        # This comes last. A `wake` before this line sends nothing. The caller misses nothing all the same,
+        # because it looks at what other threads have done only after this line.
         self._is_awake = False
 
     def close(self) -> None:

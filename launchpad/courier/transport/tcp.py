@@ -44,8 +44,8 @@ class TcpListener(Listener):
         ...
         connection = listener.accept()
 
-    A client's TLS handshake takes place when it is read (`TlsSocket.recv`), not when it is accepted, so that a
-    slow client doesn't hold up the others.
+    A client's TLS handshake takes place when the client is read (`TlsSocket.recv`), not when it is accepted,
+    so that a slow client doesn't hold up the others.
     """
 
     def __init__(self, address: str) -> None:

@@ -1,21 +1,21 @@
-"""TLS over a socket that stays a plain one: what a `TlsSocket` does to bytes on their way.
+"""TLS over a plain socket: `TlsSocket` encrypts and decrypts the bytes on their way.
 
     send ──encrypt──▶ [outgoing] ──raw.send──▶ network ──raw.recv──▶ [incoming] ──decrypt──▶ recv
             lock                 write lock                                       lock
 
-OpenSSL's object works on two buffers in memory, and a lock lets one thread at a time into it. The
-raw socket is read and written outside of that lock, so that one thread may wait for bytes while
-another sends, and so that limits which the kernel keeps (SO_RCVTIMEO, MSG_DONTWAIT) work as usual.
+OpenSSL's object works on two buffers in memory, and a lock lets one thread at a time use it. The raw socket
+is read and written outside this lock. So one thread may wait for bytes while another sends, and limits that
+the kernel applies (SO_RCVTIMEO, MSG_DONTWAIT) work as usual.
 
 Three rules:
 
-1. What was encrypted must leave in that order and in full, or the stream is broken. So a send that
-   the socket did not take whole keeps the rest, and says (by a short count or BlockingIOError) how
-   much of the caller's data is certain to have left. As with any socket, the caller then sends the rest.
-2. Data counts as sent if and only if its record has left in full. Courier calls again what was not
-   sent: the peer must not be able to read that.
-3. Bytes may have been decrypted, or wait in `incoming`, while the raw socket is silent. Ask
-   `pending` before waiting for the socket to become readable.
+1. Encrypted data must leave in order and in full, or the stream is broken. So if the socket takes only a part
+   of a send, the rest is kept. A short count, or BlockingIOError, tells the caller how much of its data has
+   certainly left. As with any socket, the caller then sends the rest.
+2. Data counts as sent if and only if its record has left in full. Courier repeats calls that were not sent,
+   so the peer must not be able to read any of them.
+3. Bytes may be decrypted already, or wait in `incoming`, while the raw socket is silent. Ask `pending` before
+   waiting for the socket to become readable.
 """
 
 from __future__ import annotations
@@ -31,26 +31,29 @@ from typing import Any, NoReturn
 
 from launchpad.courier.interruptions import Lock
 from launchpad.courier.protocol.framing import Chunk
-from launchpad.courier.protocol.handshake import NOT_TLS  # OpenSSL does not say that to plain bytes
+from launchpad.courier.protocol.handshake import NOT_TLS
 from launchpad.courier.security.keyring import Credentials
 from launchpad.courier.transport import tls_context
 from launchpad.courier.transport.stream_socket import NO_SIGNAL
 
 RECORD = 16384  # bytes of data in a TLS record; only the last one of a write has fewer
-# What TLS 1.3 adds to them: a header of 5, the kind of record, 16 to prove it intact.
+# The bytes that TLS 1.3 adds to a record: 5 of header, 1 for the kind of record, 16 for authentication.
 RECORD_OVERHEAD = 22
-_PIECE = 64 << 10  # encrypted, or received, at once: more leaves the processor's cache
-_JOINED = 32 << 10  # chunks are joined up to here
-_BUFFER_BYTES = 4 << 10  # what is received at once for a caller that wants less
+_PIECE = 64 << 10  # bytes encrypted, or received, at once: more wouldn't stay in the processor's cache
+_JOINED = 32 << 10  # chunks are joined up to this many bytes
+_BUFFER_BYTES = 4 << 10  # bytes received at once for a caller that wants fewer
 
 
 def connect(
     raw: socket.socket, credentials: Credentials, address: str, deadline: float | None
 ) -> TlsSocket:
-    """Does the handshake as the client. Closes `raw` when that fails.
+    """Do the handshake as the client. Close `raw` if it fails.
 
-    Raises Refused, ProtocolError, TimeoutError or another OSError. The server has the last word:
-    it may still refuse our certificate, which the first `recv` or `send` then says.
+    The server decides last: it may still refuse our certificate after this has returned. The first `recv` or
+    `send` then raises Refused.
+
+    Raises:
+        Refused, ProtocolError, TimeoutError, OSError: The handshake failed.
     """
     try:
         sock = TlsSocket(raw, tls_context.make(credentials, is_server=False), address)
@@ -66,19 +69,19 @@ def connect(
 
 
 def accept(raw: socket.socket, credentials: Credentials) -> TlsSocket:
-    """The server's end. Its handshake is done while it is read."""
+    """Return the server's end of a connection. Its handshake takes place when it is read."""
     return TlsSocket(raw, tls_context.make(credentials, is_server=True))
 
 
 class TlsSocket:
-    """What courier uses of a `socket.socket`, encrypted and verified.
+    """An encrypted and verified socket, with the methods of `socket.socket` that courier uses.
 
-    One thread may read while others write. Everything blocks, or not, as the raw socket would; a
-    server's end has to be read before it is written to.
+    One thread may read while others write. Methods block, or not, as those of the raw socket would. A
+    server's end must be read before it is written to.
 
     Args:
-        raw: a connected stream socket.
-        address: where it leads, for errors; None for the server's end.
+        raw: A connected stream socket.
+        address: The server's address, for errors; None for the server's end.
     """
 
     def __init__(
@@ -90,15 +93,15 @@ class TlsSocket:
         self._lock = Lock()
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=address is None)
-        #: The handshake is done: data can be sent.
+        #: True once the handshake is done, so that data can be sent.
         self.is_ready = False
-        # The reader's:
-        self._is_verified = False  # the peer has accepted us, since it has sent data
+        # Only the thread that reads uses these.
+        self._is_verified = False  # the peer has sent data, so it has accepted us
         self._may_decrypt = False
         self._has_ended = False
-        # Whose the write lock is:
+        # Only the thread that holds the write lock uses `_unsent`.
         self._write_lock = Lock()
-        self._unsent: PendingCiphertext | None = None  # not taken whole by the socket yet
+        self._unsent: PendingCiphertext | None = None  # the socket has not taken all of it yet
 
     def fileno(self) -> int:
         return self.raw.fileno()
@@ -114,7 +117,7 @@ class TlsSocket:
         self.raw.shutdown(how)
 
     def pending(self) -> bool:
-        """Whether `recv` may have something although the raw socket is silent."""
+        """Return True if `recv` may have data although the raw socket is silent."""
         return self._may_decrypt
 
     def recv(self, n: int, flags: int = 0) -> bytes:
@@ -122,7 +125,10 @@ class TlsSocket:
         return bytes(buffer[: self.recv_into(buffer, n, flags)])
 
     def recv_into(self, buffer: bytearray | memoryview, n: int = 0, flags: int = 0) -> int:
-        """At least one byte, 0 at the end of the stream. Honours MSG_DONTWAIT and MSG_WAITALL."""
+        """Receive at least one byte. Return how many, or 0 at the end of the stream.
+
+        MSG_DONTWAIT and MSG_WAITALL work as usual.
+        """
         while not self.is_ready:
             self.do_handshake(flags & socket.MSG_DONTWAIT)
         view = memoryview(buffer)[:n] if n else memoryview(buffer)
@@ -140,7 +146,7 @@ class TlsSocket:
         return self._receive(view, flags)
 
     def send(self, data: Chunk, flags: int = 0) -> int:
-        """How much was sent, which may be less. Then go on with the rest of the same data."""
+        """Send data, and return how many bytes were sent. If not all, send the rest of the same data next."""
         if not len(data):
             return 0
         self._acquire_write_lock(flags)
@@ -157,7 +163,7 @@ class TlsSocket:
             self._write_lock.release()
 
     def sendmsg(self, chunks: Iterable[Chunk], ancdata: Iterable[Any] = (), flags: int = 0) -> int:
-        """`send` for the first few chunks, as many as are worth joining. `ancdata` stays empty."""
+        """Send the first few chunks, as many as are worth joining. `ancdata` must be empty."""
         first: list[Chunk] = []
         size = 0
         for chunk in chunks:
@@ -173,8 +179,8 @@ class TlsSocket:
             rest = rest[self.send(rest, flags) :]
 
     def close(self) -> None:
-        """Sends a close_notify if that is possible without waiting, and closes the raw socket."""
-        # A forked child must not send it: the parent is still using the connection.
+        """Send a close_notify if that is possible without waiting, and close the raw socket."""
+        # A forked child must not send it, because the parent still uses the connection.
         if self.is_ready and self._pid == os.getpid():
             with contextlib.suppress(OSError, ValueError):
                 self._send_close_notify()
@@ -187,10 +193,10 @@ class TlsSocket:
         self.close()
 
     def do_handshake(self, flags: int = 0) -> None:
-        """One step towards `is_ready`: handles what has arrived, and receives once more if need be.
+        """Take one step towards `is_ready`: handle data that has arrived, and receive once more if necessary.
 
-        Raises what `connect` does; for a server's end ConnectionAbortedError, or BlockingIOError
-        when nothing has arrived.
+        Raises the same errors as `connect`. A server's end raises ConnectionAbortedError, or BlockingIOError
+        if nothing has arrived.
         """
         try:
             with self._lock:
@@ -208,7 +214,7 @@ class TlsSocket:
     # Reading: one thread at a time.
 
     def _receive(self, view: memoryview, flags: int) -> int:
-        """Decrypts what has arrived in full, or what arrives next; 0 at the end of the stream."""
+        """Decrypt the records that have arrived, or the next ones. Return 0 at the end of the stream."""
         while True:
             done = 0
             while self._may_decrypt and done < len(view):
@@ -234,7 +240,7 @@ class TlsSocket:
                 return 0
 
     def _fill(self, view: memoryview, flags: int) -> int:
-        """Receives ciphertext, into memory that will be overwritten with the plaintext."""
+        """Receive ciphertext, into memory that the plaintext will overwrite."""
         is_large = len(view) >= _BUFFER_BYTES
         space = view[:_PIECE] if is_large else memoryview(bytearray(_BUFFER_BYTES))
         n = self.raw.recv_into(space, 0, flags)
@@ -247,22 +253,23 @@ class TlsSocket:
         return n
 
     def _fail(self, error: ssl.SSLError) -> NoReturn:
-        """Lets the peer know, if that is possible without waiting; raises what has happened."""
+        """Notify the peer if that is possible without waiting, and raise the error."""
         with contextlib.suppress(OSError):
+            # OpenSSL has no answer to a client that sends plaintext, so the server sends one itself.
             if not self._flush(socket.MSG_DONTWAIT | NO_SIGNAL) and self._address is None:
                 self.raw.send(NOT_TLS, socket.MSG_DONTWAIT | NO_SIGNAL)
         if self._is_verified:
             raise ConnectionAbortedError(errno.ECONNABORTED, str(error)) from error
         raise tls_context.as_handshake_error(error, self._address) from error
 
-    # Writing: the thread that holds the write lock.
+    # Writing: only the thread that holds the write lock.
 
     def _acquire_write_lock(self, flags: int) -> None:
         if not self._write_lock.acquire(blocking=not flags & socket.MSG_DONTWAIT):
             raise BlockingIOError(errno.EAGAIN, "another thread is sending")
 
     def _push(self, flags: int) -> int:
-        """Sends what is encrypted; returns how much of the caller's data that was."""
+        """Send the encrypted data, and return how many bytes of the caller's data have left with it."""
         ciphertext = self._unsent
         assert ciphertext is not None
         try:
@@ -271,33 +278,35 @@ class TlsSocket:
         except OSError as error:
             if not isinstance(error, BlockingIOError | TimeoutError):
                 self._drop_unsent()
-                # A server that refuses our certificate says so before it closes: the better error.
+                # A server that refuses our certificate sends the reason before it closes. Reading that raises
+                # a better error.
                 if self._address is not None and self.is_ready and not self._is_verified:
                     with contextlib.suppress(OSError):
                         self._receive(memoryview(bytearray(1)), socket.MSG_DONTWAIT)
             if n := ciphertext.report_sent():
                 return n
             raise
-        except BaseException:  # how much has left is unknown
+        except BaseException:
+            # The send was interrupted, so it is unknown how much has left.
             self._drop_unsent()
             raise
         self._unsent = None
         return ciphertext.report_sent()
 
     def _drop_unsent(self) -> None:
-        """Nothing that fits can follow. What the peer has sent may still be read."""
+        """Stop writing, because the stream can't be continued. Data from the peer may still be read."""
         self._unsent = None
         with contextlib.suppress(OSError):
             self.raw.shutdown(socket.SHUT_WR)
 
     def _flush(self, flags: int) -> int:
-        """Sends TLS's own messages; how many bytes that was."""
+        """Send TLS's own messages, and return their size in bytes."""
         done = 0
         self._acquire_write_lock(flags)
         try:
             while self._unsent is not None or self._outgoing.pending:
                 if self._unsent is not None and self._unsent.n_unreported:
-                    break  # that is for the sender to go on with
+                    break  # the thread that sends this data goes on with it
                 if self._unsent is None:
                     with self._lock:
                         self._unsent = PendingCiphertext(self._outgoing.read())
@@ -324,13 +333,13 @@ class TlsSocket:
 
 
 class PendingCiphertext:
-    """The ciphertext of one write, and how much of the caller's data has left with it.
+    """The ciphertext of one write. It knows how much of the caller's data has left.
 
-    Before it there may be TLS's own messages.
+    TLS's own messages may come before the caller's data.
 
     Args:
-        data: the ciphertext.
-        n_bytes: of the caller's data in it.
+        data: The ciphertext.
+        n_bytes: The size of the caller's data in it.
     """
 
     __slots__ = ("_n_before", "_n_bytes", "_n_reported", "_n_sent", "rest")
@@ -345,16 +354,16 @@ class PendingCiphertext:
 
     @property
     def n_unreported(self) -> int:
-        """Bytes of the caller's that it does not know to have left."""
+        """The bytes of the caller's data that are not yet reported as sent."""
         return self._n_bytes - self._n_reported
 
     def advance(self, n: int) -> None:
-        """The socket has taken the first `n` bytes of `rest`."""
+        """Note that the socket has taken the first `n` bytes of `rest`."""
         self._n_sent += n
         self.rest = self.rest[n:]
 
     def report_sent(self) -> int:
-        """Bytes of the caller's that have left since the last report: those of whole records."""
+        """Return how many bytes of the caller's data have left since the last report, in whole records."""
         n = self._n_bytes
         if self.rest:
             n_records = max(0, self._n_sent - self._n_before) // (RECORD + RECORD_OVERHEAD)

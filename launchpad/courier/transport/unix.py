@@ -208,8 +208,8 @@ def connect(address: str, timeout_s: float | None) -> socket.socket:
                 sock.connect(path)
                 break
             except BlockingIOError:
-                # A server is there, and its backlog is full. The kernel waits for room only on a socket without
-                # a time limit.
+                # A server is there, and its backlog is full. The kernel waits for room only if the socket has
+                # no time limit.
                 if deadline is not None and time.monotonic() > deadline:
                     raise
                 time.sleep(_PAUSE_S)

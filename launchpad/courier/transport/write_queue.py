@@ -1,18 +1,19 @@
-"""Frames on their way out of a connection that several threads write to.
+"""A queue of frames for a connection that several threads write to.
 
     put ──▶ queue ──▶ batch ──▶ socket
-                        │ what was not written in full when the connection ended
+                        │ tracked frames that were not written in full when the connection ended
     next connection ◀───┘
 
-1. The thread that holds the lock writes, many frames with one system call. Others add theirs and return.
+1. The thread that holds the lock writes, many frames with one system call. Other threads add their frames and
+   return.
 2. The chunks of a frame stay together: they are put in one step, and written in order.
-3. Calls and results that are small enough wait as they are, and are encoded when they are written: those
-   that then stand next to each other share a frame (protocol/joined.py).
-4. A thread may be interrupted anywhere (interruptions.py). What it has taken, written and not counted is kept
-   here at each moment, and the next thread goes on with it.
-5. A frame of which it matters whether it was sent is put as a `TrackedFrame`. It may be put while there is
-   no connection. When a connection ends, those that were not written in full, and therefore have not run,
-   go out over the next one.
+3. Small calls and results wait in the queue unencoded, and are encoded when they are written. Those that are
+   next to each other then share a frame (protocol/joined.py).
+4. A thread may be interrupted anywhere (interruptions.py). At each moment the queue knows what the thread has
+   taken, and what it has written and not yet counted, so that the next thread can go on from there.
+5. A frame for which it matters whether it was sent is put as a `TrackedFrame`. It may be put while there is
+   no connection. When a connection ends, tracked frames that were not written in full, and therefore have
+   not run, go out over the next connection.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ from launchpad.courier.transport.stream_socket import (
     left_after,
 )
 
-_BATCH_BYTES = 64 << 10  # in one write, but for the last frame
-# Chunks that are smaller on average are joined: a copy costs less than a long list.
+_BATCH_BYTES = 64 << 10  # in one write; the last frame may exceed it
+# Chunks that are smaller than this on average are joined, because a copy costs less than a long list.
 _COPY_BYTES = 16 << 10
 _CHUNK_TYPES = frozenset([bytes, bytearray, memoryview])
 _COUNTED_TYPES = _CHUNK_TYPES | {tuple}
-_TUPLE_BYTES = 256  # with what it refers to
-_TAKEN = 256  # entries of the queue at once
+_TUPLE_BYTES = 256  # the assumed size of an unencoded call or result
+_TAKEN = 256  # the most entries taken from the queue at once
 _TRY = (False,)  # arguments of `acquire`
 _WAIT = (True,)
 
@@ -51,18 +52,18 @@ _WAIT = (True,)
 class TrackedFrame(Protocol):
     """A frame that knows whether it was sent."""
 
-    # b"" if it shall not be sent any more; a tuple is for `join` to encode.
+    # b"" if it must no longer be sent; `join` encodes a tuple.
     frame: bytes | list[Chunk] | tuple[Any, ...]
     is_sent: bool  # True before the first byte leaves
 
 
-#: Encodes some calls or results as one frame, from this index of the list on; returns also those of them that
-#: are tracked, and the index of the first that is not in it.
+#: Encodes some calls or results, from this index of the list on, as one frame. Returns the frame, the tracked
+#: ones among them, and the index of the first one that is not in the frame.
 Join = Callable[[Sequence[Any], int], tuple[bytes, Sequence[TrackedFrame], int]]
 
 
 class WriteQueue:
-    """The writing side of a connection, or of one connection after the other. Safe from any thread.
+    """The writing side of a connection, or of one connection after the other. Thread-safe.
 
     Example:
         queue = WriteQueue(sock)
@@ -71,9 +72,9 @@ class WriteQueue:
             queue.wait_until_writable(1.0)
 
     Args:
-        sock: None until `connect`.
-        most_bytes: when so much is waiting for a peer that does not read, threads that flush wait, too.
-        join: encodes what is put as a tuple, or as a tracked frame that is one.
+        sock: The connection; None until `connect`.
+        most_bytes: When more than this waits for a peer that doesn't read, threads that flush wait too.
+        join: The function that encodes entries that are tuples, or tracked frames whose `frame` is one.
     """
 
     def __init__(
@@ -88,18 +89,18 @@ class WriteQueue:
         self._join = join
         self._queue: deque[Chunk | TrackedFrame | tuple[Any, ...]] = deque()
         self._lock = Lock()  # the thread that holds it writes
-        self._taken: list[
-            Chunk | TrackedFrame | tuple[Any, ...]
-        ] = []  # from the queue, for a batch
-        self._rest: Sequence[Chunk] = ()  # of the batch
-        self._sent: list[int] = []  # bytes of the rest, that are not counted yet
-        self._tracked: list[tuple[int, TrackedFrame]] = []  # of the batch, each with where it ends
+        # Entries taken from the queue for a batch.
+        self._taken: list[Chunk | TrackedFrame | tuple[Any, ...]] = []
+        self._rest: Sequence[Chunk] = ()  # the part of the batch that is not written
+        self._sent: list[int] = []  # the number of bytes of the rest that are sent but not counted yet
+        # The tracked frames of the batch, each with the offset at which it ends.
+        self._tracked: list[tuple[int, TrackedFrame]] = []
         self._n_written = 0  # bytes of the batch
         self._has_failed = False
-        self.has_written = False  # a frame to this connection, in full
-        #: Adds a frame of one chunk, or a tracked one. Never blocks.
+        self.has_written = False  # True once a whole frame has been written to this connection
+        #: Adds a frame of one chunk, or a tracked frame. Never blocks.
         self.put = self._queue.append
-        #: Adds the chunks of one frame; no other comes between them. Never blocks.
+        #: Adds the chunks of one frame. No other frame comes between them. Never blocks.
         self.put_chunks = self._queue.extend
 
     def __len__(self) -> int:
@@ -107,7 +108,7 @@ class WriteQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing waits to be written."""
+        """True if nothing waits to be written."""
         return not (self._queue or self._rest or self._taken)
 
     @property
@@ -115,19 +116,22 @@ class WriteQueue:
         return self._sock is not None and not self._has_failed
 
     def connect(self, sock: Socket) -> None:
-        """From now on frames go there."""
+        """Send frames to this connection from now on."""
         with self._lock:
             self._sock, self._io = sock, QuickIO(sock)
             self._has_failed = self.has_written = False
 
     def disconnect(self) -> None:
-        """Takes back tracked frames that were not written in full. When it returns, no thread writes."""
+        """Put tracked frames that were not written in full back into the queue, and stop writing.
+
+        When this returns, no thread writes any more.
+        """
         with self._lock:
             self._sock = None
             if self._sent:
                 self._count_sent()
             unsent: list[Any] = [frame for end, frame in self._tracked if end > self._n_written]
-            # Those of a batch that a thread was making when it was interrupted may be marked, too.
+            # If a thread was interrupted while it made a batch, it may have marked these as sent too.
             unsent += self._taken
             for frame in unsent:
                 if type(frame) not in _COUNTED_TYPES:
@@ -138,9 +142,9 @@ class WriteQueue:
             self._taken = []
 
     def close(self, *, is_last_write: bool = False) -> bool:
-        """Writes no more, whatever is put; True when nothing was left.
+        """Stop writing, even if more frames are put. Return True if nothing was left to write.
 
-        With `is_last_write`, what is left is written first, if the peer still reads.
+        With `is_last_write`, write the waiting frames first, if the peer still reads.
         """
         with self._lock:
             if is_last_write:
@@ -155,14 +159,15 @@ class WriteQueue:
             return is_clean
 
     def drop_inherited(self) -> None:
-        """For a forked child, in which the lock may be held for ever."""
+        """Close the socket without the lock, which may never be released in a forked child."""
         if self._sock is not None:
             self._sock.close()
 
     def flush(self, *, wait: bool = True) -> bool:
-        """Writes until nothing is left, or another thread is at it. Raises OSError.
+        """Write until nothing is left, or another thread is writing. Raises OSError.
 
-        False when the socket takes no more now, and `wait` is False.
+        Returns:
+            False if `wait` is False and the socket takes no more now.
         """
         lock, flags = self._lock, NO_SIGNAL if wait else SEND_NOW
         while not self.is_empty and self._sock is not None:
@@ -170,25 +175,27 @@ class WriteQueue:
             try:
                 held.extend(map(lock.acquire, _TRY))
                 if not held[0]:
-                    # Another thread writes. This one waits for it only when too much is waiting already.
+                    # Another thread writes. Wait for it only if too much is waiting already.
                     if self._most_bytes is None or self._n_waiting() <= self._most_bytes:
                         return True
                     held.clear()
                     held.extend(map(lock.acquire, _WAIT))
-                if self._sock is not None and not self.is_empty:  # still
+                # Both may have changed before this thread got the lock.
+                if self._sock is not None and not self.is_empty:
                     self._write(self._sock, flags)
             except BlockingIOError:
                 return False
             finally:
-                # Without a call before it, so that nothing can be raised before the lock is released.
+                # No call comes before this one. An interruption could raise there, before the lock is
+                # released.
                 if held and held[0]:
                     lock.release()
         return True
 
     def flush_all(self) -> bool:
-        """Writes what the socket takes now; True when all that was put before has been written.
+        """Write what the socket takes now. Return True if all frames put before have been written.
 
-        Raises OSError. Not for a queue that other threads `flush`: it would have to wait for them.
+        Raises OSError. Don't use it for a queue that other threads `flush`: it would wait for them.
         """
         with self._lock:
             try:
@@ -199,9 +206,10 @@ class WriteQueue:
                 return False
 
     def wait_until_writable(self, timeout_s: float) -> bool:
-        """Waits until the socket takes more or the connection has ended; False if neither came."""
+        """Wait until the socket takes more, or the connection has ended. Return False after the timeout."""
         sock = self._sock
-        with contextlib.suppress(OSError, ValueError):  # closed meanwhile: a flush will know
+        # If the socket is closed by now, a flush will notice.
+        with contextlib.suppress(OSError, ValueError):
             poller = select.poll()
             if sock is not None:
                 poller.register(sock, select.POLLOUT)
@@ -209,7 +217,7 @@ class WriteQueue:
         return True
 
     def _n_waiting(self) -> int:
-        """Bytes, about."""
+        """Return the approximate number of waiting bytes."""
         waiting: list[Any] = [*self._taken, *self._queue]
         return sum(
             _TUPLE_BYTES if type(each) is tuple else len(each)
@@ -217,10 +225,10 @@ class WriteQueue:
             if type(each) in _COUNTED_TYPES
         )
 
-    # The lock is held.
+    # The callers of these methods hold the lock.
 
     def _write(self, sock: Socket, flags: int) -> None:
-        """Writes what the socket takes of the batch, or of the next one."""
+        """Write what the socket takes of the batch, or of the next one."""
         sent = self._sent
         try:
             if not (sent or self._rest):
@@ -230,7 +238,8 @@ class WriteQueue:
                     self._io.try_send(rest[0], sent)
             rest = self._rest
             if rest and not sent:
-                # The call that sends also keeps how much it was.
+                # `extend(map(…))` sends and keeps the count in one call into C, so that no interruption can
+                # come between the two.
                 if len(rest) > 1:
                     sent.extend(map(sock.sendmsg, (rest[:MAX_GATHER],), ((),), (flags,)))
                 else:
@@ -245,7 +254,7 @@ class WriteQueue:
             self._count_sent()
 
     def _make_batch(self) -> None:
-        """Takes frames from the queue, and encodes as many as are written at once."""
+        """Take frames from the queue, and encode as many as one write should have."""
         taken = self._taken
         if not taken:
             n = min(len(self._queue), _TAKEN)
@@ -268,7 +277,8 @@ class WriteQueue:
                 size += len(frame)
                 tracked += [(size, each) for each in joined]
                 continue
-            # First: a thread that cancels it takes the frame, and then looks at this.
+            # Set this before reading `frame`. A thread that cancels the call takes the frame first, and then
+            # looks at `is_sent`.
             each.is_sent = True
             frame = each.frame
             if type(frame) is bytes:
@@ -285,23 +295,24 @@ class WriteQueue:
         else:
             rest = [chunk for chunk in chunks if len(chunk)]
         taken = taken[at:]
-        # Nothing is called from here on.
+        # From here on nothing is called, so no interruption can come between these assignments.
         self._rest = rest
         self._tracked = tracked
         self._n_written = 0
         self._taken = taken
 
     def _count_sent(self) -> None:
-        """Takes note of what the last send has written, maybe that of a thread that was interrupted."""
+        """Count the bytes of the last send, which may be that of an interrupted thread."""
         n = max(0, self._sent[0])
         rest = left_after(self._rest, n)
         n_written = self._n_written + n
         tracked = self._tracked
-        # Of a frame that was cut short the peer has nothing: a call is not made again and again for it.
+        # A frame that was cut short doesn't count, because the peer has nothing of it. Otherwise its call
+        # could be sent over one new connection after another, without an end.
         has_written = not rest or (bool(tracked) and tracked[0][0] <= n_written)
         none_sent: list[int] = []
         none_tracked: list[tuple[int, TrackedFrame]] = []
-        # Nothing is called from here on.
+        # From here on nothing is called, so no interruption can come between these assignments.
         self._sent = none_sent
         self._rest = rest
         self._n_written = n_written
@@ -311,8 +322,8 @@ class WriteQueue:
             self.has_written = True
 
     def _cut(self, sock: Socket) -> None:
-        """Ends the connection of a thread that was interrupted while code in Python was sending."""
-        # How much it has sent will never be known, so all of it may have been.
+        """End the connection after a thread was interrupted while Python code was sending."""
+        # It is unknown how much was sent, so all of it may have been.
         self._n_written = sys.maxsize
         self._has_failed = True
         with contextlib.suppress(OSError):
