@@ -123,7 +123,7 @@ class History:
         )
 
     def check(self, *, may_repeat: bool = False, may_be_unanswered: bool = False) -> Findings:
-        """Read the file, and raise AssertionError if calls were lost, repeated or left unanswered.
+        """Read the file and return the findings, or raise AssertionError if anything is wrong.
 
         Args:
             may_repeat: Allow calls that ran more than once: the methods are idempotent.

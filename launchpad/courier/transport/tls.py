@@ -39,7 +39,8 @@ from launchpad.courier.transport.stream_socket import NO_SIGNAL
 RECORD = 16384  # bytes of data in a TLS record; only the last one of a write has fewer
 # The bytes that TLS 1.3 adds to a record: 5 of header, 1 for the kind of record, 16 for authentication.
 RECORD_OVERHEAD = 22
-_PIECE = 64 << 10  # bytes encrypted, or received, at once: more wouldn't stay in the processor's cache
+# Bytes to encrypt, or receive, at once. More wouldn't stay in the processor's cache.
+_PIECE = 64 << 10
 _JOINED = 32 << 10  # chunks are joined up to this many bytes
 _BUFFER_BYTES = 4 << 10  # bytes received at once for a caller that wants fewer
 

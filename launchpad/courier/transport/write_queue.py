@@ -92,7 +92,8 @@ class WriteQueue:
         # Entries taken from the queue for a batch.
         self._taken: list[Chunk | TrackedFrame | tuple[Any, ...]] = []
         self._rest: Sequence[Chunk] = ()  # the part of the batch that is not written
-        self._sent: list[int] = []  # the number of bytes of the rest that are sent but not counted yet
+        # One number: how many bytes of the rest were sent. Empty once they are counted.
+        self._sent: list[int] = []
         # The tracked frames of the batch, each with the offset at which it ends.
         self._tracked: list[tuple[int, TrackedFrame]] = []
         self._n_written = 0  # bytes of the batch
