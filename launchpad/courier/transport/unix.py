@@ -29,7 +29,7 @@ MAX_PATH = 107 if sys.platform == "linux" else 103
 _BACKLOG = 4096
 _PAUSE_S = 0.01  # before the next attempt while the backlog is full
 _FRESH, _SOCKET = re.compile(r"courier-[0-9a-f]{12}"), "s"
-# A younger directory without a socket may belong to a server that is starting; an older one died before that.
+# A directory without a socket that is younger than this may belong to a server that is still starting.
 _STARTING_S = 60.0
 
 is_stale = None  # a write to a peer that has closed fails at once

@@ -278,8 +278,8 @@ class WriteQueue:
                 size += len(frame)
                 tracked += [(size, each) for each in joined]
                 continue
-            # Set this before reading `frame`. A thread that cancels the call takes the frame first, and then
-            # looks at `is_sent`.
+            # Set this before `frame` is read for sending. A thread that cancels the call takes the frame away
+            # first, and then looks at `is_sent`.
             each.is_sent = True
             frame = each.frame
             if type(frame) is bytes:
