@@ -216,7 +216,7 @@ class ForkedWorkers(Workers):
         self.send(KillWorker(attempt.worker, at_once=True))
 
     def on_lost(self, lost: Callable[[ProcessAttempt], Outcome]) -> None:
-        """End all attempts, and any that are started later, because the forkserver is gone."""
+        """End all attempts, and any that start later, because the forkserver is gone."""
         with self._lock:
             self._lost = lost
             left = list(self._attempts)

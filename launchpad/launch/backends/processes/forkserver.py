@@ -14,8 +14,8 @@ see `kubernetes/pod`.
 There is one loop, and it waits only in the `select` of `rotate`. After a fork, the new process goes on in
 `worker_process`.
 
-A fork copies the memory, but of the threads only the one that forks. So no module may be imported before the
-fork that starts threads or opens a GPU when it is imported: `import_all` refuses those. OpenBLAS starts its
+A fork copies the memory, but of the threads only the one that forks. So a module that starts threads or opens
+a GPU when it is imported must not be imported before the fork: `import_all` refuses it. OpenBLAS starts its
 threads when numpy is imported, unless it may have only one. So it may have only one until after the fork.
 """
 
@@ -183,7 +183,8 @@ class ForkServer:
                     private_directory.check_unchangeable(Path(min(spec.stacks.values())).parent)
                 if spec.preload:
                     self._cannot_fork = import_all(spec.preload, spec.preload_threads)
-                # Workers' garbage collectors never look at the objects of now, so their pages stay shared.
+                # A worker's garbage collector never looks at the objects that exist now, so their pages stay
+                # shared.
                 gc.freeze()
             case commands.StartWorker():
                 self._start(message)
