@@ -1,4 +1,4 @@
-"""A call that waits for its answer, and the rule by which any request is sent again.
+"""A call that waits for its answer, and the rule that says whether a request is sent again.
 
 what became of the request                                          is it sent again?
 ──────────────────────────────────────────────────────────────────  ────────────────────────────────────────
@@ -10,16 +10,15 @@ it was sent and not answered; it may not run twice                  never: Outco
 the server refuses us, or speaks another protocol                   never: its error (`is_final`)
 this process has no descriptor left for a connection                never: NotSent
 
-A server runs complete frames only. So as long as a write fails, its frame was not complete, and nothing
-ran. That covers the server which has restarted since the last call: the first write to the old connection
-fails. (Over TCP it does not, so there `is_stale` is asked before.) Once a request is written in full, and
-no answer comes, the outcome is unknown. A server that stops in an orderly way sends last of all that
-nothing else was run.
+A server runs only complete frames. So if a write fails, the frame was not complete, and nothing ran.
+That covers a server that was restarted since the last call: the first write to the old connection fails.
+(Over TCP that write does not fail, so there we ask `is_stale` first.) Once a request is written in full
+and no answer comes, the outcome is unknown. A server that stops in an orderly way says so in its last
+frame: it ran nothing else.
 
-The same holds for calls with streams (stream_calls.py) and for futures. A future that is sent again is put
-into the queue of the next connection (reader.py), is given to the pipeline (shm_calls.py), or waits for the
+The same rule holds for calls with streams (stream_calls.py) and for futures. A future that is sent again
+goes into the queue of the next connection (reader.py), to the pipeline (shm_calls.py), or waits for the
 next handshake (grpc/connection.py).
-"""
 
 from __future__ import annotations
 
@@ -54,7 +53,7 @@ _MOST_IDLE = 16  # connections kept for later; a burst of threads may use more
 
 _FIRST_PAUSE_S = 0.001
 _LONG_PAUSE_S = 0.02
-_LAST_PAUSE_S = 0.05  # the most that a server which has just come up goes unnoticed
+_LAST_PAUSE_S = 0.05  # the longest time for which a server that came up can go unnoticed
 
 _monotonic = time.monotonic
 _current_call = call_stack.current_call.get
@@ -69,22 +68,23 @@ _SMALL = framing.SMALL
 _encode_call = pickling.encode_call
 
 _paused: dict[threading.Event, str] = {}
-"""What a paused thread waits for → the address of the server; of single operations, so without a lock."""
+"""What a paused thread waits for → the address of its server. Every operation is atomic, so no lock."""
 
 
 class NotRun(Exception):
-    """The server answers that this call has not run and will not: the caller may make it again."""
+    """The server's answer that a call has not run and will not run: the caller may make it again."""
 
 
 def call_and_wait(channel: CallRoute, method: bytes, /, *args: Any, **kwargs: Any) -> Any:
-    """Make a call and wait for the answer in this thread: `SocketChannel.call`."""
+    """Make a call and wait for the answer in this thread. `SocketChannel.call` is this function."""
     if (spans := tracing.spans) is not None and not channel.trace_header:
         return spans.call(channel, method, args, kwargs)
     peer = channel.peer
     options = channel.options
     counts = channel.counts[method]
     began = _monotonic()
-    body, buffers = _encode_call(args, kwargs)  # what cannot be sent is no call
+    # An argument that can't be encoded raises here, before the call is counted.
+    body, buffers = _encode_call(args, kwargs)
     if buffers is None:
         return channel.call_with_streams(method, args, kwargs)
     counts.started += 1
@@ -95,14 +95,15 @@ def call_and_wait(channel: CallRoute, method: bytes, /, *args: Any, **kwargs: An
     record = _here.record
     outer = record.innermost
     try:
-        if outer is not None:  # a call that this thread answers: another one may wait for it
+        # This thread is answering a call, and that call now waits for another one. Record the wait.
+        if outer is not None:
             record.innermost = outer, None, peer, method
         headers_out = channel.trace_header
-        connections = channel.idle_connections  # the one that was used last is on top
+        connections = channel.idle_connections  # the top one was used last
         if method in channel.shm_methods:  # it has returned large arrays before
             connections = channel.shm_connections
         n_out = len(body)
-        # One comparison here, and no function called, for a call that is small.
+        # A small call costs one comparison here, and no function call.
         if buffers or n_out > _SMALL:
             n_out = n_out + sum([each.nbytes for each in buffers])
             call_errors.check_size(peer, method, n_out)
@@ -131,7 +132,7 @@ def call_and_wait(channel: CallRoute, method: bytes, /, *args: Any, **kwargs: An
             elif kind == framing.STREAM:
                 return channel.open_stream(connection, method)
             else:
-                connection.close()  # a server that stops serves nothing else on it either
+                connection.close()  # a server that stops serves nothing more on this connection
             if n_in >= _WORTHWHILE and segments.is_worthwhile(views):
                 channel.shm_methods.add(method)
             if kind == _RESULT and not headers_in:
@@ -142,11 +143,11 @@ def call_and_wait(channel: CallRoute, method: bytes, /, *args: Any, **kwargs: An
                 except Exception as error:
                     if is_interruption(error):
                         raise
-                    # Else decode_reply gives the full error.
+                    # Otherwise decode_reply below raises the full error.
             try:
                 return decode_reply(peer, method, options, reply)
             except NotRun:
-                pass  # what follows must not have it as its context
+                pass  # leave the `except`, so that later errors don't have NotRun as their context
             pause_s = pause_before_deadline(pause_s, peer, method, options, deadline)
             now = _monotonic()
     except BaseException:
@@ -173,9 +174,10 @@ def send_until_answered(
     now: float,
     connections: deque[ClientConnection] | None = None,
 ) -> tuple[ClientConnection, framing.Fields]:
-    """Send a request until it is taken; return the answer with the connection that it came on.
+    """Send a request until a server takes it; return the connection and the answer that came on it.
 
-    That is one of `connections`, or of their kind; without them, one that shares no memory.
+    The connection is one of `connections`, or a new one of the same kind. Without `connections` it is one
+    that shares no memory.
     """
     peer = channel.peer
     options = channel.options
@@ -183,7 +185,7 @@ def send_until_answered(
         connections = channel.idle_connections
     tries = 0
     timeout_us = 0
-    # No error is raised inside of an `except` here: a user would be shown both.
+    # Don't raise errors inside an `except` here: the user would see both.
     while True:
         try:
             connection = connections.pop()
@@ -197,7 +199,7 @@ def send_until_answered(
                     continue
             connection = channel.open_connection(connections, method, deadline)
             now = _monotonic()
-            try:  # what the server takes may be known only now
+            try:  # only now do we know how much this server takes
                 call_errors.check_size(
                     peer, method, len(body) + sum(each.nbytes for each in buffers)
                 )
@@ -215,7 +217,7 @@ def send_until_answered(
                 timeout_us = int(left * 1e6) or 1  # 0 would be no limit
                 if left < CHECK_EVERY_S or connection.timeout_s != CHECK_EVERY_S:
                     timeout_s = options.timeout_s
-                    # A fresh call has its whole timeout, so that the kernel's timer need not be set.
+                    # A fresh call gets its whole timeout, so that the kernel's timer need not be set.
                     if timeout_s is None or not timeout_s * 0.999 < left <= timeout_s:
                         timeout_s = left
                     connection.limit(min(CHECK_EVERY_S, timeout_s))
@@ -226,13 +228,13 @@ def send_until_answered(
             except OSError as error:
                 if is_interruption(error):
                     raise
-                # The traceback would keep this frame, and the arguments.
+                # With its traceback the error would keep this frame, and so the arguments.
                 failed = error.with_traceback(None)
             if not isinstance(failed, BlockingIOError):
                 _check_retry(channel, failed, connection, method)
             elif (reply := _wait_on(channel, connection, method, deadline)) is not None:
                 return connection, reply
-        except BaseException:  # a KeyboardInterrupt too: an answer may be on its way here
+        except BaseException:  # including KeyboardInterrupt: an answer may be on its way here
             connection.close()
             raise
         connection.close()
@@ -245,7 +247,7 @@ def send_until_answered(
 
 
 def release_connection(channel: CallRoute, connection: ClientConnection) -> None:
-    """Give a connection back whose call has ended well: the next call takes the one given back last."""
+    """Give back a connection whose call ended well. The next call takes the one given back last."""
     connections = channel.idle_connections
     if connection.shares_memory:
         connections = channel.shm_connections
@@ -259,7 +261,7 @@ def release_connection(channel: CallRoute, connection: ClientConnection) -> None
 def _wait_on(
     channel: CallRoute, connection: ClientConnection, method: bytes, deadline: float | None
 ) -> framing.Fields | None:
-    """Go on when the kernel's timer has ended an exchange. Return None if the request is to be sent again."""
+    """Go on after the kernel's timer ended an exchange. Return None if the request must be sent again."""
     peer = channel.peer
     watchdog = SlowCallWatchdog(peer, method)
     while True:
@@ -280,7 +282,7 @@ def _wait_on(
 def _check_retry(
     channel: CallRoute, failed: OSError, connection: ClientConnection, method: bytes
 ) -> None:
-    """Raise an error that explains why a request whose connection has ended is not sent again."""
+    """Raise an error that says why, if a request whose connection has ended must not be sent again."""
     if connection.is_sent:
         if not may_repeat(channel.peer, method, channel.options):
             raise call_errors.lost(channel.peer, method, connection.address) from failed
@@ -288,7 +290,7 @@ def _check_retry(
 
 
 def may_repeat(peer: ServerInfo, method: bytes, options: Options) -> bool:
-    """True if a call may run twice: by the options of its caller, or as its class has declared."""
+    """Return True if a call may run twice, by its caller's options or because its class says so."""
     return options.idempotent or method in peer.idempotent
 
 
@@ -296,7 +298,7 @@ def decode_reply(peer: ServerInfo, method: bytes, options: Options, reply: frami
     """Return the value that a reply carries, or raise the exception that it carries.
 
     Raises:
-        NotRun: the call may be made again.
+        NotRun: The call has not run, and may be made again.
     """
     kind, _, _, body, buffers, _, header_data = reply
     if header_data:
@@ -334,8 +336,8 @@ def wait_for(
 ) -> R:
     """Repeat `attempt(seconds left)` until it returns something, with short pauses between.
 
-    Raises what ends the wait: the client's `failure_check`, the deadline, or NotSent at once for a
-    client with wait_for_ready=False.
+    Raises whatever ends the wait: the error of the client's `failure_check`, DeadlineExceeded, or NotSent
+    at once for a client with wait_for_ready=False.
     """
     pause_s = 0.0
     while (outcome := attempt(time_left(peer, method, options, deadline))) is None:
@@ -346,7 +348,7 @@ def wait_for(
 def pause_before_deadline(
     pause_s: float, peer: ServerInfo, method: bytes, options: Options, deadline: float | None
 ) -> float:
-    """Wait before the next attempt of a call, after a pause of `pause_s`; return for how long."""
+    """Pause before the next attempt of a call. `pause_s` is the last pause; return the length of this one."""
     check_wait(peer, method, options)
     left = time_left(peer, method, options, deadline)
     pause_s = next_pause(pause_s)
@@ -364,7 +366,7 @@ def check_wait(peer: ServerInfo, method: bytes, options: Options) -> None:
 def time_left(
     peer: ServerInfo, method: bytes, options: Options, deadline: float | None
 ) -> float | None:
-    """Return the seconds until the deadline, None without one; raise DeadlineExceeded past it."""
+    """Return the seconds until the deadline, or None without one. Raise DeadlineExceeded once it is past."""
     if deadline is None:
         return None
     left = deadline - time.monotonic()
@@ -374,17 +376,17 @@ def time_left(
 
 
 def next_pause(pause_s: float = 0.0) -> float:
-    """Return how long to pause after a pause of `pause_s`; without one, the first pause.
+    """Return the length of the pause after a pause of `pause_s`, or of the first pause.
 
-    Short ones first, for a server that is just being started; hundreds of clients that wait for longer
-    must not take the processor from servers that start.
+    The first pauses are short, for a server that is just starting. Later ones are longer, because hundreds
+    of waiting clients must not take the processor from servers that start.
     """
     growth = 2.0 if pause_s < _LONG_PAUSE_S else 1.05
     return min(pause_s * growth, _LAST_PAUSE_S) or _FIRST_PAUSE_S
 
 
 def pause(address: str, pause_s: float) -> None:
-    """Wait before the next attempt to connect; less long if `wake` is called for that server meanwhile."""
+    """Pause before the next attempt to connect. `wake` for that server ends the pause early."""
     woken = Event()
     _paused[woken] = address
     try:
@@ -394,7 +396,7 @@ def pause(address: str, pause_s: float) -> None:
 
 
 def wake(address: str) -> None:
-    """Have all clients in this process that wait for that server try now: it is up."""
+    """Let all clients in this process that wait for that server try now, because it is up."""
     for woken, waited_for in list(_paused.items()):
         if waited_for == address:
             woken.set()

@@ -1,4 +1,4 @@
-"""The client: calls the methods of a server as if they were its own."""
+"""The client, which calls the methods of a server as if they were its own."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ R = TypeVar("R")
 
 
 class Method(partial[Any]):
-    """A method of a server, to be called. It is not a value, and has no truth."""
+    """A bound remote method. Call it; using it as a bool raises TypeError."""
 
     __slots__ = ()
 
@@ -50,7 +50,7 @@ class Method(partial[Any]):
 
 
 class Methods(Generic[R]):
-    """The methods of a server, called in one way: `client.futures.step(batch)`."""
+    """The methods of a server, all called in one way: `client.futures.step(batch)`."""
 
     def __init__(self, call: Callable[..., R]) -> None:
         self._call = call
@@ -59,7 +59,7 @@ class Methods(Generic[R]):
         return self._call(b"__call__", *args, **kwargs)
 
     def __getattr__(self, name: str) -> Callable[..., R]:
-        # Copy, pickle and inspection ask every object for such names: no call is meant.
+        # Copy, pickle and inspection ask every object for such names; they don't mean to make a call.
         if name.startswith("_"):
             raise AttributeError(
                 f"a courier client has no {name!r}: remote names have no underscore"
@@ -70,52 +70,55 @@ class Methods(Generic[R]):
                 f"a method name of {len(encoded)} bytes; the limit is {framing.MAX_NAME}"
             )
         method = Method(self._call, encoded)
-        self.__dict__[name] = method  # found there from now on, without this method
+        # From now on Python finds the method in the instance, and doesn't come here.
+        self.__dict__[name] = method
         return method
 
 
 class Client(Methods[Any], Generic[T]):
-    """Calls the methods of a server.
+    """A client of a server: it calls the server's methods as if they were its own.
 
     Example:
         with Client("unix:/run/user/1000/learner.sock") as learner:
             loss = learner.step(batch)                              # waits for the answer
-            futures = [learner.futures.step(b) for b in batches]    # does not
+            futures = [learner.futures.step(b) for b in batches]    # returns at once
             losses = [future.result() for future in futures]
 
-    With `Client[Learner](…)` type checkers know `learner` as a Learner: see `courier.typed`.
+    With `Client[Learner](…)` type checkers treat `learner` as a Learner: see `courier.typed`.
 
-    A call runs at most once. It blocks its own thread only, and any number of threads may share a
-    client. It returns the method's result or raises: the method's own exception, with the remote
-    traceback as `__cause__`; or a CourierError that says what is known about the call. The first
-    call connects. Clients pickle (without token and failure_check), hash and compare by address; those of
-    a server that moves by the callable.
+    A call runs at most once. It blocks only its own thread, and any number of threads may share a
+    client. It returns the method's result, or raises an error: the method's own exception, with the
+    remote traceback as `__cause__`, or a CourierError that says what is known about the call. The
+    first call connects. Clients can be pickled (without token and failure_check). They hash and compare
+    by address; a client of a server that moves does so by its callable.
 
-    Some names are the client's own: `address`, `aio`, `futures`, `stats`, `with_options`. A remote
-    method of such a name is reached as `client.futures.address()`.
+    Some names belong to the client itself: `address`, `aio`, `futures`, `stats`, `with_options`. Call a
+    remote method with one of these names as `client.futures.address()`.
 
     Args:
-        address: the server's: `unix:/absolute/path`, `tcp:HOST:PORT`, `tcp+plaintext:HOST:PORT`,
-            `inproc:anything`, `grpc:HOST:PORT` or `grpc+plaintext:HOST:PORT`; `localhost:PORT` is short for
-            `tcp:localhost:PORT`. Of a server that
-            can_move: a callable that returns where it is now (`unix:` and `tcp:` only), "" while that
-            is not known. It is called before each call, from any thread, so it has to be quick. What
-            it raises, the call raises.
-        compress: arguments and results are compressed on the way; for slow networks.
-        call_timeout: seconds that a call may take, waiting for the server included; None is no
+        address: The address of the server: `unix:/absolute/path`, `tcp:HOST:PORT`,
+            `tcp+plaintext:HOST:PORT`, `inproc:anything`, `grpc:HOST:PORT` or `grpc+plaintext:HOST:PORT`;
+            `localhost:PORT` is short for `tcp:localhost:PORT`. For a server that can move, give a callable
+            that returns its current address (`unix:` and `tcp:` only), or "" while the address is
+            unknown. The client calls it before each call, from any thread, so it must be quick. An
+            exception that it raises is raised by the call.
+        compress: If True, arguments and results are compressed on the way; for slow networks.
+        call_timeout: Seconds that a call may take, including the wait for the server; None means no
             limit. Past it the call raises DeadlineExceeded.
-        wait_for_ready: a call made before the server is up waits for it. If False, it raises
+        wait_for_ready: If True, a call made before the server is up waits for it. If False, it raises
             NotSent at once.
-        name: what errors call the server until its name is known from the handshake.
-        token: shown to the server. None asks the keyring for the address.
-        failure_check: asked while a call waits for a server that is not up, and when a connection ends.
-            An exception that it returns is raised in place of further waiting.
-        max_bytes: the largest result that it takes; a larger one raises MessageTooLarge.
-        idempotent: methods that may run twice, so that courier may repeat calls of them.
-        link: a slow wire that its messages go through: for tests. See `transport/link.py`.
+        name: The name of the server in errors, until the handshake says what it calls itself.
+        token: The token to show to the server. None means that the client asks the keyring for the
+            token of the address.
+        failure_check: A function that the client calls while a call waits for a server that is not up,
+            and when a connection ends. If it returns an exception, the call raises that and stops waiting.
+        max_bytes: The size of the largest result that the client takes; a larger one raises
+            MessageTooLarge.
+        idempotent: The names of methods that may run twice, so that courier may repeat calls of them.
+        link: A slow wire that the client's messages go through; for tests. See `transport/link.py`.
 
     Raises:
-        ValueError: a token that is too long, or an address that is none, or a link to a grpc: address.
+        ValueError: The token is too long, the address is not valid, or a grpc: address was given a link.
     """
 
     _futures: Methods[Future[Any]] | None = None
@@ -158,24 +161,23 @@ class Client(Methods[Any], Generic[T]):
 
     @property
     def address(self) -> str:
-        """Where the server is now; "" if that is not known yet."""
+        """The current address of the server; "" if that is not known yet."""
         return self._channel.peer.locate()
 
     @property
     def futures(self) -> Methods[Future[Any]]:
-        """The same methods, returning a `concurrent.futures.Future` at once.
+        """The server's methods, each returning a `concurrent.futures.Future` at once.
 
-        Its `cancel` works until the answer is here; a call that the server has not begun is then not
-        begun. Callbacks run one after the other on a thread for them alone, and may wait for other
-        futures; one that blocks lets the next ones begin.
-        """
+        `cancel` works until the answer has arrived. If the server has not begun the call by then, it never
+        does. Callbacks run one after the other on a thread of their own, and may wait for other
+        futures; if one blocks, the next ones begin without it.
         if self._futures is None:
             self._futures = Methods(self._channel.submit)
         return self._futures
 
     @property
     def aio(self) -> Methods[AioCall]:
-        """Methods that return coroutines, to be awaited once, or given to `asyncio.create_task`.
+        """The server's methods as coroutines: await each once, or give it to `asyncio.create_task`.
 
         Example:
             losses = await asyncio.gather(*(learner.aio.step(batch) for batch in batches))
@@ -187,12 +189,12 @@ class Client(Methods[Any], Generic[T]):
         return self._aio
 
     def with_options(self, **changes: Any) -> Client[T]:
-        """The same client with other options, for one call or many; connections are shared.
+        """Return this client with other options, for one call or many. The two share connections.
 
         Example:
             table = parameters.with_options(timeout_s=2.0, idempotent=True).get("embedding")
 
-        Raises TypeError for an option that there is not; see `client/options.py`.
+        Raises TypeError for an unknown option; see `client/options.py`.
         """
         view = object.__new__(type(self))
         view._given, view._name = self._given, self._name
@@ -201,7 +203,7 @@ class Client(Methods[Any], Generic[T]):
         return view
 
     def stats(self) -> ClientStats:
-        """What this client has counted of its calls so far, by method.
+        """Return the client's counts of its own calls so far, by method.
 
         Example:
             print(learner.stats())                  # a table
@@ -217,7 +219,7 @@ class Client(Methods[Any], Generic[T]):
             )
         self.__dict__[name] = value
 
-    def __enter__(self) -> T:  # what type checkers shall take it for
+    def __enter__(self) -> T:  # type checkers take the client for a T
         return self  # type: ignore[return-value]
 
     def __exit__(self, *_: object) -> None:
@@ -245,9 +247,9 @@ class Client(Methods[Any], Generic[T]):
 
 
 def close(client: Any) -> None:
-    """Closes a client's connections; leaving `with client:` does the same. A later call opens them again.
+    """Close a client's connections, as the end of a `with client:` block does. A later call reopens them.
 
-    Futures in flight end with an error. No method of the client, since a server may have one of that name.
+    Futures in flight end with an error. This is a function because a server may have a method `close`.
 
     Example:
         lp.courier.close(learner)
@@ -256,7 +258,7 @@ def close(client: Any) -> None:
 
 
 def list_methods(client: Any) -> list[str]:
-    """The names that the client's server serves, sorted. A call like any other.
+    """Return the names of the methods that the client's server serves, sorted. An ordinary call.
 
     Example:
         print(lp.courier.list_methods(learner))     # ['get_variables', 'step']
@@ -266,7 +268,7 @@ def list_methods(client: Any) -> list[str]:
 
 
 def health(client: Any) -> str:
-    """`serving`, `not serving` or `draining`. A call like any other, which a draining server answers.
+    """Return `serving`, `not serving` or `draining`. An ordinary call, which a draining server answers.
 
     Example:
         assert lp.courier.health(learner) == "serving"
@@ -276,9 +278,9 @@ def health(client: Any) -> str:
 
 
 def incarnation(client: Any) -> str:
-    """Which of the servers that ever had this address answers: another after each restart.
+    """Return the id of the server process that answers at this address: a new one after each restart.
 
-    Asks the server, if the client has not talked to it yet.
+    This asks the server if the client has not talked to it yet.
 
     Example:
         print(lp.courier.incarnation(table))
@@ -291,19 +293,19 @@ def incarnation(client: Any) -> str:
 
 
 def on_restart(client: Any, callback: Callable[[], object]) -> None:
-    """Calls `callback()` whenever the client finds that its server has been started anew.
+    """Call `callback()` whenever the client finds that its server was restarted.
 
     Example:
-        courier.on_restart(table, lambda: table.load(snapshot))     # its state was lost
+        courier.on_restart(table, lambda: table.load(snapshot))     # the restart lost its state
 
-    In the thread whose call finds it, before that call is sent. The callback may call the server,
-    but must not wait for futures of this client. What it raises, the call raises.
+    The callback runs in the thread whose call finds the restart, before that call is sent. It may call
+    the server, but must not wait for futures of this client. If it raises, the call raises that.
     """
     client._channel.peer.restart_callbacks.append(callback)
 
 
 def server_stats(client: Any) -> ServerStats:
-    """What the client's server has counted of its calls, from all its clients. A call like any other.
+    """Return the server's counts of the calls from all its clients. An ordinary call.
 
     Example:
         stats = lp.courier.server_stats(learner)
@@ -314,7 +316,7 @@ def server_stats(client: Any) -> ServerStats:
 
 
 def stats(client: Any) -> ClientStats:
-    """What the client has counted of its calls: `client.stats()`, for one typed as what it calls.
+    """Return the client's counts of its calls, as `client.stats()` does; for clients typed as their class.
 
     Example:
         stats = lp.courier.stats(learner)
@@ -336,7 +338,7 @@ def stats(client: Any) -> ClientStats:
 
 
 def count_call(client: Any, method: str, took_s: float, sent: int) -> None:
-    """Counts as a call what has gone to the client's server by another way: in memory that both share."""
+    """Count as a call what the client sent to its server through memory that both share."""
     counts = client._channel.counts[method.encode()]
     counts.started += 1
     counts.finish(took_s, 0, sent)
@@ -356,7 +358,7 @@ def _rebuild(
 
 
 def _fetch_waits(address: str, token: bytes | None) -> list[Edge]:
-    """Ask any server which calls wait there for others."""
+    """Ask a server, at any address, which of its calls wait for others."""
     with Client[Any](address, token=token, call_timeout=2.0, wait_for_ready=False) as client:
         edges: list[Edge] = client._channel.call(framing.WAITS)
         return edges

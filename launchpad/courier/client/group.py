@@ -1,4 +1,4 @@
-"""Many clients as one: all of them at once, the next one, or the one that a key belongs to.
+"""Groups: many clients called as one, all at once, in turn, or by the key of the arguments.
 
 broadcast      group.m(x) ──▶ every client, side by side          a list of results, in their order
 scatter        group.m(parts(xs)) ──▶ part i to client i          the same (scatter.py)
@@ -22,50 +22,51 @@ C = TypeVar("C")
 
 
 def broadcast(clients: Iterable[Any]) -> ClientGroup:
-    """All clients as one: a call is made to every one of them, and answered with a list.
+    """Return all clients as one: each call goes to every client and returns a list.
 
     Example:
         def run(self):
             versions = lp.broadcast(self._workers).load("checkpoint-7")    # one for each worker
             for future in lp.broadcast(self._workers).futures.step(): ...  # a list of futures
 
-    Returns when all have answered, in the order of the clients. If some fail, the exception of the
-    first of them is raised when all others are done, with a note that lists every failure. For what
-    the others returned, use `.futures`.
+    A call returns when all clients have answered; the list is in the order of the clients. If some
+    fail, it waits for all the others, and then raises the first client's exception with a note that lists
+    every failure. To get what the others returned, use `.futures`.
     """
     return ClientGroup(Broadcast(checked(clients, "broadcast")))
 
 
 def round_robin(clients: Iterable[C]) -> C:
-    """All clients in turn: each call is made to the next one.
+    """Return all clients as one: each call goes to the next client in turn.
 
     Example:
         inference = lp.round_robin(self._replicas)
         actions = [inference.act(observation) for observation in observations]
 
-    Calls of all kinds and methods take from the same turn. Threads may share it; none is left out.
-    One that fails is not passed over. To type checkers it is what its clients are.
+    All methods, and all ways to call them, share one turn. Threads may share the group, and still no
+    client is skipped. A client that fails keeps its turn. Type checkers treat the group as one client.
     """
     return cast("C", ClientGroup(SingleTarget(checked(clients, "round_robin"))))
 
 
 def shard_by(clients: Iterable[C], key: Callable[..., Any]) -> C:
-    """All clients, each with a share of the keys: a call is made to the one that its key belongs to.
+    """Return all clients as one: each call goes to the client that its key belongs to.
 
     Example:
         tables = lp.shard_by(self._tables, key=lambda user, *rest, **options: user)
         tables.put("ada", 3)
-        tables.get("ada")       # asks the same client: here, in any other process, and tomorrow
+        tables.get("ada")       # asks the same client: here, in other processes, and in later runs
 
-    To type checkers it is what its clients are.
+    Type checkers treat the group as one of its clients.
 
     Args:
-        clients: their order and number decide which one has which keys.
-        key: takes a call's arguments and returns an int (taken modulo the number of clients), or
-            str, bytes, None or a tuple of these (of which a digest is taken).
+        clients: The clients. Their order and number decide which client has which keys.
+        key: A function of a call's arguments that returns an int (taken modulo the number of clients),
+            or a str, bytes, None or a tuple of these (a digest decides).
 
     Raises:
-        TypeError: the key is no function, or there are no clients in the list.
+        TypeError: The key is not a function, or one of `clients` is not a client.
+        ValueError: There are no clients.
     """
     if not callable(key):
         raise TypeError(
@@ -75,7 +76,7 @@ def shard_by(clients: Iterable[C], key: Callable[..., Any]) -> C:
 
 
 class GroupMethods:
-    """The methods of a group's clients, called in one way: `group.futures.step(batch)`."""
+    """The methods of a group's clients, all called in one way: `group.futures.step(batch)`."""
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call = call
@@ -84,7 +85,7 @@ class GroupMethods:
         return self._call("__call__", *args, **kwargs)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        # Copy, pickle and inspection ask every object for such names: no call is meant.
+        # Copy, pickle and inspection ask every object for such names; they don't mean to make a call.
         if name.startswith("_"):
             raise AttributeError(
                 f"a group of clients has no {name!r}: remote names have no underscore"
@@ -95,8 +96,8 @@ class GroupMethods:
 class ClientGroup(GroupMethods):
     """Many clients, called as one. Made by `broadcast`, `scatter`, `sharded`, `round_robin` and `shard_by`.
 
-    `len(group)` and iteration give the clients. Groups pickle. A member may be a group in its turn,
-    of those whose calls have one answer: `sharded`, `round_robin` and `shard_by`.
+    `len(group)` and iteration give the clients. Groups can be pickled. A member may itself be a group, if
+    each of its calls returns one answer: `sharded`, `round_robin` or `shard_by`.
     """
 
     def __init__(self, calls: FanOut | SingleTarget) -> None:
@@ -105,16 +106,16 @@ class ClientGroup(GroupMethods):
 
     @property
     def futures(self) -> GroupMethods:
-        """The same methods, returning at once: a future; of `broadcast` and `scatter` a list of them."""
+        """The same methods, returning a future at once; those of `broadcast` and `scatter` return a list."""
         return GroupMethods(self._calls.begin)
 
     @property
     def aio(self) -> GroupMethods:
-        """The same methods, to be awaited."""
+        """The methods of the group, as awaitables."""
         return GroupMethods(self._calls.ask)
 
     def with_options(self, **changes: Any) -> ClientGroup:
-        """The same group, of clients with other options: `client.with_options`."""
+        """Return this group with other options for all its clients, as `client.with_options` does."""
         calls = copy.copy(self._calls)
         calls.clients = tuple(client.with_options(**changes) for client in self)
         return ClientGroup(calls)
@@ -133,7 +134,7 @@ class ClientGroup(GroupMethods):
 
 
 class Broadcast(FanOut):
-    """Makes the same call to all clients; the answer is the list of theirs."""
+    """A group that makes each call to all its clients; the answer is the list of theirs."""
 
     name = "broadcast"
 
@@ -143,7 +144,10 @@ class Broadcast(FanOut):
 
 
 class SingleTarget:
-    """Calls the client that the key of the arguments belongs to, or without `key` the next. Thread-safe."""
+    """A group that calls one client: the one that the key belongs to, or without `key` the next in turn.
+
+    Thread-safe.
+    """
 
     answers_with_list = False
 
@@ -151,7 +155,7 @@ class SingleTarget:
         self.name = "round_robin" if key is None else "shard_by"
         self.clients = clients
         self._key = key
-        self._turns = itertools.count()  # taken by one thread each
+        self._turns = itertools.count()  # `next` on it gives each thread a turn of its own
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SingleTarget, (self.clients, self._key)
@@ -175,7 +179,7 @@ class SingleTarget:
 
 
 def checked(members: Iterable[Any], group: str) -> tuple[Any, ...]:
-    """The members, if they are clients, and some."""
+    """Return the members as a tuple; raise an error unless there are some and all are clients."""
     clients = tuple(members)
     if not clients:
         raise ValueError(f"{group} needs at least one client, and was given none")
