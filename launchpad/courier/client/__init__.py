@@ -1,1 +1,1 @@
-"""What calls: the client, its connections, its calls in flight."""
+"""The client side of courier: clients, their connections, and their calls in flight."""

@@ -1,4 +1,4 @@
-"""Calls that an event loop waits for, `await client.aio.step(batch)`, and streams that it iterates over."""
+"""Calls that an event loop waits for, `await client.aio.step(batch)`, and streams for `async for`."""
 
 from __future__ import annotations
 
@@ -21,24 +21,25 @@ _SCALARS = pickling.SCALARS
 
 
 class AioCall(StreamedIterator, Coroutine[Any, Any, Any]):
-    """One call, as a coroutine; or iterated over, if its result is a stream.
+    """One call, as a coroutine. If its result is a stream, iterate over the call itself.
 
     As with any coroutine, the call begins when it is awaited: by `await`, `asyncio.create_task`,
-    `asyncio.run` and all else that takes coroutines. Awaited once more it raises RuntimeError; never
-    awaited, Python warns. Cancelling the task that awaits it cancels the call. Errors are those of a plain
-    call.
+    `asyncio.run` or anything else that takes coroutines. If you await it a second time, it raises
+    RuntimeError; if you never do, Python warns. Cancelling the task that awaits it cancels the call.
+    It raises the same errors as a plain call.
 
     Example:
         async for row in table.aio.rows("users"):
             ...
 
-    What is awaited of a call with such a result is an AsyncStream.
+    Awaiting a call that is answered with a stream returns an AsyncStream.
     """
 
     def __init__(self, channel: Channel, method: bytes, /, *args: Any, **kwargs: Any) -> None:
         self._method = method.decode()
         self._stream: AsyncStream | None = None
-        # A function and not a method of ours: with a cycle, what is never awaited is noticed late.
+        # A function, not a method of this object: with a cycle, Python would notice a call that was never
+        # awaited only at the next garbage collection.
         self._coroutine = _call(channel, method, args, kwargs)
         self.__qualname__ = f"aio.{self._method}"
         setattr(self._coroutine, "__qualname__", self.__qualname__)  # noqa: B010 - mypy knows none
@@ -47,15 +48,15 @@ class AioCall(StreamedIterator, Coroutine[Any, Any, Any]):
         return self._coroutine.__await__()
 
     def send(self, value: Any) -> Any:
-        """Run until the next wait, as an event loop does."""
+        """Run the call until its next wait, as an event loop does."""
         return self._coroutine.send(value)
 
     def throw(self, *error: Any) -> Any:
-        """Raise an error in it, as an event loop does that cancels a task."""
+        """Raise an error in the call, as an event loop does to cancel a task."""
         return self._coroutine.throw(*error)
 
     def close(self) -> None:
-        """End it: a call that has not begun never does."""
+        """End the call. If it has not begun, it never does."""
         self._coroutine.close()
 
     def __aiter__(self) -> AioCall:
@@ -65,7 +66,7 @@ class AioCall(StreamedIterator, Coroutine[Any, Any, Any]):
         return self._first() if self._stream is None else self._stream.__anext__()
 
     async def aclose(self) -> None:
-        """Close it, and the stream that it is iterated over as."""
+        """Close the call, and its stream if one was being iterated over."""
         self.close()
         if self._stream is not None:
             await self._stream.aclose()
@@ -102,14 +103,15 @@ async def _call(
 
 
 class AsyncStream(StreamedIterator, AsyncIterator[Any]):
-    """Iterates over a Stream with `async for`. The event loop is never blocked; no thread is used.
+    """An async iterator over a Stream. It never blocks the event loop, and uses no thread.
 
     Example:
         async with AsyncStream(stream) as rows:
             async for row in rows:
                 ...
 
-    All of a Stream's documentation holds, but for threads: one coroutine at a time may wait for an item.
+    What a Stream documents holds here, except about threads: only one coroutine at a time may wait for an
+    item.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -129,7 +131,7 @@ class AsyncStream(StreamedIterator, AsyncIterator[Any]):
             raise StopAsyncIteration from None
 
     async def aclose(self) -> None:
-        """Closes the server's iterator; iterating goes no further."""
+        """Close the server's iterator and end the iteration."""
         self._stream.close()
 
     async def __aenter__(self) -> AsyncStream:
@@ -139,7 +141,7 @@ class AsyncStream(StreamedIterator, AsyncIterator[Any]):
         await self.aclose()
 
     async def _wait_for_item(self) -> Any:
-        """What `take` gives when there is something."""
+        """Wait until there is an item, or the end of the stream, and return it as `take` does."""
         now = time.monotonic()
         deadline = self._call.options.find_deadline(now)
         timeout = asyncio.timeout(None if deadline is None else max(0.0, deadline - now))
@@ -152,7 +154,7 @@ class AsyncStream(StreamedIterator, AsyncIterator[Any]):
             raise self._call.late() from None
 
     async def _wait(self) -> None:
-        """Until something has happened to the stream."""
+        """Wait until something happens to the stream."""
         loop = asyncio.get_running_loop()
         happened = asyncio.Event()
 
@@ -160,7 +162,7 @@ class AsyncStream(StreamedIterator, AsyncIterator[Any]):
             with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits
                 loop.call_soon_threadsafe(happened.set)
 
-        self._call.incoming.notify(notify)  # another thread may read, or close
+        self._call.incoming.notify(notify)  # another thread may read, or close the stream
         sock = self._call.connection.sock  # None if nothing more will be read
         if sock is None:
             await happened.wait()

@@ -19,6 +19,7 @@ frame: it ran nothing else.
 The same rule holds for calls with streams (stream_calls.py) and for futures. A future that is sent again
 goes into the queue of the next connection (reader.py), to the pipeline (shm_calls.py), or waits for the
 next handshake (grpc/connection.py).
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""A client's way to a server: `Channel`, and the one over sockets.
+"""Channels: a channel is a client's way to a server. `SocketChannel` is the one over sockets.
 
-A `SocketChannel` has a pool of connections for calls that wait, and a pipeline for others. A caller that
-waits takes a connection of its own, writes its request with one system call, and reads the answer in its
-own thread with another: no reader thread, no hop. The connection goes back on top of the pool, so that a
-lone caller always uses the same one, at whose other end a server thread is still reading.
+A `SocketChannel` has a pool of connections for calls that wait, and a pipeline for all others. A caller
+that waits takes a connection for itself, writes its request with one system call, and reads the answer in
+its own thread with another: no reader thread, no hop. The connection then goes back on top of the pool. So
+a lone caller always uses the same one, and a server thread is still reading at its other end.
 
-On one host, calls with large arrays have connections of their own, which share memory with the server.
+On one host, calls with large arrays use separate connections, which share memory with the server.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from launchpad.courier.client.stream import Stream
 
 _GRPC_CHANNEL = "launchpad.courier.grpc.channel:GrpcChannel"
-"""Imported when an address needs it."""
+"""The class of gRPC channels, imported only when an address needs it."""
 
 _current_call = call_stack.current_call.get
 _encode_call = pickling.encode_call
@@ -49,10 +49,10 @@ _NUMBER_TAG = framing.encode_headers({framing.RECORDED: bytes(8)})[:-8]
 
 
 class Channel(ABC):
-    """Makes the calls of one client, with one set of options. Safe from any number of threads.
+    """A channel makes the calls of one client, with one set of options. Any number of threads may share it.
 
-    `with_options`, `with_trace` and `with_number` give views, which share all but that.
-    `counts` has the calls of all views, by method.
+    `with_options`, `with_trace` and `with_number` return views, which share everything else. `counts` has
+    the calls of all views, by method.
     """
 
     def __init__(self, peer: ServerInfo, options: Options, counts: Counts | None = None) -> None:
@@ -60,14 +60,14 @@ class Channel(ABC):
         self.options = options
         self.counts = Counts() if counts is None else counts
         self.began = time.monotonic()
-        self.trace = b""  # the span that a call belongs to
-        self.number = b""  # of a call that is recorded
-        self.trace_header = b""  # both, as headers
+        self.trace = b""  # the span that a call belongs to, if any
+        self.number = b""  # the number of a call that is recorded
+        self.trace_header = b""  # both of these, as headers
 
     @property
     @abstractmethod
     def n_connections(self) -> int:
-        """Open now."""
+        """The number of connections that are open now."""
 
     def with_options(self, options: Options) -> Self:
         """Return a channel with the same connections and other options."""
@@ -83,23 +83,23 @@ class Channel(ABC):
         return view
 
     def with_number(self, number: bytes) -> Self:
-        """Return a channel for one call, which is recorded by this number, of 8 bytes."""
+        """Return a channel for one call, which is recorded under this number of 8 bytes."""
         view = self._view()
         view.number = number
         view.trace_header += _NUMBER_TAG + number
         return view
 
     def _view(self) -> Self:
-        view = object.__new__(type(self))  # as `copy.copy`, which takes four times as long
+        view = object.__new__(type(self))  # does what `copy.copy` does, in a quarter of the time
         view.__dict__.update(self.__dict__)
         return view
 
     @abstractmethod
     def call(self, method: bytes, /, *args: Any, **kwargs: Any) -> Any:
-        """Calls and waits for the answer in this thread; in a span if `tracing.spans` makes them."""
+        """Call and wait for the answer in this thread; in a span if `tracing.spans` makes them."""
 
     def submit(self, method: bytes, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Calls without waiting."""
+        """Make a call without waiting, and return its future."""
         if (spans := tracing.spans) is not None and not self.trace_header:
             return spans.submit(self, method, args, kwargs)
         return self._submit(method, args, kwargs)
@@ -112,21 +112,21 @@ class Channel(ABC):
     def submit_in_loop(
         self, loop: AbstractEventLoop, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Future[Any]:
-        """`submit`, in the thread of an event loop that waits for the result."""
+        """Make a call as `submit` does, in the thread of an event loop that waits for the result."""
         return self.submit(method, *args, **kwargs)
 
     @abstractmethod
     def close(self) -> None:
-        """Closes what is open; a later call opens it again. Futures in flight end with an error."""
+        """Close all connections; a later call opens new ones. Futures in flight end with an error."""
 
 
 class SocketChannel(Channel):
-    """Calls over sockets: TCP, TLS, unix, and socket pairs within a process."""
+    """A channel over sockets: TCP, TLS, unix, and socket pairs within a process."""
 
     def __init__(self, peer: ServerInfo, options: Options, counts: Counts | None = None) -> None:
         super().__init__(peer, options, counts)
         if not peer.can_move:
-            transport.find(peer.address)  # raises in the caller's line if the address is malformed
+            transport.find(peer.address)  # a malformed address raises in the caller's line
         pool = MovingConnectionPool if peer.can_move else ConnectionPool
         self.connections = pool(peer)
         self.idle_connections = self.connections.idle_connections
@@ -165,7 +165,7 @@ class SocketChannel(Channel):
         kwargs: dict[str, Any],
         loop: AbstractEventLoop | None = None,
     ) -> Future[Any]:
-        """Make a call without waiting: on a connection that all of them share, except for large arrays."""
+        """Make a call without waiting, on the pipeline, or for large arrays through shared memory."""
         if (
             not kwargs
             and len(args) <= _MOST_ARGS
@@ -213,9 +213,9 @@ class SocketChannel(Channel):
         )
 
     def try_to_open_shm(self, limit_s: float | None) -> ShmClientConnection | None:
-        """Return a new connection that shares memory, if the server is up and has it. Try once.
+        """Return a new connection that shares memory, if the server is up and offers that. Try only once.
 
-        Raises Refused; NotSent without a descriptor.
+        Raises Refused, or NotSent if this process has no file descriptor left.
         """
         self.peer.locate()
         if not self.peer.shares_memory:
@@ -224,8 +224,8 @@ class SocketChannel(Channel):
         return None if found is None else self._share(*found)
 
     def _share(self, sock: stream_socket.Socket, address: str) -> ShmClientConnection | None:
-        """Return the connection over a new socket; close it, and return None, if it shares no memory."""
-        if not (self.peer.shares_memory and stream_socket.is_unix(sock)):  # as the handshake says
+        """Return a connection over a new socket. If it shares no memory, close it and return None."""
+        if not (self.peer.shares_memory and stream_socket.is_unix(sock)):  # the handshake may have said no
             sock.close()
             return None
         from launchpad.courier.client.shm_connection import ShmClientConnection
@@ -236,23 +236,23 @@ class SocketChannel(Channel):
     def _count_connection(
         self, sock: stream_socket.Socket, address: str
     ) -> Callable[[stream_socket.Socket], bool] | None:
-        """Count an open socket; return a function that is True if it must not be used again."""
+        """Count an open socket. Return a function that is True if the socket must not be used again."""
         self.connections.add(sock)
         peer = self.peer
         is_closed = transport.find(address).is_stale
 
         def is_obsolete(sock: stream_socket.Socket) -> bool:
-            # An old server may go on running, cut off from the rest: it must not be called any more.
+            # An old server may go on running, cut off from the rest: clients must not call it any more.
             return peer.has_moved_from(address) or (is_closed is not None and is_closed(sock))
 
         return is_obsolete if peer.can_move else is_closed
 
 
 def channel_to(peer: ServerInfo, options: Options) -> Channel:
-    """Return a channel to the server: over gRPC where its address says so, else over sockets.
+    """Return a channel to the server: over gRPC if its address says so, else over sockets.
 
     Raises:
-        ValueError: the messages are to be held up, and gRPC's can't be.
+        ValueError: The client has a link, and the address is gRPC's, which can't be delayed.
     """
     if peer.can_move or not transport.is_grpc(peer.address):
         return SocketChannel(peer, options)

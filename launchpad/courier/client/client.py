@@ -168,9 +168,10 @@ class Client(Methods[Any], Generic[T]):
     def futures(self) -> Methods[Future[Any]]:
         """The server's methods, each returning a `concurrent.futures.Future` at once.
 
-        `cancel` works until the answer has arrived. If the server has not begun the call by then, it never
-        does. Callbacks run one after the other on a thread of their own, and may wait for other
-        futures; if one blocks, the next ones begin without it.
+        `cancel` works until the answer has arrived; if the server has not begun the call, it never does.
+        Callbacks run one after the other on a thread of their own, and may wait for other futures; if one
+        blocks, the next ones begin without it.
+        """
         if self._futures is None:
             self._futures = Methods(self._channel.submit)
         return self._futures

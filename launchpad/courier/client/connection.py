@@ -1,6 +1,6 @@
-"""One connection of a client, on which one call at a time is made.
+"""One connection of a client, which carries one call at a time.
 
-When a request is sent again, if the connection ends: call.py.
+call.py says when a request is sent again after its connection has ended.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from launchpad.courier.transport import fault_injection, link, stream_socket
 from launchpad.courier.transport.spin_wait import SpinWaiter
 from launchpad.courier.transport.stream_socket import NO_SIGNAL, Socket
 
-# No single send or receive takes longer, so that a reason for the wait is found.
+# No single send or receive takes longer, so that the client can look for the reason of a long wait.
 CHECK_EVERY_S = 1.0
-_HANDSHAKE_TIMEOUT_S = 2.0  # then connect anew, and ask whether it has failed in between
+_HANDSHAKE_TIMEOUT_S = 2.0  # then connect again, after a check whether the server has failed
 
 _pack, _MAGIC, _CALL = framing.HEADER.pack, framing.MAGIC, framing.CALL
 
 
 class ClientConnection:
-    """A socket whose handshake is done, used by one thread at a time."""
+    """A socket whose handshake is done. Only one thread uses it at a time."""
 
     shares_memory = False
 
@@ -34,8 +34,8 @@ class ClientConnection:
         self, sock: Socket, max_bytes: int, is_stale: Callable[[Socket], bool] | None, address: str
     ) -> None:
         self.sock = sock
-        self.address = address  # that it leads to
-        #: Whether it must not be used again; None if there is nothing to ask.
+        self.address = address  # of the server's end
+        #: A function that is True if the socket must not be used again; None if there is nothing to ask.
         self.is_stale = is_stale
         self.was_used = False
         self.is_sent = False
@@ -46,14 +46,14 @@ class ClientConnection:
             max_bytes=max_bytes, most_scratch_bytes=framing.SCRATCH_BYTES
         )
         self._received_alone = self._decoder.received_alone
-        #: What has arrived together with the last answer: of a stream.
+        #: Frames that arrived together with the last answer; they belong to a stream.
         self.rest: Sequence[framing.Fields] = ()
         self.timeout_s = 0.0
-        self._unsent: list[memoryview] = []  # of the request, when the limit passed meanwhile
+        self._unsent: list[memoryview] = []  # the rest of a request whose write reached the time limit
         self.limit(CHECK_EVERY_S)
 
     def limit(self, timeout_s: float) -> None:
-        """No single send or receive takes longer; a system call only when it has changed."""
+        """Limit each single send or receive to this time. Make a system call only if the limit changes."""
         if timeout_s != self.timeout_s:
             stream_socket.set_timeouts(self.sock, timeout_s)
             self.timeout_s = timeout_s
@@ -66,10 +66,10 @@ class ClientConnection:
         timeout_us: int,
         header_data: bytes = b"",
     ) -> framing.Fields:
-        """Writes a call and reads its answer.
+        """Write a call and read its answer.
 
-        Raises OSError; BlockingIOError when the limit has passed. `is_sent` is then whether
-        the call had been written in full, and may have run.
+        Raises OSError; BlockingIOError when the limit has passed. Then `is_sent` is True if the call was
+        written in full, and so may have run.
         """
         self.is_sent = False
         if buffers or header_data or len(body) > framing.SMALL:
@@ -92,14 +92,14 @@ class ClientConnection:
         return self._received_alone(n) or self._received(n) or self.receive()
 
     def resume(self) -> framing.Fields:
-        """What `exchange` did when the limit passed: writes what is left, reads the answer."""
+        """Continue an `exchange` that reached the limit: write what is left, and read the answer."""
         if not self.is_sent:
             stream_socket.send_rest(self.sock, self._unsent)
             self.is_sent = True
         return self.receive()
 
     def receive(self) -> framing.Fields:
-        """The next frame. Raises OSError; BlockingIOError when the limit has passed."""
+        """Return the next frame. Raises OSError; BlockingIOError when the limit has passed."""
         reply = None
         while reply is None:
             n = self._receive(self._decoder.buffer)
@@ -114,7 +114,7 @@ class ClientConnection:
         return frames[0] if frames else None
 
     def receive_all(self, flags: int = 0, *, may_spin: bool = False) -> Sequence[framing.Fields]:
-        """Reads once, for a call with streams: the frames that are complete now. Raises as `receive` does."""
+        """Read once, for a call with streams, and return the complete frames. Raises as `receive` does."""
         buffer = self._decoder.buffer
         n = self._receive(buffer) if may_spin else self.sock.recv_into(buffer, 0, flags)
         frames = self._decode(n)
@@ -125,7 +125,7 @@ class ClientConnection:
         self.sock.close()
 
     def _decode(self, n: int) -> Sequence[framing.Fields]:
-        """The frames that the last n bytes complete."""
+        """Return the frames that the last n bytes complete."""
         if not n:
             raise ConnectionResetError("the connection ended")
         try:
@@ -135,16 +135,16 @@ class ClientConnection:
 
     def _check_for_goaway(self, frames: Sequence[framing.Fields]) -> None:
         if any(frame[0] == framing.NOT_RUN for frame in frames):
-            self.is_stale = lambda _: True  # a GOAWAY after the answer: it takes no more calls
+            self.is_stale = lambda _: True  # a GOAWAY after the answer: the server takes no more calls
 
 
 def open_socket(
     peer: ServerInfo, timeout_s: float | None, flags: int = 0
 ) -> tuple[Socket, str] | None:
-    """Connects once, where the server is now, and runs the handshake: the socket, and that address.
+    """Connect once to the server's current address and run the handshake; return the socket and the address.
 
-    None when no server is up, or its address is not known; Refused when it refuses the handshake, or is
-    reached from another process alone.
+    Returns None if no server is up, or its address is not known. Raises Refused if the server refuses the
+    handshake, or if only threads of another process can reach it.
     """
     address = peer.locate()
     if not address:
@@ -156,7 +156,7 @@ def open_socket(
     try:
         sock = transport.find(address).connect(address, limit_s)
         sock.settimeout(limit_s)
-        # Where the server may have left a token on this host: nowhere if there is TLS.
+        # On this host the server may have published a token at this place; with TLS it never does.
         raw = stream_socket.raw_of(sock)
         places = [raw.getpeername()[:2]] if address.startswith("tcp:") and raw is sock else []
         token = peer.find_token(address, places)
@@ -188,10 +188,10 @@ def open_socket(
         if is_final(error) or not isinstance(error, OSError) or is_interruption(error):
             raise
         if is_out_of_descriptors(error):
-            # The server may be up: to wait for it would be to wait for something else, and in silence.
+            # The server may be up. To wait for it would really be to wait, silently, for a descriptor.
             raise call_errors.out_of_descriptors(peer) from error
         return None
-    if peer.has_moved_from(address):  # meanwhile
+    if peer.has_moved_from(address):  # during the handshake
         sock.close()
         return None
     return sock, address
@@ -213,7 +213,7 @@ def check_server_hello(peer: ServerInfo, server_hello: handshake.ServerHello) ->
             f" {handshake.VERSION}. Run the same release of launchpad on both sides.",
         )
     if server_hello.boot_id != handshake.boot_id():
-        peer.shares_memory = False  # a socket that is forwarded from another host
+        peer.shares_memory = False  # the socket is forwarded from another host
     if known is not None and known.incarnation != server_hello.incarnation:
         for callback in tuple(peer.restart_callbacks):
             callback()

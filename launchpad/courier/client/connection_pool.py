@@ -1,4 +1,4 @@
-"""The open connections of one client: idle ones, a pipeline for calls that do not wait, streams."""
+"""The open connections of one client: idle ones, streams, and pipelines for calls that do not wait."""
 
 from __future__ import annotations
 
@@ -24,27 +24,28 @@ if TYPE_CHECKING:
 
 
 class ConnectionPool:
-    """What all views of one client share. Safe from any thread."""
+    """The connections that all views of one client share. Safe from any thread."""
 
     def __init__(self, peer: ServerInfo) -> None:
         self.peer = peer
         self.idle_connections: deque[ClientConnection] = deque()
-        # Those that share memory: a little slower for small calls, so not for these.
+        # Connections that share memory. They are a little slower for small calls, so those don't use them.
         self.shm_connections: deque[ClientConnection] = (
             deque() if peer.shares_memory or peer.can_move else self.idle_connections
         )
-        self.shm_methods: set[bytes] = set()  # have returned something large
+        self.shm_methods: set[bytes] = set()  # methods that have returned something large
         self.lock = Lock()
-        # Calls with streams, to be closed with all else that is open; added with the lock held.
+        # Calls with streams, which `close` closes too; threads add to it with the lock held.
         self.streams: weakref.WeakSet[StreamCall] = weakref.WeakSet()
         self._pipeline: Pipeline | None = None
         self._aio_pipelines: dict[AbstractEventLoop, Pipeline] = {}
         self._shm_calls: ShmCalls | None = None
-        # Also those to where the server was before, which end by themselves; added with the lock held.
+        # Includes pipelines to earlier addresses of the server, which end by themselves. Threads add to
+        # it with the lock held.
         self._pipelines: weakref.WeakSet[Pipeline] = weakref.WeakSet()
         self._sockets: weakref.WeakSet[Socket] = weakref.WeakSet()  # of connections, idle or not
         fork.drop_in_child(self)
-        # Not the client's: `Client(address).method` outlives the client that made it.
+        # Tied to the pool, not to the client: `Client(address).method` outlives the client that made it.
         weakref.finalize(self, _close_all, self.idle_connections, self.shm_connections)
 
     @property
@@ -54,12 +55,12 @@ class ConnectionPool:
             return n_connections + sum(each.queue.is_connected for each in self._pipelines)
 
     def add(self, sock: Socket) -> None:
-        """Counts a connection that was opened, until its socket is closed."""
+        """Count a new connection as open until its socket is closed."""
         with self.lock:
             self._sockets.add(sock)
 
     def add_stream(self, call: StreamCall) -> None:
-        """Close this call with streams with all else that is open."""
+        """Have `close` close this call with streams, too."""
         with self.lock:
             self.streams.add(call)
 
@@ -70,16 +71,15 @@ class ConnectionPool:
 
             with self.lock:
                 if self._pipeline is None:
-                    self.peer.takes_bytes = (
-                        framing.MAX_BYTES
-                    )  # the server may be another one by now
+                    # The server may be another one by now.
+                    self.peer.takes_bytes = framing.MAX_BYTES
                     self._pipeline = Pipeline(self.peer)
                     self._pipelines.add(self._pipeline)
                 pipeline = self._pipeline
         return pipeline
 
     def get_aio_pipeline(self, loop: AbstractEventLoop) -> Pipeline:
-        """That of the calls which this event loop waits for."""
+        """Return the pipeline of the calls that this event loop waits for."""
         pipeline = self._aio_pipelines.get(loop)
         if pipeline is None:
             from launchpad.courier.client.aio_pipeline import AioPipeline
@@ -102,7 +102,7 @@ class ConnectionPool:
         return shm_calls
 
     def take_shm(self) -> ShmClientConnection | None:
-        """An idle connection that shares memory and is not stale; the caller's own. None if there is none."""
+        """Return an idle connection that shares memory and is not stale, for the caller alone, or None."""
         while True:
             try:
                 connection = self.shm_connections.pop()
@@ -115,7 +115,7 @@ class ConnectionPool:
     def close(self) -> None:
         with self.lock:
             shm_calls, self._shm_calls = self._shm_calls, None
-        if shm_calls is not None:  # first: its calls may go to a pipeline
+        if shm_calls is not None:  # must come first: its calls may move to a pipeline
             shm_calls.close()
         with self.lock:
             self._pipeline = None
@@ -129,7 +129,7 @@ class ConnectionPool:
 
     def drop_inherited(self) -> None:
         self.lock = Lock()
-        for sock in tuple(self._sockets):  # also of calls that other threads of the parent wait for
+        for sock in tuple(self._sockets):  # including those of calls that the parent's threads wait for
             sock.close()
         self._sockets = weakref.WeakSet()
         self._pipeline = None
@@ -146,16 +146,16 @@ class ConnectionPool:
 
 
 class MovingConnectionPool(ConnectionPool):
-    """The pool of a client whose server may move: calls that begin after a move go to the new address.
+    """The pool of a client whose server may move: calls made after a move go to the new address.
 
-    What is in flight to the old address ends there, on its own connection.
+    Calls in flight to the old address end there, on their own connection.
     """
 
     def add(self, sock: Socket) -> None:
-        """Also closes idle connections to the old address: some may not be used any more."""
+        """Count a new connection. Close idle ones to the old address: some might never be used again."""
         super().add(sock)
         for connections in (self.idle_connections, self.shm_connections):
-            with contextlib.suppress(IndexError):  # other threads take connections meanwhile
+            with contextlib.suppress(IndexError):  # other threads take connections at the same time
                 for _ in range(len(connections)):
                     connection = connections.popleft()
                     if connection.address == self.peer.address:
@@ -181,7 +181,7 @@ class MovingConnectionPool(ConnectionPool):
         return super().get_aio_pipeline(loop)
 
     def _is_obsolete(self, pipeline: Pipeline) -> bool:
-        """It leads to where the server was before, and ends when it has nothing in flight."""
+        """Return True if the pipeline leads to an old address. Have it end once nothing is in flight."""
         reader = pipeline.reader
         address = None if reader is None else reader.address
         if reader is None or address is None or not self.peer.has_moved_from(address):

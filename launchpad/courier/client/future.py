@@ -73,8 +73,8 @@ class _OnDemand:
 class CourierFuture(Future[Any]):
     """A future whose callbacks may wait, even for other futures, because they run on threads of their own.
 
-    `cancel` works until the answer has arrived. If the server has not begun the call by then, it never
-    does; a method that is already running is not interrupted.
+    `cancel` works until the answer has arrived. If the server has not begun the call, it never does; a
+    method that is already running is not interrupted.
 
     A future that is not done at a fork ends with OutcomeUnknown in the child. The parent gets the outcome,
     and runs the callbacks.

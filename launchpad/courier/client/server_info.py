@@ -1,6 +1,6 @@
-"""The facts that a client knows of its server: its address, name, token and limits, and its last hello.
+"""The facts that a client knows about its server: address, name, token, limits, and its last hello.
 
-It is the same for every transport. One client has one `ServerInfo`, whatever options its calls have.
+They are the same for every transport. One client has one `ServerInfo`, whatever options its calls have.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ _UNIX_SOCKETS = ("unix:", network_address.INPROCESS)
 
 
 class ServerInfo:
-    """One server, as far as a client of it knows. Safe from any thread.
+    """One server, as a client of it knows it. Safe from any thread.
 
-    The server is at one address for good; or it can move, and a function returns where it is. Then `locate`
-    is called before each connection is made or used, and what belongs to a connection is looked up under
-    the address that it was made to.
+    Either the server stays at one address, or it can move, and a function returns its current address. In
+    the second case the client calls `locate` before it makes or uses a connection, and looks up what
+    belongs to a connection under the address that the connection was made to.
 
     Attributes:
-        address: Where it was when that was asked last; "" if that was not known so far.
-        server: Its name; the handshake says what it calls itself.
-        labels: Its label, in a list that outlives this object.
-        server_hello: Its part of the last handshake; None before the first.
-        takes_bytes: How much it takes at once, as far as that is known.
-        max_bytes: How much the client takes at once.
-        restart_callbacks: Called when another process than before answers at its address.
-        idempotent: The methods that its class has declared to be so.
-        link: What holds up the messages; None in production.
-        shares_memory: True if both ends are on one host, and files can be sent from one to the other.
-        made_in: The process in which the server is, or will be, if only its own threads reach it.
-        own_token: Its token, if the client was given one; else the keyring has it.
-        fetch_waits: Asks any server, at an address, with a token, which calls wait there for others.
+        address: The address of the server when `locate` was last called; "" if it was not known then.
+        server: The name of the server; the handshake says what it calls itself.
+        labels: The label of the server, in a list that outlives this object.
+        server_hello: The server's part of the last handshake; None before the first.
+        takes_bytes: How many bytes the server takes at once, as far as the client knows.
+        max_bytes: How many bytes the client takes at once.
+        restart_callbacks: Functions to call when a new process answers at the server's address.
+        idempotent: The methods that the server's class has declared to be idempotent.
+        link: A link that delays the messages; None in production.
+        shares_memory: True if both ends are on one host, and can send each other files.
+        made_in: The process of the server, if only threads of that process can reach it; else None.
+        own_token: The token that the client was given; None if the keyring has it.
+        fetch_waits: A function that asks the server at an address, with a token, which calls wait there.
     """
 
     def __init__(
@@ -78,18 +78,18 @@ class ServerInfo:
 
     @property
     def can_move(self) -> bool:
-        """True if its address is a function's answer, and may be another one later."""
+        """True if a function returns its address, which may change."""
         return self._resolve is not None
 
     @property
     def label(self) -> str:
-        """Its name as far as it is known, for the names of threads."""
+        """Its name as far as the client knows it, for the names of threads."""
         return self.server or self.address or "unknown"
 
     def locate(self) -> str:
-        """Return where it is now; "" if that is not known yet.
+        """Return its current address; "" if that is not known yet.
 
-        Raises what the callable raises, and ValueError for an address of a kind that does not move.
+        Raises what the callable raises, and ValueError for an address of a kind that cannot move.
         """
         if self._resolve is None:
             return self.address
@@ -111,13 +111,13 @@ class ServerInfo:
         return self.address
 
     def _may_share_memory(self) -> bool:
-        # What passes through shared memory would not be held up by a link.
+        # A link would not delay what passes through shared memory.
         return (
             segments.IS_SUPPORTED and self.link is None and self.address.startswith(_UNIX_SOCKETS)
         )
 
     def has_moved_from(self, address: str) -> bool:
-        """True if it is at another address now. What the callable raises, the next connect does."""
+        """Return True if it is at another address now, or its callable raises: the next connect reports it."""
         try:
             return self.can_move and self.locate() != address
         except Exception:
@@ -126,9 +126,9 @@ class ServerInfo:
     def find_token(
         self, address: str | None = None, places: Iterable[tuple[str, int]] = ()
     ) -> bytes:
-        """Return the token for that address, looked up late: a client may be made before the keyring has it.
+        """Return the token for that address. Look it up late, because the keyring may get it after the client.
 
-        `places` are host and port of the server on this host, if it may have published one there.
+        `places` are pairs of host and port at which the server, on this host, may have published a token.
         """
         if self.own_token is not None:
             return self.own_token
@@ -141,7 +141,7 @@ class ServerInfo:
 
     @property
     def is_in_another_process(self) -> bool:
-        """True if only threads of a process reach the server, and this is another one."""
+        """True if only threads of one process can reach the server, and this is another process."""
         return self.made_in is not None and inprocess.is_in_another_process(
             self.address, self.made_in
         )
@@ -156,7 +156,7 @@ class ServerInfo:
         return self.describe()
 
     def describe(self, address: str | None = None) -> str:
-        """Return its name and address, for errors; those about a connection give its `address`."""
+        """Return its name and address, for errors. An error about a connection passes its `address`."""
         address = self.address if address is None else address
         if not address:
             return f"{self.server or 'the server'} (its address is not known yet)"

@@ -1,4 +1,4 @@
-"""A call with streams, as its client sees it.
+"""A call with streams, seen from its client.
 
 Stream ──▶ StreamCall ◀──▶ SharedConnection       its consumer takes items, and reads meanwhile
                ▲
@@ -40,17 +40,17 @@ _LAST_ANSWERS = frozenset({framing.RESULT, framing.ERROR, framing.NOT_RUN})  # n
 
 
 class StreamEndListener(Protocol):
-    """What is called at the end of a stream: one of these methods, once."""
+    """A listener for the end of a stream, which calls one of these methods, once."""
 
     def end(self, error: Exception | None) -> None:
-        """The consumer has come to the end, or to this error, or has closed the stream."""
+        """Take note that the consumer reached the end, or this error, or closed the stream."""
 
     def drop(self) -> None:
-        """The stream was garbage collected: this is called by the collector, and must take no lock."""
+        """Take note that the stream was garbage collected. The collector calls this, so take no lock."""
 
 
 class Stream(StreamedIterator, Iterator[Any]):
-    """What a call returns when the method returns an iterator, as a generator does.
+    """The items that a method yields: the result of a call whose method returns an iterator.
 
     Example:
         with client.rows(table="users") as rows:    # or: for row in client.rows("users"): …
@@ -58,15 +58,15 @@ class Stream(StreamedIterator, Iterator[Any]):
                 if wanted(row):
                     break
 
-    The server makes items from the call on, at most a window ahead of what has been taken here: 64 items,
-    or 1,024 while they are made and taken within 25 µs each, and 8 MiB. The end of the server's iterator
-    ends this one; its exception is raised here, after all items before it. When the connection is lost,
-    StreamBroken is raised.
+    The server makes items from the call on, at most a window ahead of what the client has taken: 64 items,
+    or 1,024 while each takes less than 25 µs to make and to take, and 8 MiB. When the server's iterator
+    ends, so does this one. An exception of the server's iterator is raised here, after all items before
+    it. If the connection is lost, the stream raises StreamBroken.
 
-    `close`, the end of the block, or dropping the stream closes the server's iterator: the `finally`
-    of a generator runs. The client's timeout limits the call and the wait for each item; past it
-    DeadlineExceeded is raised, and the stream is open still. Any number of threads may take items;
-    each goes to one of them.
+    `close`, the end of the block, or dropping the stream closes the server's iterator, so the `finally`
+    of a generator runs. The client's timeout limits the call and the wait for each item. Past it, the
+    stream raises DeadlineExceeded and stays open. Any number of threads may take items; each item goes to
+    one of them.
     """
 
     def __init__(self, call: StreamCall) -> None:
@@ -84,12 +84,12 @@ class Stream(StreamedIterator, Iterator[Any]):
             raise
 
     def close(self) -> None:
-        """Closes the server's iterator; iterating goes no further. Nothing happens the second time."""
+        """Close the server's iterator and end the iteration. A second call does nothing."""
         self._abandon.detach()
         self._call.close()
 
     def watch(self, listener: StreamEndListener) -> None:
-        """Calls the listener at the end of the stream."""
+        """Call the listener at the end of the stream."""
         self._call.listener = listener
 
     def __enter__(self) -> Stream:
@@ -100,7 +100,7 @@ class Stream(StreamedIterator, Iterator[Any]):
 
 
 class StreamCall:
-    """One call that was answered with a stream, or has some as `arguments`. Safe from any thread."""
+    """One call that was answered with a stream, or has streams as `arguments`. Safe from any thread."""
 
     def __init__(
         self,
@@ -118,9 +118,9 @@ class StreamCall:
         self.connection.may_spin = not arguments
         self.incoming = StreamReceiver(0, self.connection.send, self._counts)
         self._answer: framing.Fields | None = None
-        self._is_open = False  # it was answered with a stream
+        self._is_open = False  # True once the server has answered with a stream
         self.listener: StreamEndListener | None = None
-        self._address = connection.address  # another one than the peer's, if the server has moved
+        self._address = connection.address  # differs from the peer's if the server has moved
         name = f"courier-stream-{self._peer.label}"
         self._senders = {
             each.items.number: ArgumentSender(
@@ -130,7 +130,7 @@ class StreamCall:
         }
 
     def wait_for_answer(self, first: framing.Fields, deadline: float | None) -> framing.Fields:
-        """The server's answer, while threads send it the items that the method asks for."""
+        """Return the server's answer. Threads send it the items that the method asks for until then."""
         late = partial(call_errors.late, self._peer, self._method, self.options)
         check = SlowCallWatchdog(self._peer, self._method).check
         try:
@@ -148,14 +148,14 @@ class StreamCall:
         return self._answer
 
     def open(self) -> None:
-        """Lets the server begin: it makes items from now on, a window ahead of the consumer."""
+        """Let the server begin: it makes items from now on, a window ahead of the consumer."""
         self._is_open = True
         self.incoming.open()
         for sender in self._senders.values():
-            sender.start()  # to read, too: there may be no consumer for a while
+            sender.start()  # its thread also reads, in case there is no consumer for a while
 
     def wait_for_item(self, item: Any) -> Any:
-        """The item that `incoming.take` gave, or the next one to come. StopIteration at the end."""
+        """Return the item that `incoming.take` gave, or wait for the next one. StopIteration at the end."""
         if item is NOT_HERE:
             deadline = self.options.find_deadline(time.monotonic())
             check = SlowCallWatchdog(self._peer, self._method, may_ask=False).check
@@ -164,7 +164,7 @@ class StreamCall:
         return self.decode_item(item)
 
     def close(self, error: Exception | None = None) -> None:
-        """Has the server close its iterator. A thread that waits for an item gets the end, or this error."""
+        """Have the server close its iterator. A thread that waits for an item gets the end, or this error."""
         if error is None:
             self.incoming.close()
         else:
@@ -174,7 +174,7 @@ class StreamCall:
         self._notify_end(error)
 
     def abort(self) -> None:
-        """The client is closed: a thread that waits for an item gets an error."""
+        """End the stream of a closed client: a thread that waits for an item gets an error."""
         method = self._method.decode()
         self.close(
             StreamBroken(
@@ -184,7 +184,7 @@ class StreamCall:
         )
 
     def interrupt(self) -> None:
-        """A signal handler has raised something in a thread that took an item, which may be lost."""
+        """End the stream after a signal handler raised in a thread that took an item, which may be lost."""
         method = self._method.decode()
         self.close(
             StreamBroken(
@@ -195,7 +195,7 @@ class StreamCall:
         )
 
     def abandon(self) -> None:
-        """`close`, as the garbage collector calls it; takes no lock."""
+        """Close the stream for the garbage collector, without taking a lock."""
         self.incoming.drop()
         is_used = any(sender.is_sending for sender in self._senders.values())
         self.connection.abandon(is_used=is_used)
@@ -204,7 +204,7 @@ class StreamCall:
             listener.drop()
 
     def drop_inherited(self) -> None:
-        """For a forked child: the stream is the parent's, and ends here."""
+        """End the stream in a forked child: the parent has it."""
         self.connection.drop_inherited()
         text = f"{fork.describe_child()}, which has the stream {self._method.decode()!r} of {self._peer}"
         self.incoming.drop_inherited(
@@ -212,15 +212,15 @@ class StreamCall:
         )
 
     def late(self) -> Exception:
-        """The error of a wait for an item past its deadline."""
+        """Return the error for a wait for an item that is past its deadline."""
         return call_errors.late(self._peer, self._method, self.options, in_stream=True)
 
-    # For the connection.
+    # The connection calls these two.
 
     def on_frames(self, frames: Sequence[framing.Fields]) -> bool:
-        """Hands out what has arrived; True when that was all.
+        """Pass on the frames that have arrived; return True when no more will come.
 
-        Only the server can say so: the call may be about to be closed here, while it still runs there.
+        Only the server can say that: the call may be about to close here while it still runs there.
         """
         is_done = False
         for frame in frames:
@@ -233,7 +233,7 @@ class StreamCall:
             elif kind == framing.CANCEL and number in self._senders:
                 self._senders[number].cancel()
             elif kind == framing.NOT_RUN and (self._is_open or self._answer is not None):
-                pass  # GOAWAY of a server that stops: the connection will be closed
+                pass  # a GOAWAY: the server stops, and will close the connection
             elif kind == framing.STREAM or kind in _LAST_ANSWERS:
                 self._answer = frame
             else:
@@ -241,7 +241,7 @@ class StreamCall:
         return is_done or (self._answer is not None and self._answer[0] in _LAST_ANSWERS)
 
     def lost(self, error: OSError) -> None:
-        """The connection has ended."""
+        """End the stream with an error, because the connection has ended."""
         self._counts.errors += self._is_open
         n_items = self.incoming.n_items if self._is_open else None
         lost = call_errors.lost(self._peer, self._method, self._address, n_items)
@@ -249,12 +249,15 @@ class StreamCall:
         self.incoming.abort(lost)
 
     def decode_item(self, item: Any) -> Any:
-        """What `incoming.take` gave; or raises StopIteration, or the error that the stream has ended with."""
+        """Return the item that `incoming.take` gave.
+
+        Raises StopIteration at the end of the stream, or the error that ended it.
+        """
         if item is ENDED:
             self._end_senders()
             error = self.incoming.error
             end, self.incoming.end = self.incoming.end, b""
-            if error is None and end:  # the server's own, once
+            if error is None and end:  # the error of the server's iterator, raised once
                 self._counts.errors += 1
                 error = pickling.decode_error(
                     end,
@@ -266,7 +269,7 @@ class StreamCall:
             try:
                 raise StopIteration if error is None else error
             finally:
-                del error  # not part of the traceback, which the error keeps
+                del error  # the error keeps its traceback, and that must not keep the error
         try:
             return decode_item(item)
         except Exception as error:

@@ -1,10 +1,10 @@
-"""What type checkers know of a client: the class whose methods it calls.
+"""The types of clients: to a type checker, a client is the class whose methods it calls.
 
-No type says "all that a Learner has, and a few things more". So to a checker a client of a Learner *is*
-a Learner, and what only clients have is offered as functions that take the client or its method:
-`submit(learner.step, batch)`.
+Python has no type for "everything that a Learner has, and a few things more". So to a checker a client of
+a Learner *is* a Learner, and everything that only clients have is a function that takes the client or
+its method: `submit(learner.step, batch)`.
 
-What else was tried: docs/decisions/0006_a_client_is_typed_as_its_class.md.
+Alternatives that we tried: docs/decisions/0006_a_client_is_typed_as_its_class.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@overload  # a server awaits its coroutines: the caller gets what they return
+@overload  # a server awaits its coroutines, so the caller gets their return values
 def submit(
     method: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
 ) -> Future[R]: ...
@@ -43,21 +43,22 @@ def submit(method: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Futu
 
 
 def submit(method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-    """Calls a client's method without waiting; its answer is the Future's result.
+    """Call a client's method without waiting, and return a Future of its answer.
 
     Example:
         def train(learner: lp.CourierClient[Learner], batches: list[Batch]) -> float:
             losses = [lp.submit(learner.step, batch) for batch in batches]    # all are under way
             return sum(loss.result() for loss in losses)
 
-    The same call as `learner.futures.step(batch)`, and typed: a checker compares the arguments with
-    those of `Learner.step`, and knows what the Future will hold. A client stands for its `__call__`.
+    This is the same call as `learner.futures.step(batch)`, but typed: a checker compares the arguments
+    with those of `Learner.step`, and knows the type of the Future's result. To call a client's
+    `__call__`, give the client itself.
 
-    The method of an object that is here is called at once, and the Future is done: a test may give a
-    Learner in the place of its client.
+    A method of a local object runs at once, and the Future is done when this returns. So a test may pass
+    a Learner instead of its client.
 
     Raises:
-        TypeError: the method cannot be called.
+        TypeError: The method cannot be called.
     """
     if isinstance(method, partial):
         # The methods of a client or a group are partials of the `call` of what makes its calls.
@@ -92,19 +93,19 @@ def submit(method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[A
 
 
 def with_options(client: C, /, **changes: Any) -> C:
-    """The same client with other options, for one call or many; connections are shared.
+    """Return the client with other options, for one call or many. The two share connections.
 
     Example:
         def look_up(table: lp.CourierClient[Table]) -> Row:
             return lp.with_options(table, timeout_s=2.0, idempotent=True).get("a")
 
-    The same as `table.with_options(…)`, and the type stays. An object that a test gives in the place of
-    its client has no options, and comes back as it is.
+    This is `table.with_options(…)`, but it keeps the type. A test may pass a local object instead of its
+    client; it has no options, and is returned unchanged.
 
     Raises:
-        TypeError: there is no such option; see `client/options.py`.
+        TypeError: There is no such option; see `client/options.py`.
     """
     if isinstance(client, Client | ClientGroup):
         return cast("C", client.with_options(**changes))
-    replace(Options(), **changes)  # refuses here what a client would refuse
+    replace(Options(), **changes)  # raises for options that a client would not take
     return client
