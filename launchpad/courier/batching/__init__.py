@@ -1,1 +1,1 @@
-"""One call of a method that answers many callers."""
+"""Batching: one call of a method that answers many callers."""

@@ -15,7 +15,7 @@ from launchpad.courier.promise import Promise
 
 
 class BatchedCall(Promise):
-    """One caller's call, to be answered as a part of a batch."""
+    """One caller's call, which a batch will answer."""
 
     __slots__ = ("args", "fn", "kwargs", "since")
 
@@ -26,36 +26,36 @@ class BatchedCall(Promise):
         self.fn = fn
         self.args = args
         self.kwargs = kwargs
-        self.since = since  # monotonic
+        self.since = since  # when it came, by time.monotonic()
 
 
 class Batcher:
-    """Runs batches of one function, and remembers what its requests are usually like."""
+    """A runner of batches of one function. It remembers what the function's requests are usually like."""
 
     def __init__(self, pad_to: int, is_idempotent: Callable[[], bool]) -> None:
-        #: A shorter batch is made this long with copies of its last request.
+        #: The least length of a batch. Shorter ones are filled up with copies of their last request.
         self._pad_to = pad_to
-        #: If so, a batch that raised is repeated one by one, so that only those fail that have to.
+        #: If True, a batch that raised is repeated one by one, so that only the calls that raise fail.
         self._is_idempotent = is_idempotent
         self._usual: Hashable = None
 
     def run(self, requests: list[BatchedCall]) -> None:
-        """Gives each request its outcome. Raises nothing."""
+        """Give each request its outcome. This never raises."""
         try:
             self._run_alike(self._reject_mismatched(requests))
-        except BaseException as error:  # no memory, no numpy, …: no caller may wait for ever
+        except BaseException as error:  # no memory, no numpy, …: no caller may wait forever
             _fail(requests, error)
         finally:
-            del requests  # the traceback of an exception that they have leads here
+            del requests  # the traceback of an exception that they hold leads here
 
     def _reject_mismatched(self, requests: list[BatchedCall]) -> list[BatchedCall]:
-        """The largest group of requests that agree; the others get an error that says in what they differ.
+        """Return the largest group of requests that agree; give the others an error that says how they differ.
 
-        Of two groups of one size the one wins that is like the last batch, so that a lone caller
-        with bad arguments cannot have a lone caller with good ones refused.
+        Of groups of equal size, the one like the last batch wins. So a lone caller with bad arguments
+        cannot cause the refusal of a lone caller with good ones.
         """
         calls = [(request.args, request.kwargs) for request in requests]
-        with contextlib.suppress(Exception):  # which one cannot be described, is found out below
+        with contextlib.suppress(Exception):  # the loop below finds the one that can't be described
             if are_alike(calls):
                 self._usual = describe(calls[0])
                 return requests
@@ -84,7 +84,7 @@ class Batcher:
         args, kwargs = stack([(request.args, request.kwargs) for request in padded])
         try:
             result = requests[0].fn(*args, **kwargs)
-        except BaseException as error:  # SystemExit too: the callers get it
+        except BaseException as error:  # SystemExit too: the callers get it, and the server goes on
             if len(requests) > 1 and self._is_idempotent():
                 for request in requests:
                     self.run([request])

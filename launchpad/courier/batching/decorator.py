@@ -1,10 +1,10 @@
-"""batched_handler: the calls of many clients, answered by one call of the method.
+"""`batched_handler`: one call of a method answers the calls of many clients.
 
     client ──step(x1)──▶ ┐                                       ┌──▶ y1
     client ──step(x2)──▶ ├─▶ BatchQueue ──▶ step([x1, x2, x3]) ──┼──▶ y2
     client ──step(x3)──▶ ┘                                       └──▶ y3
 
-No thread waits for a batch but the one that runs it: a server gets a Promise, and its thread back.
+Only the thread that runs a batch waits for it. A server gets a Promise, and so its thread is free at once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def batched_handler(
     timeout: float | datetime.timedelta = 0.2,
     pad_batch: bool = False,
 ) -> Callable[[Callable[..., Any]], Batched]:
-    """Has a served method answer many calls at once.
+    """Have one call of a served method answer many calls.
 
     Example:
         class Policy:
@@ -41,36 +41,36 @@ def batched_handler(
             def act(self, observation):             # of shape (n, 84, 84, 4), with n up to 32
                 return self._network(observation)   # of shape (n, 18)
 
-        action_values = policy.act(observation)     # (84, 84, 4) and (18,): a client's call is as ever
+        action_values = policy.act(observation)     # (84, 84, 4) and (18,): clients call as usual
 
-    Each argument arrives stacked. Arrays, numbers and bools are one array with a new first axis;
-    torch tensors a tensor. Tuples, dicts, namedtuples and dataclasses are looked into. Strings,
-    lists and all other objects are one list, with an item per call; None is None. The result is
-    taken apart likewise: each caller gets its item of every array and list in it.
+    Each argument arrives stacked. Arrays, numbers and bools become one array with a new first axis, and
+    torch tensors one tensor. Tuples, dicts, namedtuples and dataclasses are stacked field by field.
+    Strings, lists and all other objects become one list with an item per call; None stays None. The
+    result is taken apart the same way: each caller gets its item of every array and list in it.
 
-    Calls in one batch must agree in structure, shapes and dtypes. One that differs from the others
-    gets a ValueError that says where, and the others are answered. When the method raises, all
-    callers of the batch get the exception, with a note. If the method is declared idempotent, the
-    batch is repeated one call at a time instead, so that only those fail that have to.
+    Calls in one batch must agree in structure, shapes and dtypes. A call that differs gets a
+    ValueError that says where, and the others are answered. If the method raises, all callers of the
+    batch get the exception, with a note. But if the method is declared idempotent, the batch is
+    repeated one call at a time, so that only the calls that cause the error fail.
 
     Waiting calls hold none of the server's threads. The method runs on threads of its own: it needs
-    locks only if `max_parallelism` is above 1, or where it shares state with other methods.
+    locks only if `max_parallelism` is above 1, or if it shares state with other methods.
 
-    A function works too, and so does `self.act = lp.batched_handler(8)(self.act)` in a constructor.
-    Called in its own process, without a server, it blocks and returns the value; `act.__wrapped__` is
-    the function for a whole batch.
+    It also works on functions, and as `self.act = lp.batched_handler(8)(self.act)` in a constructor.
+    If you call the result in its own process, without a server, it blocks and returns the value.
+    `act.__wrapped__` is the function for a whole batch.
 
     Args:
-        batch_size: calls in one batch at most.
-        max_parallelism: batches that run side by side at most.
-        timeout: how long the first call of a batch waits for others, in seconds or as a timedelta.
-            0 takes those that have come while the last batch ran, and waits for none.
-        pad_batch: makes each batch of exactly `batch_size`, by repeating its last call; for methods
-            that are compiled for one shape. What is returned for the copies is dropped.
+        batch_size: The most calls in one batch.
+        max_parallelism: The most batches that run side by side.
+        timeout: How long the first call of a batch waits for others, in seconds or as a timedelta.
+            With 0 a batch takes the calls that came while the last batch ran, and waits for no more.
+        pad_batch: If True, each batch has exactly `batch_size` calls, because its last call is
+            repeated; for methods that are compiled for one shape. The results for copies are dropped.
 
     Raises:
-        TypeError: the method is a coroutine function, or a generator.
-        ValueError: a size, or a time, that makes no sense.
+        TypeError: The method is a coroutine function, or a generator.
+        ValueError: A size or the timeout is out of range.
     """
     if callable(batch_size):
         raise TypeError("write @lp.batched_handler(batch_size=…) with its parentheses")
@@ -87,7 +87,7 @@ def batched_handler(
 class Batched:
     """A function or method whose calls are answered in batches. Made by `batched_handler`.
 
-    As a method, each instance has batches of its own, which keep no instance alive.
+    As a method, it has separate batches for each instance. They don't keep the instance alive.
     """
 
     def __init__(
@@ -98,12 +98,12 @@ class Batched:
         self._limits = limits
         self._queue = queue or self._new_queue()
         self._lock = threading.Lock()
-        # Of methods, by instance.
+        # For methods: the queues by instance.
         self._queues: dict[int, tuple[weakref.ref[object], BatchQueue]] = {}
         self._is_method = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Waits for the batch that this call becomes a part of; returns this call's share."""
+        """Wait for the batch that this call becomes a part of, and return this call's share."""
         if self._is_method:  # Policy.act(policy, observation)
             return self.__get__(args[0])(*args[1:], **kwargs)
         if threading.current_thread() in self._queue.threads:
@@ -116,13 +116,13 @@ class Batched:
             promise.wait()
             return promise.result()
         except BaseException:
-            promise.cancel()  # no thread waits for it any more; nothing happens if it is done
+            promise.cancel()  # no thread waits for it any more; does nothing if it is done
             raise
         finally:
             del promise  # the traceback of its exception must not lead back to the exception
 
     def courier_promise(self, *args: Any, **kwargs: Any) -> Promise:
-        """What a server calls: returns at once, and the promise is done when the batch is."""
+        """Return a promise at once, which is done when the batch is. A server calls this."""
         request = BatchedCall(self.__wrapped__, args, kwargs, time.monotonic())
         self._queue.put(request)
         return request
@@ -133,7 +133,7 @@ class Batched:
     def __get__(self, instance: object, owner: type | None = None) -> Batched:
         if instance is None:
             return self
-        # By identity, for an object need not be hashable; and until it dies.
+        # By identity, because an object need not be hashable; and only while the object exists.
         key, queues = id(instance), self._queues
         with self._lock:
             found = queues.get(key)
@@ -152,7 +152,7 @@ class Batched:
         return bound
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Classes of a script travel by value, and their methods with them: without what waits."""
+        """Pickle without the waiting calls: a script's classes are pickled by value, with their methods."""
         state = self._marks() | {"_is_method": self._is_method}
         return Batched, (self.__wrapped__, self._limits), state
 
@@ -160,7 +160,7 @@ class Batched:
         return f"<batched {self.__wrapped__!r}>"
 
     def _marks(self) -> dict[str, Any]:
-        """What other decorators of courier have written on the method."""
+        """Return the marks that other decorators of courier have left on the method."""
         return {name: value for name, value in vars(self).items() if name.startswith("courier_")}
 
     def _new_queue(self) -> BatchQueue:

@@ -1,4 +1,4 @@
-"""Many values of one kind as one value, and back.
+"""Stacking: many values of one kind become one value, and are taken apart again.
 
     stack([(obs1, "a"), (obs2, "b")])          ──▶ (array of [obs1, obs2], ["a", "b"])
     unstack((array of [q1, q2], None), 2)      ──▶ [(q1, None), (q2, None)]
@@ -10,12 +10,12 @@
                                                        some are jax's and some numpy's
     all else: str, bytes, list, set, objects           a list, one item per value
 
-Containers and leaves are those of `courier/trees.py`, except that a list is a leaf here: its length is data,
-the tokens of a sentence, the moves of a game. To mean structure, write a tuple. A masked array is an object
-like any other.
+Containers and leaves are those of `courier/trees.py`, except that a list is a leaf here, because its length
+is data: the tokens of a sentence, the moves of a game. Write a tuple to mean structure. A masked array is
+treated like any other object.
 
-On the way back, arrays and lists are taken apart along their first axis, and each request gets None
-where None is. No array library is imported before a value needs it.
+On the way back, arrays and lists are taken apart along their first axis, and where the result has None, each
+request gets None. No array library is imported before a value needs it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 
 from launchpad.courier import trees
 
-# Ints and floats are no kind in common: an int beyond 2**53 would be another number as a float, and a method
+# Ints and floats are different kinds: an int beyond 2**53 would be another number as a float, and a method
 # would get floats or ints depending on what other callers have sent.
 _INT = "an int"
 _FLOAT = "a float"
@@ -38,12 +38,12 @@ _SCALARS = (_INT, _FLOAT, _COMPLEX, _BOOL)
 _PLAIN: dict[type, Hashable] = {float: _FLOAT, complex: _COMPLEX, bool: _BOOL}
 _PLAIN |= {kind: kind.__name__ for kind in (str, bytes, bytearray, list, set, frozenset)}
 _HUGE = "an int that 64 bits cannot hold"
-# What numpy makes of Python's numbers.
+# The numpy types of Python's numbers.
 _NUMBERS = {("i", 8): _INT, ("f", 8): _FLOAT, ("c", 16): _COMPLEX}
 
 
 def describe(value: Any) -> Hashable:
-    """Equal for values that can be stacked: of the same structure, shapes and dtypes."""
+    """Return a key that is equal for values that can be stacked: same structure, shapes and dtypes."""
     if (kind := type(value)) in _PLAIN:
         return _PLAIN[kind]
     held = _contents(value)
@@ -59,7 +59,7 @@ def describe(value: Any) -> Hashable:
             return _NUMBERS[dtype.kind, dtype.itemsize]
         return dtype.kind if dtype.kind in "SU" else dtype, shape  # strings may differ in length
     if library == "jax":
-        return value.dtype, value.shape  # as numpy's: jax takes them together
+        return value.dtype, value.shape  # equal to numpy's: jax stacks both kinds together
     if library is not None:
         return _words(value)
     if isinstance(value, int):
@@ -70,7 +70,7 @@ def describe(value: Any) -> Hashable:
 
 
 def are_alike(values: Sequence[Any]) -> bool:
-    """Whether all are described alike. As a rule they are, and that is seen without describing each."""
+    """Return True if all have the same description. They usually do, and then none need be described."""
     kind = type(values[0])
     if all(type(value) is kind for value in values):
         if kind in _PLAIN:
@@ -84,7 +84,7 @@ def are_alike(values: Sequence[Any]) -> bool:
 
 
 def stack(values: Sequence[Any]) -> Any:
-    """One value that has those of all `values`, which are described alike, in place of each leaf."""
+    """Return one value like each of `values`, with their leaves stacked. All must have one description."""
     columns = _columns(values)
     if columns is not None:
         return trees.refilled(values[0], [stack(column) for column in columns])
@@ -103,10 +103,10 @@ def stack(values: Sequence[Any]) -> Any:
 
 
 def unstack(value: Any, n: int, path: str = "result") -> list[Any]:
-    """Takes a stacked value apart into `n`. ValueError, with the path, where it does not have `n`.
+    """Take a stacked value apart into `n`. Raise ValueError, with the path, if it does not have `n` items.
 
-    Arrays are copied: a result is sent when the method runs for the next batch already, and it may fill the
-    array that it has returned again.
+    Arrays are copied: when a result is sent, the method may already run for the next batch, and fill the
+    array that it returned once more.
     """
     held = _contents(value)
     if held is not None:
@@ -137,7 +137,7 @@ def unstack(value: Any, n: int, path: str = "result") -> list[Any]:
 
 
 def difference(expected: object, given: object, path: str) -> str:
-    """Where the two differ, in words; empty for values that can be stacked."""
+    """Say in words where the two differ; return "" for values that can be stacked."""
     ours, theirs = _contents(expected), _contents(given)
     is_other = _type_name(type(expected)) != _type_name(type(given))
     are_tuples = isinstance(expected, tuple) and isinstance(given, tuple)
@@ -165,18 +165,18 @@ def difference(expected: object, given: object, path: str) -> str:
 
 
 def _contents(value: object) -> tuple[Any, Any] | None:
-    """Return the keys and values of a container; None for a leaf, as which a list counts here."""
+    """Return the keys and values of a container; None for a leaf, such as a list."""
     return None if isinstance(value, list) else trees.contents(value)
 
 
 def _columns(values: Sequence[Any]) -> list[Any] | None:
-    """Return what containers of one type hold, for each key what all of them have. None if keys differ."""
+    """Return the values of containers of one type, as one list for each key. None if their keys differ."""
     first = values[0]
     held = _contents(first)
     if held is None:
         return None
     keys = held[0]
-    # These two are most of what is in batches, and need no sorting for each value.
+    # These two types are the most common in batches, and need no sorting for each value.
     if isinstance(first, tuple):
         is_even = all(len(value) == len(first) for value in values)
         return list(zip(*values, strict=True)) if is_even else None
@@ -187,26 +187,26 @@ def _columns(values: Sequence[Any]) -> list[Any] | None:
 
 
 def _type_name(kind: type) -> tuple[str, str]:
-    """Says which type it is: one that travelled by value is another object for each process it came from."""
+    """Return a name for the type. A type pickled by value is a new object for each process it came from."""
     return kind.__module__, kind.__qualname__
 
 
 def _library_of(value: object) -> str | None:
-    """`numpy`, `torch` or `jax` for their arrays. What is not loaded has made no value."""
+    """Return `numpy`, `torch` or `jax` for their arrays. A library that is not loaded has made no value."""
     kind = type(value)
     if kind is _type("numpy", "ndarray"):
         return "numpy"
     if kind.__module__ == "builtins":
         return None
     if kind is _type("numpy", "memmap") or issubclass(kind, _type("numpy", "generic")):
-        return "numpy"  # other kinds of ndarray are no friends of np.stack
+        return "numpy"  # other subclasses of ndarray don't get along with np.stack
     if issubclass(kind, _type("torch", "Tensor")):
         return "torch"
     return "jax" if isinstance(value, _type("jax", "Array")) else None
 
 
 def _type(module: str, name: str) -> Any:
-    """A type if it is loaded; else `()`, which nothing is an instance of."""
+    """Return a type if it is loaded; else `()`, which has no instances."""
     return getattr(sys.modules.get(module), name, ())
 
 

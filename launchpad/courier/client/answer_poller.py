@@ -1,8 +1,8 @@
 """A thread that waits for the answers to many calls, each on a connection of its own.
 
-Most answers are read by the thread that waits for them. To wake this one for each would only take the
-processor away from it. So a connection is watched from when something is to be notified of the answer, or
-after a tick, if no thread has read from it by then.
+Most answers are read by the thread that waits for them. Waking this thread for each would only take the
+processor away from it. So this one starts to watch a connection when something must be notified of the
+answer, or after a tick if no thread has read from the connection by then.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _TICK_S = 0.005
 
 
 class AnswerPoller(Generic[_Call]):
-    """Calls `on_answer(call, connection)` when there is something to read, and ends late calls.
+    """A thread that calls `on_answer(call, connection)` when there is something to read, and ends late calls.
 
-    It ends when there was nothing to do for a while.
+    It ends after a while with nothing to do.
 
     Args:
-        on_tick: watches the calls that have waited for a tick; whether there are others, to be looked at
-            after the next one.
-        may_end: asked when there was nothing to do; False if there is, after all.
+        on_tick: Watches the calls that have waited for a tick. Returns True if there are others, to look at
+            after the next tick.
+        may_end: Called when there was nothing to do. Returns False if there is something, after all.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class AnswerPoller(Generic[_Call]):
         self._on_tick = on_tick
         self._may_end = may_end
         self._is_closing = False
-        #: It looks at the calls that there are soon enough, without being woken.
+        #: True while it will look at new calls soon enough by itself, so that no one need wake it.
         self.is_ticking = False
         self._watched: dict[int, tuple[_Call, ShmClientConnection]] = {}  # by descriptor
         self._epoll = select.epoll()
@@ -64,43 +64,45 @@ class AnswerPoller(Generic[_Call]):
         name = f"courier-answers-{label}"
         self.thread = OwnThread(target=self._main, name=name)
 
-    # Both by a thread that has the call's claim.
+    # A thread calls these two only while it has the claim of the call.
 
     def watch(self, call: _Call, connection: ShmClientConnection) -> None:
-        """Until `unwatch`."""
+        """Start watching `connection` for an answer to `call`."""
         fd = connection.sock.fileno()
         if fd not in self._watched:
             self._watched[fd] = call, connection
-            with contextlib.suppress(OSError, ValueError):  # it is closed, or this is
+            # The connection may be closed, or the epoll.
+            with contextlib.suppress(OSError, ValueError):
                 self._epoll.register(fd, select.EPOLLIN)
 
     def unwatch(self, connection: ShmClientConnection) -> None:
-        """Before a thread reads, and before the connection is closed."""
+        """Stop watching: before a thread reads from the connection, and before the connection is closed."""
         fd = connection.sock.fileno()
         if self._watched.pop(fd, None) is not None:
             with contextlib.suppress(OSError, ValueError):
                 self._epoll.unregister(fd)
 
     def wake(self) -> None:
-        """There is a call to be looked at, or one that is late sooner than all others."""
+        """Wake the thread for a new call, or for one whose deadline is now the first."""
         self._wakeup.wake()
 
     def close(self) -> None:
-        """Ends the thread."""
+        """End the thread."""
         self._is_closing = True
         self._wakeup.wake()
         if threading.current_thread() is not self.thread:
             self.thread.join()
 
     def drop_inherited(self) -> None:
-        """For a forked child, in which the thread does not run."""
+        """Close the descriptors in a forked child, in which the thread does not run."""
         self._epoll.close()
         self._wakeup.drop_inherited()
 
     def _main(self) -> None:
         was_woken = False
         while True:
-            self.is_ticking = False  # first: threads add a call, and then look at this
+            # This must come first: a thread adds a call, and only then looks at the flag.
+            self.is_ticking = False
             self.is_ticking = self._on_tick(time.monotonic() - _TICK_S) or was_woken
             was_woken = False
             first = self._pending.deadlines.first()
@@ -110,10 +112,10 @@ class AnswerPoller(Generic[_Call]):
             for fd, _ in events:
                 if fd == self._wakeup.fileno():
                     self._wakeup.drain()
-                    was_woken = True  # the next call will not have to
+                    was_woken = True  # so that the next call need not wake us
                 elif (watched := self._watched.get(fd)) is not None:
                     self._on_answer(*watched)
-                    watched = None  # while we wait, it keeps no future, and what that has brought
+                    watched = None  # don't keep the future, and its value, alive while we wait
             self._pending.fail_late()
             is_idle = not events and timeout_s >= _IDLE_S
             if (is_idle or self._is_closing) and self._may_end():

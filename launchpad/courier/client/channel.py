@@ -225,7 +225,8 @@ class SocketChannel(Channel):
 
     def _share(self, sock: stream_socket.Socket, address: str) -> ShmClientConnection | None:
         """Return a connection over a new socket. If it shares no memory, close it and return None."""
-        if not (self.peer.shares_memory and stream_socket.is_unix(sock)):  # the handshake may have said no
+        # The handshake may have shown that the server is on another host.
+        if not (self.peer.shares_memory and stream_socket.is_unix(sock)):
             sock.close()
             return None
         from launchpad.courier.client.shm_connection import ShmClientConnection

@@ -49,7 +49,7 @@ class ClientConnection:
         #: Frames that arrived together with the last answer; they belong to a stream.
         self.rest: Sequence[framing.Fields] = ()
         self.timeout_s = 0.0
-        self._unsent: list[memoryview] = []  # the rest of a request whose write reached the time limit
+        self._unsent: list[memoryview] = []  # the rest of a request that reached the time limit
         self.limit(CHECK_EVERY_S)
 
     def limit(self, timeout_s: float) -> None:
@@ -135,7 +135,8 @@ class ClientConnection:
 
     def _check_for_goaway(self, frames: Sequence[framing.Fields]) -> None:
         if any(frame[0] == framing.NOT_RUN for frame in frames):
-            self.is_stale = lambda _: True  # a GOAWAY after the answer: the server takes no more calls
+            # There was a GOAWAY after the answer, so the server takes no more calls on this connection.
+            self.is_stale = lambda _: True
 
 
 def open_socket(

@@ -129,7 +129,8 @@ class ConnectionPool:
 
     def drop_inherited(self) -> None:
         self.lock = Lock()
-        for sock in tuple(self._sockets):  # including those of calls that the parent's threads wait for
+        # This includes connections of calls that the parent's threads wait for.
+        for sock in tuple(self._sockets):
             sock.close()
         self._sockets = weakref.WeakSet()
         self._pipeline = None

@@ -20,29 +20,30 @@ Join = Callable[[list[Any]], Any]
 
 
 class Request(NamedTuple):
-    """What one client is asked."""
+    """The request for one client."""
 
-    client: int  # its place among the clients
+    client: int  # its index in the group
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
 
 class FanOut(ABC):
-    """Makes one call of a group as several calls of its clients.
+    """A call of a group, made as several calls of its clients.
 
-    It has `call`, which waits; `submit`, which gives one future; `begin`, which gives a future for each
-    client; and `ask`, to be awaited. Arguments that cannot be split are refused by all four at once.
+    Its four ways to call are `call`, which waits; `submit`, which returns one future; `begin`, which
+    returns a future for each client; and `ask`, which returns an awaitable. All four refuse arguments that
+    cannot be split at once.
     """
 
     name = ""
     answers_with_list = True
-    joins_at_once = True  # whatever the size of the answers
+    joins_at_once = True  # the answers are joined on the thread that reads the last one
 
     def __init__(self, clients: tuple[Any, ...]) -> None:
         self.clients = clients
 
     def refuse_streams(self, values: Iterable[Any]) -> None:
-        """Raise TypeError if one of these arguments, which all clients get, can be read only once."""
+        """Raise TypeError if one of these values is a stream. All clients get them, and it can be read once."""
         for value in values:
             if is_stream(value):
                 raise TypeError(
@@ -53,7 +54,7 @@ class FanOut(ABC):
 
     @abstractmethod
     def split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Request], Join]:
-        """What each client is asked, and what makes one answer of theirs."""
+        """Return a request for each client, and the function that joins their answers into one."""
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         requests, join = self.split(args, kwargs)
@@ -61,7 +62,7 @@ class FanOut(ABC):
         try:
             for future in futures:
                 future.exception()
-        except BaseException:  # interrupted: these are not waited for any more
+        except BaseException:  # interrupted: no thread waits for these futures any more
             for future in futures:
                 future.cancel()
             raise
@@ -82,7 +83,7 @@ class FanOut(ABC):
             if next(n_done) == len(futures):
                 if self.joins_at_once:
                     finish(last)
-                else:  # not on the thread that reads answers
+                else:  # joining may take long, and this thread reads answers
                     callbacks.submit(finish, last)
 
         def finish(_: Future[Any]) -> None:
@@ -112,7 +113,7 @@ class FanOut(ABC):
         return join(results)
 
     def _begin(self, method: str, requests: list[Request]) -> list[Future[Any]]:
-        """A future in any case: a client that cannot be called must not lose the others' answers."""
+        """Return a future for each request, failed if it cannot be made. So no answer of others is lost."""
         from concurrent.futures import Future
 
         futures: list[Future[Any]] = []
@@ -122,19 +123,19 @@ class FanOut(ABC):
             except Exception as error:
                 futures.append(Future())
                 futures[-1].set_exception(error)
-            except BaseException:  # interrupted: no one is left to wait for these
+            except BaseException:  # interrupted: no thread will wait for these futures
                 for future in futures:
                     future.cancel()
                 raise
         return futures
 
     def _gather(self, futures: list[Future[Any]], asked: Sequence[int]) -> list[Any]:
-        """The results of futures that are done."""
+        """Return the results of futures that are done, or raise the first error."""
         self._check([future.exception() for future in futures], asked)
         return [future.result() for future in futures]
 
     def _check(self, outcomes: list[Any], asked: Sequence[int]) -> None:
-        """Raises the first of the errors among them."""
+        """Raise the first error among the outcomes, if any, with a note that lists all of them."""
         failed = [
             (i, each)
             for i, each in zip(asked, outcomes, strict=True)

@@ -1,11 +1,11 @@
-"""Which of several shards has which keys: the same in every process, on every host, in every run.
+"""Partitions of keys among shards: the same in every process, on every host, in every run.
 
     keys    [7, 1, 8, 3]            partition.cut(keys, 2)
     shard 0 [1, 3] from [1, 3]      Share(0, keys=[1, 3], positions=[1, 3])
     shard 1 [2, 3] from [0, 2]      Share(1, keys=[2, 3], positions=[0, 2])      RangePartition(10)
 
-Many keys are an array or a list of them, a slice or a range. Everything else is one key. Nothing in here
-knows of clients; numpy is imported where there are arrays already.
+Many keys are given as an array or a list, a slice or a range. Everything else is one key. Nothing in here
+knows of clients, and numpy is imported only where there are already arrays.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Share:
-    """The keys of one shard, and where they were among those that were cut."""
+    """The keys of one shard, and their positions among the keys that were cut."""
 
     shard: int
     keys: Any  # as this shard knows them
@@ -30,50 +30,50 @@ class Share:
         return positions.stop - positions.start if isinstance(positions, slice) else len(positions)
 
     def take(self, values: Any) -> Any:
-        """What of `values`, an array or a list with an entry for each key, belongs to these keys."""
+        """Return the entries of an array or a list for these keys. It has one for each key that was cut."""
         if isinstance(values, list) and not isinstance(self.positions, slice):
             return [values[position] for position in self.positions]
         return values[self.positions]
 
 
 class Partition(ABC):
-    """Which of `n` shards a key belongs to. Pure; pickles; equal ones cut alike."""
+    """A rule that says which of `n` shards a key belongs to. Pure; can be pickled; equal ones cut alike."""
 
     @abstractmethod
     def locate(self, key: Any, n: int) -> tuple[int, Any]:
-        """The shard of one key, and the key as that shard knows it.
+        """Return the shard of one key, and the key as that shard knows it.
 
         Raises:
-            IndexError: no shard has it.
-            TypeError: it is no key.
+            IndexError: No shard has the key.
+            TypeError: The value is not a key.
         """
 
     @abstractmethod
     def cut(self, keys: Any, n: int) -> list[Share]:
-        """Many keys, by shard; only of shards that have some.
+        """Return the keys by shard, leaving out shards that have none of them.
 
         Raises:
-            IndexError: no shard has one of them.
-            TypeError: one of them is no key.
-            ValueError: an array of more than one axis.
+            IndexError: No shard has one of them.
+            TypeError: One of them is not a key.
+            ValueError: The array has more than one axis.
         """
 
 
 @dataclass(frozen=True)
 class RangePartition(Partition):
-    """The ints from 0 to `size` in ranges, one for each shard, whose sizes differ by 1 at most.
+    """The ints from 0 to `size` in ranges, one for each shard. The sizes of the ranges differ by at most 1.
 
     Example:
         partition = lp.RangePartition(1_000_000)
         low, high = partition.bounds(me.replica_index, me.num_replicas)
         weights = np.zeros(high - low)                 # of one shard of lp.sharded(shards, partition)
 
-    A shard's own keys count from 0: the key `low` is 0 there. So a shard is written as if it were the
-    only one. The cuts are those of `np.array_split`. Keys are ints, arrays and lists of ints in any
-    order, slices and ranges without a step.
+    Each shard counts its own keys from 0: the key `low` is 0 there. So you write a shard as if it were the
+    only one. The ranges are those of `np.array_split`. Keys are ints, arrays and lists of ints in any
+    order, and slices and ranges without a step.
 
     Raises:
-        ValueError: the size is no number of keys.
+        ValueError: The size is not a number of keys.
     """
 
     size: int
@@ -85,14 +85,14 @@ class RangePartition(Partition):
             )
 
     def bounds(self, shard: int, n: int) -> tuple[int, int]:
-        """The first key of that shard among `n`, and the one after its last.
+        """Return the first key of that shard among `n`, and the key after its last.
 
         Raises:
-            IndexError: there is no such shard.
+            IndexError: There is no such shard.
         """
         if not 0 <= shard < n:
             raise IndexError(f"there is no shard {shard} among {n}: they count from 0")
-        quotient, larger = divmod(self.size, n)  # the first ones have one key more
+        quotient, larger = divmod(self.size, n)  # the first `larger` shards have one key more
         return shard * quotient + min(shard, larger), (shard + 1) * quotient + min(
             shard + 1, larger
         )
@@ -128,7 +128,7 @@ class RangePartition(Partition):
         if len(keys) and (most := keys.max()) >= self.size:
             raise self._outside(most)
         lows = [self.bounds(shard, n)[0] for shard in range(n)]
-        order: Any = None  # that of the keys, if it is not sorted
+        order: Any = None  # the order that sorts the keys, unless they are sorted
         if (keys[1:] < keys[:-1]).any():
             order = np.argsort(keys, kind="stable")
             keys = keys[order]
@@ -168,15 +168,15 @@ class RangePartition(Partition):
 
 @dataclass(frozen=True)
 class HashPartition(Partition):
-    """Every key at the shard that a digest of it says; an int at the one of its remainder.
+    """A partition by a digest of the key; an int goes to the shard of its remainder.
 
     Example:
         users = lp.sharded(tables, lp.HashPartition())
         users.get(["ada", "grace"])            # a list, in this order
-        users.get("ada")                       # of one key, the answer of its shard
+        users.get("ada")                       # for one key, the answer of its shard
 
-    Keys are str, bytes, int, None and tuples of these; many of them an array or a list. The shards get
-    them as they are.
+    Keys are str, bytes, int, None and tuples of these; many of them are an array or a list. Shards get their
+    keys unchanged.
     """
 
     def locate(self, key: Any, n: int) -> tuple[int, Any]:
@@ -202,21 +202,22 @@ class HashPartition(Partition):
 
 
 def is_many(keys: Any) -> bool:
-    """Whether these are keys, and not one key."""
+    """Return True if these are many keys, and not one key."""
     return isinstance(keys, slice | range) or is_column(keys)
 
 
 def is_column(value: Any) -> bool:
-    """Whether it is an array or a list: what has an entry for each key."""
+    """Return True for an array or a list, which has an entry for each key."""
     shape = getattr(value, "shape", ())
     return isinstance(value, list) or (isinstance(shape, tuple) and len(shape) > 0)
 
 
 def shard_of(key: Any, n: int) -> int:
-    """Which of `n` shards a key belongs to: the same in every process, on every host, in every run.
+    """Return which of `n` shards a key belongs to: the same in every process, host and run.
 
-    An int modulo `n`; for other keys a digest of their content. Not `hash`: that of a str differs from
-    process to process. TypeError for keys of other types than int, str, bytes, None and tuples of these.
+    For an int it is the remainder, for other keys a digest of their content. It cannot be `hash`, because
+    that of a str differs from process to process. Raises TypeError for keys that are not int, str, bytes,
+    None or tuples of these.
     """
     if hasattr(key, "__index__"):  # numpy's ints, too
         return int(key.__index__() % n)
@@ -227,7 +228,7 @@ def shard_of(key: Any, n: int) -> int:
 
 
 def _plain(key: Any) -> Any:
-    """The key, of types whose repr is complete, and the same in every version of Python."""
+    """Return the key with all parts of types whose repr is complete and the same in every Python version."""
     if isinstance(key, tuple):
         return tuple(_plain(each) for each in key)
     if hasattr(key, "__index__"):
@@ -243,7 +244,7 @@ def _plain(key: Any) -> Any:
 
 
 def _by_shard(shards: Iterable[int]) -> list[tuple[int, list[int]]]:
-    """The positions of each shard in a list of shards, in the order of the shards."""
+    """Return the positions of each shard in a list of shards, in the order of the shards."""
     positions: dict[int, list[int]] = {}
     for position, shard in enumerate(shards):
         positions.setdefault(shard, []).append(position)

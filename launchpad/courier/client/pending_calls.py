@@ -24,11 +24,11 @@ _RESULT, _RESULTS, _STREAM = framing.RESULT, framing.RESULTS, framing.STREAM
 
 
 class PendingCalls:
-    """Calls by id. The thread that takes one out of it completes it, and no other. Safe from any thread."""
+    """The pending calls by id. Only the thread that takes a call out of it completes it. Thread-safe."""
 
     def __init__(self, peer: ServerInfo, drop_stream: Callable[[int], None]) -> None:
         self._peer = peer
-        self._drop_stream = drop_stream  # an answer that will not be fetched
+        self._drop_stream = drop_stream  # for an answer that nothing will fetch
         self.calls: dict[int, PipelinedFuture] = {}
         self.deadlines = DeadlineHeap(self.calls)
         self._attaching: set[PipelinedFuture] = set()
@@ -36,28 +36,28 @@ class PendingCalls:
 
     @property
     def is_needed(self) -> bool:
-        """Whether the connection must stay: the server drops streams that were not fetched when it ends."""
+        """True if the connection must stay open: at its end the server drops streams not yet fetched."""
         return bool(self.calls or self._attaching)
 
     def add(self, call: PipelinedFuture) -> bool:
-        """True if no other call has an earlier deadline."""
+        """Add a call; return True if it now has the earliest deadline."""
         self.calls[call.call_id] = call
         return call.deadline is not None and self.deadlines.add(call.deadline, call.call_id)
 
     def fail(self, call: PipelinedFuture, error: BaseException) -> bool:
-        """False, and nothing happens, if it has an outcome by now."""
+        """Fail a call; return False and do nothing if it already has an outcome."""
         if self.calls.pop(call.call_id, None) is None:
             return False
         call.fail(error)
         return True
 
     def fail_all(self, error: Exception | Callable[[bytes], Exception]) -> None:
-        """All with one error, or each with one about its method."""
+        """Fail all calls, with the same error, or each with an error about its method."""
         for call in list(self.calls.values()):
             self.fail(call, error if isinstance(error, Exception) else error(call.method))
 
     def drop_inherited(self) -> None:
-        """For a forked child: the calls are the parent's, and end here."""
+        """End all calls in a forked child: they are the parent's."""
         calls = [*self.calls.values(), *self._attaching]
         if self._completing is not None and not self._completing.is_completed:
             calls.append(self._completing)
@@ -68,7 +68,7 @@ class PendingCalls:
             call.drop_inherited()
 
     def fail_not_ready(self) -> None:
-        """The server takes no calls: fails those that do not wait until it does."""
+        """Fail the calls that do not wait until the server takes calls."""
         self._peer.raise_if_failed()
         for call in list(self.calls.values()):
             if not call.options.wait_for_ready and not call.is_sent:
@@ -78,14 +78,14 @@ class PendingCalls:
                     self.fail(call, error)
 
     def fail_too_large(self) -> None:
-        """Fails the calls that are larger than what the server takes; if that is little, each goes alone."""
+        """Fail the calls that the server finds too large. If it takes little, send small calls one by one."""
         for call in list(self.calls.values()):
             if self._peer.takes_bytes < joined.LIMIT and type(args := call.frame) is tuple:
                 body = pickle.dumps((args, {}), 5)
                 call.size = len(body)
                 call.frame = framing.encode_small(framing.CALL, call.call_id, call.method, body)
                 if call.call_id not in self.calls:
-                    call.frame = b""  # completed meanwhile
+                    call.frame = b""  # another thread has completed it
             if call.size > self._peer.takes_bytes:
                 try:
                     call_errors.check_size(self._peer, call.method, call.size)
@@ -98,7 +98,7 @@ class PendingCalls:
                 self.fail(call, call_errors.late(self._peer, call.method, call.options))
 
     def refresh_timeouts(self) -> None:
-        """Calls that have waited to be sent have less time left by now."""
+        """Update the time that is left in the frames of calls that have waited to be sent."""
         now = _monotonic()
         for call in list(self.calls.values()):
             if call.deadline is not None:
@@ -109,10 +109,10 @@ class PendingCalls:
                 elif isinstance(frame, list):
                     call.frame = [framing.with_timeout(bytes(frame[0]), timeout_us), *frame[1:]]
                 if call.call_id not in self.calls:
-                    call.frame = b""  # completed meanwhile
+                    call.frame = b""  # another thread has completed it
 
     def complete(self, frames: Iterable[framing.Fields]) -> list[PipelinedFuture]:
-        """Gives the calls their answers; returns those that the server has sent back."""
+        """Give the calls their answers; return the calls that the server did not run and sent back."""
         again: list[PipelinedFuture] = []
         take = self.calls.pop
         for frame in frames:
@@ -131,7 +131,7 @@ class PendingCalls:
             try:
                 call.value = _loads(body) if len(body) < _SHORTEST else _loads_arrays(body)
             except BaseException as error:
-                if is_interruption(error):  # of the thread of an event loop
+                if is_interruption(error):  # this may be the thread of an event loop
                     call.fail(call_errors.lost(self._peer, call.method))
                     raise
                 self._complete_other(call, frame, again)
@@ -174,13 +174,13 @@ class PendingCalls:
             complete, ticket = partial(self._complete_attached, call), bytes(frame[3])
             try:
                 run_in_thread(complete, attach, call.channel, call.method, ticket)
-            except RuntimeError as error:  # no thread to be had
+            except RuntimeError as error:  # no thread could be started
                 self._attaching.discard(call)
                 self._drop_stream(call.call_id)
                 call.fail(error)
             return
         if call.channel is not None and segments.is_worthwhile(frame[4]):
-            call.channel.shm_methods.add(call.method)  # from now on it shares memory
+            call.channel.shm_methods.add(call.method)  # later calls of it share memory
         try:
             value = decode_reply(self._peer, call.method, call.options, frame)
         except NotRun:
@@ -202,19 +202,20 @@ class PendingCalls:
             call.succeed(value, 0)
 
 
-_SLACK = 1000  # entries of calls that are done by now, before they are removed
+# How many entries of calls that are done the heap may hold before they are removed.
+_SLACK = 1000
 
 
 class DeadlineHeap:
-    """When each call is late, the first one first. Safe from any thread."""
+    """The deadlines of calls, the first one on top. Safe from any thread."""
 
     def __init__(self, open_calls: Collection[int]) -> None:
-        self._open = open_calls  # ids; entries of others are removed now and then
+        self._open = open_calls  # ids; entries of other calls are removed now and then
         self._lock = Lock()
         self._heap: list[tuple[float, int]] = []
 
     def add(self, deadline: float, call_id: int) -> bool:
-        """True if it is the first one now."""
+        """Add the deadline of a call; return True if it is now the first."""
         entry = (deadline, call_id)
         with self._lock:
             heapq.heappush(self._heap, entry)
@@ -224,14 +225,14 @@ class DeadlineHeap:
             return self._heap[0] is entry
 
     def first(self) -> float | None:
-        """That of the first call that is not done."""
+        """Return the deadline of the first call that is not done, or None."""
         with self._lock:
             while self._heap and self._heap[0][1] not in self._open:
                 heapq.heappop(self._heap)
             return self._heap[0][0] if self._heap else None
 
     def pop_expired(self, now: float) -> list[int]:
-        """The ids of the calls whose time has come."""
+        """Remove and return the ids of the calls whose deadline has passed."""
         late = []
         with self._lock:
             while self._heap and self._heap[0][0] <= now:

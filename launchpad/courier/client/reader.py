@@ -1,12 +1,12 @@
-"""The thread of a pipeline: connects, reads the answers, completes the calls.
+"""The thread of a pipeline, which connects, reads the answers, and completes the calls.
 
-    connect ──▶ read and complete ──▶ the connection has ended ──▶ calls left? connect anew
+    connect ──▶ read and complete ──▶ the connection has ended ──▶ calls left? connect again
        ▲               │                                               │
   (server is not up)   └─ nothing in flight for `_IDLE_S` ──▶ end ◀────┘
 
-It reads many answers at once, and the callbacks of the calls run on it. When a connection ends, calls
-that had not been written go to the next one, and so do those that may run twice, or that the server
-has sent back. The others end with OutcomeUnknown.
+It reads many answers at once, and runs the callbacks of the calls. When a connection ends, calls that had
+not been written go to the next one, as do calls that may run twice, and calls that the server has sent
+back. The others end with OutcomeUnknown.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _get_ident = threading.get_ident
 class Reader:
     """A thread that runs while there are calls, and a little longer.
 
-    Much of its state is that of the connection that there is. It stands here, and not in an object for each
+    Much of its state belongs to the current connection. It is here, and not in an object for each
     connection, because the event loop of a `LoopReader` may still change it when that connection ends.
     """
 
@@ -57,27 +57,28 @@ class Reader:
         self._peer = peer
         self._pending = pending
         self._queue = queue
-        self._may_end = may_end  # asked when nothing is in flight; False if there is, after all
+        # Called when nothing is in flight. It returns False if something is, after all.
+        self._may_end = may_end
         self.wakeup = WakeupSocketpair()
         self._is_closing = False
         self._is_retiring = False
-        self.address: str | None = None  # of the connection that there is
+        self.address: str | None = None  # of the current connection
         self._is_refused = False  # the server takes no more calls on this connection
-        self._got_goaway = False  # nor has it run any that it has not answered
+        self._got_goaway = False  # the server has run nothing more than what it has answered
         self._failures = 0  # connections in a row that took no call
         self._pause_s = 0.0  # before the next attempt to connect
-        self._has_ended = False  # the connection is of no more use
-        self._was_busy = False  # since the last look, without this thread
-        self._waits_for = select.POLLIN  # from the connection
-        #: It waits, or is about to: a thread that puts something into the queue must wake it.
+        self._has_ended = False  # the connection can't be used any more
+        self._was_busy = False  # something else than this thread has read since the last look
+        self._waits_for = select.POLLIN  # poll events of the connection
+        #: True while it waits, or is about to: a thread that puts something into the queue must wake it.
         self.must_be_woken = False
         name = f"courier-futures-{peer.label}"
         self.thread = OwnThread(target=self._main, name=name)
 
     def flush(self) -> bool:
-        """Writes what is in the queue. False when the socket takes no more now.
+        """Write what is in the queue. Return False if the socket takes no more now.
 
-        Other threads wait then. The reader must not: the server may be waiting until it reads.
+        Other threads then wait; the reader must not, since the server may be waiting until it reads.
         """
         return self._flush(wait=_get_ident() != self.thread.ident)
 
@@ -86,7 +87,7 @@ class Reader:
             return self._queue.flush(wait=wait)
         except BaseException as error:
             if is_interruption(error):
-                self.wake()  # it writes what other threads have left to this one
+                self.wake()  # the reader writes what other threads have left to this one
                 raise
             if not isinstance(error, OSError):
                 raise
@@ -101,18 +102,18 @@ class Reader:
             raise
 
     def close(self) -> None:
-        """Ends the connection and the thread; calls in flight end with an error."""
+        """End the connection and the thread. Calls in flight end with an error."""
         self._is_closing = True
         self.wakeup.wake()
         if _get_ident() != self.thread.ident:
             self.thread.join()
 
     def retire(self) -> None:
-        """The server has moved: ends the connection as soon as nothing is in flight."""
+        """End the connection once nothing is in flight, because the server has moved."""
         self._is_retiring = True
         self.wake()
 
-    # The thread, in the order in which it runs.
+    # The methods that the thread runs, in order.
 
     def _main(self) -> None:
         while not self._may_end(self):
@@ -135,7 +136,7 @@ class Reader:
                 self.address = address
                 with contextlib.closing(sock):
                     try:
-                        # After the handshake, because threads add a call first, and then look at its limit.
+                        # Only after the handshake: threads add a call first, and then look at its limit.
                         self._pending.fail_too_large()
                         self._pending.refresh_timeouts()
                         self._queue.connect(sock)
@@ -161,14 +162,14 @@ class Reader:
                 self._read(receive, decoder)
 
     def _begin(self, sock: Socket, receive: Receive, decoder: framing.FrameDecoder) -> None:
-        """The connection is there; for readers that do not wait for it alone."""
+        """Prepare for a new connection, in readers that do not only wait for it in this thread."""
 
     def _read(self, receive: Receive, decoder: framing.FrameDecoder) -> None:
-        """Completes the calls whose answers are there. Raises OSError, ProtocolError."""
+        """Complete the calls whose answers have arrived. Raises OSError or ProtocolError."""
         try:
             n = receive(decoder.buffer)
         except BlockingIOError:
-            return  # what has arrived is not enough to be decrypted
+            return  # too little has arrived to be decrypted
         if not n:
             self._has_ended = True
             return
@@ -176,22 +177,23 @@ class Reader:
         again = self._pending.complete(frames)
         self._got_goaway = bool(frames) and framing.is_goaway(frames[-1])
         if again or self._is_refused:
-            # The server stops: it has sent calls back, and would do so with others.
+            # The server is stopping: it has sent calls back, and would send others back, too.
             self._is_refused = True
             self._queue.disconnect()
             for call in again:
                 self._requeue(call)
             self._pending.fail_not_ready()
-            # Whether no call waits for an answer on this connection any more:
+            # The connection has ended once no call waits for an answer on it.
             self._has_ended = not any(call.is_sent for call in list(self._pending.calls.values()))
 
     def _wait(self, sock: Socket, poller: select.poll) -> bool:
-        """Waits until there is something to read; meanwhile writes, and watches the deadlines.
+        """Wait until there is something to read. Until then write, and watch the deadlines.
 
-        False when there has been nothing to do for a while, or the client is closed.
+        Returns False after a while with nothing to do, or when the client is closed.
         """
         while not (self._is_closing or self._has_ended):
-            self.must_be_woken = True  # first, because frames go on to be put
+            # Before the flush, because other threads go on putting frames.
+            self.must_be_woken = True
             self._was_busy = False
             has_written = self.flush()
             poller.modify(sock, self._waits_for | (0 if has_written else select.POLLOUT))
@@ -211,13 +213,13 @@ class Reader:
         return False
 
     def _poll_timeout_s(self) -> float:
-        """Until the first deadline."""
+        """Return the seconds until the first deadline, at most `_IDLE_S`."""
         first = self._pending.deadlines.first()
         left = _IDLE_S if first is None else max(0.0, first - time.monotonic())
         return min(left + 0.0005, _IDLE_S)
 
     def _after_disconnect(self, address: str) -> None:
-        """The connection has ended: what may run goes out again, the rest is lost."""
+        """Requeue the calls that may run after the connection has ended, and fail the others."""
         for call in list(self._pending.calls.values()):
             if call.is_sent:
                 may_run_again = self._got_goaway or may_repeat(

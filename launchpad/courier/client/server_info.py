@@ -117,7 +117,7 @@ class ServerInfo:
         )
 
     def has_moved_from(self, address: str) -> bool:
-        """Return True if it is at another address now, or its callable raises: the next connect reports it."""
+        """Return True if it is at another address now, or its callable raises. Connecting reports that."""
         try:
             return self.can_move and self.locate() != address
         except Exception:
@@ -126,7 +126,7 @@ class ServerInfo:
     def find_token(
         self, address: str | None = None, places: Iterable[tuple[str, int]] = ()
     ) -> bytes:
-        """Return the token for that address. Look it up late, because the keyring may get it after the client.
+        """Return the token for that address. Look it up late: the keyring may get it after the client.
 
         `places` are pairs of host and port at which the server, on this host, may have published a token.
         """

@@ -7,7 +7,7 @@
         ▼  joined in the order of the keys
     one result
 
-Which arguments are cut is a matter of their place and type, never of their length: a call that is right
+The place and type of an argument decide whether it is cut, never its length. So a call that is right
 once is right for any number of keys.
 """
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def sharded(clients: Iterable[C], partition: Partition) -> C:
-    """Clients of shards as the one client of the whole.
+    """Return the clients of all shards as one client of the whole.
 
     Example:
         params = lp.sharded(self._shards, lp.RangePartition(1_000_000))
@@ -38,31 +38,35 @@ def sharded(clients: Iterable[C], partition: Partition) -> C:
         params.push(keys, gradient, rate=0.1)
         everything = params.pull(slice(None))
 
-    A call asks those shards side by side that have some of its keys, each with its own.
+    A call asks only the shards that have some of its keys, side by side, each with its own keys.
 
     - **Keys** are the first argument, or the one in `lp.keys(…)`: an array or a list of them, a slice or a
-      range; anything else is one key, and the answer that of its shard. See `RangePartition`, whose
+      range; anything else is one key, and the answer is that of its shard. See `RangePartition`, whose
       shards count their keys from 0, and `HashPartition`.
-    - **Arrays and lists after the keys**, by position, have an entry for each key, and are cut alike. All
-      else goes to each shard as it is: what stands before the keys, other types, what is given by keyword.
-    - **Results** are arrays or lists with an entry for each key, joined in the order of the keys (arrays
-      whose entries have one shape); dicts, which are merged; tuples, named tuples, dataclasses and attrs
-      classes of such results; or None.
+    - **Arrays and lists after the keys**, by position, have an entry for each key, and are cut alike.
+      Everything else goes to each shard unchanged: arguments before the keys, other types, and keyword
+      arguments.
+    - **Results** are arrays or lists with an entry for each key, joined in the order of the keys (the
+      entries of arrays must have one shape); dicts, which are merged; tuples, named tuples, dataclasses and
+      attrs classes of these; or None.
 
-    If some shards fail, the exception of the first is raised when all are done, with a note that lists
+    If some shards fail, the call waits for all the others, and then raises the first shard's exception with
+    a note that lists every failure; the other shards have done their part. `.futures` returns one future,
+    and you await the calls of `.aio`. Type checkers treat the result as one of the clients.
     every failure; the others have done their part. `.futures` gives one future, `.aio` is awaited, and to
     type checkers it is what its clients are.
 
     (Parameter servers have this as range partitions: Angel, ps-lite.)
 
     Args:
-        clients: of the shards; their order and number decide which one has which keys.
+        clients: The clients of the shards. Their order and number decide which shard has which keys.
         partition: `lp.RangePartition(size)` or `lp.HashPartition()`.
 
     Raises:
-        TypeError: the partition is none; in the line of a call, before shards are asked: keys that are none.
-        IndexError: in the line of a call: a key that no shard has.
-        ValueError: in the line of a call: an array or a list that has not an entry for each key.
+        TypeError: `partition` is not a partition. Calls raise it, before they ask a shard, if the keys are
+            not keys.
+        IndexError: Calls raise it for a key that no shard has.
+        ValueError: Calls raise it for an array or a list without exactly one entry for each key.
     """
     if not isinstance(partition, Partition):
         raise TypeError(
@@ -72,7 +76,7 @@ def sharded(clients: Iterable[C], partition: Partition) -> C:
 
 
 def keys(values: T) -> T:
-    """Marks which argument of a call of `lp.sharded` is the keys, if it is not the first.
+    """Mark which argument of a call of `lp.sharded` has the keys, if it is not the first.
 
     Example:
         params.push(worker, clock, lp.keys(rows), gradient)     # worker and clock go to each shard
@@ -94,7 +98,7 @@ class Keys:
 
 
 class Sharded(FanOut):
-    """Cuts the arguments of a call by their keys, and joins the results."""
+    """A group that cuts the arguments of a call by their keys, and joins the results."""
 
     name = "sharded call"
     answers_with_list = joins_at_once = False
@@ -121,7 +125,7 @@ class Sharded(FanOut):
                     f"{n} keys, and an argument after them with {len(value)} entries: a list or an array"
                     " there has one for each key. What every shard is to get whole is given by keyword."
                 )
-        if not shares:  # only a shard can say what the result for no keys is
+        if not shares:  # only a shard knows what the result for no keys is
             return [Request(0, (*before, keys, *after), kwargs)], _only
         return [
             Request(
@@ -134,7 +138,7 @@ class Sharded(FanOut):
 
 
 def _find_keys(args: tuple[Any, ...]) -> tuple[int, Any]:
-    """Where the keys are among the arguments, and what they are."""
+    """Return the position of the keys among the arguments, and the keys."""
     marked = [i for i, each in enumerate(args) if isinstance(each, Keys)]
     if len(marked) > 1 or not args:
         raise TypeError(
@@ -174,7 +178,7 @@ def _only(results: list[Any]) -> Any:
 
 
 def _join(shares: Sequence[Share], results: Sequence[Any], path: str = "result") -> Any:
-    """Return one result of those of the shards, in the order of the keys.
+    """Return one result made of the shards' results, in the order of the keys.
 
     A list is a column of entries here, and a dict a table; other containers are joined part by part.
     """
@@ -221,7 +225,7 @@ def _join(shares: Sequence[Share], results: Sequence[Any], path: str = "result")
     if kind is not list:
         import numpy as np
 
-        # Numbers are joined as numbers; all else only with its like.
+        # Numbers can be joined with all other numbers; anything else only with its own kind.
         kinds = {
             (each.shape[1:], "number" if each.dtype.kind in "biufc" else each.dtype.kind)
             for each in results

@@ -5,17 +5,18 @@
     ShmFuture ◀── reads ── the thread that waits for its result  ◀─────────────┤
               ◀── reads ── AnswerPoller, one thread for all others ◀───────────┘
 
-It is a blocking call in two halves: the thread that makes it writes, and the one that waits for the result
-reads, so that no thread has to wake another. A call that finds no idle connection has one opened, in a
-thread. Whatever else happens is not dealt with here: the call goes to the pipeline, through the socket, as
-small ones do. So do those beyond `MAX_CALLS` at once, and those for which a segment has no room.
+Such a call is a blocking call in two halves: the thread that makes it writes, and the thread that waits for
+the result reads, so that no thread has to wake another. If a call finds no idle connection, a new thread
+opens one. Everything else goes to the pipeline, through the socket, as small calls do: calls that meet any
+trouble, calls beyond `MAX_CALLS` at once, and calls for which a segment has no room.
 
-1. The thread that takes a call out of `_pending` decides its outcome, or gives it to the pipeline.
-2. The thread that holds a call's `claim` reads from its connection, and alone has it watched, or closes it.
-   One that decides the outcome without it, since the call is cancelled or late, ends the connection: then
-   the thread that reads wakes. When the connection has been given away, the claim is never released.
-3. An array is the method's own, which may write to it. So what may have run is only sent again from a copy,
-   which is made of the calls that may run twice.
+1. The thread that takes a call out of `_pending` decides its outcome, or gives the call to the pipeline.
+2. Only the thread that holds a call's `claim` reads from its connection, has it watched, or closes it. A
+   thread that cancels the call, or finds it late, may decide the outcome without the claim. It then shuts
+   the connection down, so that a thread that reads wakes. A call that has given its connection away never
+   releases its claim.
+3. The method owns its arrays, and may write to them. So a call that may have run is only sent again from a
+   copy, which is made for calls that may run twice.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ if TYPE_CHECKING:
     from launchpad.courier.client.channel_protocols import CallRoute
 
 MAX_CALLS = 16  # under way at once, each on a connection
-# Of what goes through the socket, which has to take it at once: bytes, buffers.
+# Limits for what goes through the socket, which must take it at once: bytes, buffers.
 _MAX_BYTES, _MAX_SMALL = 64 << 10, 1000
 
-_COLD = 2 << 20  # bytes that cost much more to copy into memory which is not in the caches
-_LOOKS_AT = 2  # calls under way, when one begins
+_COLD = 2 << 20  # so many bytes are slow to copy into memory that is not in the caches
+_LOOKS_AT = 2  # earlier calls to check for an answer when a call begins
 
 _TRY = (False,)  # the argument of `acquire`
 
@@ -58,7 +59,7 @@ _monotonic = time.monotonic
 
 
 class ShmCalls:
-    """Such calls of one client. Safe from any thread."""
+    """The calls of one client that share memory and do not wait. Safe from any thread."""
 
     def __init__(self, peer: ServerInfo) -> None:
         self._peer = peer
@@ -66,16 +67,15 @@ class ShmCalls:
         self._lock = fork.free_in_child(Lock())
         # Held to close a connection, or to end one that another thread reads from.
         self._closing = fork.free_in_child(Lock())
-        self._poller: AnswerPoller[ShmFuture] | None = (
-            None  # while there are calls, and a little longer
-        )
+        # Present while there are calls, and a little longer.
+        self._poller: AnswerPoller[ShmFuture] | None = None
         self.is_inherited = False
         self._is_closed = False
 
     def try_submit(
         self, channel: CallRoute, method: bytes, body: bytes, views: Sequence[memoryview]
     ) -> ShmFuture | None:
-        """Makes a call; None, and nothing has happened, if it has to go through the pipeline."""
+        """Make a call. Return None, with nothing done, if the call must go through the pipeline."""
         peer = self._peer
         small = [view for view in views if view.nbytes < segments.LARGE]
         has_large = len(small) < len(views)
@@ -95,7 +95,7 @@ class ShmCalls:
         shared = SharedBuffers.store(views) if has_large else None
         if has_large and shared is None:
             return None
-        # The connection and the memory of one that was answered while we copied are still in the caches.
+        # An earlier call that was answered while we copied has its connection and memory still in the caches.
         for earlier in list(self._pending.calls.values())[:_LOOKS_AT]:
             earlier.done()
         # The caller may change its arrays as soon as this returns.
@@ -135,16 +135,16 @@ class ShmCalls:
             self._resubmit(call)
 
     def withdraw(self, call: ShmFuture) -> bool:
-        """Cancels it; False if it has an outcome already."""
+        """Cancel a call; return False if it already has an outcome."""
         return self._pending.fail(call, CANCELLED)
 
     def flush(self) -> None:
-        """Nothing waits to be sent here."""
+        """Do nothing: no call waits here to be sent."""
 
     def read_for(self, call: ShmFuture, timeout: float | None) -> None:
-        """Reads the answer in a thread that waits for it, unless another one does.
+        """Read the answer in a thread that waits for it, unless another thread does.
 
-        Returns when the call is completed, or has gone to the pipeline, or the time has passed.
+        Returns when the call is completed or has gone to the pipeline, or when the time has passed.
         """
         connection = self._claim(call)
         if connection is not None:
@@ -155,7 +155,7 @@ class ShmCalls:
                 raise
 
     def read_now(self, call: ShmFuture, _: object = None) -> None:
-        """Reads what has come, unless another thread reads."""
+        """Read what has arrived, unless another thread reads."""
         connection = self._claim(call)
         if connection is not None:
             try:
@@ -165,7 +165,7 @@ class ShmCalls:
                 raise
 
     def watch(self, call: ShmFuture) -> bool:
-        """Has the poller read the answer; False if another thread has the claim."""
+        """Have the poller read the answer; return False if another thread has the claim."""
         connection = self._claim(call)
         if connection is None:
             return False
@@ -178,30 +178,31 @@ class ShmCalls:
         return True
 
     def drop_connection(self, call: ShmFuture) -> None:
-        """Ends the connection of a call that was not answered on it: the server need not begin it."""
+        """End the connection of a call that was not answered on it, so that the server need not begin it."""
         with self._closing:
             connection, call.connection = call.connection, None
             if connection is None:
                 return
             connection.cancel(call.call_id)
-            has_claim = call.claim.acquire(blocking=False)  # else a thread reads, and finds the end
+            # If another thread has the claim, it is reading, and finds the end.
+            has_claim = call.claim.acquire(blocking=False)
         if has_claim:
             self._close(connection)
 
     def close(self) -> None:
-        """Ends all connections and the thread. Calls under way end with an error."""
+        """End all connections and the thread. Calls under way end with an error."""
         with self._lock:
             self._is_closed = True
             poller, self._poller = self._poller, None
         for call in list(self._pending.calls.values()):
-            with self._closing:  # none is sent from here on
+            with self._closing:  # after this no call is sent any more
                 make_error = call_errors.lost if call.is_sent else call_errors.closed
             self._pending.fail(call, make_error(self._peer, call.method))
         if poller is not None:
             poller.close()
 
     def drop_inherited(self) -> None:
-        """For a forked child: the calls are the parent's."""
+        """End all calls in a forked child: they are the parent's."""
         self.is_inherited = True
         for call in list(self._pending.calls.values()):
             if isinstance(call, ShmFuture) and call.connection is not None:
@@ -211,15 +212,15 @@ class ShmCalls:
             self._poller.drop_inherited()
         self._pending.drop_inherited()
 
-    # From here on the thread has the claim.
+    # The thread that runs the following methods has the claim.
 
     def _end_if_interrupted(
         self, call: ShmFuture, connection: ShmClientConnection, error: BaseException
     ) -> None:
-        """Ends a call when the thread that reads is interrupted: part of its answer may have been read."""
+        """End the call of an interrupted thread, which may have read a part of its answer."""
         if not is_interruption(error):
             return
-        if call.connection is connection:  # it was not given away
+        if call.connection is connection:  # the call has not given it away
             call.connection = None
             self._close(connection)
         self._pending.calls.pop(call.call_id, None)
@@ -269,11 +270,11 @@ class ShmCalls:
             self._settle(call, connection, frame)
 
     def _open(self, call: ShmFuture, channel: CallRoute) -> None:
-        """In a thread of its own: opens a connection, and makes the call on it."""
+        """Open a connection, and make the call on it. Runs in a thread of its own."""
         try:
             left = None if call.deadline is None else max(1e-3, call.deadline - _monotonic())
             connection = channel.try_to_open_shm(left)
-        except NotSent:  # out of descriptors: the pipeline may have its connection already
+        except NotSent:  # out of descriptors, but the pipeline may already have its connection
             connection = None
         except Exception as error:
             self._pending.fail(call, error)
@@ -289,16 +290,17 @@ class ShmCalls:
             timeout_us = max(1, int((call.deadline - _monotonic()) * 1e6))
         with self._closing:
             is_closed = self._is_closed
-            call.is_sent = not is_closed  # first: `close` asks for it
+            call.is_sent = not is_closed  # with the lock, because `close` looks at it
         if is_closed:
             connection.close()
             self._pending.fail(call, call_errors.closed(self._peer, call.method))
             return
-        if request is None:  # it was cancelled, or is late
+        if request is None:  # the call was cancelled, or is late
             release_connection(channel, connection)
             return
         is_refused = connection.is_refused and request.shared is not None
-        if is_refused or call.size > self._peer.takes_bytes:  # known since the handshake
+        # The handshake of this connection may have shown a smaller limit.
+        if is_refused or call.size > self._peer.takes_bytes:
             release_connection(channel, connection)
             self._resubmit(call)
             return
@@ -319,21 +321,22 @@ class ShmCalls:
                 if call.is_watched:
                     self._watch(call, connection)
                 call.connection = connection
-                call.claim.release()  # with the lock, so that a tick either finds both or none
+                call.claim.release()  # with the lock, so that a tick finds either both or none
                 return
-            connection.cancel(call.call_id)  # meanwhile: it was not there to be ended
+            # The call was completed while we sent it, before it had a connection that could be ended.
+            connection.cancel(call.call_id)
         self._close(connection)
 
     def _settle(
         self, call: ShmFuture, connection: ShmClientConnection, frame: framing.Fields
     ) -> None:
-        """Gives the call the answer that has come."""
+        """Complete a call with the answer that has arrived."""
         if self._pending.calls.pop(call.call_id, None) is None:  # it was cancelled, or is late
             self._close(connection)
             return
         try:
             self._answer(call, connection, frame)
-        except BaseException as error:  # there is no other thread to complete it
+        except BaseException as error:  # no other thread will complete it
             if is_interruption(error):
                 raise
             if call.connection is connection:
@@ -345,7 +348,7 @@ class ShmCalls:
     def _answer(
         self, call: ShmFuture, connection: ShmClientConnection, frame: framing.Fields
     ) -> None:
-        """Completes a call that was taken out of `_pending`. First its connection is given away."""
+        """Complete a call that was taken out of `_pending`, after giving its connection away."""
         self._unwatch(connection)
         channel, call.connection = call.channel, None
         assert channel is not None, "it is not completed"
@@ -361,7 +364,7 @@ class ShmCalls:
                 call.succeed(stream, 0)
             return
         if kind == framing.NOT_RUN and body != framing.UNMAPPED:
-            self._close(connection)  # a server that stops serves nothing else on it either
+            self._close(connection)  # a server that stops serves nothing more on it
         else:
             connection.is_refused |= kind == framing.NOT_RUN
             release_connection(channel, connection)
@@ -377,7 +380,7 @@ class ShmCalls:
             call.succeed(value, framing.size(body, buffers))
 
     def _lose(self, call: ShmFuture, connection: ShmClientConnection) -> None:
-        """The connection has ended without an answer."""
+        """Resend or fail a call whose connection ended without an answer."""
         self._close(connection)
         if self._pending.calls.pop(call.call_id, None) is None:
             return
@@ -393,9 +396,9 @@ class ShmCalls:
             self._hand_over(call)
 
     def _hand_over(self, call: ShmFuture, buffers: list[memoryview] | None = None) -> None:
-        """To the pipeline: a call which was taken out of `_pending`, and which has not run or may run twice.
+        """Give the pipeline a call that was taken out of `_pending` and has not run, or may run twice.
 
-        In the first case its arrays are what they were.
+        If it has not run, its arrays are unchanged.
         """
         channel, request = call.channel, call.request
         assert channel is not None, "it is not completed"
@@ -404,7 +407,8 @@ class ShmCalls:
             if buffers is None:
                 buffers = request.small if request.shared is None else request.shared.copy()
             call.request = None
-            with self._lock:  # a pipeline that is there before `close` is closed after it
+            # The pool closes its pipelines after this object, so one made before our `close` is closed, too.
+            with self._lock:
                 if self._is_closed:
                     raise call_errors.closed(self._peer, call.method)
                 pipeline = channel.connections.get_pipeline()
@@ -417,13 +421,12 @@ class ShmCalls:
                 raise
 
     def _claim(self, call: ShmFuture) -> ShmClientConnection | None:
-        """The connection, for this thread until `_unclaim`; None if another one has it, or there is none."""
+        """Return the connection, which is this thread's until `_unclaim`. None if there is none to have."""
         held: list[bool] = []
         connection = None
         try:
-            with (
-                self._closing
-            ):  # one that drops it either has the claim, or leaves the closing to us
+            # A thread that drops the connection either gets the claim, or leaves it to us to close.
+            with self._closing:
                 held.extend(map(call.claim.acquire, _TRY))
                 if held[0]:
                     connection = call.connection
@@ -436,12 +439,12 @@ class ShmCalls:
         return connection
 
     def _unclaim(self, call: ShmFuture, connection: ShmClientConnection) -> None:
-        """Leaves the reading to others."""
+        """Leave the reading to other threads."""
         with self._closing:
             if call.connection is connection:
                 call.claim.release()
                 return
-        self._close(connection)  # it was dropped, and left to us
+        self._close(connection)  # another thread dropped it, and left it to us to close
 
     def _watch(self, call: ShmFuture, connection: ShmClientConnection) -> None:
         if (poller := self._poller) is not None:
@@ -459,7 +462,7 @@ class ShmCalls:
     # The poller.
 
     def _ensure_poller(self, is_first_due: bool) -> bool:
-        """Starts it, if it does not run; False if it can't."""
+        """Start the poller if it is not running; return False if that is impossible."""
         if self._poller is None:
             return in_another_thread(self._start_poller, is_first_due)
         return self._start_poller(is_first_due)
@@ -486,7 +489,7 @@ class ShmCalls:
             return True
 
     def _on_tick(self, before: float) -> bool:
-        """Watches the calls that were made before; whether there are others that no thread reads."""
+        """Watch the calls made before that time. Return True if others remain that no thread reads."""
         has_others = False
         for call in list(self._pending.calls.values()):
             assert isinstance(call, ShmFuture)
@@ -495,7 +498,7 @@ class ShmCalls:
         return has_others
 
     def _may_end(self) -> bool:
-        """False if there are calls left for it."""
+        """Return False if there are calls left for the poller."""
         with self._lock:
             if self._pending.calls and not self._is_closed:
                 return False
@@ -504,7 +507,7 @@ class ShmCalls:
 
 
 class ShmFuture(PipelinedFuture):
-    """The future of a call that has a connection to itself; if it goes to the pipeline, as any other."""
+    """The future of a call that has a connection to itself. In the pipeline it is like any other future."""
 
     __slots__ = ("calls", "claim", "connection", "is_read", "request")
 
@@ -538,6 +541,6 @@ class ShmFuture(PipelinedFuture):
             super()._wait(None if timeout is None else timeout - (_monotonic() - began))
 
     def _complete(self, bytes_in: int) -> None:
-        self.request = None  # not released: a thread may be about to send it
+        self.request = None  # not released, because a thread may be about to send it
         super()._complete(bytes_in)
-        self.calls.drop_connection(self)  # if it has one still, there was no answer
+        self.calls.drop_connection(self)  # a call that still has one was not answered on it

@@ -1,1 +1,1 @@
-"""Results and arguments that arrive one item after the other."""
+"""Streams: results and arguments that arrive one item after the other."""

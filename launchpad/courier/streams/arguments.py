@@ -2,8 +2,8 @@
 
     caller: take_out ──▶ pickled with a Placeholder each ──▶ server: unpickled as ArgumentStreams
 
-A Placeholder unpickles by asking the reader of the call for the stream of its number, so that
-neither the method nor the code that calls it has to know of any of this.
+When a Placeholder is unpickled, it asks the reader of the call for the stream of its number. So neither
+the method nor the code that calls it has to know about this.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ opening: ContextVar[Callable[[int], Any] | None] = ContextVar("courier_opening",
 
 
 class Placeholder:
-    """Stands among pickled arguments for the stream of this number."""
+    """A stand-in, among pickled arguments, for the stream of this number."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -34,7 +34,7 @@ class Placeholder:
 
 
 def open_argument(number: int) -> Any:
-    """The iterator over an argument of the call that is being unpickled."""
+    """Return the iterator over an argument of the call that is being unpickled."""
     find = opening.get()
     if find is None:
         raise ProtocolError("an argument that is a stream, in a call that has none")
@@ -44,7 +44,7 @@ def open_argument(number: int) -> Any:
 def take_out(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any], list[Any]]:
-    """The arguments with placeholders for the streams among them, and these, in order of number.
+    """Return the arguments with a placeholder for each stream, and the streams in order of number.
 
     Numbers begin at 1. An iterator that is given twice is one stream.
     """
@@ -64,12 +64,12 @@ def take_out(
 
 
 def encode_count(n: int) -> bytes:
-    """The notes of a call of whose arguments `n` are streams."""
+    """Return the header of a call that has `n` streams among its arguments."""
     return framing.encode_headers({framing.ARGUMENT_STREAMS: _COUNT.pack(n)})
 
 
 def decode_count(header: bytes) -> int:
-    """How many arguments of the call with this note are streams."""
+    """Return the number of streams among the arguments of the call with this header."""
     if len(header) != _COUNT.size:
         raise ProtocolError("a count of streams that is none")
     return int(_COUNT.unpack(header)[0])

@@ -24,14 +24,14 @@ def stream(items: Any) -> Any:
 
     Generators, `map`, `zip`, `filter`, `enumerate`, `reversed`, all of `itertools`, iterators over Python's
     own containers and async generators are streams anyway. Other iterators (a file, a sampler, an
-    environment with `__next__`) are objects: they are pickled, unless they are given to `stream`. It is
-    for arguments and results of calls. Locally it iterates over the items, as `iter` does.
+    environment with `__next__`) are objects: calls pickle them, unless they are given to `stream`. Use it
+    for arguments and results of calls. Locally, the result iterates over the items, as `iter` does.
 
     Args:
         items: An iterator or an iterable, sync or async.
 
     Raises:
-        TypeError: it is none.
+        TypeError: `items` is neither.
     """
     if is_stream(items):
         return items
@@ -53,7 +53,7 @@ def stream(items: Any) -> Any:
 
 
 class DeclaredStream(StreamedIterator, Iterator[T], Generic[T]):
-    """An iterator that is a stream since its user says so."""
+    """An iterator that is a stream because its user says so."""
 
     def __init__(self, iterator: Iterator[T]) -> None:
         self._iterator = iterator
@@ -69,7 +69,7 @@ class DeclaredStream(StreamedIterator, Iterator[T], Generic[T]):
 
 
 class DeclaredAsyncStream(StreamedIterator, AsyncIterator[T], Generic[T]):
-    """An async iterator that is a stream since its user says so."""
+    """An async iterator that is a stream because its user says so."""
 
     def __init__(self, iterator: AsyncIterator[T]) -> None:
         self._iterator = iterator

@@ -1,11 +1,11 @@
-"""How the items of a stream stand in its frames, and what stands for one before it is taken.
+"""The encoding of a stream's items in its frames, and of items that have arrived but were not taken yet.
 
-    ITEM    an item alone: its pickle, and buffers
-    ITEMS   several small ones: the pickle of a list, in which a scalar is an item, and a bytearray,
-            which is no scalar, the pickle of one
+    ITEM    one item: its pickle, and its buffers
+    ITEMS   several small ones: the pickle of a list. A scalar in it is an item, and a bytearray, which is
+            not a scalar, is the pickle of an item
 
-Scalars are pickled and unpickled together, which costs a tenth of doing so one by one. What may change
-is pickled before the iterator goes on, and what may fail to unpickle is unpickled in its turn.
+Scalars are pickled and unpickled together, which costs a tenth of doing so one by one. An item that may
+change is pickled before the iterator goes on, and one that may fail to unpickle is unpickled in its turn.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from launchpad.courier.codec import pickling
 from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol.framing import Chunk
 
-SHARED_ITEMS = 256  # in a frame, of the smallest: a quarter of a quick stream's window
-WEIGHT_BYTES = 128  # an item counts once more for each
+SHARED_ITEMS = 256  # most of the smallest items in a frame: a quarter of a quick stream's window
+WEIGHT_BYTES = 128  # an item counts once more for each of these
 SHARED_BYTES = 4 << 10  # larger items have a frame of their own, and are not copied
-FRAME_BYTES = 2 * (SHARED_ITEMS * WEIGHT_BYTES + SHARED_BYTES)  # no frame of several has as many
+# More than any frame of several items has.
+FRAME_BYTES = 2 * (SHARED_ITEMS * WEIGHT_BYTES + SHARED_BYTES)
 
 SIZED = frozenset({bytes, str})
 UNSIZED = pickling.SCALARS - SIZED
@@ -31,7 +32,7 @@ _dumps, _loads = pickle.dumps, pickle.loads
 
 
 class EncodedItem:
-    """An item that had a frame of its own, until it is taken."""
+    """An item that had a frame of its own, as it is kept until it is taken."""
 
     __slots__ = ("body", "buffers")
 
@@ -41,12 +42,12 @@ class EncodedItem:
 
 
 def encode_shared(items: list[Any]) -> bytes:
-    """The body of a frame with these items: small scalars, and pickles of others as bytearrays."""
+    """Return the body of a frame with these items: small scalars, and pickles of others as bytearrays."""
     return _dumps(items, 5)
 
 
 def decode_shared(body: Chunk) -> list[Any]:
-    """What `encode_shared` was given. Raises ProtocolError for what is no such thing."""
+    """Return the items that `encode_shared` was given. Raise ProtocolError for anything else."""
     try:
         items = _loads(body)
     except Exception as error:
@@ -57,7 +58,7 @@ def decode_shared(body: Chunk) -> list[Any]:
 
 
 def decode_item(item: Any) -> Any:
-    """The item itself. Raises what unpickling raises."""
+    """Return the item itself. Raises what unpickling raises."""
     if type(item) is bytearray:
         return _loads(item)
     if type(item) is EncodedItem:

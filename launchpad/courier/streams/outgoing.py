@@ -1,10 +1,10 @@
-"""Items of a stream on their way to the other side: as frames, as far as that has given credit.
+"""Items of a stream on their way to the other side, in frames, as far as the other side has given credit.
 
     add ──▶ items that wait ──put_waiting──▶ ITEM ITEMS … END
      ▲
    allow ◀── CREDIT of the other side (receiver.py)
 
-No I/O here: what is given as `put` puts the frames on their way.
+There is no I/O here: the function `put` puts the frames on their way.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _dumps = pickle.dumps
 
 
 class OutgoingItems:
-    """Items of one stream that have been taken from its iterator, until they are in frames.
+    """Items that have been taken from the iterator of one stream, until they are in frames.
 
-    One thread at a time may add items or the end; any may `allow` and `put_waiting`.
+    One thread at a time may add items or the end; any thread may call `allow` and `put_waiting`.
 
     Args:
-        number: the stream's, within its call; 0 is the result.
+        number: The number of the stream within its call; 0 is the result.
     """
 
     def __init__(self, number: int) -> None:
@@ -50,10 +50,10 @@ class OutgoingItems:
         self.on_end: Callable[[], object] | None = None  # called before an END is made
         self.has_ended = False
         self.has_reported_end = False  # the END has been made
-        self.error = b""  # that it ended with
+        self.error = b""  # the error that it ended with, if any
         self._lock = Lock()
-        self.waiting: list[Any] = []  # items without a frame yet, as they will stand in one
-        # The other side takes more at once than any frame of several items has.
+        self.waiting: list[Any] = []  # items without a frame yet, encoded as in a frame
+        # True if the other side takes more at once than any frame of several items has.
         self.may_share = False
         # Two counters each, so that the thread that allows and the one that sends never write the same one.
         self._allowed_items = 0
@@ -63,7 +63,7 @@ class OutgoingItems:
 
     @property
     def has_credit(self) -> bool:
-        """True if the other side takes one more."""
+        """True if the other side takes another item."""
         return (
             self._allowed_items > self._sent_items + len(self.waiting)
             and self._allowed_bytes > self._sent_bytes
@@ -71,7 +71,7 @@ class OutgoingItems:
         )
 
     def allow(self, items: int, n_bytes: int) -> None:
-        """Take note that the other side has room for so many more."""
+        """Take note that the other side has room for that many more."""
         self._allowed_items += items
         self._allowed_bytes += n_bytes
 
@@ -81,13 +81,13 @@ class OutgoingItems:
         return self._allowed_items - self._sent_items - len(self.waiting)
 
     def put_waiting(self) -> None:
-        """Put the items that wait; several share a frame. From any thread."""
+        """Put the items that wait, several in one frame. From any thread."""
         if self.waiting:
             with self._lock:
                 self._put_waiting()
 
     def add(self, item: Any) -> int:
-        """Have an item wait, or put a large one; return how many of the smallest it counts for."""
+        """Have an item wait, or put a large one. Return its weight, in numbers of the smallest items."""
         kind = type(item)
         if self.may_share:
             if kind in SIZED:
@@ -130,7 +130,7 @@ class OutgoingItems:
                 self.counts.errors += 1
             self.put(framing.encode(framing.END, self.number, b"", body))
 
-    # With the lock held, since frames have to be put in the order of their items.
+    # Called with the lock held, because frames must be put in the order of their items.
 
     def _put_waiting(self) -> None:
         most = SHARED_ITEMS if self.may_share else 1

@@ -3,10 +3,10 @@
     other side ──ITEMS … END──▶ receive ──▶ arrived ──take──▶ consumer
                ◀──CREDIT──────────────────────────────┘
 
-Credit is given for what the consumer has taken, not for what has arrived. So the other side is
-never more than a window ahead of the consumer, whatever the buffers of sockets hold. While items come
-and are taken quickly the window is larger, so that both sides wait for each other less often; it stays
-what a consumer takes within some milliseconds. No I/O here: `send` puts frames on their way.
+Credit is given for what the consumer has taken, not for what has arrived. So the other side is never more
+than a window ahead of the consumer, however much the buffers of sockets hold. While items are made and
+taken quickly the window is larger, so that the two sides wait for each other less often; it still is
+only what a consumer takes within some milliseconds. There is no I/O here: `send` puts frames on their way.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from launchpad.courier.telemetry.counters import MethodCounts
 
 WINDOW_ITEMS = 64
 QUICK_WINDOW_ITEMS = 1024
-WINDOW_BYTES = 8 << 20  # an item is sent while any of it is left: one is always possible
+WINDOW_BYTES = 8 << 20  # an item is sent while any of it is left, so one item always fits
 _HALF_BYTES = WINDOW_BYTES // 2
 _QUICK_S = 25e-6  # an item that is made, sent and taken within this time is quick
-_STEADY_AFTER = 4  # halves of a window, all of them quick
+_STEADY_AFTER = 4  # half windows in a row that must be quick
 
 _monotonic = time.monotonic
 
-_CREDIT = struct.Struct("<IQ")  # so many more items, and so many more bytes
+_CREDIT = struct.Struct("<IQ")  # more items and more bytes that the other side may send
 
 ENDED, NOT_HERE = object(), object()
 
@@ -40,14 +40,14 @@ Send = Callable[[Sequence[framing.Chunk]], object]
 
 
 class StreamReceiver:
-    """What has arrived of a stream and has not been taken.
+    """The items of a stream that have arrived and have not been taken.
 
     Args:
-        number: the stream's, within its call; 0 is the result.
-        send: takes the chunks of a frame; never waits, never raises, and calls nothing of ours.
-        counts: where the items are counted.
+        number: The number of the stream within its call; 0 is the result.
+        send: Takes the chunks of a frame. It never waits, never raises, and calls none of our code.
+        counts: The counters that count the items.
 
-    Safe from any thread. Nothing is sent to us before `open`.
+    Safe from any thread. The other side sends nothing before `open`.
     """
 
     def __init__(self, number: int, send: Send, counts: MethodCounts) -> None:
@@ -56,38 +56,38 @@ class StreamReceiver:
         self._counts = counts
         self._lock = Lock()
         self._arrived: deque[Any] = deque()
-        self._frames: deque[tuple[int, int]] = deque()  # `n_items` at its end, and bytes of each
+        self._frames: deque[tuple[int, int]] = deque()  # for each: `n_items` at its end, its bytes
         self._window = CreditWindow()
-        self._allowed = 0  # items, ever
-        self._n_credited = 0  # items that were taken, when half a window was the last time
-        self._taken_bytes = 0  # since then, of whole frames
-        self._credit_at = 0  # when so few are left there is something to do
+        self._allowed = 0  # items that we have given credit for, ever
+        self._n_credited = 0  # items that were taken at the last look at the window
+        self._taken_bytes = 0  # of whole frames, since the last credit in bytes
+        self._credit_at = 0  # look at the credit when this few items are left
         self._callbacks: list[Callable[[], object]] = []
-        self.n_items = 0  # that have arrived, ever
-        self.end: framing.Chunk | None = None  # the last frame's body, when it has come
-        self.error: Exception | None = None  # why there will be no more, without an END
+        self.n_items = 0  # items that have arrived, ever
+        self.end: framing.Chunk | None = None  # the body of the END frame, when it has arrived
+        self.error: Exception | None = None  # why no more will arrive, if there is no END
 
     @property
     def is_ready(self) -> bool:
-        """There is an item, or there will be no more."""
+        """True if there is an item, or no more will arrive."""
         return bool(self._arrived) or self.is_over
 
     @property
     def is_over(self) -> bool:
-        """Nothing more will arrive."""
+        """True if nothing more will arrive."""
         return self.end is not None or self.error is not None
 
     def open(self) -> None:
-        """Gives the first credit; nothing happens the second time."""
+        """Give the first credit. A second call does nothing."""
         with self._lock:
             if not self._allowed:
                 self._window.measured_at = _monotonic()
                 self._give(self._window.n_items, WINDOW_BYTES)
 
     def receive(self, frame: framing.Fields) -> None:
-        """Takes an ITEM, ITEMS or END of the other side in; ProtocolError if there was no credit for it.
+        """Take in an ITEM, ITEMS or END frame. Raise ProtocolError if there was no credit for it.
 
-        Nothing happens after the end.
+        After the end this does nothing.
         """
         kind, body, buffers = frame[0], frame[3], frame[4]
         items: Sequence[Any] = ()
@@ -97,7 +97,7 @@ class StreamReceiver:
             items = (EncodedItem(body, buffers),)
         with self._lock:
             if self.is_over:
-                return  # it was on its way when we were closed
+                return  # the frame was on its way when we were closed
             if kind == framing.END:
                 self.end = body
             elif self.n_items + len(items) > self._allowed:
@@ -111,7 +111,7 @@ class StreamReceiver:
         self._call_back()
 
     def abort(self, error: Exception) -> None:
-        """There will be no more: `error` follows what has arrived. The first reason stays."""
+        """End the stream: `error` follows the items that have arrived. Only the first reason counts."""
         with self._lock:
             if not self.is_over:
                 self.error = error
@@ -120,10 +120,10 @@ class StreamReceiver:
     def close(
         self, last_frame: Sequence[framing.Chunk] = (), error: Exception | None = None
     ) -> None:
-        """Drops what has arrived, and ends it: no more is taken. Nothing of it is sent from here on.
+        """Drop the items that have arrived and end the stream. Nothing is sent for it after this.
 
-        `last_frame` is sent first, unless it had ended already. A consumer that goes on to take items, and
-        had not come to the end, meets `error`, if there is one.
+        `last_frame` is sent first, unless the stream had ended already. If the consumer goes on taking items
+        and had not reached the end, it gets `error`, if there is one.
         """
         with self._lock:
             is_cut = bool(self._arrived) or not self.is_over
@@ -138,18 +138,18 @@ class StreamReceiver:
         self._call_back()
 
     def drop(self) -> None:
-        """Forgets what has arrived. Takes no lock: for when no other thread is left."""
+        """Drop the items that have arrived, without a lock: for when no other thread is left."""
         self._arrived.clear()
 
     def drop_inherited(self, error: Exception) -> None:
-        """For a forked child, in which the lock may be held for ever: there will be no more."""
+        """End the stream in a forked child, in which a thread that doesn't exist may hold the lock."""
         self._lock = Lock()
         self._arrived.clear()
         self._callbacks.clear()
         self.error = error
 
     def take(self) -> Any:
-        """The next item, as `decode_item` takes it; NOT_HERE if it is still to come, ENDED if none will."""
+        """Return the next item, for `decode_item`. NOT_HERE if there is none yet, ENDED if none will come."""
         try:
             item = self._arrived.popleft()
         except IndexError:
@@ -160,7 +160,7 @@ class StreamReceiver:
         return item
 
     def notify(self, callback: Callable[[], object]) -> None:
-        """Calls `callback()` once: when it is ready, in the thread that makes it so; now, if it is."""
+        """Call `callback()` once: now if the stream is ready, or else in the thread that makes it ready."""
         with self._lock:
             if not self.is_ready:
                 self._callbacks.append(callback)
@@ -168,7 +168,7 @@ class StreamReceiver:
         callback()
 
     def _credit(self) -> None:
-        """Counts the frames of which all has been taken, and gives credit when it is half a window."""
+        """Count the frames that were taken completely, and give credit once it is half a window."""
         with self._lock:
             n_taken, frames = self.n_items - len(self._arrived), self._frames
             while frames and frames[0][0] <= n_taken:
@@ -185,7 +185,7 @@ class StreamReceiver:
                     self._taken_bytes = 0
             self._plan_credit()
 
-    # The rest is called with the lock held.
+    # The rest is called with the lock held. `_call_back` takes the lock itself.
 
     def _plan_credit(self) -> None:
         if self._frames:
@@ -193,7 +193,7 @@ class StreamReceiver:
             self._credit_at = self.n_items - n_taken
 
     def _give(self, items: int, n_bytes: int) -> None:
-        """Credit that followed the end would be taken for a frame of the next call."""
+        """Give credit, but not after the end: the other side would take it for a frame of the next call."""
         if self.is_over:
             return
         self._allowed += items
@@ -208,15 +208,15 @@ class StreamReceiver:
 
 
 class CreditWindow:
-    """The number of items that the other side may be ahead of the consumer; larger while both are quick."""
+    """The most items that the other side may be ahead of the consumer; more while both are quick."""
 
     def __init__(self) -> None:
         self.n_items = WINDOW_ITEMS
         self.measured_at = 0.0
-        self._n_quick = 0  # halves in a row
+        self._n_quick = 0  # quick half windows in a row
 
     def measure(self, n_taken: int) -> None:
-        """Find the window, when so many more items have been taken since the last time."""
+        """Set the window, after the consumer has taken that many more items since the last time."""
         before = self.measured_at
         self.measured_at = _monotonic()
         is_quick = self.measured_at - before < n_taken * _QUICK_S
@@ -226,7 +226,7 @@ class CreditWindow:
 
 
 def decode_credit(frame: framing.Fields) -> tuple[int, int]:
-    """Items and bytes that the other side has room for, in addition to those it had before."""
+    """Return how many more items and bytes the other side has room for."""
     try:
         items, n_bytes = _CREDIT.unpack(frame[3])
     except struct.error as error:

@@ -1,10 +1,10 @@
-"""The sending end of a stream: steps its iterator, while the other side has room (outgoing.py).
+"""The sending end of a stream: it steps the iterator while the other side has room (outgoing.py).
 
-No I/O and no threads here: the caller pulls.
+There is no I/O here and there are no threads: the caller pulls.
 
-Whether the next item comes quickly is only known when it is there. So it is guessed from those before: a
-slow one, and those that follow it, go at once, each in a frame of its own. Where some have come quickly in
-a row the next share frames. Should the iterator block then, another thread puts what waits.
+Nothing shows whether the next item will come quickly before it is there. So we guess from the items before
+it. A slow item, and those that follow it, go at once, each in its own frame. After several quick items in a
+row the next ones share frames. If the iterator then blocks, another thread puts the items that wait.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from launchpad.courier.streams.items import SHARED_ITEMS
 from launchpad.courier.streams.outgoing import OutgoingItems
 
 _QUICK_S = 25e-6  # an item that took longer goes at once
-_STEADY_AFTER = 8  # quick ones in a row; the next may wait for each other
-_HOLD_S = 1e-3  # but not longer
+_STEADY_AFTER = 8  # quick items in a row, after which the next may wait for each other
+_HOLD_S = 1e-3  # the longest that an item waits for others
 
 _monotonic = time.monotonic
 
@@ -30,13 +30,13 @@ _monotonic = time.monotonic
 class StreamSender:
     """An iterator, sync or async, on its way to the other side.
 
-    Its steps are to run in `context`, the one that it was made in.
+    Its steps must run in `context`, a copy of the one that it was made in.
 
     Args:
-        iterator: has `__next__`, or else `__anext__`.
-        number: the stream's, within its call; 0 is the result.
-        call_context: the call whose result it is. What the iterator calls has as much time for
-            each item as that call had: so long its consumer waits for one.
+        iterator: The iterator. It has `__next__`, or else `__anext__`.
+        number: The number of the stream within its call; 0 is the result.
+        call_context: The call whose result the stream is. What the iterator calls has as much time for
+            each item as that call had, because the consumer waits that long for an item.
 
     One thread at a time may pull or close it.
     """
@@ -47,20 +47,22 @@ class StreamSender:
         self.items = OutgoingItems(number)
         self.is_async = not hasattr(type(iterator), "__next__")
         self.context = copy_context()
-        self.on_close: Callable[[bytes], object] | None = None  # told of the error it ended with
+        # Called with the error that the stream ended with.
+        self.on_close: Callable[[bytes], object] | None = None
         self.is_cancelled = False  # no further item is wanted
         self._n_quick = 0  # items in a row
-        self._yield_at = 0.0  # when the event loop is to run its other tasks
+        self._yield_at = 0.0  # when the event loop must get to run its other tasks
         self._iterator = iterator
         self._trace = b"" if call_context is None else call_context.trace
         deadline = None if call_context is None else call_context.deadline
         self._step_s = None if deadline is None else max(0.0, deadline - time.monotonic())
 
     def pull(self, hold: Callable[[], bool]) -> None:
-        """Takes the next item; when the last ones came quickly, more of them as long as they do.
+        """Take the next item. If the last ones came quickly, go on while they do.
 
-        They wait for `items.put_waiting`, which has to follow. `hold()` is asked before any of them waits for
-        the iterator, and is true if another thread calls that soon should that block.
+        The items wait for `items.put_waiting`, which the caller must call next. Before any of them waits for
+        the iterator, this calls `hold()`, which returns True if another thread will call `items.put_waiting`
+        soon when the iterator blocks.
         """
         most = self._begin_frame()
         room = SHARED_ITEMS
@@ -89,11 +91,11 @@ class StreamSender:
         return None
 
     async def pull_async(self, put_soon: Callable[[], object]) -> None:
-        """`pull`, for an async iterator.
+        """Take the next items of an async iterator, as `pull` does.
 
-        When an item begins to wait, `put_soon()` is called, which has the event loop call
-        `items.put_waiting` as soon as it runs anything else. So no item waits for one for which the iterator
-        itself waits. The loop does so every millisecond, even if the iterator waits for nothing.
+        When an item begins to wait, this calls `put_soon()`, which has the event loop call
+        `items.put_waiting` as soon as it runs anything else. So no item waits while the iterator itself
+        waits. Every millisecond the loop gets to run, even if the iterator waits for nothing.
         """
         import asyncio
 
@@ -113,7 +115,7 @@ class StreamSender:
                 item = await step()
             except StopAsyncIteration:
                 return self.items.put_end(b"")
-            # A CancelledError goes on: it is ours.
+            # A CancelledError goes on, because it is meant for us.
             except (Exception, SystemExit, KeyboardInterrupt) as error:
                 return self.items.put_end(pickling.encode_error(error))
             before, now = now, _monotonic()
@@ -126,12 +128,12 @@ class StreamSender:
         return None
 
     def fail(self, error: BaseException) -> None:
-        """Ends the stream with this error, of what steps the iterator; unless it has ended."""
+        """End the stream with this error of the code that steps the iterator, unless it has ended."""
         if not self.items.has_ended:
             self.items.put_end(pickling.encode_error(error))
 
     def close(self) -> None:
-        """Closes the iterator if it can be closed, as a generator can. Raises what it raises."""
+        """Close the iterator if it can be closed, as a generator can. Raises what it raises."""
         self.items.has_ended = True
         try:
             if not self.is_async and (close := getattr(self._iterator, "close", None)) is not None:
@@ -140,12 +142,12 @@ class StreamSender:
             self._notify_closed()
 
     def drop(self) -> None:
-        """`close`, for one that was never stepped. An async iterator has nothing to close then."""
+        """Close an iterator that was never stepped; an async iterator then has nothing to close."""
         with contextlib.suppress(Exception):
             self.close()
 
     async def close_async(self) -> None:
-        """`close`, for an async iterator."""
+        """Close an async iterator, as `close` does."""
         self.items.has_ended = True
         try:
             if (close := getattr(self._iterator, "aclose", None)) is not None:
@@ -159,7 +161,7 @@ class StreamSender:
             on_close(self.items.error)
 
     def _begin_frame(self) -> int:
-        """Renews the deadline of what the iterator calls; returns how many items may follow."""
+        """Renew the deadline of what the iterator calls; return how many items may follow."""
         if self._step_s is not None:
             current_call.set(CallContext(time.monotonic() + self._step_s, self._trace))
         return self.items.begin_frame()

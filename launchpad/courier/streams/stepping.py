@@ -1,10 +1,10 @@
-"""Parts that all steppers of streams' iterators share.
+"""Parts shared by everything that steps streams' iterators.
 
     server/stream_pump.py          the iterator that a method has returned
     client/argument_sender.py      an iterator among the arguments of a call
 
-An item waits for the next one, to share a frame with it, as long as the iterator is quick. Should it block
-then, what waits is written by another thread, or by the event loop.
+While the iterator is quick, an item waits for the next one, to share a frame with it. If the iterator then
+blocks, another thread or the event loop writes the items that wait.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import threading
 from collections.abc import Callable
 
 STALL_S = 0.002  # an item waits no longer than about this for the next one, to be written with it
-UNWATCH_S = 1.0  # an iterator that blocks for as long is not looked at any more
+UNWATCH_S = 1.0  # an iterator that has blocked for this long is not watched any more
 
 
 class StallClock:
-    """The time for which a number has stood still, for a thread that looks at it now and then."""
+    """A clock for how long a number has not changed, for a thread that looks at it now and then."""
 
     def __init__(self) -> None:
         self._number = 0
         self._since = 0.0
 
     def still_s(self, number: int, now: float) -> float:
-        """Return how long it has been this number, as far as it was looked at."""
+        """Return the seconds since the number was first seen with this value."""
         if number != self._number:
             self._number = number
             self._since = now
@@ -34,10 +34,10 @@ class StallClock:
 
 
 class LoopFlush:
-    """Calls a function as soon as the event loop runs anything else; once, however often it is asked to.
+    """A function to call as soon as the event loop runs anything else; once, however often it is asked for.
 
     Args:
-        flush: Writes what waits. Its OSError is left to what writes next, or reads.
+        flush: Writes what waits. Its OSError is left to whatever writes or reads next.
     """
 
     def __init__(self, flush: Callable[[], object]) -> None:
@@ -45,7 +45,7 @@ class LoopFlush:
         self._is_due = False
 
     def soon(self) -> None:
-        """Have the running loop call it."""
+        """Have the running loop call the function."""
         import asyncio
 
         if not self._is_due:
@@ -59,5 +59,5 @@ class LoopFlush:
 
 
 def show_close_error() -> None:
-    """Show the exception at hand, which closing a user's iterator raised and no caller can be given."""
+    """Show the current exception. Closing a user's iterator raised it, and no caller can be given it."""
     threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
