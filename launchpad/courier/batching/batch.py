@@ -49,7 +49,7 @@ class Batcher:
             del requests  # the traceback of an exception that they hold leads here
 
     def _reject_mismatched(self, requests: list[BatchedCall]) -> list[BatchedCall]:
-        """Return the largest group of requests that agree; give the others an error that says how they differ.
+        """Return the largest group of requests that agree. The others get an error that says how they differ.
 
         Of groups of equal size, the one like the last batch wins. So a lone caller with bad arguments
         cannot cause the refusal of a lone caller with good ones.

@@ -2,9 +2,9 @@
 
     put ──▶ waiting ──size of them, or the first is old enough──▶ a thread runs them as one batch
 
-A thread is started when there is none to spare, at most `parallelism`, and ends after a second
-without requests. One that has nothing to run watches over the age of the first request: no
-requests, no timer. The threads know no caller: no deadline or other context of one reaches a batch.
+A thread is started when none is free, at most `parallelism` of them, and ends after a second without
+requests. A thread that has nothing to run watches the age of the first request, so without requests
+there is no timer. The threads have no caller's context: no deadline of a caller reaches a batch.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from launchpad.courier import fork
 from launchpad.courier.batching.batch import BatchedCall
 from launchpad.courier.own_threads import OwnThread
 
-IDLE_S = 1.0  # a thread without requests this long ends
+IDLE_S = 1.0  # a thread ends after this long without requests
 
 
 class Limits(NamedTuple):
-    """When a batch is run, and how many at once."""
+    """The limits that say when a batch is run, and how many run at once."""
 
     size: int
     parallelism: int
     timeout_s: float
-    pads: bool  # a smaller batch is made of that size
+    pads: bool  # True if a smaller batch is filled up to `size`
 
 
 class BatchQueue:
-    """Collects requests and has them run in batches. Safe from any thread."""
+    """A queue that collects requests and has them run in batches. Safe from any thread."""
 
     def __init__(self, name: str, limits: Limits, run: Callable[[list[BatchedCall]], None]) -> None:
         self._name = name
@@ -43,21 +43,21 @@ class BatchQueue:
         fork.drop_in_child(self)
 
     def drop_inherited(self) -> None:
-        """As new: a forked child has neither the threads of its parent nor their callers."""
+        """Start afresh: a forked child has neither its parent's threads nor their callers."""
         self._changed = threading.Condition(threading.Lock())
         self._waiting: deque[BatchedCall] = deque()
-        self.threads: set[threading.Thread] = set()  # that run the batches
+        self.threads: set[threading.Thread] = set()  # the ones that run the batches
         self._n_asleep = 0
 
     def put(self, request: BatchedCall) -> None:
-        """Adds a request to the next batch. Never blocks."""
+        """Add a request to the next batch. This never blocks."""
         with self._changed:
             self._waiting.append(request)
             if len(self._waiting) == 1 or len(self._waiting) % self._limits.size == 0:
                 self._wake_thread()
 
     def _wake_thread(self) -> None:
-        """Has a thread look after what waits: one that is asleep, or a new one. With the lock held."""
+        """Have an idle or new thread look after the waiting requests. Called with the lock held."""
         if self._n_asleep:
             self._changed.notify()
         elif len(self.threads) < self._limits.parallelism:
@@ -68,17 +68,17 @@ class BatchQueue:
                 thread.start()
             except RuntimeError:  # out of threads
                 self.threads.discard(thread)
-                if not self.threads:  # no other thread will come for it
+                if not self.threads:  # no thread will ever take this request
                     self._waiting.pop()
                     raise
 
     def _main(self) -> None:
         while batch := self._take():
             self._run(batch)
-            del batch  # an idle thread keeps no request, and no object that it was for
+            del batch  # an idle thread must not keep requests, nor the objects that they were for
 
     def _take(self) -> list[BatchedCall]:
-        """Waits for a batch to run; returns none when the thread is to end."""
+        """Wait for a batch to run, and return it. An empty one means that the thread must end."""
         idle_until = time.monotonic() + IDLE_S
         with self._changed:
             while True:
@@ -100,7 +100,7 @@ class BatchQueue:
                     return batch
 
     def _pop(self) -> list[BatchedCall]:
-        """A batch of what waits, without those that were cancelled."""
+        """Return a batch of waiting requests, without those that were cancelled."""
         batch: list[BatchedCall] = []
         while self._waiting and len(batch) < self._limits.size:
             request = self._waiting.popleft()

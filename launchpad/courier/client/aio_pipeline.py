@@ -4,8 +4,8 @@
                                                                        │
              the coroutine ◀── LoopCall ◀── the loop, when the socket is readable
 
-So no thread has to wake another for a call. A thread still does what must not hold up the loop: it connects,
-waits until a server takes more, and watches deadlines. It reads, too, once the connection has ended.
+So no thread must wake another for a call. A thread still does everything that must not hold up the loop: it
+connects, waits until a server takes more, and watches deadlines. Once the connection has ended it also reads.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class LoopCall(PipelinedFuture):
     waiter: asyncio.Future[None]
 
     def wait_in(self, loop: AbstractEventLoop) -> asyncio.Future[None] | None:
-        """Done when this has its outcome; None if it has that already. To be called once."""
+        """Return a future that is done when this call is; None if it is done already. Call this only once."""
         waiter = self.waiter = loop.create_future()
-        self.is_watched = True  # first, as in future.py
+        self.is_watched = True  # before the check of `is_completed`, as in future.py
         return None if self.is_completed else waiter
 
     def notify(self) -> None:
@@ -50,7 +50,7 @@ class LoopCall(PipelinedFuture):
         if _running_loop() is loop:
             self._wake()
         else:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing waits
                 loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
@@ -59,7 +59,7 @@ class LoopCall(PipelinedFuture):
 
 
 class AioPipeline(Pipeline):
-    """Calls are made in the thread of the loop, and end in any."""
+    """A pipeline whose calls are made in the thread of the loop. They may end in any thread."""
 
     new_call = LoopCall
 
@@ -72,7 +72,7 @@ class AioPipeline(Pipeline):
     def close(self) -> None:
         reader = self.reader
         if isinstance(reader, LoopReader) and _running_loop() is self.loop:
-            reader.unwatch()  # not later: the loop may end at once
+            reader.unwatch()  # now, because the loop may end at once
         super().close()
 
     def drop_inherited(self) -> None:
@@ -89,7 +89,7 @@ class AioPipeline(Pipeline):
         elif len(self._pending.calls) == 1 or len(queue) >= BATCH:
             self._flush()
         elif not self._will_flush:
-            self._will_flush = True  # together with what is put until then
+            self._will_flush = True  # together with the calls that are put until then
             self.loop.call_soon(self._flush)
 
     def _flush(self) -> None:
@@ -100,21 +100,21 @@ class AioPipeline(Pipeline):
 
 
 class LoopReader(Reader):
-    """The thread of such a pipeline, and what the loop does in its place."""
+    """The thread of a loop's pipeline, and what the loop does instead of that thread."""
 
     def __init__(self, loop: AbstractEventLoop, *args: Any) -> None:
         super().__init__(*args)
         self._loop = loop
         self._reading = Lock()
-        # A descriptor of the loop's own, so that each side may close at any time.
+        # A duplicate descriptor for the loop, so that each side may close its own at any time.
         self._watched = -1
-        self._decoder: framing.FrameDecoder | None = None  # of the connection that there is
+        self._decoder: framing.FrameDecoder | None = None  # of the current connection
 
     def flush(self) -> bool:
         return self._flush(wait=False)
 
     def unwatch(self) -> None:
-        """In the thread of the loop, or when it is closed."""
+        """Stop watching. Call this in the thread of the loop, or when the loop is closed."""
         fd, self._watched = self._watched, -1
         if fd >= 0:
             if not self._loop.is_closed():
@@ -122,13 +122,13 @@ class LoopReader(Reader):
             os.close(fd)
 
     def drop_inherited(self) -> None:
-        """For a forked child. Nothing is removed from the loop: the parent shares what it waits with."""
+        """Close the descriptor in a forked child. The parent shares the loop's selector: leave it alone."""
         fd, self._watched = self._watched, -1
         if fd >= 0:
             os.close(fd)
 
     def _read_until_end(self, sock: Socket) -> None:
-        self._waits_for = 0  # the end, of which the system always tells
+        self._waits_for = 0  # only the end, which poll always reports
         try:
             super()._read_until_end(sock)
         finally:
@@ -145,7 +145,7 @@ class LoopReader(Reader):
     def _call_loop(self, function: Any) -> None:
         try:
             self._loop.call_soon_threadsafe(function)
-        except RuntimeError:  # it is closed
+        except RuntimeError:  # the loop is closed
             function()
 
     def _watch(self, fd: int, read: Any) -> None:
@@ -157,20 +157,21 @@ class LoopReader(Reader):
             self._loop.add_reader(fd, read)
 
     def _on_readable(self, sock: Socket, receive: Receive, decoder: framing.FrameDecoder) -> None:
-        """In the loop."""
+        """Read what has arrived. The loop calls this."""
         self._was_busy = True
         with self._reading:
             if decoder is not self._decoder:
-                return  # of the connection before: the loop had seen that it was readable
+                return  # the loop had found the previous connection readable
             try:
                 while not (self._has_ended or self._waits_for):
                     super()._read(receive, decoder)
-                    if not has_pending(sock):  # of this the loop would not be told
+                    # The loop does not see data that the socket has buffered.
+                    if not has_pending(sock):
                         break
             except BaseException as error:
                 self._has_ended = True
                 if is_interruption(error) or not isinstance(error, OSError | ProtocolError):
-                    self.wake()  # what had arrived may be lost
+                    self.wake()  # data that had arrived may be lost
                     raise
             is_over = self._has_ended or bool(self._waits_for)
         if is_over:
@@ -178,7 +179,7 @@ class LoopReader(Reader):
             self.wake()
 
     def _read(self, receive: Receive, decoder: framing.FrameDecoder) -> None:
-        """In the thread: the connection has ended, or the loop. What has arrived is still taken in."""
+        """Read in the thread, because the connection or the loop has ended: answers may have arrived."""
         with self._reading:
             self._waits_for = select.POLLIN
             super()._read(receive, decoder)

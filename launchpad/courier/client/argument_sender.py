@@ -1,4 +1,4 @@
-"""The threads that send the items of arguments which are streams, and what steps async iterators for them."""
+"""The threads that send the items of arguments which are streams, and a runner for async iterators."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ from launchpad.courier.streams.stepping import (
 if TYPE_CHECKING:
     import asyncio
 
-_POLL_S = 0.1  # a loop that is closed leaves what was given to it last undone
+# A loop that was closed never runs what it was given last. So the wait for that checks the loop this often.
+_POLL_S = 0.1
 _stall_checks = PeriodicChecks("courier-stalled-streams", STALL_S)
 
 
 class ArgumentSender:
-    """Sends the items of one argument, an iterator, as far as the method has given credit for them.
+    """A sender of the items of one argument, an iterator, as far as the method has given credit for them.
 
-    It has a thread of its own, from the first credit on: the iterator may wait for anything, even for
+    It has a thread of its own from the first credit on, because the iterator may wait for anything, even for
     what the caller does with the call's own result.
 
     Args:
-        connection: That of the call.
+        connection: The connection of the call.
         runner: Steps the iterator if it is async.
         late: Makes the error of a wait past its deadline.
-        name: The thread's.
+        name: The name of the thread.
     """
 
     def __init__(
@@ -58,27 +59,27 @@ class ArgumentSender:
         self._stall_clock = StallClock()
         self._thread = OwnThread(target=self._main, name=name)
         self._has_started = False
-        self.is_sending = False  # the thread may use the connection
+        self.is_sending = False  # True while the thread may use the connection
 
     def allow(self, items: int, n_bytes: int) -> None:
-        """The method takes so many more."""
+        """Take note that the method takes that many more items and bytes."""
         self._outgoing.items.allow(items, n_bytes)
         self.start()
 
     def cancel(self) -> None:
-        """The method takes no more."""
+        """Stop sending: the method takes no more items."""
         self._interrupt()
         self.start()
 
     def end(self) -> None:
-        """The call is over: closes the iterator, here if it was never stepped."""
+        """Close the iterator at the end of the call; in this thread if the iterator was never stepped."""
         self._interrupt()
         if not self._has_started:
             self._has_started = True
             self._close()
 
     def start(self) -> None:
-        """Nothing happens the second time."""
+        """Start the thread. A second call does nothing."""
         if not self._has_started:
             self._has_started = self.is_sending = True
             in_another_thread(self._thread.start)
@@ -87,7 +88,7 @@ class ArgumentSender:
         try:
             self._outgoing.context.run(self._send_items)
         except OSError:
-            pass  # the thread that reads finds the end of the connection, and reports it
+            pass  # the thread that reads finds the end of the connection too, and reports it
         finally:
             self._close()
             self.is_sending = False
@@ -99,7 +100,8 @@ class ArgumentSender:
         items = outgoing.items
         connection = self._connection
         while not items.has_ended:
-            if not items.has_credit:  # else it would not wait, but for its turn to look
+            # With credit there is nothing to wait for, except a turn to look.
+            if not items.has_credit:
                 connection.wait(
                     lambda: connection.is_over or outgoing.is_cancelled or items.has_credit,
                     None,
@@ -114,16 +116,16 @@ class ArgumentSender:
                     self._runner.run(self._pull_async())
                 except OSError:
                     raise
-                except BaseException as error:  # it was cancelled, or its loop is closed
+                except BaseException as error:  # the step was cancelled, or its loop is closed
                     outgoing.fail(error)
             else:
                 outgoing.pull(self._hold)
             items.put_waiting()
-            while not connection.queue.flush_all():  # a closed queue has nothing left
+            while not connection.queue.flush_all():  # True for a closed queue, which is empty
                 connection.queue.wait_until_writable(1.0)
 
     async def _pull_async(self) -> None:
-        """Sends items until the thread has to wait for credit, or for room in the socket."""
+        """Send items until the thread must wait for credit, or for room in the socket."""
         import asyncio
 
         outgoing = self._outgoing
@@ -138,14 +140,14 @@ class ArgumentSender:
             self._pull_task = None
 
     def _interrupt(self) -> None:
-        """No further item is wanted. Ends a step of an async iterator that waits. From any thread."""
+        """Take no more items, and end a step of an async iterator that waits. From any thread."""
         self._outgoing.is_cancelled = True
         if (task := self._pull_task) is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 task.get_loop().call_soon_threadsafe(task.cancel)
 
     def _flush(self) -> bool:
-        """Write what waits; return False if the socket takes no more now."""
+        """Write the items that wait; return False if the socket takes no more now."""
         self._outgoing.items.put_waiting()
         return self._connection.queue.flush_all()
 
@@ -157,7 +159,7 @@ class ArgumentSender:
         return True
 
     def _write_if_stalled(self, now: float) -> bool:
-        """Writes what waits for an iterator that blocks; True as long as that is to be looked for."""
+        """Write the items that wait for an iterator that blocks. Return True to be called again."""
         still_s = self._stall_clock.still_s(self._n_pulls, now)
         if still_s >= STALL_S:
             with contextlib.suppress(OSError):  # the thread that reads finds the end
@@ -174,17 +176,17 @@ class ArgumentSender:
         if not self._outgoing.is_async or not self._n_pulls:
             self._outgoing.close()
             return
-        # A loop that ends cancels what runs on it, and closes its generators.
+        # A loop that ends cancels what runs on it, and closes its generators itself.
         with contextlib.suppress(LoopIsClosed, CancelledError):
             self._runner.run(self._outgoing.close_async())
         self._runner.close()
 
 
 class CoroutineRunner:
-    """Runs coroutines, one at a time.
+    """A runner of coroutines, one at a time.
 
-    On `loop`, for any thread but the loop's own; without one, on a loop of the thread that runs the first,
-    and must run all the others and `close`.
+    It runs them on `loop`, for any thread but the loop's own. Without `loop` it makes one in the thread that
+    runs the first coroutine; that thread must also run all the others and call `close`.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None) -> None:
@@ -212,10 +214,10 @@ class CoroutineRunner:
             coroutine.close()  # it may never have begun
 
     def close(self) -> None:
-        """Closes a loop of our own."""
+        """Close the loop if this runner has made it."""
         if self._runner is not None:
             self._runner.close()
 
 
 class LoopIsClosed(RuntimeError):
-    """The loop that coroutines were to be run on is closed."""
+    """The error of a coroutine whose event loop is closed."""

@@ -1,4 +1,4 @@
-"""The errors of a call, as its caller gets them: each names the server, the method and what to do next."""
+"""The errors that the caller of a call gets. Each names the server, the method and what to do next."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def where(peer: ServerInfo, method: bytes, address: str | None = None) -> dict[s
 
 
 def not_up(peer: ServerInfo, method: bytes) -> NotSent:
-    """Return the error of a call that does not wait for its server."""
+    """Return the error of a call that does not wait until its server is up."""
     return NotSent(
         f"{peer} is not up, so {method.decode()!r} was not called. "
         "Start it first, or use wait_for_ready=True.",
@@ -37,7 +37,7 @@ def not_up(peer: ServerInfo, method: bytes) -> NotSent:
 
 
 def not_taken(peer: ServerInfo, method: bytes, error: Exception) -> NotSent:
-    """Return the error of a call that ended several fresh connections, the last one with `error`."""
+    """Return the error of a call that several fresh connections ended without, the last with `error`."""
     return NotSent(
         f"{peer} did not take the call of {method.decode()!r}, which has not run: {error}",
         **where(peer, method),
@@ -45,7 +45,7 @@ def not_taken(peer: ServerInfo, method: bytes, error: Exception) -> NotSent:
 
 
 def closed(peer: ServerInfo, method: bytes) -> NotSent:
-    """Return the error of a call whose client was closed first."""
+    """Return the error of a call whose client was closed before the call was sent."""
     return NotSent(
         f"the client of {peer} was closed before {method.decode()!r} was sent",
         **where(peer, method),
@@ -62,12 +62,12 @@ def out_of_descriptors(peer: ServerInfo, method: bytes = b"") -> NotSent:
 
 
 def is_out_of_descriptors(error: BaseException | None) -> bool:
-    """True if this process, or its host, may open no more files: nothing is wrong with the server."""
+    """Return True if this process or its host can open no more files; the server may be fine."""
     return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def check_size(peer: ServerInfo, method: bytes, n_bytes: int) -> None:
-    """Raise MessageTooLarge for arguments that the server would not take."""
+    """Raise MessageTooLarge if the server would not take arguments of this size."""
     limit = peer.takes_bytes
     if n_bytes > limit:
         raise MessageTooLarge(
@@ -78,12 +78,12 @@ def check_size(peer: ServerInfo, method: bytes, n_bytes: int) -> None:
 
 
 def refused(peer: ServerInfo, message: str) -> Refused:
-    """Return the error of a handshake."""
+    """Return the error of a handshake that failed."""
     return Refused(message, **where(peer, b""))
 
 
 def in_another_process(peer: ServerInfo) -> Refused:
-    """Return the error where only threads of another process reach the server."""
+    """Return the error of a client whose server only threads of another process can reach."""
     assert peer.made_in is not None
     return refused(
         peer,
@@ -106,7 +106,7 @@ def wrong_token(peer: ServerInfo) -> Refused:
 
 
 def is_final(error: BaseException) -> bool:
-    """True for an error in connecting that every further attempt would meet, too."""
+    """Return True for an error in connecting that every other attempt would meet, too."""
     return isinstance(error, CourierError | PermissionError)
 
 
@@ -116,7 +116,7 @@ def is_final(error: BaseException) -> bool:
 def late(
     peer: ServerInfo, method: bytes, options: Options, *, in_stream: bool = False
 ) -> DeadlineExceeded:
-    """Return the error of a call past its deadline; with `in_stream`, of the wait for an item."""
+    """Return the error of a call past its deadline; with `in_stream`, of a wait for an item."""
     limit = f"within {options.timeout_s} s"
     if options.timeout_s is None:
         reason = "waited for it" if in_stream else "it was made for"
@@ -134,9 +134,9 @@ def late(
 def lost(
     peer: ServerInfo, method: bytes, address: str | None = None, n_items: int | None = None
 ) -> Exception:
-    """Return what to raise when the connection, to that address, ended with this call in flight.
+    """Return the error to raise when the connection, to that address, ended with this call in flight.
 
-    With `n_items`, it ended in the middle of a stream, after so many of them.
+    With `n_items`, the connection ended in the middle of a stream, after that many items.
     """
     try:
         peer.raise_if_failed()

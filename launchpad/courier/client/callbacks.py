@@ -5,7 +5,7 @@
                                        └── watcher: where the runner does not come back within `_STALL_S`
                                            while others are queued, it goes on with them
 
-One thread as a rule, and only while there is something to do; it is shared by all clients of the process.
+There is usually one thread, and only while it has something to do. All clients of the process share it.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from launchpad.courier.interruptions import Condition
 from launchpad.courier.own_threads import OwnThread
 
 _STALL_S = 0.02
-_IDLE_S = 0.1  # a thread without work ends so soon: it is started quickly, and none is left behind
+_IDLE_S = 0.1  # an idle thread ends this soon: a new one starts quickly, and none stays behind
 
 Callback = Callable[[Future[Any]], object]
 
-#: Of those from these modules it is known that they only tell another thread.
+#: Callbacks from these modules are known to do no more than notify another thread.
 _QUICK = ("asyncio.", "launchpad.")
 
 
 def is_quick(callback: Callback) -> bool:
-    """It may run on the thread that completes the future."""
+    """Return True if the callback may run on the thread that completes the future."""
     return (getattr(callback, "__module__", None) or "").startswith(_QUICK)
 
 
 class CallbackThreads:
-    """Runs callbacks. Safe from any thread."""
+    """The threads that run callbacks. Safe from any thread."""
 
     def __init__(self) -> None:
         self.drop_inherited()
         fork.drop_in_child(self)
 
     def drop_inherited(self) -> None:
-        """For a forked child, in which none of the threads runs."""
+        """Start afresh in a forked child, in which none of the threads runs."""
         self._changed = Condition()
         self._jobs: deque[Callable[[], None]] = deque()
         self._runner: threading.Thread | None = None  # the one that takes jobs
-        self._is_idle = False  # the runner waits for some, or is about to
+        self._is_idle = False  # the runner waits for jobs, or is about to
         self._has_watcher = False
         self._n_taken = 0
 
     def submit(self, callback: Callback, future: Future[Any]) -> None:
-        """Runs `callback(future)` soon, on another thread; on this one only if none can be started."""
+        """Run `callback(future)` soon on another thread, or here if no thread can be started."""
         job = partial(_call, callback, future)
         with self._changed:
             if self._runner is not None or self._start_runner():
@@ -72,7 +72,7 @@ class CallbackThreads:
         while True:
             with self._changed:
                 if self._runner is not me:
-                    return  # another one has taken over meanwhile
+                    return  # another thread has taken over
                 self._is_idle = True
                 self._changed.wait_for(lambda: self._jobs, _IDLE_S)
                 self._is_idle = False
@@ -84,7 +84,7 @@ class CallbackThreads:
                 if self._jobs:
                     self._ensure_watcher()
             job()
-            del job  # an idle thread must not keep a future, and what it has brought
+            del job  # an idle thread must not keep a future, nor its value
 
     def _watch(self) -> None:
         with self._changed:
@@ -92,17 +92,17 @@ class CallbackThreads:
                 n_taken = self._n_taken
                 self._changed.wait(_STALL_S)
                 if self._jobs and self._n_taken == n_taken and not self._is_idle:
-                    self._start_runner()  # in place of the one that is blocked
+                    self._start_runner()  # instead of the one that is blocked
                     break
             self._has_watcher = False
 
     # The rest is called with the lock held.
 
     def _start_runner(self) -> bool:
-        """False if there can be no more threads."""
+        """Start a runner; return False if no more threads can be started."""
         runner = OwnThread(target=self._run, name="courier-callbacks")
         with contextlib.suppress(RuntimeError):
-            runner.start()  # it begins with the lock
+            runner.start()  # it waits for the lock, which we hold
             self._runner, self._is_idle = runner, True
             return True
         return False
@@ -118,10 +118,10 @@ class CallbackThreads:
 def _call(callback: Callback, future: Future[Any]) -> None:
     try:
         callback(future)
-    except Exception:  # as `Future` does it
+    except Exception:  # log it as `Future` does
         log = logging.getLogger("concurrent.futures")
         log.exception("exception calling callback for %r", future)
-    except BaseException:  # which ends no thread but the one that it was raised in
+    except BaseException:  # such as SystemExit: report it, as at the end of a thread, and go on
         threading.excepthook(
             threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
         )

@@ -1,4 +1,4 @@
-"""The way of a call: what a call keeps of its channel, so that it can be sent again or become a stream."""
+"""The route of a call: what a call keeps of its channel, so that it can be sent again or become a stream."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class CallPipeline(Protocol):
     def resubmit(
         self, call: Any, body: bytes, buffers: Sequence[memoryview], headers: bytes
     ) -> None:
-        """Make a call that was to be made in another way, and has not run. Never waits."""
+        """Make a call that another way was tried for, and that has not run. Never waits."""
 
 
 class CallConnections(Protocol):
     """The open connections of a client: `ConnectionPool`."""
 
     def get_pipeline(self) -> CallPipeline:
-        """Return the one for calls that do not wait."""
+        """Return the pipeline for calls that do not wait."""
 
     def take_shm(self) -> ShmClientConnection | None:
         """Return an idle connection that shares memory, for the caller alone; None if there is none."""
 
     def add_stream(self, call: Any) -> None:
-        """Close this call with streams with all else that is open."""
+        """Have `close` close this call with streams, too."""
 
 
 class CallRoute(Protocol):
@@ -57,7 +57,7 @@ class CallRoute(Protocol):
     def call_with_streams(
         self, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Make a call of whose arguments some are iterators, and wait for the answer."""
+        """Make a call with iterators among its arguments, and wait for the answer."""
 
     def open_stream(self, connection: ClientConnection, method: bytes) -> Iterator[Any]:
         """Return the stream that a call on this connection was answered with."""
@@ -65,7 +65,7 @@ class CallRoute(Protocol):
     def open_connection(
         self, connections: deque[ClientConnection], method: bytes, deadline: float | None
     ) -> ClientConnection:
-        """Return a new connection of their kind; wait for the server as long as the call may."""
+        """Return a new connection of the same kind; wait for the server as long as the call may."""
 
     def try_to_open_shm(self, limit_s: float | None) -> ShmClientConnection | None:
-        """Return a new connection that shares memory, if the server is up and has it."""
+        """Return a new connection that shares memory, if the server is up and offers that."""

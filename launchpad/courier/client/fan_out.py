@@ -43,7 +43,7 @@ class FanOut(ABC):
         self.clients = clients
 
     def refuse_streams(self, values: Iterable[Any]) -> None:
-        """Raise TypeError if one of these values is a stream. All clients get them, and it can be read once."""
+        """Raise TypeError if one of these values, which all clients get, is a stream: it can be read once."""
         for value in values:
             if is_stream(value):
                 raise TypeError(

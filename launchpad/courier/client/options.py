@@ -15,11 +15,11 @@ class Options:
     """The options of a client's calls, which `client.with_options(…)` changes.
 
     Attributes:
-        timeout_s: seconds that a call may take, waiting for the server included; None, as math.inf, is no
-            limit.
-        wait_for_ready: a call made before the server is up waits for it.
-        idempotent: a call may run twice, so that courier may repeat it when its outcome is unknown.
-        compress: arguments and results are compressed on the way; for slow networks.
+        timeout_s: Seconds that a call may take, including the wait for the server; None and math.inf mean
+            no limit.
+        wait_for_ready: If True, a call made before the server is up waits for it.
+        idempotent: If True, a call may run twice, so courier may repeat it when its outcome is unknown.
+        compress: If True, arguments and results are compressed on the way; for slow networks.
     """
 
     timeout_s: float | None = None
@@ -38,7 +38,7 @@ class Options:
                 f"a timeout is in seconds and positive, not {given!r}; None is no limit"
             )
         if given is not None and given >= threading.TIMEOUT_MAX:
-            given = None  # no clock counts as far, least of all to math.inf
+            given = None  # no clock can wait this long, and certainly not to math.inf
         object.__setattr__(self, "timeout_s", given)
 
     def find_deadline(self, began: float) -> float | None:

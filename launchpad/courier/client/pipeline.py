@@ -1,4 +1,4 @@
-"""Calls that do not wait: any number in flight on one connection of the client.
+"""The pipeline: calls that do not wait, any number of them in flight on one connection of the client.
 
     submit ──▶ WriteQueue ──▶ server
                   ▲              │
@@ -6,9 +6,9 @@
                         │
     PipelinedFuture ◀─completes┘
 
-A call that stands alone is written by the thread that makes it. Those that follow closely are left in
-the queue, to be written many at a time: by the thread that makes one when there are enough, by one
-that begins to wait for a result, or by the reader, which is woken to do it.
+The thread that makes a call writes it at once if the call stands alone. Calls that follow each other closely
+stay in the queue, to be written many at a time: by the thread that makes one when there are enough, by a
+thread that begins to wait for a result, or by the reader, which is woken to do it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from launchpad.courier.transport.write_queue import WriteQueue
 if TYPE_CHECKING:
     from launchpad.courier.client.channel_protocols import CallRoute
 
-BATCH = 128  # frames; the thread that adds the last one writes them
-_CLOSE_S = 0.0001  # calls that follow each other so closely are written together
+BATCH = 128  # frames; the thread that adds the last one writes them all
+_CLOSE_S = 0.0001  # calls that follow each other this closely are written together
 
 _current_call = current_call.get
 _encode_small = framing.encode_small
@@ -54,7 +54,7 @@ class Pipeline:
         self._pending = PendingCalls(peer, self._send_cancel)
         self.queue = WriteQueue(join=join)
         self._last_began = 0.0
-        #: While there are calls, and a little longer.
+        #: Present while there are calls, and a little longer.
         self.reader: Reader | None = None
         self.is_inherited = False
         self._is_closed = False
@@ -90,14 +90,14 @@ class Pipeline:
             if is_first_due:
                 self._wake()
         except BaseException:
-            self.withdraw(call)  # interrupted: its future never reached the caller
+            self.withdraw(call)  # interrupted: the caller never got the future
             raise
         return call
 
     def submit_small(
         self, channel: CallRoute, method: bytes, args: tuple[Any, ...]
     ) -> PipelinedFuture:
-        """Makes a call without deadline and headers, of arguments that may share a frame."""
+        """Make a call without deadline and headers, whose arguments may share a frame with others."""
         counts = channel.counts[method]
         counts.started += 1
         call = self.new_call(self, next_call_id(), method, channel.options, counts, 0, channel)
@@ -105,17 +105,18 @@ class Pipeline:
         pending = self._pending
         try:
             pending.calls[call.call_id] = call
-            # Asked when it is there, as the reader looks for it.
+            # Check the limit only after the call is added. The reader does the two in reverse order: it takes
+            # the server's limit, and then looks at the calls.
             if self._peer.takes_bytes < joined.LIMIT:
                 pending.fail_too_large()
             self._put(call)
         except BaseException:
-            self.withdraw(call)  # interrupted: its future never reached the caller
+            self.withdraw(call)  # interrupted: the caller never got the future
             raise
         return call
 
     def _put(self, call: PipelinedFuture) -> None:
-        """Has it sent: here, by the reader, or by a later call."""
+        """Have the call sent: by this thread, the reader, or a later call."""
         queue, pending, reader = self.queue, self._pending, self.reader
         queue.put(call)
         gap_s, self._last_began = call.began - self._last_began, call.began
@@ -129,7 +130,7 @@ class Pipeline:
     def resubmit(
         self, call: PipelinedFuture, body: bytes, buffers: Sequence[memoryview], headers: bytes
     ) -> None:
-        """Makes a call that was to be made in another way, and has not run. Never waits."""
+        """Make a call that another way was tried for, and that has not run. Never waits."""
         call.owner, call.is_sent = self, False
         now = time.monotonic()
         timeout_us = 0 if call.deadline is None else max(1, int((call.deadline - now) * 1e6))
@@ -146,13 +147,13 @@ class Pipeline:
         self._wake()
 
     def flush(self) -> None:
-        """Sends what waits to be sent. Blocks while the server takes no more."""
+        """Send what waits to be sent. Block while the server takes no more."""
         reader = self.reader
         if reader is not None and not self.is_inherited:
             reader.flush()
 
     def withdraw(self, call: PipelinedFuture) -> bool:
-        """Cancels it; False if it has an outcome already."""
+        """Cancel a call; return False if it already has an outcome."""
         if not self._pending.fail(call, CANCELLED):
             return False
         if call.is_sent:
@@ -160,7 +161,7 @@ class Pipeline:
         return True
 
     def close(self) -> None:
-        """Closes the connection and ends the thread. Calls in flight end with an error."""
+        """Close the connection and end the thread. Calls in flight end with an error."""
         with self._lock:
             self._is_closed = True
             reader = self.reader
@@ -168,7 +169,7 @@ class Pipeline:
             reader.close()
 
     def drop_inherited(self) -> None:
-        """For a forked child: the reader thread is the parent's, and so are the calls."""
+        """End all calls in a forked child: they are the parent's, as is the reader thread."""
         self.is_inherited = True
         self.queue.drop_inherited()
         if self.reader is not None:
@@ -182,10 +183,10 @@ class Pipeline:
 
     def _send_cancel(self, call_id: int) -> None:
         self.queue.put(_encode_small(framing.CANCEL, call_id, b"", b""))
-        self._wake()  # the reader sends it: to cancel must not take long
+        self._wake()  # the reader sends it, because cancelling must not take long
 
     def _start(self, call: PipelinedFuture) -> None:
-        """Starts a reader, if no other thread has meanwhile."""
+        """Start a reader, unless another thread has just done so."""
         try:
             with self._lock:
                 if self._is_closed:
@@ -193,7 +194,7 @@ class Pipeline:
                 if self.reader is None:
                     reader = self._new_reader(call.method)
                     try:
-                        reader.thread.start()  # it begins with `_may_end`, so it waits for the lock
+                        reader.thread.start()  # `_may_end` is its first step, and waits for our lock
                     except RuntimeError:
                         reader.wakeup.close()
                         raise
@@ -211,9 +212,10 @@ class Pipeline:
             raise
 
     def _may_end(self, reader: Reader) -> bool:
-        """False if there are calls left for this reader."""
+        """Return False if there are calls left for this reader."""
         with self._lock:
-            self.reader = None  # first: a thread that adds a call from here on comes to `_start`
+            # This must come first: a thread that adds a call after it goes to `_start`.
+            self.reader = None
             if not self._pending.calls:
                 return True
             if not self._is_closed:
@@ -224,7 +226,7 @@ class Pipeline:
 
 
 def join(waiting: Sequence[Any], at: int) -> tuple[bytes, list[PipelinedFuture], int]:
-    """As `write_queue.Join`: small calls of one method."""
+    """Join small calls of one method into a frame, as `write_queue.Join` describes."""
     calls: list[PipelinedFuture] = []
     values: list[object] = []
     first: PipelinedFuture = waiting[at]
@@ -234,7 +236,7 @@ def join(waiting: Sequence[Any], at: int) -> tuple[bytes, list[PipelinedFuture],
         if type(call) is not kind or call.method != method or type(call.frame) is not tuple:
             break
         at += 1
-        # First: a thread that cancels it takes the frame, and then looks at this.
+        # Before the frame is read: a thread that cancels the call takes the frame, and then looks at this.
         call.is_sent = True
         args = call.frame
         if type(args) is tuple:

@@ -1,4 +1,4 @@
-"""A call to all clients in which each has its part of an argument."""
+"""A call to all clients that gives each of them its part of an argument."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def scatter(clients: Iterable[Any]) -> ClientGroup:
-    """All clients as one, to which a call gives parts: part i to client i, other arguments to all.
+    """Return all clients as one: each call gives part i to client i, and all other arguments to all.
 
     Example:
         def run(self):
@@ -20,23 +20,23 @@ def scatter(clients: Iterable[Any]) -> ClientGroup:
             parts = np.array_split(gradient, len(self._shards))
             sizes = lp.scatter(self._shards).push(me.name, lp.parts(parts))    # a list of answers
 
-    Side by side, and in all else as `broadcast`: returns when all have answered, in the order of the
-    clients; if some fail, the exception of the first is raised, with a note that lists every failure;
-    `.futures` gives a list of futures, `.aio` is awaited.
+    Apart from that it works as `broadcast` does. The clients run side by side, and the call returns when all
+    have answered, in the order of the clients. If some fail, it raises the first client's exception, with
+    a note that lists every failure. `.futures` returns a list of futures, and you await the calls of `.aio`.
 
-    A call raises, in its own line and before any client is asked, ValueError if there is not a part for
-    each client, and TypeError if no argument is of `lp.parts`. (MPI calls this Scatter.)
+    Before it asks any client, a call raises ValueError if there is not exactly one part for each client,
+    and TypeError if no argument is made by `lp.parts`. (MPI calls this Scatter.)
     """
     return ClientGroup(Scatter(checked(clients, "scatter")))
 
 
 def parts(values: Iterable[T]) -> T:
-    """Marks an argument of `lp.scatter` that has a part for each client: a list, or the rows of an array.
+    """Mark an argument of `lp.scatter` that has a part for each client: a list, or the rows of an array.
 
     Example:
         lp.scatter(workers).step(lp.parts([batch[:32], batch[32:]]), learning_rate=0.1)
 
-    To type checkers it is one of its parts, which is what the method takes.
+    To type checkers it has the type of one part, which is what the method takes.
     """
     return cast("T", Parts(tuple(values)))
 
@@ -55,7 +55,7 @@ class Parts:
 
 
 class Scatter(FanOut):
-    """Gives each client its part of the arguments; the answer is the list of theirs."""
+    """A group that gives each client its part of the arguments; the answer is the list of theirs."""
 
     name = "scatter"
 
@@ -64,7 +64,7 @@ class Scatter(FanOut):
         values_of_all = (*args, *kwargs.values())
         given = [each.values for each in values_of_all if isinstance(each, Parts)]
         self.refuse_streams(each for each in values_of_all if not isinstance(each, Parts))
-        # An iterator among the parts is its client's own: the same one for two clients is shared, too.
+        # An iterator in a part belongs to one client. The same iterator for two clients would be shared.
         client_of: dict[int, int] = {}
         for values in given:
             for i, value in enumerate(values):

@@ -1,10 +1,10 @@
 """A connection that several threads use for one call with streams: any of them reads for all.
 
-    caller, consumer ──┐  one of them reads, and hands out what arrives: items to the consumer, credit
+    caller, consumer ──┐  one of them reads, and passes on what arrives: items to the consumer, credit
     argument sender ───┤  to the argument senders, the answer to the caller. The others sleep until
-    argument sender ───┘  there is something for them, or until it leaves and another one has to read.
+    argument sender ───┘  there is something for them, or until it leaves and another one must read.
 
-So no thread is needed that does nothing but read.
+So no thread is needed that only reads.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class CallOnConnection(Protocol):
         """Hand out what has arrived; return True when that was all."""
 
     def lost(self, error: OSError) -> None:
-        """Take note that the connection has ended."""
+        """End the call with an error, because the connection has ended."""
 
 
 class SharedConnection:
-    """Reads and writes for one call, until the connection is given back or closed. Safe from any thread."""
+    """A connection that several threads use for one call, until it is given back or closed. Thread-safe."""
 
     def __init__(
         self,
@@ -44,28 +44,28 @@ class SharedConnection:
     ) -> None:
         self._connection = connection
         self._call = call
-        self._release_connection = release_connection  # when the call has ended well
+        self._release_connection = release_connection  # called when the call has ended well
         self.queue = WriteQueue(connection.sock)
         self._changed = Condition()
         self._is_reading = False
         self._is_ours = True
-        self.may_spin = True  # no thread of ours needs the interpreter meanwhile
+        self.may_spin = True  # False if a thread of ours may need the interpreter at the same time
         self.is_over = False  # nothing more is read or written
 
     @property
     def sock(self) -> Socket | None:
-        """To wait for; None when nothing more will be read."""
+        """The socket to wait for; None when nothing more will be read."""
         return self._connection.sock if self._is_ours and not self.is_over else None
 
     def begin(self, first: framing.Fields) -> None:
-        """Hands out what has arrived together with the call's first answer, unless it was closed before."""
+        """Pass on what arrived together with the call's first answer, unless the call was closed before."""
         with self._changed:
             rest, self._connection.rest = self._connection.rest, ()
             if not self.is_over:
                 self._on_frames([first, *rest], None)
 
     def send(self, chunks: Sequence[framing.Chunk]) -> None:
-        """Adds a frame, and writes what the socket takes; never waits, never raises."""
+        """Add a frame, and write what the socket takes. This never waits, and raises only interruptions."""
         self.queue.put_chunks(chunks)
         try:
             self.queue.flush_all()
@@ -80,9 +80,9 @@ class SharedConnection:
         late: Callable[[], Exception],
         check: Callable[[], None],
     ) -> None:
-        """Waits until then, and reads meanwhile. Raises `late()` past the deadline.
+        """Wait until `is_ready()`, and read while waiting. Raise `late()` past the deadline.
 
-        Calls `check()` every second or more often, in case there is a reason for which it takes long.
+        Calls `check()` every second or more often, to look for a reason why the wait is long.
         """
         with self._changed:
             while not is_ready():
@@ -96,7 +96,7 @@ class SharedConnection:
                     check()
 
     def read_now(self) -> None:
-        """Takes in what has arrived, unless another thread reads; does not wait."""
+        """Take in what has arrived, without waiting, unless another thread reads."""
         with self._changed:
             while not self._is_reading and not self.is_over:
                 self._read(0.0)
@@ -104,7 +104,7 @@ class SharedConnection:
                     return
 
     def close(self) -> None:
-        """Closes the connection, when no thread uses it any more: which is at once."""
+        """Close the connection once no thread uses it any more, which this brings about at once."""
         with self._changed:
             self.is_over = True
             self._changed.notify_all()
@@ -117,7 +117,7 @@ class SharedConnection:
                 self._connection.close()
 
     def abandon(self, *, is_used: bool) -> None:
-        """`close`, for when no thread waits; takes no lock, as the garbage collector may be calling.
+        """Close without a lock, for the garbage collector, when no thread waits for an item.
 
         With `is_used`, some thread still uses the connection, and calls `close` when it notices.
         """
@@ -131,7 +131,7 @@ class SharedConnection:
             self._connection.close()
 
     def drop_inherited(self) -> None:
-        """For a forked child: the connection is the parent's. Locks may be held for ever."""
+        """Close the connection in a forked child: it is the parent's, whose threads may hold the locks."""
         self._changed = Condition()
         self.is_over = True
         self._connection.close()
@@ -139,9 +139,9 @@ class SharedConnection:
     # The rest is called with the lock held.
 
     def _read(self, limit_s: float) -> None:
-        """Reads once, for up to so long, without the lock; then hands out what has come.
+        """Read once, without the lock, for up to `limit_s` seconds; then pass on what has arrived.
 
-        If it is interrupted, what has come may be lost, and the thread that waits has to close the stream.
+        If the read is interrupted, data may be lost, and the thread that waits must close the stream.
         """
         self._is_reading = True
         frames: Sequence[framing.Fields] = ()
@@ -176,7 +176,7 @@ class SharedConnection:
             self._call.lost(error)
             self.close()
         elif is_done:
-            # First, before another thread reads on what is for the next call.
+            # Before another thread reads on, and takes what belongs to the next call on this connection.
             self.is_over = True
             self._is_ours = False
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""A connection that passes large buffers in shared memory, where both ends can."""
+"""A connection that passes large buffers through shared memory, if both ends can."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class ShmRequest(NamedTuple):
     """The content of a call, kept until it is answered."""
 
     body: bytes
-    shared: SharedBuffers | None  # None if no argument is large: then the result was, the last time
+    shared: SharedBuffers | None  # None if no argument is large, but the method's last result was
     small: list[memoryview]  # the other buffers
     headers: bytes
-    spare: list[memoryview] | None  # a copy of all buffers, of a call that may run twice
+    spare: list[memoryview] | None  # a copy of all buffers, if the call may run twice
 
 
 class ShmClientConnection(ClientConnection):
-    """A connection on which a small call costs a little more, since each read asks for files, too."""
+    """A connection on which a small call costs a little more, because each read also asks for files."""
 
     shares_memory = True
 
@@ -47,7 +47,7 @@ class ShmClientConnection(ClientConnection):
         self._received_alone = partial(self._shm.open_alone, self._decoder, peer.max_bytes)
         self._peer = peer
         self._shared: SharedBuffers | None = None  # in flight
-        # What they belong to, to be sent again through the socket if they are refused.
+        # The call that `_shared` belongs to, to send it again through the socket if the server refuses.
         self._call: tuple[bytes, bytes, Sequence[memoryview], int, bytes] | None = None
 
     def exchange(
@@ -67,7 +67,7 @@ class ShmClientConnection(ClientConnection):
 
     @property
     def is_refused(self) -> bool:
-        """The server cannot map our segments."""
+        """True if the server cannot map our segments."""
         return self._shm.is_refused
 
     @is_refused.setter
@@ -75,7 +75,7 @@ class ShmClientConnection(ClientConnection):
         self._shm.is_refused = value
 
     def begin(self, call_id: int, method: bytes, request: ShmRequest, timeout_us: int) -> None:
-        """Writes a call, and does not wait. Raises OSError, and then it will not run."""
+        """Write a call without waiting. If this raises OSError, the call will not run."""
         self.is_sent = False
         headers = request.headers
         if request.shared is not None:
@@ -89,14 +89,14 @@ class ShmClientConnection(ClientConnection):
         self.is_sent = True
 
     def cancel(self, call_id: int) -> None:
-        """Ends the connection, so that the server does not begin the call if it has not begun."""
+        """End the connection, so that the server does not begin the call if it has not begun."""
         frame = framing.encode_small(framing.CANCEL, call_id, b"", b"")
         with contextlib.suppress(OSError):
             self.sock.send(frame, SEND_NOW)
             self.sock.shutdown(socket.SHUT_RDWR)
 
     def try_receive(self) -> framing.Fields | None:
-        """The next frame, if all of it has arrived. Raises OSError."""
+        """Return the next frame, if all of it has arrived. Raises OSError."""
         try:
             n = self.sock.recv_into(self._decoder.buffer, 0, DONTWAIT)
         except BlockingIOError:
@@ -127,7 +127,7 @@ class ShmClientConnection(ClientConnection):
         try:
             return self._shm.open(frame, self._peer.max_bytes)
         except (OSError, ProtocolError) as error:
-            self._peer.shares_memory = False  # the next answer comes through the socket
+            self._peer.shares_memory = False  # so the next answer comes through the socket
             raise ConnectionAbortedError(f"the answer cannot be had: {error}") from error
 
     def _release(self) -> None:

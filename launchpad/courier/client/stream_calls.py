@@ -1,9 +1,9 @@
-"""How a client makes the calls that have streams.
+"""Calls with streams, made by a client.
 
 iterators among the arguments   call_with_streams: the call keeps its connection, threads send the items
 an iterator as the result       open_stream: the stream keeps the connection that the call was made on
-futures of the former           submit_with_streams: a thread of their own
-futures of the latter           attach, in a thread: fetched, with the ticket, over another connection
+futures of the former           submit_with_streams: each has a thread of its own
+futures of the latter           attach, in a thread: it fetches the stream over another connection, by ticket
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ if TYPE_CHECKING:
 
 _REACHABLE_S = 1.0  # how long to try to reach a server that may be up
 
-# Gives a future what a function returns or raises.
+# A function that sets the outcome of a future to what the given function returns or raises.
 OnComplete = Callable[[Callable[[], Any]], object]
 
 
 def open_stream(channel: CallRoute, connection: ClientConnection, method: bytes) -> Stream:
-    """The stream that a call on this connection was answered with."""
+    """Return the stream that a call on this connection was answered with."""
     call = _make_call(channel, connection, method, ())
     call.open()
     return Stream(call)
 
 
 def attach(channel: CallRoute, method: bytes, ticket: bytes) -> Stream:
-    """The stream that a call which had no connection to itself was answered with."""
+    """Return the stream that answered a call without a connection to itself."""
     connection = _fetch_stream(channel, method, ticket)
     if connection is None:
         raise call_errors.lost(channel.peer, method, n_items=0)
@@ -69,7 +69,7 @@ def _fetch_stream(channel: CallRoute, method: bytes, ticket: bytes) -> ClientCon
     """Return the connection that now carries the stream; None if the server no longer has it.
 
     The call itself would wait until a server that is gone comes up again. A stream does not outlive its
-    server, so an attempt here lasts `_REACHABLE_S` at most, which is for servers that are slow to accept.
+    server, so this tries for `_REACHABLE_S` at most, which is enough for servers that are slow to accept.
     """
     body, _ = pickling.encode(((ticket,), {}))
     began = time.monotonic()
@@ -100,7 +100,7 @@ def _fetch_stream(channel: CallRoute, method: bytes, ticket: bytes) -> ClientCon
 def run_in_thread(
     complete: OnComplete, fn: Callable[..., Any], channel: CallRoute, *args: Any
 ) -> None:
-    """`fn(channel, *args)` on a thread of its own, which a future needs; `complete` sets its outcome."""
+    """Run `fn(channel, *args)` on a new thread for a future; `complete` sets the future's outcome."""
     run = partial(copy_context().run, complete, partial(fn, channel, *args))
     thread = OwnThread(target=run, name=f"courier-future-{channel.peer.label}")
     in_another_thread(thread.start)
@@ -114,10 +114,10 @@ def call_with_streams(
     on_open: Callable[[StreamCall], object] = id,
     loop: asyncio.AbstractEventLoop | None = None,
 ) -> Any:
-    """Calls with arguments of which some are iterators, and waits for the answer.
+    """Make a call with iterators among its arguments, and wait for the answer.
 
-    `on_open` is given the call as soon as there is something to close. Async iterators run on `loop`, or
-    else on one that they have to themselves.
+    `on_open` gets the call as soon as there is something to close. Async iterators run on `loop`, or
+    without it on a loop of their own.
     """
     peer, counts = channel.peer, channel.counts[method]
     began = now = time.monotonic()
@@ -161,10 +161,10 @@ def call_with_streams(
 def submit_with_streams(
     channel: CallRoute, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> CallFuture:
-    """Calls with arguments of which some are iterators, on a thread of its own.
+    """Make a call with iterators among its arguments, on a new thread.
 
-    Async iterators run on the event loop of the caller, if there is one. Cancelling the future ends
-    the call: the iterators are closed, and the method finds them at their end.
+    Async iterators run on the caller's event loop, if there is one. Cancelling the future ends the call: the
+    iterators are closed, and to the method they seem to be at their end.
     """
     loop = None
     if (module := sys.modules.get("asyncio")) is not None:

@@ -1,4 +1,4 @@
-"""A watchdog for calls that wait for long: it looks for a reason, and logs it."""
+"""A watchdog for calls that wait for a long time: it looks for a reason, and logs it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ DEADLOCK_AFTER_S = 10.0
 
 
 class SlowCallWatchdog:
-    """One call that waits: looks for a reason, and logs it, once. `check` is called about every second.
+    """A watchdog for one call that waits. It looks for a reason and logs it once; `check` it every second.
 
-        after 2 s    is the server's process stopped (SIGSTOP, a debugger)?  The kernel is asked.
-        after 10 s   do calls wait for each other?  A deadlock is found and logged (call_deadlock.py).
+        after 2 s    Is the server's process stopped (SIGSTOP, a debugger)? The kernel knows.
+        after 10 s   Do calls wait for each other? If so, it logs the deadlock (call_deadlock.py).
 
-    Neither ends the call: a stopped process may go on, and a deadlock may be broken by a deadline. A
-    method that merely takes long, or holds the GIL, gives no reason. Without `may_ask` it looks for no
-    deadlock, since asking other servers takes time.
+    Neither ends the call: a stopped process may go on, and a deadline may break a deadlock. A method that
+    merely takes long, or holds the GIL, is not a reason. Without `may_ask` the watchdog looks for no
+    deadlock, because asking other servers takes time.
     """
 
     def __init__(self, peer: ServerInfo, method: bytes, *, may_ask: bool = True) -> None:
@@ -33,7 +33,7 @@ class SlowCallWatchdog:
         self._checked_deadlock = not may_ask
 
     def check(self) -> None:
-        """Warns of what it finds, through `logging`, as `launchpad.courier`."""
+        """Warn about what it finds, through `logging`, as `launchpad.courier`."""
         waited_s = time.monotonic() - self._began
         if waited_s > STOPPED_AFTER_S and not self._reported_stopped:
             self._check_stopped()
@@ -50,7 +50,7 @@ class SlowCallWatchdog:
             status = Path(f"/proc/{server_hello.pid}/stat").read_text()
         except OSError:
             return
-        state = status.rpartition(")")[2].split()[0]  # its name may contain anything
+        state = status.rpartition(")")[2].split()[0]  # the name before it may contain anything
         if state in "Tt":
             self._reported_stopped = True
             warn(

@@ -18,7 +18,7 @@ _Code = grpc.StatusCode
 
 
 class GrpcCall:
-    """A future, and what it takes to make the call for it: again, where nothing has run."""
+    """A call of a gRPC client: its future, and what is needed to send it, again if it has not run."""
 
     def __init__(self, channel: Channel, method: bytes, frame: bytes, n_bytes: int) -> None:
         began = time.monotonic()
@@ -31,10 +31,10 @@ class GrpcCall:
         self.deadline = channel.options.find_deadline(began)
         self.future = CallFuture()
         self.future.on_cancel = self.cancel
-        self.rpc: Any = None  # in flight, if it is
+        self.rpc: Any = None  # the RPC in flight, if any
         self.n_bytes = n_bytes
         self.pause_s = 0.0
-        self.not_before = 0.0  # when it may be sent again, as the server took no calls
+        self.not_before = 0.0  # if the server took no calls: when this one may be sent again
         self._was_refused = False
         self._n_in = 0
 
@@ -55,7 +55,7 @@ class GrpcCall:
         self.cancel()
 
     def check_wait(self) -> None:
-        """Ends it if there is no point in waiting for the server any longer."""
+        """Fail the call if there is no point in waiting for the server any longer."""
         try:
             time_left(self.peer, self.method, self.options, self.deadline)
             check_wait(self.peer, self.method, self.options)
@@ -63,12 +63,15 @@ class GrpcCall:
             self.future.fail(error)
 
     def take_answer(self, rpc: Any) -> bool:
-        """Settles the future; False if the call may be made again, NotRun if the server answers just that."""
+        """Complete the future, or return False if the call may be made again.
+
+        Raises NotRun if the server answers that the call has not run.
+        """
         code = rpc.code()
         if code is _Code.OK:
             message = rpc.result()
             self._n_in = len(message)
-            # The server keeps to the client's limit (fit); what it compressed may be larger than that.
+            # The server keeps to the client's limit (`fit`), but a compressed result may unpack to more.
             self.future.complete(
                 lambda: decode_reply(
                     self.peer,
@@ -79,9 +82,10 @@ class GrpcCall:
             )
             return True
         if any(name == common.NOT_RUN for name, _ in rpc.trailing_metadata() or ()):
-            return False  # the server itself answers so, not gRPC or a proxy on the way
+            return False  # the server itself says so, not gRPC or a proxy on the way
         if code is _Code.UNAUTHENTICATED:
-            if not self._was_refused:  # by the next server at this address, whose token is another
+            # Perhaps a new server is at this address, with another token.
+            if not self._was_refused:
                 self._was_refused = True
                 return False
             self.future.fail(call_errors.wrong_token(self.peer))

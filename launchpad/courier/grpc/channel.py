@@ -1,4 +1,4 @@
-"""A client's way to a server by gRPC."""
+"""The channel over gRPC: a client's way to a server by gRPC."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from launchpad.courier.transport import network_address
 
 
 class GrpcChannel(Channel):
-    """Calls by gRPC. A plain call is a future that is waited for."""
+    """A channel over gRPC. A plain call waits for its future."""
 
     def __init__(self, peer: ServerInfo, options: Options) -> None:
         super().__init__(peer, options)
@@ -32,7 +32,7 @@ class GrpcChannel(Channel):
 
     @property
     def n_connections(self) -> int:
-        """Open now: at most one."""
+        """The number of connections that are open now: at most one."""
         return int(self._connection.open_call is not None)
 
     def call(self, method: bytes, /, *args: Any, **kwargs: Any) -> Any:
@@ -45,7 +45,7 @@ class GrpcChannel(Channel):
                 while not wait((future,), CHECK_EVERY_S).done:
                     watchdog.check()
             return future.result()
-        except BaseException:  # if interrupted, a call that has not begun shall not begin
+        except BaseException:  # after an interruption, a call that has not begun must not begin
             future.cancel()
             raise
         finally:

@@ -1,12 +1,12 @@
-"""gRPC itself, and what the client and the servers that use it share.
+"""gRPC itself, and the code that its client and servers share.
 
-- Names and options on which both ends agree, and a courier frame as one message of gRPC.
-- What the metadata of a call says of its caller (`CallerMetadata`).
-- How a server answers, beyond what gRPC has functions for. gRPC reads the message of a unary call before
-  it calls the handler, so a caller that is refused gets a handler of streams, which reads nothing
-  (`refuse`). A unary handler of gRPC answers when it returns; one that may answer after that
-  (`unary_handler`) is a handler of an answer of many messages, of which there is one: on the wire that is
-  the same.
+- The names and options on which both ends agree, and a courier frame as one gRPC message.
+- The facts about its caller in the metadata of a call (`CallerMetadata`).
+- Ways for a server to answer for which gRPC has no functions. gRPC reads the message of a unary call
+  before it calls the handler, so a caller that is refused gets a streaming handler, which reads nothing
+  (`refuse`). gRPC's unary handlers answer when they return. A handler that may answer later
+  (`unary_handler`) is a handler that answers with a stream of messages, and sends only one: on the wire
+  that is the same.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ except ImportError as missing:
         f"Run: {extras.install_command('grpc')} ({missing})"
     ) from missing
 
-# What can be sent or taken at once, whatever is asked for. gRPC counts the bytes of a message in an int; this
-# much of it may be courier's headers.
+# The most that can be sent or taken at once, whatever the user asks for. gRPC counts the bytes of a message
+# in an int, and this much of the message may be courier's headers.
 _HEADERS = 1 << 20
 MAX_BYTES = (1 << 31) - 1 - _HEADERS
 
 COURIER = "launchpad.courier.Courier"
 HELLO, KEEP_OPEN, CALL = (f"/{COURIER}/{name}" for name in ("Hello", "Stay", "Call"))
 
-# What goes with a call. gRPC wants `-bin` at the end of the names of what is not text.
+# The metadata of a call. gRPC wants `-bin` at the end of a name if the value is not text.
 TOKEN, PEER, INCARNATION = "courier-token-bin", "courier-peer-bin", "courier-incarnation-bin"
 PEER_START = "courier-peer-start-bin"
 _PEER_START = struct.Struct("<I16s")
 TAKES_BYTES, NOT_RUN = "courier-takes-bytes", "courier-not-run"
 
-Send = Callable[[Any], None]  # the one message, and then None: the end
+Send = Callable[[Any], None]  # called with the one message, and then with None at the end
 
 _BEARER = "Bearer "
 _SCRATCH = 4 << 10
 
 
-_first_pid = functools.cache(os.getpid)  # of the process that used gRPC first, and has its threads
+_first_pid = functools.cache(os.getpid)  # the process that first used gRPC, and has its threads
 
 
 def check_process() -> None:
-    """RuntimeError in a process that was forked from one that used gRPC."""
+    """Raise RuntimeError in a process that was forked from one that had used gRPC."""
     if _first_pid() != os.getpid():
         raise RuntimeError(
             f"this process ({os.getpid()}) was forked from one ({_first_pid()}) that had used gRPC, "
@@ -71,7 +71,7 @@ def check_process() -> None:
 
 
 def tune(endpoint: endpoints.Endpoint) -> list[tuple[str, Any]]:
-    """Options of both ends. A peer beyond this host that has vanished is noticed within 3 s."""
+    """Return options for both ends. With them a peer on another host that vanished is noticed within 3 s."""
     options: list[tuple[str, Any]] = [
         ("grpc.max_send_message_length", -1),
         ("grpc.max_metadata_size", 16 << 10),
@@ -102,14 +102,14 @@ def encode_frame(
     *,
     compress: bool = False,
 ) -> bytes:
-    """One frame. Everything is copied: the caller may change its arrays when this returns."""
+    """Return one frame. It copies everything, so the caller may change its arrays when this returns."""
     if compress:
         body, buffers, header_data = compression.pack_if_worthwhile(body, buffers, header_data)
     return b"".join(framing.encode(kind, 0, method, body, buffers, 0, header_data))
 
 
 def decode_frame(message: bytes, max_bytes: int) -> framing.Fields:
-    """Undoes `encode_frame`, but for the compression. Raises ProtocolError for what is not one frame.
+    """Decode what `encode_frame` made, except compression. Raise ProtocolError if it is not one frame.
 
     Buffers arrive private and writable.
     """
@@ -127,7 +127,7 @@ def decode_frame(message: bytes, max_bytes: int) -> framing.Fields:
 
 
 class CallerMetadata:
-    """What is known of a caller before its call is read."""
+    """The facts about a caller that are known before its call is read."""
 
     def __init__(self, metadata: Any) -> None:
         found = {each[0]: each[1] for each in metadata or ()}
@@ -136,29 +136,29 @@ class CallerMetadata:
         if TOKEN not in found and authorization.startswith(_BEARER):
             with contextlib.suppress(ValueError):
                 self._token = bytes.fromhex(authorization.removeprefix(_BEARER))
-        #: What it says it is; its name is empty for one that is no courier.
+        #: The peer, as it describes itself; its name is empty if it is not a courier client.
         self.peer = Peer(bytes(found.get(PEER, b"")[:255]).decode(errors="replace"))
         if len(start := bytes(found.get(PEER_START, b""))) == _PEER_START.size:
             self.peer = Peer(self.peer.name, *_PEER_START.unpack(start))
         self.incarnation = bytes(found.get(INCARNATION, b""))
         limit = str(found.get(TAKES_BYTES, ""))
-        #: The largest result that it takes at once.
+        #: The size of the largest result that the caller takes at once.
         self.takes_bytes = int(limit) if limit.isdecimal() and len(limit) < 20 else MAX_BYTES
-        #: Its span, as in W3C Trace Context; empty if it does not trace.
+        #: The caller's span, as in W3C Trace Context; empty if it does not trace.
         self.trace = str(found.get("traceparent", "")).encode()
 
     def has_token(self, token: bytes) -> bool:
-        """Compares in constant time. Without a token every caller may call."""
+        """Return True if the caller has this token; compare in constant time. An empty one admits all."""
         return hmac.compare_digest(self._token, token)
 
 
 def metadata_of(peer: Peer) -> tuple[tuple[str, bytes], ...]:
-    """What a client says of itself."""
+    """Return the metadata by which a client describes itself."""
     return (PEER, peer.name.encode()), (PEER_START, _PEER_START.pack(*peer[1:]))
 
 
 class GrpcCaller:
-    """The caller of a call over gRPC; in the block its method runs."""
+    """The caller of a call over gRPC. Run the call's method inside its `with` block."""
 
     call_id = 0
 
@@ -176,7 +176,7 @@ class GrpcCaller:
 
 
 def refuse(code: grpc.StatusCode, text: str, **trailing: str) -> grpc.RpcMethodHandler:
-    """A handler that answers with `code`; `trailing` goes with it, underscores being hyphens."""
+    """Return a handler that answers with `code` and the `trailing` metadata (`_` in names becomes `-`)."""
 
     def answer(_: object, context: grpc.ServicerContext) -> Iterator[bytes]:
         fail(context, code, text, **trailing)
@@ -186,7 +186,7 @@ def refuse(code: grpc.StatusCode, text: str, **trailing: str) -> grpc.RpcMethodH
 
 
 def fail(context: grpc.ServicerContext, code: grpc.StatusCode, text: str, **trailing: Any) -> None:
-    """Sets how the call ends; the caller of this has still to end it."""
+    """Set how the call ends. The code that calls this must still end it."""
     if trailing:
         context.set_trailing_metadata(
             tuple((name.replace("_", "-"), value) for name, value in trailing.items())
@@ -200,7 +200,7 @@ def unary_handler(
     parse: Callable[[bytes], Any] | None = None,
     write: Callable[[Any], bytes] | None = None,
 ) -> grpc.RpcMethodHandler:
-    """A handler that calls `answer(request, context, send)`, and keeps no thread when that returns."""
+    """Return a handler that calls `answer(request, context, send)`, and keeps no thread after that."""
     run = functools.partial(answer)  # a bound method takes no attributes
     run.experimental_non_blocking = True  # type: ignore[attr-defined]
     return grpc.unary_stream_rpc_method_handler(run, parse, write)

@@ -1,14 +1,14 @@
-"""A client's connection to a server by gRPC, and the thread that makes it.
+"""A client's connection to a server by gRPC, and the thread that opens it.
 
     send ──handshake done──▶ CALL ──answer──▶ future                 on gRPC's own threads
       └──otherwise──▶ waiting ◀──NOT_RUN──┘
                          │
                        thread: calls Hello until a server answers, then sends what waits
 
-gRPC's UNAVAILABLE does not say whether a call has run. So nothing is called before a server has
-answered a Hello, which may be repeated; a Stay that never ends shows when that connection does; and
-the server refuses calls that name another incarnation than its own. Whatever has been called and not
-been answered then is OutcomeUnknown.
+gRPC's UNAVAILABLE does not say whether a call has run. So the client makes no call before a server has
+answered a Hello, which may be repeated. A Stay, which the server never answers, shows when that connection
+ends. And the server refuses calls that name another incarnation than its own. Calls that are in flight when
+the connection ends fail with OutcomeUnknown.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from launchpad.courier.security import keyring
 from launchpad.courier.transport import network_address as endpoints
 
 _Code = grpc.StatusCode
-_HELLO_S = 1.0  # then anew, and ask whether it has failed in between
+_HELLO_S = 1.0  # then try again, after a check whether the server has failed
 _SIGNS_OF_TLS = ("CERTIFICATE_VERIFY_FAILED", "TLSV1_ALERT", "certificate required", "Peer name")
 
 
 class GrpcConnection:
-    """What all views of one client share. Safe from any thread."""
+    """The gRPC connection that all views of one client share. Safe from any thread."""
 
     def __init__(self, peer: ServerInfo) -> None:
         self._peer = peer
         self._lock = threading.Lock()
-        self.open_call: Any = None  # the Stay: in flight while the connection is there
+        self.open_call: Any = None  # the Stay, in flight while the connection is open
         self._channel: Any = None
         self._inherited: Any = None
         self._metadata: tuple[tuple[str, Any], ...] = ()
@@ -60,12 +60,12 @@ class GrpcConnection:
         fork.drop_in_child(self)
 
     def send(self, call: GrpcCall) -> None:
-        """Makes the call as soon as that is possible. Its future gets whatever comes of it."""
+        """Make the call as soon as possible. Its future gets the outcome."""
         if not self._try_send(call):
             self._enqueue(call)
 
     def close(self) -> None:
-        """Ends the connection, and whatever is in flight."""
+        """End the connection, and everything in flight."""
         with self._lock:
             channel, self._channel, self.open_call = self._channel, None, None
             thread, self._is_closing = self._thread, True
@@ -85,9 +85,9 @@ class GrpcConnection:
         self._wake.clear()
 
     def drop_inherited(self) -> None:
-        """For a forked child, in which gRPC does not work (common.check_process raises when it is used)."""
+        """Start afresh in a forked child, where gRPC does not work (common.check_process raises there)."""
         self._lock = threading.Lock()
-        self._inherited, self._channel = self._channel, None  # freeing it would use it
+        self._inherited, self._channel = self._channel, None  # kept: freeing it would use gRPC
         self.open_call = self._thread = None
         self._waiting.clear()
         self._in_flight.clear()
@@ -107,7 +107,7 @@ class GrpcConnection:
             self._thread.start()
 
     def _try_send(self, call: GrpcCall) -> bool:
-        """False when it has to wait for a server."""
+        """Send the call; return False if it must wait for a server."""
         with self._lock:
             invoke, metadata = self._invoke, self._metadata
             if self.open_call is None:
@@ -127,7 +127,7 @@ class GrpcConnection:
                 metadata=metadata,
                 wait_for_ready=call.options.wait_for_ready,
             )
-        except ValueError:  # the channel was closed in this moment
+        except ValueError:  # another thread has just closed the channel
             self._in_flight.discard(call)
             return False
         call.rpc = rpc
@@ -142,23 +142,24 @@ class GrpcConnection:
         try:
             if call.take_answer(rpc):
                 return
-            self._on_lost(self.open_call)  # it is another server, or none
+            self._on_lost(self.open_call)  # the server has changed, or is gone
         except NotRun:
             call.pause_s = next_pause(call.pause_s)
             call.not_before = time.monotonic() + call.pause_s
         self._enqueue(call)
 
     def _on_lost(self, open_call: Any) -> None:
-        """The connection has ended: nothing more is sent on it."""
+        """Send nothing more on the connection, because it has ended."""
         with self._lock:
             if open_call is None or self.open_call is not open_call:
                 return
             self.open_call = None
             if self._in_flight and not self._is_closing:
-                self._start_thread()  # some may wait within gRPC: it fails these when the server has failed
+                # Some calls may wait within gRPC. The thread fails them if the server has failed.
+                self._start_thread()
         open_call.cancel()
 
-    # The thread, in the order in which it runs.
+    # The methods that the thread runs, in order.
 
     def _main(self) -> None:
         pause_s = 0.0
@@ -196,7 +197,7 @@ class GrpcConnection:
             self._wake.wait(pause_s)
 
     def _run_handshake(self) -> bool:
-        """Calls Hello once; False when no server is up. Raises an error that no further attempt will mend."""
+        """Call Hello once; return False if no server is up. Raise errors that every attempt would meet."""
         try:
             channel = self._channel
             if channel is None:
@@ -221,11 +222,11 @@ class GrpcConnection:
             answer = hello_call(b"", timeout=_HELLO_S, metadata=metadata)
             check_server_hello(self._peer, handshake.decode_server_hello(answer))
         except grpc.RpcError as error:
-            is_early = self._find_token() != token  # it was not there yet, and is now
+            is_early = self._find_token() != token  # the server has published its token only now
             if not (is_early and error.code() is _Code.UNAUTHENTICATED):
                 self._classify(error)
             return False
-        except ValueError:  # the channel was closed in this moment
+        except ValueError:  # another thread has just closed the channel
             return False
         assert self._peer.server_hello is not None
         incarnation = (common.INCARNATION, self._peer.server_hello.incarnation)
@@ -238,7 +239,7 @@ class GrpcConnection:
         return True
 
     def _find_token(self) -> bytes:
-        """The server's token, also where it has left it in a file on this host."""
+        """Return the server's token, even if the server has only left it in a file on this host."""
         try:
             places = endpoints.places_of(self._peer.address)
         except OSError:
@@ -246,7 +247,7 @@ class GrpcConnection:
         return self._peer.find_token(places=places)
 
     def _classify(self, error: Any) -> None:
-        """Raises if what went wrong with a Hello will go wrong with the next one, too."""
+        """Raise an error if the next Hello would go wrong in the same way."""
         code, details = error.code(), error.details() or ""
         if code is _Code.UNAUTHENTICATED:
             raise call_errors.wrong_token(self._peer)
@@ -264,10 +265,10 @@ class GrpcConnection:
 
 
 def open_channel(wanted: endpoints.Endpoint) -> Any:
-    """A channel that connects when it is used.
+    """Return a channel, which connects when it is first used.
 
-    Raises PermissionError where TLS is needed and there are no credentials; other OSErrors when the
-    host has no address yet.
+    Raises PermissionError if TLS is needed and there are no credentials; another OSError if the host has
+    no address yet.
     """
     common.check_process()
     if wanted.port == 0:
@@ -289,7 +290,7 @@ def open_channel(wanted: endpoints.Endpoint) -> Any:
 
 _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_receive_message_length", -1),
-    ("grpc.use_local_subchannel_pool", 1),  # a client's connection is its own
+    ("grpc.use_local_subchannel_pool", 1),  # so that clients don't share a connection
     ("grpc.enable_http_proxy", 0),
     ("grpc.initial_reconnect_backoff_ms", 20),
     ("grpc.min_reconnect_backoff_ms", 1000),

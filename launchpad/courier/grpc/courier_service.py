@@ -1,12 +1,12 @@
-"""What a server offers to courier clients that call by gRPC (channel.py).
+"""The gRPC service for courier clients (channel.py).
 
     Hello    the handshake. The answer is a server hello (protocol/handshake.py), as on a socket.
-    Stay     never answered: it ends when the connection or the server does, which the client notices.
+    Stay     never answered: it ends with the connection or the server, which the client notices.
     Call     one frame CALL in, one frame RESULT, ERROR or NOT_RUN out (common.py).
 
-A call names the incarnation of the server that its client had the handshake with. Another one refuses it
-before its body is read. So whatever gRPC sends again on its own, and whatever waited in it for a server to
-come back, does not reach a server that the client has had no handshake with.
+A call names the incarnation of the server that its client had the handshake with. Any other server refuses
+it before it reads the body. So a call that gRPC repeats by itself, or that waited within gRPC for a server
+to come back, never reaches a server that the client has had no handshake with.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from launchpad.courier.server.replies import PROMISE, Reply, encode_outcome, fit
 if TYPE_CHECKING:
     from launchpad.courier.server.core import ServerCore
 
-_NO_DEADLINE = 1e9  # gRPC's way to say that a call has no deadline is one in some centuries
+_NO_DEADLINE = 1e9  # seconds; gRPC reports a call without a deadline as one that ends in centuries
 _WRONG_TOKEN = "{} takes calls only with its token"
 
 
 class CourierService:
-    """Serves frames. Finds a handler for each call, on gRPC's thread; handlers run on the pool."""
+    """A service that answers frames. It finds handlers on gRPC's thread; they run on the pool."""
 
     def __init__(self, core: ServerCore, token: bytes) -> None:
         self._core = core
         self._token = token
         self._max_bytes = min(core.max_bytes, common.MAX_BYTES)
-        self.open_calls: set[Send] = set()  # each a Stay, which ends when the server stops
+        self.open_calls: set[Send] = set()  # one for each Stay; they end when the server stops
 
     def find(self, path: str, metadata: Any) -> grpc.RpcMethodHandler | None:
         caller_metadata = CallerMetadata(metadata)
@@ -127,7 +127,7 @@ class CourierService:
 
 
 def without_stream(reply: Reply) -> Reply:
-    """The reply; where it is a stream, which needs more than one message, an error in its place."""
+    """Return the reply, or an error if it is a stream, which would need more than one message."""
     if reply[0] != framing.STREAM:
         return reply
     reply[1].drop()
@@ -141,7 +141,7 @@ def without_stream(reply: Reply) -> Reply:
 def finish_when_done(
     core: ServerCore, context: grpc.ServicerContext, reply: Reply, finish: Callable[[Reply], None]
 ) -> None:
-    """Calls `finish(reply)`; for a promise, on the pool when it is done. A caller that leaves cancels it."""
+    """Call `finish(reply)`; for a promise, on the pool once it is done. A caller that leaves cancels it."""
     if reply[0] != PROMISE:
         finish(reply)
         return
@@ -152,6 +152,6 @@ def finish_when_done(
 
 
 def deadline_of(context: grpc.ServicerContext) -> float | None:
-    """When the caller gives up, by `time.monotonic()`."""
+    """Return when the caller gives up, by `time.monotonic()`."""
     left = context.time_remaining()
     return None if left is None or left > _NO_DEADLINE else time.monotonic() + left

@@ -1,14 +1,13 @@
 """The services that every gRPC server offers to tools, without a token: health checks and reflection.
 
-`grpc.health.v1.Health` is what Kubernetes and load balancers call. Both the empty name and the server's
-own mean the server. A watcher that does not read blocks nothing else: each is notified on a thread of the
-pool, and there are few of them at a time. `grpc_health.v1.health.HealthServicer` is not used: it sends
-under the lock that gRPC's own thread takes when a watcher leaves, so that a watcher that leaves while
-another is notified stops the whole server.
+Kubernetes and load balancers call `grpc.health.v1.Health`. Both the empty name and the server's own name
+mean the server. A watcher that does not read blocks nothing else, because the pool notifies each watcher on
+a thread, and the number of watchers is limited. We do not use `grpc_health.v1.health.HealthServicer`,
+because it sends while it holds the lock that gRPC's own thread takes when a watcher leaves. So a watcher
+that leaves while another is being notified stops the whole server.
 
-`grpc.reflection` is what grpcurl and similar tools call first: which services and methods are there, with
-which types? The descriptors are made at run time, from the names that are bound, and made anew when those
-have changed.
+grpcurl and similar tools first call `grpc.reflection`: which services and methods are there, with which
+types? The descriptors are made at run time, for each such call, from the names that are bound.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from launchpad.courier.grpc.common import Send, fail, unary_handler
 _Answer = health_pb2.HealthCheckResponse
 _MAX_WATCHERS = 64
 _VALUE = ".google.protobuf.Value"
-_MAX_ASKING = 8  # each has a thread for as long as it asks
+_MAX_ASKING = 8  # callers of reflection at once; each has a thread until it is done
 
 
 class HealthService:
-    """Answers with what the server's `health()` returns: only `serving` is SERVING."""
+    """The health service. It answers with the server's `health()`: only `serving` is SERVING."""
 
     NAME = "grpc.health.v1.Health"
 
@@ -42,9 +41,9 @@ class HealthService:
         run: Callable[[Callable[[], object]], object],
     ) -> None:
         self._health = health
-        self._names = ("", name)  # by which it is asked for
-        self._run = run  # on a thread of the pool
-        #: What notifies each of them, and what it is sent with.
+        self._names = ("", name)  # the names that callers may ask for
+        self._run = run  # runs a function on a thread of the pool
+        #: For each watcher, the function that notifies it, and the function that sends to it.
         self.watchers: dict[Callable[[], None], Send] = {}
 
     def find(self, path: str, _: Any) -> grpc.RpcMethodHandler | None:
@@ -75,7 +74,7 @@ class HealthService:
             return
         lock, last = threading.Lock(), None
 
-        def notify() -> None:  # every change once, in order
+        def notify() -> None:  # sends every change once, in order
             nonlocal last
             with lock:
                 if (status := self._status(request.service)) != last:
@@ -94,9 +93,9 @@ class HealthService:
 
 
 class ReflectionService:
-    """Describes the service `name` with the methods that `list_methods()` returns, and health."""
+    """The reflection service. It describes the service `name`, with its `list_methods()`, and health."""
 
-    # The messages of v1 are those of v1alpha under another name.
+    # The messages of v1 are those of v1alpha under another name, so we serve both alike.
     NAMES = tuple(f"grpc.reflection.{v}.ServerReflection" for v in ("v1", "v1alpha"))
 
     def __init__(self, name: str, list_methods: Callable[[], list[str]]) -> None:
@@ -127,7 +126,7 @@ class ReflectionService:
 
 
 def describe(name: str, methods: list[str]) -> Any:
-    """A pool with the service `name`, and the others that a server has."""
+    """Return a pool with the service `name`, and the other services that a server has."""
     pool = descriptor_pool.DescriptorPool()
     for file in (struct_pb2, health_pb2, reflection_pb2):
         pool.AddSerializedFile(file.DESCRIPTOR.serialized_pb)

@@ -1,9 +1,9 @@
-"""The methods of a server for callers in any language: `launchpad.NAME/method`, with JSON values.
+"""The methods of a server for callers in any language, `launchpad.NAME/method`, with JSON values.
 
     grpcurl -H "authorization: Bearer $TOKEN" -d '[2, 3]' host:port launchpad.learner/add
 
-Arguments and result are `google.protobuf.Value`, which is to gRPC what JSON is to HTTP. A method runs
-as for any other caller: on the same threads, counted, with the caller's deadline.
+Arguments and result are `google.protobuf.Value`, which is gRPC's form of JSON. A method runs as for any
+other caller: on the same threads, counted, and with the caller's deadline.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
     from launchpad.courier.server.core import ServerCore
 
 _Code = grpc.StatusCode
-_MAX_TEXT = 2000  # gRPC's headers hold some kilobytes, and break beyond
+_MAX_TEXT = 2000  # gRPC's headers hold a few kilobytes, and fail beyond that
 _MAX_TRACEBACK = 3000
 _EXACT = 1 << 53  # beyond this a float skips whole numbers
-_MAX_DEPTH = 100  # protobuf itself reads no deeper
+_MAX_DEPTH = 100  # protobuf itself reads nothing deeper
 
 
 class JsonService:
-    """Serves JSON values. Finds a handler for each call, on gRPC's thread; handlers run on the pool."""
+    """A service of JSON values. It finds handlers on gRPC's thread; they run on the pool."""
 
     def __init__(self, core: ServerCore, token: bytes) -> None:
         self._core = core
         self._token = token
         name = re.sub(r"[^A-Za-z0-9_]", "_", core.name)
-        #: As a gRPC service: `launchpad.learner_0` for `learner/0`.
+        #: The name as a gRPC service: `launchpad.learner_0` for `learner/0`.
         self.name = f"launchpad.{name if name[:1].isalpha() else '_' + name}"
 
     def find(self, path: str, metadata: Any) -> grpc.RpcMethodHandler | None:
@@ -79,7 +79,7 @@ class JsonService:
     ) -> None:
         core = self._core
         deadline = deadline_of(context)
-        # `ipv4:10.0.0.5:1234` without the port, which is another one each time.
+        # `ipv4:10.0.0.5:1234` without the port, which differs for each connection.
         name = caller_metadata.peer.name or f"grpc {context.peer().rpartition(':')[0]}"
         counts = core.counts.of(name)[method]
         call = _JsonCall(context, send, counts, request.ByteSize())
@@ -97,7 +97,7 @@ class JsonService:
 
 
 class _JsonCall:
-    """One call that has begun: how its reply is sent and counted."""
+    """One call that has begun. It sends and counts the reply."""
 
     def __init__(
         self, context: grpc.ServicerContext, send: Send, counts: MethodCounts, n_in: int
@@ -118,7 +118,7 @@ class _JsonCall:
             self.end(_Code.UNKNOWN, f"{name}: {text}", **trailing)
             return
         try:
-            # A pickle of this process: the same copy that a caller of courier would get.
+            # This process made the pickle, so it gives the same copy that a courier client would get.
             value = to_value(pickle.loads(body, buffers=views))
         except Exception as error:
             self.end(_Code.INTERNAL, f"the method has run, but {error}")
@@ -135,11 +135,11 @@ class _JsonCall:
 
 
 class NotJson(ValueError):
-    """A value that JSON cannot express. Says which, and where in the whole it is."""
+    """A value that JSON cannot express. The message says which value, and where in the whole it is."""
 
 
 def to_arguments(value: Value) -> tuple[list[Any], dict[str, Any]]:
-    """A list is positional arguments, an object is keyword arguments, the rest is the one argument."""
+    """Return the arguments in a value: a list has positional ones, an object keywords, else it is the one."""
     found = to_python(value)
     if isinstance(found, list):
         return found, {}
@@ -149,7 +149,7 @@ def to_arguments(value: Value) -> tuple[list[Any], dict[str, Any]]:
 
 
 def to_python(value: Value) -> Any:
-    """Whole numbers are ints: JSON does not tell 3 from 3.0, and indices are more common."""
+    """Return a value as Python objects. Whole numbers are ints, since JSON does not tell 3 from 3.0."""
     kind = value.WhichOneof("kind")
     if kind == "struct_value":
         return {name: to_python(each) for name, each in value.struct_value.fields.items()}
@@ -162,7 +162,7 @@ def to_python(value: Value) -> Any:
 
 
 def to_value(thing: Any, where: str = "the result", depth: int = 0) -> Value:
-    """The way back; arrays are lists. NotJson for what JSON cannot express."""
+    """Return a Python object as a JSON value, arrays as lists. Raise NotJson if JSON cannot express it."""
     if depth > _MAX_DEPTH:
         raise NotJson(f"{where[:100]}… is nested more than {_MAX_DEPTH} deep")
     if thing is None:

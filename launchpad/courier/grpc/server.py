@@ -1,4 +1,4 @@
-"""The gRPC server of a courier server."""
+"""The gRPC server that belongs to a courier server."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from launchpad.courier.server.core import ServerCore
 
 _HANDSHAKE_MS = 2000
-_END_S = 5.0  # what gRPC has to clean up after everything has been cancelled
+_END_S = 5.0  # the longest time for gRPC to clean up after everything was cancelled
 
 
 class GrpcServer:
-    """Serves what a ServerCore serves, at one address, by gRPC; on the core's threads, and one of gRPC's.
+    """A gRPC server for a ServerCore, at one address. It uses the core's threads, and one of gRPC's.
 
     Args:
-        address: `grpc:HOST:PORT`. Port 0 is any free one; `address` then has the real one.
-        core: its threads are started at the latest when this is opened.
-        token: what courier and JSON callers have to send.
-        health: returns the state of the server.
+        address: `grpc:HOST:PORT`. Port 0 means any free port; `address` then has the real one.
+        core: The core, whose threads must be started before this is opened.
+        token: The token that courier and JSON callers must send.
+        health: A function that returns the state of the server.
 
-    Raises OSError when the address cannot be had.
+    Raises OSError if the address cannot be bound.
     """
 
     def __init__(
@@ -56,12 +56,13 @@ class GrpcServer:
         }
         options = [
             *common.tune(wanted),
-            ("grpc.so_reuseport", 0),  # else two servers share a port, and neither notices
+            ("grpc.so_reuseport", 0),  # otherwise two servers could share a port without noticing
             ("grpc.max_receive_message_length", min(core.max_bytes, common.MAX_BYTES) + (64 << 10)),
             # Calls wait for a thread; gRPC would cancel some of them once there are a thousand.
             ("grpc.server.max_pending_requests", 1_000_000),
             ("grpc.server.max_pending_requests_hard_limit", 1_000_000),
-            # Of those that say nothing. A client that speaks HTTP/2 without a token gRPC does not limit.
+            # A limit for clients that say nothing. gRPC sets none for those that speak HTTP/2, but send no
+            # token.
             ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
             ("grpc.max_allowed_incoming_connections", strangers.at_most()),
         ]
@@ -70,18 +71,18 @@ class GrpcServer:
         self.address = str(endpoints.Endpoint(wanted.scheme, wanted.host, port))
         self._stopped: Any = None
         self._is_open = False
-        #: To be called when the server's health has changed.
+        #: Call this when the server's health has changed.
         self.notify_health = self._health.notify
 
     def open(self) -> None:
-        """Begins to serve."""
+        """Begin to serve."""
         self._server.start()
         self._is_open = True
 
     def begin_stop(self, grace_s: float) -> None:
-        """Takes no more calls. Those that run are cancelled after `grace_s`."""
+        """Take no more calls. Cancel those that are still running after `grace_s`."""
         if not self._is_open:
-            # gRPC keeps the port of a server that was never started: `stop` does nothing to it.
+            # gRPC would keep the port: `stop` does nothing to a server that was never started.
             self._server.start()
         self._stopped = self._server.stop(grace_s)
         for send in tuple(self._courier.open_calls):
@@ -91,10 +92,10 @@ class GrpcServer:
                 send_health(None)
 
     def end_stop(self) -> None:
-        """Cancels what is left, and waits until nothing is.
+        """Cancel all calls that are left, and wait until they have ended.
 
-        Not so in a method that stops its own server, which has still to be answered: gRPC then
-        cancels by itself what is left when the grace is over.
+        A method that stops its own server does not wait here, since it must still be answered. gRPC then
+        cancels what is left by itself when the grace is over.
         """
         if threading.get_ident() in self._pool.busy:
             return
@@ -104,7 +105,7 @@ class GrpcServer:
 
 
 class _CoreExecutor(Executor):
-    """The thread pool of a ServerCore, as gRPC takes it."""
+    """The thread pool of a ServerCore as an Executor, which gRPC needs."""
 
     def __init__(self, core: ServerCore) -> None:
         self._core = core
@@ -128,7 +129,7 @@ class _CoreExecutor(Executor):
 
 
 class _ServiceRouter(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Finds what serves a call by the first part of its path. Runs on gRPC's own thread."""
+    """A router that finds the service for a call by the first part of its path, on gRPC's own thread."""
 
     def __init__(self, services: Mapping[str, Callable[[str, Any], Any]]) -> None:
         self._services = services
