@@ -84,7 +84,7 @@ class Batcher:
         args, kwargs = stack([(request.args, request.kwargs) for request in padded])
         try:
             result = requests[0].fn(*args, **kwargs)
-        except BaseException as error:  # SystemExit too: the callers get it, and the server goes on
+        except BaseException as error:  # SystemExit too: the callers get it
             if len(requests) > 1 and self._is_idempotent():
                 for request in requests:
                     self.run([request])

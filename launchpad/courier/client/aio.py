@@ -110,8 +110,8 @@ class AsyncStream(StreamedIterator, AsyncIterator[Any]):
             async for row in rows:
                 ...
 
-    What a Stream documents holds here, except about threads: only one coroutine at a time may wait for an
-    item.
+    Everything documented for Stream holds here, except about threads: only one coroutine at a time may
+    wait for an item.
     """
 
     def __init__(self, stream: Stream) -> None:

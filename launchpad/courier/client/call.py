@@ -69,7 +69,7 @@ _SMALL = framing.SMALL
 _encode_call = pickling.encode_call
 
 _paused: dict[threading.Event, str] = {}
-"""What a paused thread waits for → the address of its server. Every operation is atomic, so no lock."""
+"""The events that paused threads wait for → the addresses of their servers. All operations are atomic."""
 
 
 class NotRun(Exception):

@@ -37,7 +37,7 @@ def not_up(peer: ServerInfo, method: bytes) -> NotSent:
 
 
 def not_taken(peer: ServerInfo, method: bytes, error: Exception) -> NotSent:
-    """Return the error of a call that several fresh connections ended without, the last with `error`."""
+    """Return the error of a call that was not taken: fresh connections ended, the last with `error`."""
     return NotSent(
         f"{peer} did not take the call of {method.decode()!r}, which has not run: {error}",
         **where(peer, method),

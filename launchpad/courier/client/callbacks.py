@@ -121,7 +121,7 @@ def _call(callback: Callback, future: Future[Any]) -> None:
     except Exception:  # log it as `Future` does
         log = logging.getLogger("concurrent.futures")
         log.exception("exception calling callback for %r", future)
-    except BaseException:  # such as SystemExit: report it, as at the end of a thread, and go on
+    except BaseException:  # it must not end this thread, which runs other callbacks
         threading.excepthook(
             threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
         )

@@ -49,7 +49,7 @@ _NUMBER_TAG = framing.encode_headers({framing.RECORDED: bytes(8)})[:-8]
 
 
 class Channel(ABC):
-    """A channel makes the calls of one client, with one set of options. Any number of threads may share it.
+    """A client's way to its server, with one set of options. Any number of threads may share it.
 
     `with_options`, `with_trace` and `with_number` return views, which share everything else. `counts` has
     the calls of all views, by method.

@@ -279,7 +279,7 @@ def health(client: Any) -> str:
 
 
 def incarnation(client: Any) -> str:
-    """Return the id of the server process that answers at this address: a new one after each restart.
+    """Return the id of the server that answers at this address. After each restart there is a new one.
 
     This asks the server if the client has not talked to it yet.
 

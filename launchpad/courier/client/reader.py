@@ -68,7 +68,7 @@ class Reader:
         self._failures = 0  # connections in a row that took no call
         self._pause_s = 0.0  # before the next attempt to connect
         self._has_ended = False  # the connection can't be used any more
-        self._was_busy = False  # something else than this thread has read since the last look
+        self._was_busy = False  # something other than this thread has read since the last look
         self._waits_for = select.POLLIN  # poll events of the connection
         #: True while it waits, or is about to: a thread that puts something into the queue must wake it.
         self.must_be_woken = False

@@ -27,7 +27,7 @@ class CallOnConnection(Protocol):
     """The call that a connection is used for: `StreamCall`."""
 
     def on_frames(self, frames: Sequence[framing.Fields]) -> bool:
-        """Hand out what has arrived; return True when that was all."""
+        """Pass on the frames that have arrived; return True when no more will come."""
 
     def lost(self, error: OSError) -> None:
         """End the call with an error, because the connection has ended."""
@@ -104,7 +104,7 @@ class SharedConnection:
                     return
 
     def close(self) -> None:
-        """Close the connection once no thread uses it any more, which this brings about at once."""
+        """Shut the connection down, wait until no thread reads from it, and close it."""
         with self._changed:
             self.is_over = True
             self._changed.notify_all()

@@ -50,7 +50,8 @@ MAX_CALLS = 16  # under way at once, each on a connection
 # Limits for what goes through the socket, which must take it at once: bytes, buffers.
 _MAX_BYTES, _MAX_SMALL = 64 << 10, 1000
 
-_COLD = 2 << 20  # so many bytes are slow to copy into memory that is not in the caches
+# From this many bytes on, it costs much more to copy into memory that is not in the caches.
+_COLD = 2 << 20
 _LOOKS_AT = 2  # earlier calls to check for an answer when a call begins
 
 _TRY = (False,)  # the argument of `acquire`
@@ -421,7 +422,7 @@ class ShmCalls:
                 raise
 
     def _claim(self, call: ShmFuture) -> ShmClientConnection | None:
-        """Return the connection, which is this thread's until `_unclaim`. None if there is none to have."""
+        """Return the connection, which is this thread's until `_unclaim`. None if another has it, or there is none."""
         held: list[bool] = []
         connection = None
         try:

@@ -1,6 +1,6 @@
 """A call with streams, seen from its client.
 
-Stream ──▶ StreamCall ◀──▶ SharedConnection       its consumer takes items, and reads meanwhile
+Stream ──▶ StreamCall ◀──▶ SharedConnection       its consumer takes items, and reads while it waits
                ▲
          ArgumentSender × n                       each on a thread, once the method asks for items
 """
@@ -40,7 +40,7 @@ _LAST_ANSWERS = frozenset({framing.RESULT, framing.ERROR, framing.NOT_RUN})  # n
 
 
 class StreamEndListener(Protocol):
-    """A listener for the end of a stream, which calls one of these methods, once."""
+    """A listener for the end of a stream. The stream calls one of these methods, once."""
 
     def end(self, error: Exception | None) -> None:
         """Take note that the consumer reached the end, or this error, or closed the stream."""
@@ -59,7 +59,7 @@ class Stream(StreamedIterator, Iterator[Any]):
                     break
 
     The server makes items from the call on, at most a window ahead of what the client has taken: 64 items,
-    or 1,024 while each takes less than 25 µs to make and to take, and 8 MiB. When the server's iterator
+    or 1,024 while each is made and taken within 25 µs, and 8 MiB. When the server's iterator
     ends, so does this one. An exception of the server's iterator is raised here, after all items before
     it. If the connection is lost, the stream raises StreamBroken.
 

@@ -15,9 +15,9 @@ DEADLOCK_AFTER_S = 10.0
 
 
 class SlowCallWatchdog:
-    """A watchdog for one call that waits. It looks for a reason and logs it once; `check` it every second.
+    """A watchdog for one call that waits. It looks for a reason and logs it, once. Call `check` every second.
 
-        after 2 s    Is the server's process stopped (SIGSTOP, a debugger)? The kernel knows.
+        after 2 s    Is the server's process stopped (SIGSTOP, a debugger)? It asks the kernel.
         after 10 s   Do calls wait for each other? If so, it logs the deadlock (call_deadlock.py).
 
     Neither ends the call: a stopped process may go on, and a deadline may break a deadlock. A method that
