@@ -51,7 +51,7 @@ class AnswerPoller(Generic[_Call]):
         self._on_tick = on_tick
         self._may_end = may_end
         self._is_closing = False
-        #: True while it will look at new calls soon enough by itself, so that no one need wake it.
+        #: True while it will look at new calls soon enough by itself, so that no thread must wake it.
         self.is_ticking = False
         self._watched: dict[int, tuple[_Call, ShmClientConnection]] = {}  # by descriptor
         self._epoll = select.epoll()

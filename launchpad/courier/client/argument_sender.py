@@ -23,7 +23,7 @@ from launchpad.courier.streams.stepping import (
 if TYPE_CHECKING:
     import asyncio
 
-# A loop that was closed never runs what it was given last. So the wait for that checks the loop this often.
+# A loop that was closed never runs what it was given last. So a wait checks this often if it is closed.
 _POLL_S = 0.1
 _stall_checks = PeriodicChecks("courier-stalled-streams", STALL_S)
 

@@ -96,7 +96,7 @@ def call_and_wait(channel: CallRoute, method: bytes, /, *args: Any, **kwargs: An
     record = _here.record
     outer = record.innermost
     try:
-        # This thread is answering a call, and that call now waits for another one. Record the wait.
+        # This thread is answering a call, and another call may wait for that. Record what it waits for.
         if outer is not None:
             record.innermost = outer, None, peer, method
         headers_out = channel.trace_header

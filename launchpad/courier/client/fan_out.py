@@ -31,8 +31,8 @@ class FanOut(ABC):
     """A call of a group, made as several calls of its clients.
 
     Its four ways to call are `call`, which waits; `submit`, which returns one future; `begin`, which
-    returns a future for each client; and `ask`, which returns an awaitable. All four refuse arguments that
-    cannot be split at once.
+    returns a future for each client; and `ask`, which returns an awaitable. All four refuse at once
+    arguments that cannot be split.
     """
 
     name = ""

@@ -63,8 +63,8 @@ def sharded(clients: Iterable[C], partition: Partition) -> C:
         partition: `lp.RangePartition(size)` or `lp.HashPartition()`.
 
     Raises:
-        TypeError: `partition` is not a partition. Calls raise it, before they ask a shard, if the keys are
-            not keys.
+        TypeError: `partition` is not a partition. Calls raise it, before they ask a shard, for a value
+            that is not a key.
         IndexError: Calls raise it for a key that no shard has.
         ValueError: Calls raise it for an array or a list without exactly one entry for each key.
     """

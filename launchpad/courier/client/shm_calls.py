@@ -422,7 +422,7 @@ class ShmCalls:
                 raise
 
     def _claim(self, call: ShmFuture) -> ShmClientConnection | None:
-        """Return the connection, which is this thread's until `_unclaim`. None if another has it, or there is none."""
+        """Return the connection, for this thread until `_unclaim`. None if another has it, or there is none."""
         held: list[bool] = []
         connection = None
         try:

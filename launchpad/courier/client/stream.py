@@ -59,9 +59,9 @@ class Stream(StreamedIterator, Iterator[Any]):
                     break
 
     The server makes items from the call on, at most a window ahead of what the client has taken: 64 items,
-    or 1,024 while each is made and taken within 25 µs, and 8 MiB. When the server's iterator
-    ends, so does this one. An exception of the server's iterator is raised here, after all items before
-    it. If the connection is lost, the stream raises StreamBroken.
+    or 1,024 while each is made and taken within 25 µs, and 8 MiB. When the server's iterator ends, so does
+    this one. An exception of the server's iterator is raised here, after all items before it. If the
+    connection is lost, the stream raises StreamBroken.
 
     `close`, the end of the block, or dropping the stream closes the server's iterator, so the `finally`
     of a generator runs. The client's timeout limits the call and the wait for each item. Past it, the
@@ -130,7 +130,7 @@ class StreamCall:
         }
 
     def wait_for_answer(self, first: framing.Fields, deadline: float | None) -> framing.Fields:
-        """Return the server's answer. Threads send it the items that the method asks for until then."""
+        """Return the server's answer. Until it comes, threads send the items that the method asks for."""
         late = partial(call_errors.late, self._peer, self._method, self.options)
         check = SlowCallWatchdog(self._peer, self._method).check
         try:

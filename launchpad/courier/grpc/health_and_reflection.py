@@ -1,10 +1,10 @@
 """The services that every gRPC server offers to tools, without a token: health checks and reflection.
 
 Kubernetes and load balancers call `grpc.health.v1.Health`. Both the empty name and the server's own name
-mean the server. A watcher that does not read blocks nothing else, because the pool notifies each watcher on
-a thread, and the number of watchers is limited. We do not use `grpc_health.v1.health.HealthServicer`,
-because it sends while it holds the lock that gRPC's own thread takes when a watcher leaves. So a watcher
-that leaves while another is being notified stops the whole server.
+mean the server. A watcher that does not read blocks nothing else, because a thread of the pool
+notifies each watcher, and the number of watchers is limited. We do not use
+`grpc_health.v1.health.HealthServicer`, because it sends while it holds the lock that gRPC's own thread takes
+when a watcher leaves. So a watcher that leaves while another is being notified stops the whole server.
 
 grpcurl and similar tools first call `grpc.reflection`: which services and methods are there, with which
 types? The descriptors are made at run time, for each such call, from the names that are bound.

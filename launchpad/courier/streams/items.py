@@ -18,7 +18,7 @@ from launchpad.courier.errors import ProtocolError
 from launchpad.courier.protocol.framing import Chunk
 
 SHARED_ITEMS = 256  # most of the smallest items in a frame: a quarter of a quick stream's window
-WEIGHT_BYTES = 128  # an item counts once more for each of these
+WEIGHT_BYTES = 128  # an item counts once more for every 128 bytes
 SHARED_BYTES = 4 << 10  # larger items have a frame of their own, and are not copied
 # More than any frame of several items has.
 FRAME_BYTES = 2 * (SHARED_ITEMS * WEIGHT_BYTES + SHARED_BYTES)

@@ -59,7 +59,7 @@ class StreamReceiver:
         self._frames: deque[tuple[int, int]] = deque()  # for each: `n_items` at its end, its bytes
         self._window = CreditWindow()
         self._allowed = 0  # items that we have given credit for, ever
-        self._n_credited = 0  # items that were taken at the last look at the window
+        self._n_credited = 0  # items taken when the window was last measured
         self._taken_bytes = 0  # of whole frames, since the last credit in bytes
         self._credit_at = 0  # look at the credit when this few items are left
         self._callbacks: list[Callable[[], object]] = []
