@@ -422,7 +422,7 @@ class ShmCalls:
                 raise
 
     def _claim(self, call: ShmFuture) -> ShmClientConnection | None:
-        """Return the connection, for this thread until `_unclaim`. None if another has it, or there is none."""
+        """Return the connection, for this thread until `_unclaim`; None if it cannot be had."""
         held: list[bool] = []
         connection = None
         try:
