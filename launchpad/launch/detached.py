@@ -19,7 +19,7 @@ _TRACED_S = 60.0
 
 
 class Detached:
-    """What `lp.launch(program, "ray", detach=True)` returns. The script may end; the program does not.
+    """A program that outlives its script: what `lp.launch(program, "ray", detach=True)` returns.
 
     Example:
         detached = lp.launch(program, "ray", detach=True)
@@ -49,7 +49,7 @@ class Detached:
         return metrics
 
     def history(self) -> RunHistory:
-        """What has become of the run so far."""
+        """Return the history of the run so far."""
         history: RunHistory = self._ask("history")
         return history
 
@@ -70,7 +70,7 @@ class Detached:
             raise failure
 
     def has_ended(self) -> bool:
-        """Whether the program has ended, well or badly."""
+        """Return True if the program has ended, well or badly."""
         return bool(self._ask("wait", 0.0))
 
     def ask_to_stop(self, at_once: bool = False) -> None:
@@ -93,7 +93,7 @@ class Detached:
         self._ask("ask_to_restart", worker)
 
     def trace(self, seconds: float = 5.0) -> Trace:
-        """What the workers do for some seconds, as `Running.trace`."""
+        """Record what the workers do for some seconds, as `Running.trace` does."""
         trace: Trace = self._ask("trace", seconds, timeout_s=seconds + _TRACED_S)
         return trace
 
@@ -102,7 +102,7 @@ class Detached:
         return dict(self._ask("picture"))
 
     def logs(self, worker: str, offset: int = 0) -> str:
-        """What a worker has printed so far, in all attempts, from a character on."""
+        """Return what a worker has printed so far, in all attempts, from the character at `offset` on."""
         return str(self._ask("logs", worker, offset))
 
     def stacks(self, workers: list[str]) -> dict[str, str]:

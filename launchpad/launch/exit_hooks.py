@@ -1,4 +1,4 @@
-"""What launchpad puts before the interpreter's own steps at the end of a script.
+"""Hooks that launchpad puts before the interpreter's own steps at the end of a script.
 
     sys.exit(running)      is as if that were the last line: absl's `app.run(lambda _: lp.launch(program))`
     threading._shutdown    is what the interpreter calls, by this name, when the last line has run: programs
@@ -52,7 +52,10 @@ def install() -> None:
 
 
 def _may_launch_later() -> bool:
-    """Whether a thread of a script, not of a worker, outlives the last line; a launch imports a lot."""
+    """Return True if a thread of a script, not of a worker, outlives the last line.
+
+    It may still launch a program, and a launch imports a lot.
+    """
     main = threading.main_thread()
     if all(thread.daemon or thread is main for thread in threading.enumerate()):
         return False  # and nothing is imported: dataclasses `exec`, and then Ctrl-C no longer exits with 130

@@ -41,7 +41,7 @@ def plan(
     preload: Preload = None,
     **options: Any,
 ) -> LaunchPlan:
-    """What `launch` would run, as data. Starts nothing and changes nothing.
+    """Return what `launch` would run, as data, without starting or changing anything.
 
     Example:
         print(lp.plan(program, launch_type="local_mp"))
@@ -327,7 +327,12 @@ def run(
 
 
 def _checked_view(given: str | None, detach: bool) -> str:
-    """How the program is shown; empty: not at all."""
+    """Return the view that shows the program; empty for none.
+
+    Raises:
+        DefinitionError: there is no such view, or the program is to be left behind.
+        LaunchError: no Python process can be started to serve the page.
+    """
     from launchpad import command_line
     from launchpad.errors import DefinitionError
 
@@ -347,7 +352,7 @@ def _checked_view(given: str | None, detach: bool) -> str:
 
 
 def _waiting_for_pdb(planned: LaunchPlan, backend: Backend, detach: bool) -> LaunchPlan:
-    """The same, of workers that wait for `launchpad attach` when they have failed."""
+    """Return the plan with workers that wait for `launchpad attach` when they fail."""
     import dataclasses
 
     from launchpad.errors import DefinitionError

@@ -126,7 +126,10 @@ class WorkerPlan:
         return self.payload.nbytes
 
     def grace_s(self, usual_s: float) -> float:
-        """How long it may take to stop, by its policy, else the usual; negative: as long as it takes."""
+        """Return how long it may take to stop: what its policy says, else `usual_s`.
+
+        A negative number means as long as it takes.
+        """
         own_s = self.policy.restart.stop_grace_s
         return usual_s if own_s is None else own_s
 
@@ -251,7 +254,7 @@ class LaunchPlan:
         )
 
     def shown(self) -> str:
-        """What `python -m launchpad plan` prints: this table, or what an engine would be given."""
+        """Return what `python -m launchpad plan` prints: this table, or what an engine would be given."""
         return str(self)
 
     def __str__(self) -> str:

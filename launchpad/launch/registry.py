@@ -47,7 +47,7 @@ _LOCAL = ("local_mt", "local_mp", "test_mt", "test_mp")
 
 
 class LaunchType(enum.Enum):
-    """How a program runs. Backends of other packages are given by name, as a string.
+    """The way to run a program. A backend of another package is given by its name, as a string.
 
     Example:
         lp.launch(program, lp.LaunchType.LOCAL_MULTI_PROCESSING)        # "local_mp"
@@ -126,7 +126,10 @@ def target_of(name: str) -> str:
 
 @contextlib.contextmanager
 def started_early(name: str) -> Iterator[Any]:
-    """What takes a while to start and depends on no plan: meanwhile one is made. Ended if it is not used.
+    """Start what takes a while and depends on no plan, so that it comes up while the plan is made.
+
+    Yields None for a launch type that has nothing of that kind. What was started and not used is ended
+    when the block ends.
 
     Raises:
         LaunchError: it could not be started.
@@ -155,7 +158,7 @@ def detached(warn: Callable[[str], object] = lambda why: None) -> list[Detached]
 
 
 def is_local_launch(launch_type: LaunchType | str) -> bool:
-    """Whether it is local_mt or local_mp.
+    """Return True for `local_mt` and `local_mp`.
 
     Example:
         folder = "/tmp/logs" if lp.is_local_launch("local_mp") else "/shared/logs"
@@ -164,7 +167,7 @@ def is_local_launch(launch_type: LaunchType | str) -> bool:
 
 
 def is_local_launch_or_test(launch_type: LaunchType | str) -> bool:
-    """Whether it runs on this host, tests included.
+    """Return True for launch types that run on this host, tests included.
 
     Example:
         assert lp.is_local_launch_or_test("test_mp")

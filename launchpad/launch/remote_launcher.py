@@ -74,14 +74,14 @@ class RemoteLauncher:
         return self._begun().trace(seconds)
 
     def picture(self) -> dict[str, Any]:
-        """What `Picture.from_dict` draws; the record that others have of the run is without it."""
+        """Return what `Picture.from_dict` draws. The run's record, which others have, does not contain it."""
         return asdict(picture_of(self._begun().plan))
 
     def logs(self, worker: str, offset: int = 0) -> str:
         return self._begun().logs(worker)[offset:]
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether the program has ended, at the latest after so long."""
+        """Wait until the program has ended, or the time is up. Return True if it has ended."""
         try:
             self._begun().wait(timeout_s, raise_error=False)
         except TimeoutError:

@@ -206,7 +206,7 @@ class Running:
                 raise failed
 
     def results(self, label: str, timeout_s: float | None = None) -> list[Any]:
-        """What the workers of a group have returned, by replica: their functions, or `run()`.
+        """Return what the workers of a group returned, from their functions or `run()`, by replica.
 
         Waits until all of them have; of a worker that was started again it is what the last attempt has
         returned. None for one that has returned nothing, was stopped before, or only serves; for a
@@ -248,7 +248,7 @@ class Running:
         return [tuple(each) if are_parts else each[0] for each in by_replica.values()]
 
     def edges(self, timeout_s: float = 10.0) -> Edges:
-        """What has gone over the edges of the program so far: calls, bytes, waiting, by caller and method.
+        """Return what has gone over the program's edges so far: calls, bytes, waiting, by caller and method.
 
         Workers are asked now, and those that have ended reported it at their end: after an orderly end it is
         exact. The script's own calls are in it as their servers have counted them. See docs/edges.md.
@@ -378,7 +378,7 @@ class Running:
         self._runner.request_restart(worker, reason)
 
     def ask_to_stop(self, at_once: bool = False) -> None:
-        """What Ctrl-C does: asks the program to stop and waits for nothing, not even a lock.
+        """Ask the program to stop, as Ctrl-C does, and wait for nothing, not even a lock.
 
         Args:
             at_once: Workers get no time to stop by themselves.
@@ -402,11 +402,11 @@ class Running:
 
     @property
     def is_done(self) -> bool:
-        """Whether the program has ended, well or badly."""
+        """True if the program has ended, well or badly."""
         return self._runner.lifetime.done.is_set()
 
     def failure(self) -> ProgramFailed | LaunchError | None:
-        """What ended the program badly, if anything has; not raised."""
+        """Return the error that ended the program, without raising it; None if there is no such error."""
         failures = list(self._runner.supervisor.failures)
         if failures:
             first = outcome.first_cause(failures)
@@ -462,11 +462,11 @@ class Running:
         return self._runner.history()
 
     def stacks(self, worker: str) -> str:
-        """What the threads of a worker are doing, as text; may take a moment."""
+        """Return what the threads of a worker are doing, as text. This may take a moment."""
         return self._runner.workers_of(worker).stacks(worker)
 
     def logs(self, label: str) -> str:
-        """What the workers of a group, or one worker, have printed so far, in all attempts.
+        """Return what the workers of a group, or one worker, have printed so far, in all attempts.
 
         Raises:
             KeyError: there is no such group or worker.
@@ -572,7 +572,7 @@ class Running:
         return f"<Running {self.plan.program!r} on {self.plan.launch_type}, {state}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: a table of the workers, as they are now."""
+        """Return what a notebook shows: a table of the workers as they are now."""
         return record.status_table(repr(self), self.status())
 
     def _no_group(self, label: str) -> KeyError:
@@ -580,7 +580,7 @@ class Running:
         return KeyError(f"program {self.plan.program!r} has no group {label!r}; it has {known}")
 
     def _place(self, address: str) -> LaunchedAddress:
-        """Where an address is, for this process."""
+        """Return where an address is, as this process reaches it."""
         moving = self._runner.workers.places()
         places = self.plan.endpoints if moving is None else moving
         worker = address.partition("/")[0]

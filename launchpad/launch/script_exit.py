@@ -57,7 +57,10 @@ def watch(running: Running) -> None:
 
 
 def _script_frame() -> FrameType | None:
-    """That of the script's code, while it runs; None at a prompt, or under a test runner's own main."""
+    """Return the frame of the script's code while it runs.
+
+    None at a prompt, or under a test runner's own main.
+    """
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None:
         if frame.f_globals.get("__name__") == "__main__" and frame.f_code.co_name == "<module>":
@@ -88,7 +91,7 @@ def _wait_before_it_is_too_late() -> None:
 
 
 def _open_runs() -> list[Running]:
-    """Those of which something is left to wait for or to report."""
+    """Return the runs that are still to be waited for or reported."""
     return [
         running
         for running in _runs
@@ -197,7 +200,7 @@ def _exit() -> None:
 
 
 def _left_threads() -> bool:
-    """Whether workers, threads themselves, have left threads running."""
+    """Return True if workers that are threads themselves have left threads running."""
     return any(
         thread.daemon and getattr(thread, "launchpad_context", None) is not None
         for thread in threading.enumerate()

@@ -90,7 +90,7 @@ class KeyboardInterruptHandler:
 
 
 def is_repeat(number: int) -> bool:
-    """Whether a signal only repeats one that has just counted; if not, it counts from now on."""
+    """Return True if a signal only repeats one that has just counted. If not, it counts from now on."""
     global _counted_at
     now = time.monotonic()
     if number != signal.SIGINT:
@@ -101,7 +101,7 @@ def is_repeat(number: int) -> bool:
 
 
 def exception_for(number: int) -> BaseException:
-    """What unwinds a script that got this signal; nothing is printed."""
+    """Return the exception that unwinds a script after this signal, with nothing printed."""
     if number == signal.SIGINT:
         return KeyboardInterrupt()
     return SystemExit(EXIT_CODES[signal.Signals(number)])

@@ -29,7 +29,7 @@ _MAX_STEPS = 20_000
 
 @dataclass(frozen=True)
 class GpuRequest:
-    """What one worker asks for."""
+    """A worker's request for GPUs."""
 
     worker: str
     group: str
@@ -38,16 +38,16 @@ class GpuRequest:
 
     @property
     def units(self) -> int:
-        """What it takes of each device that it gets."""
+        """The units that it takes of each device that it gets."""
         return int(self.gpus * UNIT + 1e-6) if self.gpus < 1 else UNIT
 
     @property
     def count(self) -> int:
-        """How many devices it gets."""
+        """The number of devices that it gets."""
         return 1 if self.gpus < 1 else int(self.gpus)
 
     def matches(self, device: Device) -> bool:
-        """Whether it is a device of the kind asked for."""
+        """Return True if the device is of the kind that was asked for."""
         is_right = (self.accelerator or "").lower() in device.name.lower()
         return is_right and not (device.whole and self.count > 1)
 
@@ -127,11 +127,14 @@ class _Search:
         return None
 
     def _state(self, place: int) -> object:
-        """What the rest depends on."""
+        """Return all that the rest of the search depends on."""
         return place, tuple(sorted(zip(self._class, self._free, strict=True)))
 
     def _ways(self, place: int) -> Iterator[_Taken]:
-        """What the request at this place could take; nothing if there is too little for it and the rest."""
+        """Yield the ways to serve the request at this place.
+
+        There is none if too little is free for it and the requests after it.
+        """
         request, free = self._requests[place], self._free
         matching = self._matching[_kind(request)]
         capacity = sum(free[i] // request.units for i in matching)

@@ -11,7 +11,7 @@ OPENMP_THREADS = "OMP_NUM_THREADS"
 
 
 def number_of_cpus() -> int:
-    """Those that this process may use."""
+    """Return the number of CPUs that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -33,7 +33,7 @@ def quota() -> float | None:
 
 
 def number_of_threads(asked: float | None, num_workers: int) -> int:
-    """How many threads of BLAS and OpenMP a worker is given.
+    """Return how many threads of BLAS and OpenMP a worker is given.
 
     Args:
         asked: How many CPUs it asks for.

@@ -23,7 +23,7 @@ NONE_VISIBLE = ("", "-1", "NoDevFiles")
 
 @dataclass(frozen=True)
 class Device:
-    """What CUDA calls a device.
+    """A device in CUDA's sense: a GPU, or a part of one.
 
     Attributes:
         index: The number of the GPU, by its place on the PCI bus, as `nvidia-smi` counts.

@@ -15,7 +15,7 @@ _NO_LIMIT_BYTES = 1 << 60
 
 
 class OutOfMemory:
-    """Whether the kernel has killed for want of memory since one last looked.
+    """A watch on whether the kernel has killed a process because memory ran out.
 
     Workers are in the memory cgroup of the forkserver, unless something moves them.
     """

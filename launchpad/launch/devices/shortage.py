@@ -11,7 +11,11 @@ from launchpad.launch.devices.device import NONE_VISIBLE, VISIBLE, Device, liste
 
 
 def demand(asked: Sequence[tuple[str, str]], total: str) -> str:
-    """What each group asks for, and the sum; `asked` is (group, what it asks for) for each worker."""
+    """Return what each group asks for, and the sum.
+
+    Args:
+        asked: (group, what it asks for), for each worker.
+    """
     parts = [f"{group} {number}×{what}" for (group, what), number in Counter(asked).items()]
     return f"{' + '.join(parts)} = {total}"
 
@@ -26,7 +30,7 @@ def demand_of_gpus(requests: Sequence[GpuRequest]) -> str:
 
 
 def supply(devices: Sequence[Device], installed: Sequence[Device], variable: str | None) -> str:
-    """What there is, by name where there are several, and what hides the others."""
+    """Return which devices there are, by name if there are several names, and what hides the others."""
     if not installed:
         return "this host has none, as far as the driver tells (nvidia-ml-py, or nvidia-smi)"
     hidden = f"{VISIBLE}={variable!r}"
@@ -42,7 +46,7 @@ def supply(devices: Sequence[Device], installed: Sequence[Device], variable: str
 
 
 def unused(asked: Sequence[tuple[float, str | None]], where: str) -> str:
-    """What the user should know if no worker gets a GPU although there are some; else empty.
+    """Return what to tell the user if there are GPUs and no worker gets one; else an empty text.
 
     Args:
         asked: For each worker, how many it asks for, and its own CUDA_VISIBLE_DEVICES if it has one.

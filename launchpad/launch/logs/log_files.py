@@ -50,7 +50,7 @@ class LogFiles:
         return sorted({int(match[1] or 1) for match in found if match})
 
     def lines(self, worker: str) -> Iterator[str]:
-        """The same as `text`, line by line: there may be gigabytes."""
+        """Yield the lines of `text` one by one, since there may be gigabytes."""
         logs = [self.path(worker, attempt) for attempt in self.attempts(worker)]
         for part in (part for log in logs for part in parts(log)):
             with contextlib.suppress(OSError), part.open("rb") as file:

@@ -33,7 +33,7 @@ _FILES = "LAUNCHPAD_LOG_FILES"
 
 @dataclass(frozen=True)
 class Rotation:
-    """When a log is rotated, and how many parts of it are kept.
+    """The limits of a log: its size before it is rotated, and how many parts are kept.
 
     Attributes:
         max_bytes: A log that has grown beyond this is rotated; 0: never.
@@ -91,7 +91,7 @@ def _deleted_before(part: Path) -> tuple[int, int]:
 
 
 def _lines_and_bytes(part: Path) -> tuple[int, int]:
-    """How many lines and bytes a part holds of what was printed."""
+    """Return how many lines and bytes of output a part holds, without the line that is ours."""
     n_lines = n_bytes = 0
     with part.open("rb") as file:
         if not file.readline(1000).startswith(HEADER):

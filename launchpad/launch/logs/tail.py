@@ -82,7 +82,7 @@ class Tail:
         return self.backlog() > 0
 
     def backlog(self) -> int:
-        """How many bytes there are to read, of the attempt at which it is."""
+        """Return how many bytes of the current attempt are left to read."""
         left = max(0, self._notice() - self._live.offset)
         for part in filter(None, (*self._closed, self._late)):
             left += max(0, _inode_and_size(part.path)[1] - part.offset)

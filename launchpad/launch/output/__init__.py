@@ -1,1 +1,1 @@
-"""What workers print, on its way to the terminal."""
+"""The output of workers, on its way to the terminal."""

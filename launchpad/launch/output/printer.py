@@ -1,4 +1,4 @@
-"""What the workers print, on the terminal of the script that launched them.
+"""The output of the workers, on the terminal of the script that launched them.
 
     logs/learner-0.log ──┐
     logs/actor-0.log   ──┼── tails, looked at every 50 ms ──▶ learner-0 | step 1
@@ -43,7 +43,7 @@ _COLORS = "cyan green yellow magenta blue bright_red bright_cyan bright_green".s
 
 
 class Overlay(Protocol):
-    """What is shown on the terminal besides the lines."""
+    """Something that is shown on the terminal in addition to the workers' lines."""
 
     def draw(self) -> None: ...
 
@@ -153,7 +153,10 @@ class Output:
         return _write(stream, "".join(some))
 
     def _round(self, prefixes: dict[str, str], limit: int) -> Iterator[str]:
-        """What is new, as lines; more than `limit` bytes of a worker are skipped. Notes come last."""
+        """Yield what is new, as lines, with the notes last.
+
+        If a worker has printed more than `limit` bytes, all but the last of them are skipped.
+        """
         notes: list[str] = []
         while not self._notes.empty():
             notes.append(self._notes.get())
@@ -203,7 +206,7 @@ def prefixes_of(stream: TextIO, workers: Sequence[str], ours: str = "") -> dict[
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether it is a terminal."""
+    """Return True if the stream is a terminal."""
     try:
         return stream.isatty()
     except (AttributeError, ValueError, OSError):
@@ -211,7 +214,7 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def _write(stream: TextIO, text: str) -> bool:
-    """Whether the stream still takes text."""
+    """Write a text. Return True if the stream still takes text."""
     try:
         if text:
             # Characters that the stream's encoding does not have become question marks.

@@ -77,7 +77,7 @@ class ThreadStdout(threading.local):
         return getattr(self.original, name)
 
     def target(self) -> TextIO | LogWriter | None:
-        """Where it goes from this thread."""
+        """Return the stream that this thread's output goes to."""
         me = context.try_current()
         file = None if me is None else _files.get(me.link)
         return file or self.original
@@ -85,7 +85,7 @@ class ThreadStdout(threading.local):
 
 @dataclass(eq=False, repr=False)
 class ThreadBuffer:
-    """What takes bytes, below a `ThreadStdout`."""
+    """The stream of bytes below a `ThreadStdout`."""
 
     stdout: ThreadStdout
 

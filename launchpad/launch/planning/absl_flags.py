@@ -93,7 +93,7 @@ def refresh() -> None:
 
 
 def reduced(value: Any) -> Any:
-    """How absl's FLAGS or a holder of a flag is pickled; NotImplemented for anything else."""
+    """Return how to pickle absl's FLAGS or the holder of a flag; NotImplemented for anything else."""
     absl_flags = _absl_flags()
     if absl_flags is not None:
         if value is absl_flags.FLAGS:

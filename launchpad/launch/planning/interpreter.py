@@ -1,4 +1,4 @@
-"""What a worker's interpreter takes over from the launching script's, whatever host it is on.
+"""Settings that a worker's interpreter takes over from the launching script's, on whatever host.
 
     hash seed           PYTHONHASHSEED of the script, else one that is drawn; all workers of a run have it
     flags               -O, -X dev, -W and the like
@@ -87,7 +87,7 @@ class InterpreterSettings:
 
     @classmethod
     def here(cls) -> InterpreterSettings:
-        """Those of this process; called once for a run."""
+        """Read the settings of this process. Called once for a run."""
         given = os.environ.get(HASH_SEED, "")
         processes = sys.modules.get("multiprocessing.process")
         return cls(

@@ -29,7 +29,7 @@ CHILD_MAIN = "launchpad.launch.planning.multiprocessing_main"
 
 @dataclass(frozen=True)
 class MainModule:
-    """What workers know of the script's `__main__` beside what they are sent.
+    """The script's `__main__` as workers know it, apart from the objects that they are sent.
 
     Attributes:
         attributes: Its `__file__`, `__package__` and `__doc__`, as far as it has them.

@@ -1,4 +1,4 @@
-"""What multiprocessing runs as `__main__` in a process that a worker starts; it leaves no name of its own."""
+"""The `__main__` of processes that a worker starts with multiprocessing. It leaves no name of its own."""
 
 from launchpad.launch.planning import main_module
 

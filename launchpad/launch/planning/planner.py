@@ -264,7 +264,11 @@ def _checked_folder(state: str | os.PathLike[str]) -> str:
 def _checked(
     name: str, given: Mapping[str, _T] | None, kind: type[_T], program: Program
 ) -> dict[str, _T]:
-    """What launch was given by label; DefinitionError: a wrong type, or a label the program does not have."""
+    """Return what launch was given by label.
+
+    Raises:
+        DefinitionError: a value has the wrong type, or the program has no such label.
+    """
     for label, value in (given or {}).items():
         if label not in program.groups:
             raise DefinitionError(
@@ -279,7 +283,7 @@ def _checked(
 def _process_of(
     label: str, source: str, resources: Resources, process: PythonProcess
 ) -> PythonProcess:
-    """What a process gets of its group's resources, which `source` sets, and of `local_resources`."""
+    """Return what a process gets from its group's resources, which `source` sets, and `local_resources`."""
     # The text in a user's program that sets something → what it sets.
     sources: dict[str, Resources | PythonProcess] = {source: resources}
     sources[f"local_resources[{label!r}]"] = process

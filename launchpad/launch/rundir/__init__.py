@@ -1,1 +1,1 @@
-"""What a run has on disk: its directory, its record, its claim on GPUs and CPUs, its control socket."""
+"""The files of a run: its directory, its record, its claim on GPUs and CPUs, its control socket."""

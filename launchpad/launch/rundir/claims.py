@@ -1,4 +1,4 @@
-"""What the runs of this user hold on this host, GPUs and CPUs, so that no two get the same.
+"""Claims of this user's runs on the GPUs and CPUs of this host, so that no two runs get the same ones.
 
     <directory>/mutex          held while a launch reads the claims and adds its own
     <directory>/<run id>.json  what a run holds; it counts for as long as a process locks it (flock)
@@ -38,7 +38,7 @@ _MUTEX_S = 10.0
 
 @dataclass(frozen=True)
 class ClaimRecord:
-    """What one run holds.
+    """A run and the GPUs and CPUs that it holds.
 
     Attributes:
         pid: The launcher.
@@ -56,7 +56,7 @@ class ClaimRecord:
 
     @property
     def launcher_is_dead(self) -> bool:
-        """Whether its launcher has ended; the rest of the run will end soon."""
+        """True if the launcher has ended. The rest of the run will end soon."""
         try:
             os.kill(self.pid, 0)
         except OSError as error:

@@ -152,10 +152,10 @@ class RunDirectory:
         return (Path(self.state_place) if is_path else self.logs / "state") / worker
 
     def state_places(self, worker: str, group: str, *, is_one_host: bool = True) -> StatePlaces:
-        """Where a worker finds what was left for it, and leaves what it saves.
+        """Return the places where a worker finds what was left for it, and leaves what it saves.
 
         Args:
-            is_one_host: Whether all workers of the group have this host's directories.
+            is_one_host: True if all workers of the group have this host's directories.
         """
         own, place = str(self.state(worker)), self.state_place
         is_shared = is_one_host or (place and not is_url(place))

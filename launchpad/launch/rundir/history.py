@@ -1,4 +1,4 @@
-"""What has become of a run: the attempts of its workers, its failures, and what its edges have counted.
+"""The history of a run: the attempts of its workers, its failures, and the counts of its edges.
 
     supervisor ── attempts, failures ──▶ RunHistory ──▶ control endpoint     while it runs
                                                    └──▶ <log directory>/history.json, at its end
@@ -47,7 +47,7 @@ class AttemptRecord:
     outcome: Outcome | None = None
 
     def moved(self, by_s: float) -> AttemptRecord:
-        """The same by another clock."""
+        """Return the record with its times moved to another clock."""
         times = (t if t is None else t + by_s for t in (self.ready, self.ended))
         ready, ended = times
         return dataclasses.replace(self, began=self.began + by_s, ready=ready, ended=ended)
@@ -120,7 +120,7 @@ def write(logs: Path, history: RunHistory) -> None:
 
 
 def read(logs: Path) -> RunHistory | None:
-    """What was written there; None where there is nothing, or only half of it."""
+    """Read the history beside the logs; None if there is none, or only half of one."""
     try:
         return RunHistory.from_dict(json.loads((logs / NAME).read_bytes()))
     except (OSError, ValueError, TypeError, KeyError):

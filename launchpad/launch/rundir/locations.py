@@ -31,7 +31,7 @@ LOCK = "lock"
 
 
 def runtime_bases() -> list[Path]:
-    """Where runtime directories can be, the preferred one first."""
+    """Return the folders in which runtime directories can be, the preferred one first."""
     if chosen := os.environ.get("LAUNCHPAD_RUNTIME_DIR"):
         return [Path(chosen).absolute()]
     uid = os.getuid()
@@ -70,10 +70,10 @@ def runtime_base(id_length: int, names: Iterable[str]) -> Path:
 
 
 def private_runtime_bases() -> list[Path]:
-    """Those that are there, and in which runs of this user can be: no launch uses one that is not private.
+    """Return the runtime bases that exist and are private. No launch uses one that is not private.
 
     Raises:
-        LaunchError: there are only such that are not private.
+        LaunchError: some exist, and none of these is private.
     """
     found, refused = [], []
     for candidate in runtime_bases():
@@ -93,7 +93,7 @@ def private_runtime_bases() -> list[Path]:
 
 
 def log_base() -> Path:
-    """Where log directories are."""
+    """Return the folder of the log directories."""
     if chosen := os.environ.get("LAUNCHPAD_LOGGING_DIR"):
         return Path(chosen).absolute()  # workers may change their directory
     return Path(tempfile.gettempdir()) / f"launchpad-{os.getuid()}-logs"
@@ -129,7 +129,7 @@ def open_log_base(*, make: bool = False) -> int:
 
 
 def is_held(runtime: Path) -> bool:
-    """Whether the run with this runtime directory has not ended."""
+    """Return True if the run with this runtime directory has not ended."""
     with _locked(runtime, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_ours:
         return is_ours is False
 
@@ -169,7 +169,10 @@ def remove(runtime: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(runtime: Path, how: int) -> Iterator[bool | None]:
-    """Whether the lock of a run is ours now, until the block ends; None where there is no lock."""
+    """Take the lock of a run until the block ends. Yield True if it is ours.
+
+    Yields False if another process holds it, and None if there is no lock.
+    """
     try:
         fd = os.open(runtime / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

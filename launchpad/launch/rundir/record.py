@@ -41,7 +41,7 @@ class RunPlaces(Protocol):
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What is on record of a run.
+    """The record of a run.
 
     Attributes:
         began: When it began, in seconds since 1970.

@@ -1,4 +1,4 @@
-"""Where the workers of groups wait for each other. Pure: reports in, what to send to whom out.
+"""Barriers, at which the workers of a group wait for each other. Pure: reports in, commands out.
 
 reached   waits; when all of its group wait there, all pass
 left      waits no longer; it is told who is absent

@@ -1,4 +1,4 @@
-"""What one look at a program shows, made of what its workers have reported: numbers of edges and workers."""
+"""The numbers that one look at a program shows, of edges and workers, made from its workers' reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from launchpad.telemetry.program_metrics import WorkerMetrics
 
 
 def edges(workers: Collection[WorkerState], silent: Collection[str], uptime_s: float) -> Edges:
-    """What all attempts of all workers have counted.
+    """Return the counts of all attempts of all workers.
 
     Args:
         silent: The workers that have not answered.
@@ -33,7 +33,7 @@ def edges(workers: Collection[WorkerState], silent: Collection[str], uptime_s: f
 
 
 def of_worker(worker: WorkerState, *, is_silent: bool) -> WorkerMetrics:
-    """What its last attempt uses, as far as it has answered."""
+    """Return what a worker's last attempt uses, as far as it has answered."""
     now = time.monotonic()
     known = worker.counts.last
     return WorkerMetrics(

@@ -1,4 +1,4 @@
-"""What a user sees of the workers' states, from looks at them twice a second.
+"""Lines that tell a user how the workers are, from looks at their states twice a second.
 
     few workers     4 of 5 workers are ready after 3 s; still starting: learner-0
     many workers    120 of 500 workers are ready after 4 s; still starting: actor-120, actor-121 and 378 more
@@ -82,7 +82,7 @@ class Progress:
 
 @dataclass
 class _Throttle:
-    """When to print a line about something that takes long: ever later, and at once when it has changed."""
+    """The times to print a line about something slow: ever later, and soon when its count has changed."""
 
     pause_s: float
     has_printed: bool = False

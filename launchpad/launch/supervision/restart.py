@@ -1,4 +1,4 @@
-"""Whether a worker that has ended is started again. Pure: its restarts so far and the time go in.
+"""The decision whether to restart a worker that has ended. Pure: its restarts and the time go in.
 
 Also here: what is said of a worker that is not started again.
 """
@@ -20,7 +20,7 @@ START_TIMEOUT, SILENT = "StartTimeout", "HeartbeatTimeout"
 
 
 class RestartAction(StrEnum):
-    """What to do."""
+    """An action that follows the end of a worker."""
 
     RESTART = "restart"
     GIVE_UP = "give up"
@@ -46,7 +46,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class Decision:
-    """What is done, and why.
+    """A decision about a worker that has ended, and the reason for it.
 
     `n_before` counts the restarts within the window; `delay_s` is how long this one waits.
     """
@@ -66,9 +66,10 @@ def decide(
     is_stopping: bool = False,
     n_left: int = 0,
 ) -> Decision:
-    """What to do about a worker that has ended, whose scope was restarted before at these times.
+    """Return what to do about a worker that has ended.
 
     Args:
+        restarts: When the scope of its policy was restarted before.
         n_left: How many others of its group have not ended for good by a failure.
     """
     if ended.kind == STOPPED:

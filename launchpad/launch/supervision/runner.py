@@ -156,7 +156,7 @@ class Runner:
             return list(self.supervisor.workers.values())
 
     def history(self) -> RunHistory:
-        """What has become of the run so far."""
+        """Return the history of the run so far."""
         past_s = time.time() - time.monotonic()
         with self.lifetime.changed:
             workers, failures = (
@@ -181,7 +181,7 @@ class Runner:
             return WorkerFailed(state.outcome.headline(), server=worker)
 
     def workers_of(self, worker: str) -> Workers:
-        """What has started a worker: the backend, or for a thread of the script this process."""
+        """Return what started a worker: the backend, or this process for a thread of the script."""
         own = self._own
         return own if own is not None and worker in own else self.workers
 
@@ -216,7 +216,7 @@ class Runner:
         *,
         done_is_enough: bool = False,
     ) -> bool:
-        """Until the program has ended, or all workers of these groups, or the first of them.
+        """Wait until the program has ended, or all workers of these groups, or the first of them.
 
         `done_is_enough`: it does not wait for those that only serve on. False when the time is up.
         NotRunningError: this is a forked child of the launching process.
@@ -257,7 +257,7 @@ class Runner:
             )
 
     def request_restart(self, worker: str, reason: str) -> None:
-        """The same, without waiting."""
+        """Request a restart, as `restart` does, without waiting for it."""
         self.lifetime.refuse_in_fork()
         if worker not in self.supervisor.workers:
             known = ", ".join(self.supervisor.workers)
@@ -312,7 +312,7 @@ class Runner:
             self.lifetime.end()
 
     def _decide(self, message: Message) -> list[Decided]:
-        """What to do about a message, with the lock held."""
+        """Return what to do about a message. The caller holds the lock."""
         now = time.monotonic()
         if isinstance(message, OwnThreadDied):
             raise BrokenLauncher(message.text)

@@ -85,7 +85,7 @@ class Shutdown:
         return commands
 
     def wake_at(self) -> float | None:
-        """When `tick` has something to do, if no worker ends before."""
+        """Return when `tick` has something to do, if no worker ends before that; None if never."""
         times = [
             t
             for w in self.running
@@ -96,11 +96,11 @@ class Shutdown:
         return min((t for t in times if t < math.inf), default=None)
 
     def _ask_at(self) -> float:
-        """When the next group is asked even though others still run."""
+        """Return when to ask the next group even if others still run."""
         return self._last_at if self._steps[0][1] else self._next_at
 
     def _kill_at(self, worker: WorkerState) -> float | None:
-        """When its grace period is over, monotonic seconds; None: never."""
+        """Return when a worker's grace period is over, in monotonic seconds; None if it never is."""
         if self.at_once:
             return self._began
         grace_s = worker.plan.grace_s(self._grace_s)

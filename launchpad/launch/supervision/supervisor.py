@@ -96,7 +96,10 @@ class Supervisor:
         return self._start_attempt(self.workers[plan.name], now)
 
     def on(self, report: events.Event, now: float) -> list[Decided]:
-        """What to do about a report that arrived at `now`. One about an earlier attempt changes nothing."""
+        """Return what to do about a report that arrived at `now`.
+
+        A report on an earlier attempt changes nothing.
+        """
         commands: list[Decided] = []
         about = report.outcome if isinstance(report, events.Ended) else report
         worker = self.workers[about.worker]
@@ -200,7 +203,7 @@ class Supervisor:
         return [note, *self._announce_ends(_restarted(over)), *self.tick(now)]
 
     def tick(self, now: float) -> list[Decided]:
-        """What the time alone makes due."""
+        """Return the commands that are due by now, without any report."""
         if self._stop is not None:
             return self._stop.tick(now)
         due: list[Decided] = []
@@ -222,7 +225,7 @@ class Supervisor:
         return due
 
     def wake_at(self) -> float | None:
-        """When `tick` has something to do, if no report comes before."""
+        """Return when `tick` has something to do, if no report comes before that; None if never."""
         if self._stop is not None:
             return self._stop.wake_at()
         alive = [worker for worker in self.workers.values() if not worker.current.killed_for]
@@ -239,7 +242,7 @@ class Supervisor:
 
     @property
     def is_over(self) -> bool:
-        """Whether all workers have ended and none is to be started again."""
+        """True if all workers have ended and none will be started again."""
         return all(worker.state is State.ENDED for worker in self.workers.values())
 
     def _start_attempt(self, worker: WorkerState, now: float) -> list[Decided]:
@@ -333,7 +336,7 @@ class Supervisor:
         return [StopWorker(each.name) for each in serving]
 
     def _exit_by(self, worker: WorkerState, now: float) -> float | None:
-        """When the process of a worker whose work has ended must have exited."""
+        """Return by when a worker's process must have exited, once its work has ended; None for no limit."""
         grace_s = worker.plan.grace_s(self._grace_s)
         return now + max(grace_s, _EXIT_S) if grace_s >= 0 else None
 
@@ -416,9 +419,10 @@ class Supervisor:
         return [note, *self._announce_ends(_restarted(over))]
 
     def _restarted_with(self, worker: WorkerState) -> tuple[str, list[WorkerState], float]:
-        """What a worker's policy restarts with it: what that is called, the workers, itself included.
+        """Return what a worker's policy restarts with it: a name for these, and the workers, itself included.
 
-        Restarts of them that are under way are taken over; when the last of these was due, else 0.
+        Restarts of these workers that are under way are taken over. The third value is the time for which
+        the last of those was due, else 0.
         """
         policy = worker.plan.policy.restart
         group = worker.plan.group
@@ -515,5 +519,5 @@ class Supervisor:
 
 
 def _restarted(over: Iterable[WorkerState]) -> dict[str, int]:
-    """What those are told that watch ends: these had ended for good, and are started again."""
+    """Return the marks for workers that watch ends: these had ended for good, and are started again."""
     return {f"{RESTARTED}{worker.name}": worker.attempt for worker in over}

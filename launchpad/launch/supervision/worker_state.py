@@ -64,7 +64,7 @@ TRANSITIONS = {
 
 @dataclass(frozen=True)
 class NextStart:
-    """When a worker that has ended is started again.
+    """The next start of a worker that has ended.
 
     Attributes:
         due_at: Not before this, monotonic seconds.
@@ -76,7 +76,7 @@ class NextStart:
     within_s: float
 
     def shown(self, now: float) -> str:
-        """What a user reads of it: `again in 12 s (5th within a minute)`."""
+        """Return the text that a user reads: `again in 12 s (5th within a minute)`."""
         last_two = self.count % 100
         ending = {1: "st", 2: "nd", 3: "rd"}.get(0 if 10 < last_two < 20 else last_two % 10, "th")
         within = {60.0: "a minute", 3600.0: "an hour"}.get(self.within_s, f"{self.within_s:g} s")
@@ -207,14 +207,14 @@ class WorkerState:
         return str(ended.kind if ended is not None else self.state)
 
     def has_answered(self, number: int) -> bool:
-        """Whether nothing more is to come of what this request asked it for."""
+        """Return True if no answer to this request is still to come from the worker."""
         if self.state is not State.RUNNING or self.current.asked_counts < number:
             return True
         last = self.counts.last
         return last is not None and (last.number >= number or last.is_last)
 
     def end_marks(self) -> dict[str, int]:
-        """What those are told that watch the ends of others, see `watermarks.py`."""
+        """Return the marks for workers that watch the ends of others; see `watermarks.py`."""
         marks = {f"{ENDED}{self.name}": self.ended_attempt}
         if self.succeeded_attempt:
             marks[f"{SUCCEEDED}{self.name}"] = self.succeeded_attempt
@@ -224,12 +224,12 @@ class WorkerState:
 
     @property
     def is_alive(self) -> bool:
-        """Whether something of it runs."""
+        """True if an attempt of it runs."""
         return self.state in (State.STARTING, State.RUNNING, State.STOPPING)
 
     @property
     def has_failed(self) -> bool:
-        """Whether it has ended by a failure, and is not started again."""
+        """True if it has ended by a failure and is not started again."""
         return self.state is State.ENDED and self.outcome is not None and self.outcome.is_failure
 
     def move(self, event: str) -> bool:
@@ -244,12 +244,12 @@ class WorkerState:
             self.attempts = (*self.attempts[:-1], replace(self.attempts[-1], **changes).shortened())
 
     def next_beat(self, now: float) -> float | None:
-        """When a heartbeat must come at the latest, if one came now."""
+        """Return by when the next heartbeat must come, if one came now; None if none is expected."""
         within_s = self.plan.policy.restart.heartbeat_s
         return None if within_s is None or self.current.debugged else now + within_s
 
     def next_ready(self, now: float) -> float | None:
-        """When it must be ready, if its constructor began now."""
+        """Return by when it must be ready, if its constructor began now; None for no limit."""
         within_s = self.plan.policy.restart.start_timeout_s
         return None if within_s is None or self.current.debugged else now + within_s
 

@@ -39,7 +39,7 @@ CallInMain = Callable[[Callable[[FrameType], object]], None]
 
 
 class Debugger:
-    """Of one attempt.
+    """Debugger for one attempt of a worker.
 
     Args:
         raise_stopped: Raises `Stopped` in the worker's thread.
@@ -219,7 +219,7 @@ class Debugger:
         return self._call_in_main is not None and thread is threading.main_thread()
 
     def _interrupt(self, thread: threading.Thread, attached: AttachedPdb) -> None:
-        """What Ctrl-C does: stops it, or what it evaluates."""
+        """Interrupt the thread, as Ctrl-C does; in pdb, interrupt what it evaluates."""
         if self._stands_in is not None:
             terminal = self._terminal
             if terminal is not None and not terminal.is_reading:

@@ -1,4 +1,4 @@
-"""What is reported of the exception that a worker failed of."""
+"""The report on the exception with which a worker failed."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def explained(failed: Outcome, error: BaseException, memory_bytes: int | None = 
 
 
 def _is_of_debugger(error: BaseException) -> bool:
-    """Whether pdb has raised it as its input had ended: a SystemExit since 3.14, a BdbQuit before."""
+    """Return True if pdb raised it because its input ended: a SystemExit since 3.14, a BdbQuit before."""
     frames = traceback.walk_tb(error.__traceback__)
     is_in_pdb = any(frame.f_globals.get("__name__") == "pdb" for frame, _ in frames)
     return type(error).__name__ == "BdbQuit" or (isinstance(error, SystemExit) and is_in_pdb)
@@ -139,7 +139,7 @@ def trimmed_traceback(error: BaseException) -> str:
 
 
 def is_out_of_memory(error: BaseException, is_limited: bool = False) -> bool:
-    """Whether it failed for lack of memory, in the words of Python, the kernel or the dynamic linker.
+    """Return True if the error says, as Python, the kernel or the dynamic linker does, that memory ran out.
 
     What was merely being handled when the error was raised, its `__context__`, does not count.
 

@@ -1,4 +1,4 @@
-"""What Python does before a process exits, done by a worker itself, so that it can say what it waits for."""
+"""Python's steps before a process exits. A worker takes them itself, so it can say what it waits for."""
 
 from __future__ import annotations
 

@@ -257,7 +257,7 @@ class Worker:
             executable.close()
 
     def _outcome_of(self, error: BaseException) -> Outcome:
-        """What an exception of the user's code makes of the attempt."""
+        """Return the outcome of an attempt that an exception has ended."""
         if isinstance(error, SystemExit) and error.code in (None, 0):
             return self._ended(outcome.SUCCEEDED, "sys.exit(0)")
         is_of_the_stop = isinstance(error, courier.CourierError) or is_consequence(error)

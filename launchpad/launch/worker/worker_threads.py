@@ -50,7 +50,7 @@ class WorkerThread:
     """What was said of its end, by itself and by what gave it up; the first counts."""
 
     def stacks(self) -> str:
-        """What the thread is doing, and those that it has started."""
+        """Return what the thread is doing, and what the threads that it has started are doing."""
         mine = [self.thread]
         for thread in threading.enumerate():
             theirs = getattr(thread, "launchpad_context", None)
