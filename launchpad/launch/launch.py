@@ -1,6 +1,6 @@
-"""launch() and plan(): what a user's script calls with its program.
+"""The functions that a user's script calls with its program: `launch`, `run` and `plan`.
 
-Imported by `import launchpad`, so it imports late what only a launch needs.
+`import launchpad` imports this file, so the functions import late what only a launch needs.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import sys
 
-TYPE_CHECKING = False  # as checkers read it; `typing` takes as long to import as all else here
+# Type checkers read this name as True. To import `typing` takes as long as all else here.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import unittest
     from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _QUIET = "output_to_files"
 _TERMINALS = ("current_terminal", _QUIET)
 _STATUS_LINES = "launchpad.view.status_lines"
-"""Views are above the launch: this one is loaded by name."""
+"""The view of status lines. Views are a layer above the launch, so it is loaded by name."""
 
 
 def plan(
@@ -48,7 +49,7 @@ def plan(
         print(lp.plan(program, "kubernetes", image="registry.example.org/me/project:3").to_yaml())
 
     Raises:
-        DefinitionError: a mistake in the program, with the node's label and the path to it.
+        DefinitionError: there is a mistake in the program; the text has the node's label and the path to it.
     """
     from launchpad.launch import registry
     from launchpad.launch.planning import planner
@@ -114,45 +115,49 @@ def launch(
     detach: bool = False,
     **options: Any,
 ) -> Running | Detached:
-    """Runs a program; returns at once.
+    """Run a program, and return at once.
 
-    A script whose last line is `lp.launch(program)` runs until the program ends, and exits with 0 if it
-    ended well, else with 1 and the report of the failure as the last thing on the screen.
+    A script whose last line is `lp.launch(program)` runs until the program ends. It exits with 0 if the
+    program ended well. Otherwise the report of the failure is the last thing on the screen, and the exit
+    code says what kind of failure it was; see docs/stopping_and_failures.md.
 
     Example:
         running = lp.launch(program, launch_type="local_mp")
         running.wait(timeout_s=60)
 
     Args:
-        programs: The program; a sequence of one is taken too.
-        launch_type: How to run it; if None, the flag --lp_launch_type, then the environment variable
-            LP_LAUNCH_TYPE, then local_mt. See docs/configuration.md.
+        programs: The program, or a sequence with one program in it.
+        launch_type: How to run it. The default is the flag --lp_launch_type, else the environment variable
+            LP_LAUNCH_TYPE, else local_mt. See docs/configuration.md.
         local_resources: Label → PythonProcess, for local processes.
-        test_case: The program is stopped when this test ends.
-        terminal: Where workers' output goes besides their log files: `current_terminal` or, for nowhere,
-            `output_to_files`. If None, the environment variable LAUNCHPAD_LAUNCH_LOCAL_TERMINAL, then
-            `current_terminal`; tests print nothing.
-        restart: What happens when a worker ends: a policy for all groups, or by label, in the place of the
-            group's own.
-        resources: Label → Resources, in the place of all that the group itself was given.
-        state: A folder, or a URL that fsspec opens, in which workers save. A launch with the same one goes on
-            where this one ended; two that run at the same time are refused. See docs/state.md.
-        preload: Modules, such as `["torch"]`, that are imported once, before workers are forked; or by label.
-        pdb: A worker that fails waits until `python -m launchpad attach` has looked at its exception, and
-            fails then; the others go on meanwhile. If None, the flag --lp_pdb.
-        view: `browser`: shows the program as `launchpad view` does. `terminal`: lines at the bottom of the
-            terminal say how it is: workers, restarts, the busiest edges; nothing where there is no terminal.
-            If None, the flag --lp_view. Not of a program that is left behind.
-        detach: The program runs on when the script has ended, on a cluster (`ray`, `kubernetes`);
+        test_case: A test. The program is stopped when it ends.
+        terminal: Where workers' output goes in addition to their log files: `current_terminal`, or
+            `output_to_files` for nowhere else. The default is the environment variable
+            LAUNCHPAD_LAUNCH_LOCAL_TERMINAL, else `current_terminal`. Tests print nothing.
+        restart: What happens when a worker ends: one policy for all groups, or label → policy. It replaces
+            the group's own.
+        resources: Label → Resources. They replace all that the group itself was given.
+        state: A folder, or a URL that fsspec opens, in which workers save. A launch with the same folder
+            goes on where this one ended. While one runs, another one with this folder is refused. See
+            docs/state.md.
+        preload: Modules that are imported once, before workers are forked, such as `["torch"]`; or label →
+            modules.
+        pdb: If True, a worker that fails waits until a user has looked at its exception with
+        `python -m launchpad attach`, and fails only then. The others go on. The default is the flag
+            --lp_pdb.
+        view: `browser` shows the program as `launchpad view` does. `terminal` shows lines at the bottom of
+            the terminal: workers, restarts, the busiest edges. It shows nothing if there is no terminal. The
+            default is the flag --lp_view. A detached program can have no view.
+        detach: If True, the program runs on when the script has ended, on a cluster (`ray`, `kubernetes`).
             `python -m launchpad ps`, `logs` and `stop` find it again.
-        xm_resources: Belongs to another company's cluster; only None.
-        options: More options of the launch type: `image=…` for `kubernetes`, see its page in docs/. Those
-            that mean nothing here, `compat.MEANINGLESS`, are left out.
+        xm_resources: An option for another company's cluster. Only None is accepted.
+        options: Further options of the launch type: `image=…` for `kubernetes`; see its page in docs/.
+            Options that mean nothing here, `compat.MEANINGLESS`, are ignored.
 
     Raises:
-        DefinitionError: a mistake in the program, or a mistyped `--lp_…` flag; nothing was started.
+        DefinitionError: there is a mistake in the program, or a mistyped `--lp_…` flag; nothing was started.
         LaunchError: the backend could not start, and nothing is left running; or a process that
-            multiprocessing has started imports this script, or gevent or eventlet has replaced threads.
+            multiprocessing started imports this script; or gevent or eventlet has replaced threads.
     """
     from launchpad import command_line, compat
     from launchpad.errors import LaunchError
@@ -176,7 +181,7 @@ def launch(
     _warn_of_a_flag_without_effect(name)
     _open_standard_streams()
     with registry.started_early(name) as early:
-        # What follows imports a lot, and so does what was started, meanwhile.
+        # The code below imports a lot. The process that was started early does so at the same time.
         from launchpad.launch.planning import planner
 
         backend = registry.backend_of(name, options)
@@ -194,14 +199,15 @@ def launch(
 
 
 def _warn_of_a_flag_without_effect(launch_type: str) -> None:
-    """Warns where the script names another launch type than the flag that its parser does not see.
+    """Warn if --lp_launch_type has no effect, because the script itself names another launch type.
 
-    A script may have an option of that name itself, which then has its default.
+    The script may have an option of the same name, which then has its default.
     """
     from launchpad import command_line
     from launchpad.runtime import context
 
-    if context.try_current() is not None:  # the flag was for the launch of the script
+    # In a worker: the flag was for the launch of the script.
+    if context.try_current() is not None:
         return
     flag = command_line.remembered().get(command_line.LAUNCH_TYPE.name)
     if flag is not None and flag != launch_type:
@@ -215,7 +221,7 @@ def _warn_of_a_flag_without_effect(launch_type: str) -> None:
 
 
 def _replaces_threads() -> str:
-    """The library whose threads are not the system's; empty: there is none."""
+    """Return the library that has replaced the system's threads; empty if there is none."""
     gevent = sys.modules.get("gevent.monkey")
     if gevent is not None and gevent.is_module_patched("threading"):
         return "gevent"
@@ -226,9 +232,10 @@ def _replaces_threads() -> str:
 
 
 def _importer() -> str:
-    """The process that only imports the code which launches now, as its program has started it; empty: none.
+    """Return what this process is, if it only imports the code that launches now; else an empty text.
 
-    It would launch the program again, and processes of that once more, without end.
+    A process that a program started imports the program's code. If it launched the program again, the
+    processes of that would launch it once more, without end.
     """
     from launchpad.runtime import context
 
@@ -253,7 +260,7 @@ def _started(
     test_case: unittest.TestCase | None,
     grace_s: float,
 ) -> Running:
-    """Runs a plan, for `launch`."""
+    """Run a plan, for `launch`."""
     import importlib
 
     from launchpad.launch import script_exit, signals, view_process
@@ -279,7 +286,7 @@ def _started(
     output = Output(run, workers, None if is_quiet else stdout, lines)
     for note in planned.notes:
         output.note(note)
-    # A Ctrl-C meanwhile is handled below, when there is a program to stop.
+    # A Ctrl-C during the start is handled below, when there is a program to stop.
     with signals.KeyboardInterruptHandler(lambda at_once: None) as ctrl_c:
         running = Running.start(planned, backend, run, output, grace_s)
         script_exit.watch(running)
@@ -305,21 +312,21 @@ def run(
     timeout_s: float | None = None,
     **options: Any,
 ) -> dict[str, list[Any]]:
-    """Runs a program to its end, and returns what its workers have returned: group → values, by replica.
+    """Run a program to its end, and return what its workers returned: group → values, by replica.
 
-    What is in the lists is described at `Running.results`.
+    `Running.results` describes the values.
 
     Example:
         weights, *_ = lp.run(program, "local_mp")["trainer"]
 
     Args:
-        timeout_s: How long it may take; then it is stopped.
+        timeout_s: How long the program may take. After that it is stopped.
         options: As for `launch`.
 
     Raises:
-        ProgramFailed: a worker has failed, and the program was stopped.
-        ResultError: what a worker has returned cannot be had.
-        TimeoutError: the time was up before it had ended.
+        ProgramFailed: a worker failed, and the program was stopped.
+        ResultError: a worker's return value could not be pickled, sent or unpickled.
+        TimeoutError: the program did not end in time.
     """
     with launch(program, launch_type, **options) as running:
         running.wait(timeout_s)
@@ -370,15 +377,15 @@ def _waiting_for_pdb(planned: LaunchPlan, backend: Backend, detach: bool) -> Lau
 
 
 def _open_standard_streams() -> None:
-    """Opens those of the descriptors 0, 1 and 2 that are closed: else a socket would get such a number.
+    """Make sure fds 0–2 are open, so that a new socket never becomes stdin, stdout or stderr.
 
-    It would be what a worker's process reads as its stdin, or what a library in C writes its errors to.
+    A worker's process would read such a socket as its stdin, or a library in C would write errors to it.
     """
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
 
 
 def _terminal(given: str | None) -> str:

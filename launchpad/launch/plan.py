@@ -28,7 +28,7 @@ class ProcessPlan:
 
     Attributes:
         env, args: Environment variables and command-line flags of its own.
-        python: Another interpreter to run it with; empty: the launcher's.
+        python: Another interpreter to run it with; empty for the launcher's.
         preload: Modules that are imported before it is forked.
     """
 
@@ -43,12 +43,12 @@ class WorkerPolicy:
     """The rules for a worker: how it serves, when it ends, and what follows.
 
     Attributes:
-        restart: Whether and how it is started again.
+        restart: When it is started again, and how often.
         main: True if the program ends when it and the others of main groups have ended.
-        ordering: How the calls of its server are ordered; None: as they come.
-        serves_until: How long it serves when what it has to run has ended: see `Program.group`.
-        stops_last: True if others are to end before it is asked to stop.
-        pdb: True if it waits for `launchpad attach` when it has failed.
+        ordering: The order of its server's calls; None if they are served as they come.
+        serves_until: How long it goes on serving when its own work has ended; see `Program.group`.
+        stops_last: True if it is asked to stop after the others.
+        pdb: True if it waits for `launchpad attach` when it fails.
     """
 
     restart: RestartPolicy = NO_RESTARTS
@@ -66,7 +66,7 @@ class Payload:
     Attributes:
         stream: Its executable.
         buffers: The bytes of large arrays, which the stream refers to, in the order in which it does.
-        setup: Functions that are to run first.
+        setup: Functions that run first, pickled.
     """
 
     stream: bytes = b""
@@ -93,9 +93,9 @@ class WorkerPlan:
         calls: The workers whose handles it holds.
         endpoints: Address name → endpoint, for the addresses it owns.
         resources: What its group asks for.
-        gpus: The devices that it was given, as they stand in CUDA_VISIBLE_DEVICES; where Ray assigns them,
-            only the worker itself can see them.
-        cpus: The CPUs that it is kept to, by number; empty: any.
+        gpus: The devices that it was given, as they stand in CUDA_VISIBLE_DEVICES. If Ray assigns them, only
+            the worker itself can see which.
+        cpus: The numbers of the CPUs that it may run on; empty for any.
     """
 
     name: str
@@ -116,13 +116,13 @@ class WorkerPlan:
 
     @property
     def colocation(self) -> str:
-        """The colocation of which it is one process, `trainer-0`; empty: none."""
+        """The colocation that it is one process of, such as `trainer-0`; empty if there is none."""
         whole = f"{self.group}-{self.replica_index}"
         return whole if self.name.startswith(f"{whole}.") else ""
 
     @property
     def payload_bytes(self) -> int:
-        """The size of its payload, with the buffers that this refers to."""
+        """The size of its payload, including the buffers that the payload refers to."""
         return self.payload.nbytes
 
     def grace_s(self, usual_s: float) -> float:
@@ -134,7 +134,7 @@ class WorkerPlan:
         return usual_s if own_s is None else own_s
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but what is pickled, in one flat dict; of the payload its size."""
+        """Return all but the pickled data in one flat dict, with the size of the payload."""
         values = {**vars(self), **vars(self.process), **vars(self.policy)}
         plain = {
             k: dict(v) if isinstance(v, Mapping) else list(v) if isinstance(v, tuple) else v
@@ -152,7 +152,7 @@ class WorkerPlan:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """All workers of a program on one backend. Made by `lp.plan`; nothing has been started.
+    """All workers of a program on one backend. `lp.plan` makes it. Nothing has been started.
 
     Example:
         print(lp.plan(program, "local_mp"))
@@ -161,10 +161,10 @@ class LaunchPlan:
     Attributes:
         workers: In the order in which they are started.
         uids: Address uid → address name: how a handle in the launching script finds its endpoint.
-        client_options: Address name → the options of its clients, as its node has them.
-        modules: Modules of ours that workers need: a forkserver imports them once.
-        state: The path or URL of the folder in which its workers save; empty: with the run's logs.
-        notes: What the user should know of it, a line each.
+        client_options: Address name → the options that its node sets for clients.
+        modules: Modules of launchpad that workers need. A forkserver imports them once.
+        state: The path or URL of the folder in which its workers save; empty for one beside the logs.
+        notes: What the user should know about it, a line each.
     """
 
     program: str
@@ -202,20 +202,20 @@ class LaunchPlan:
 
     @property
     def buffer_files(self) -> list[int]:
-        """The descriptors of the files in which buffers are already, so that forkservers inherit them."""
+        """The descriptors of the files that hold buffers already, so that forkservers inherit them."""
         places = (buffer.in_file for buffer in self.large_buffers)
         return sorted({place.fd for place in places if place is not None})
 
     def release_buffers(self) -> None:
-        """Lets go of the memory that its payloads refer to: no worker is started with it any more."""
+        """Release the memory that its payloads refer to. No worker can be started from this plan any more."""
         for buffer in self.large_buffers:
             buffer.release()
 
     def worker(self, name: str) -> WorkerPlan:
-        """The worker with this name.
+        """Return the worker with this name.
 
         Raises:
-            KeyError: there is none.
+            KeyError: no worker has it.
         """
         for worker in self.workers:
             if worker.name == name:
@@ -223,7 +223,7 @@ class LaunchPlan:
         raise KeyError(f"program {self.program!r} has no worker {name!r}")
 
     def graph(self) -> Graph:
-        """Its workers and which of them calls which, as `Program.graph()`."""
+        """Return the graph of its workers, and which of them calls which, as `Program.graph()` does."""
         nodes = tuple(
             Vertex(w.name, w.group, w.kind, w.added_at, "colocation" if w.colocation else "")
             for w in self.workers
@@ -232,18 +232,18 @@ class LaunchPlan:
         return Graph(self.program, nodes, edges)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dicts and lists, ready for JSON."""
+        """Return plain dicts and lists, ready for JSON."""
         workers = [worker.to_dict() for worker in self.workers]
         return {"program": self.program, "launch_type": self.launch_type, "workers": workers}
 
     def to_json(self, indent: int | None = 2) -> str:
-        """`to_dict` as text."""
+        """Return `to_dict` as JSON."""
         import json
 
         return json.dumps(self.to_dict(), indent=indent)
 
     def to_yaml(self) -> str:
-        """The objects of a cluster that this plan becomes, as `kubectl apply -f -` takes them.
+        """Return the cluster's objects for this plan, as `kubectl apply -f -` takes them.
 
         Raises:
             DefinitionError: its launch type makes no such objects.
@@ -280,5 +280,5 @@ class LaunchPlan:
 
 
 def seed_of(program: str, worker: str) -> int:
-    """A seed below 2**32 that depends on the names only: the same at every launch."""
+    """Return a seed below 2**32 that depends only on the names, so it is the same at every launch."""
     return int.from_bytes(hashlib.sha256(f"{program}/{worker}".encode()).digest()[:4], "big")

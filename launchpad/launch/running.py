@@ -47,13 +47,13 @@ from launchpad.telemetry.program_metrics import Metrics
 from launchpad.telemetry.trace import Trace
 
 _REPORTED_S = 10.0
-"""So long workers may take to report what they have recorded."""
+"""Seconds that workers may take to report what they have recorded."""
 
 _NOT_ENDED = (State.STARTING, State.RUNNING, State.STOPPING, State.RESTARTING)
 
 
 class Running:
-    """A program that was launched: wait for it, stop it, look at it, call into it.
+    """A launched program. Wait for it, stop it, look at it, call into it.
 
     Example:
         with lp.launch(program, "local_mp") as running:     # stopped at the end of the block
@@ -66,11 +66,11 @@ class Running:
         plan: What was launched.
         run_id: The name of this run.
         log_directory: Where the logs of this run are.
-        overlay: What is shown of it on the terminal besides its output.
-        is_test: Whether it belongs to a test, and ends with the script at the latest.
-        is_reported: Whether its failure was raised or printed, if it has failed.
-        is_asked: Whether it was asked to stop, by this script or by Ctrl-C.
-        skips_grace: Whether it was asked to do so at once.
+        overlay: What the terminal shows of it in addition to its output.
+        is_test: True if it belongs to a test, and ends with the script at the latest.
+        is_reported: True if it failed, and that was raised or printed.
+        is_asked: True if this script or Ctrl-C asked it to stop.
+        skips_grace: True if it was asked to stop at once.
     """
 
     def __init__(self, plan: LaunchPlan, run: RunDirectory, runner: Runner, is_test: bool) -> None:
@@ -84,7 +84,7 @@ class Running:
     def start(
         cls, plan: LaunchPlan, backend: Backend, run: RunDirectory, output: Output, grace_s: float
     ) -> Running:
-        """Starts a planned program, for `lp.launch`. When that fails, nothing of it is left.
+        """Start a planned program, for `lp.launch`. If that fails, nothing of it is left.
 
         The plan's devices and endpoints become final here.
 
@@ -127,7 +127,8 @@ class Running:
                 ) from error
             running._publish(output, undo)
         except BaseException:
-            if runner is not None and runner.thread.ident is not None:  # it closes everything
+            if runner is not None and runner.thread.ident is not None:
+                # Its thread closes everything.
                 inbox.put(StopRequest("its launch was interrupted", at_once=True))
             else:
                 with contextlib.suppress(Exception):
@@ -139,7 +140,7 @@ class Running:
         return running
 
     def _publish(self, output: Output, undo: contextlib.ExitStack) -> None:
-        """Lets `python -m launchpad` find this program; its workers have begun meanwhile."""
+        """Let `python -m launchpad` find this program, whose workers have begun already."""
         record.write(self._run, self.plan)
         by_cli, inbox = "stopped by `python -m launchpad stop`", self._runner.inbox
         try:
@@ -167,18 +168,18 @@ class Running:
         raise_error: bool = True,
         return_on_first_completed: bool = False,
     ) -> None:
-        """Blocks until the program has ended.
+        """Block until the program has ended.
 
         Args:
-            timeout_s: How long at most; the program goes on when it is over. Labels are taken in its place
-                too, since dm-launchpad's programs give them first.
+            timeout_s: How long to wait at most. The program goes on when the time is up. Labels are accepted
+                here too, since programs written for dm-launchpad pass them first.
             labels: Wait only for the workers of these groups.
-            raise_error: Whether a failure is raised here.
-            return_on_first_completed: Return when the first of them has ended, not the last.
+            raise_error: If False, a failure is not raised here.
+            return_on_first_completed: Return when the first of the workers has ended, instead of the last.
 
         Raises:
             ProgramFailed: a worker failed; its text is the whole report.
-            TimeoutError: the time was up before.
+            TimeoutError: they did not end in time.
             KeyError: there is no such group.
         """
         __tracebackhide__ = True  # pytest and IPython show the line that waits
@@ -208,22 +209,23 @@ class Running:
     def results(self, label: str, timeout_s: float | None = None) -> list[Any]:
         """Return what the workers of a group returned, from their functions or `run()`, by replica.
 
-        Waits until all of them have; of a worker that was started again it is what the last attempt has
-        returned. None for one that has returned nothing, was stopped before, or only serves; for a
-        colocation a tuple, with what each of its nodes has returned. Each call gives objects of its own.
+        Waits until all of them have returned. For a worker that was restarted, the value is what its last
+        attempt returned. It is None for a worker that returned nothing, was stopped before it returned, or
+        only serves. For a colocation it is a tuple of what each of its nodes returned. Each call makes new
+        objects.
 
         Example:
             running = lp.launch(program, "local_mp")
             losses = running.results("trainer")
 
         Args:
-            label: The group, or a worker that `thread_worker` has added.
+            label: The group, or a worker that `thread_worker` added.
             timeout_s: How long to wait at most.
 
         Raises:
-            ProgramFailed: a worker has failed.
-            ResultError: what one has returned cannot be pickled, sent or unpickled; the text says why.
-            TimeoutError: the time was up before.
+            ProgramFailed: a worker failed.
+            ResultError: a return value cannot be pickled, sent or unpickled; the text says why.
+            TimeoutError: some had not returned in time.
             KeyError: there is no such group.
         """
         states = [w for w in self._runner.states() if w.plan.group == label]
@@ -250,22 +252,23 @@ class Running:
     def edges(self, timeout_s: float = 10.0) -> Edges:
         """Return what has gone over the program's edges so far: calls, bytes, waiting, by caller and method.
 
-        Workers are asked now, and those that have ended reported it at their end: after an orderly end it is
-        exact. The script's own calls are in it as their servers have counted them. See docs/edges.md.
+        Workers that run are asked now; those that have ended reported their counts at their end. After an
+        orderly end the counts are exact. The script's own calls are included, as their servers counted them.
+        See docs/edges.md.
 
         Example:
             print(running.edges().of(server="learner"))
 
         Args:
-            timeout_s: How long workers may take to answer; those that have not are left as they were known.
+            timeout_s: How long workers may take to answer. For those that don't, their last counts are used.
         """
         return look.edges(*self._runner.inquiries.counts(timeout_s), self._runner.lifetime.uptime_s)
 
     def metrics(self, timeout_s: float = 5.0) -> Metrics:
-        """The numbers of the program at this moment: its edges, and what each worker uses of its host.
+        """Return the program's numbers at this moment: its edges, and what each worker uses of its host.
 
-        Nothing is gathered while no one looks. Rates come of two looks, of which the asker keeps the former.
-        See docs/metrics.md.
+        Nothing is gathered between calls. For rates, keep an earlier result and compare with it, as in the
+        example. See docs/metrics.md.
 
         Example:
             before = running.metrics()
@@ -273,8 +276,8 @@ class Running:
             print(running.metrics().since(before).edges.total(server="learner").calls_per_s)
 
         Args:
-            timeout_s: How long workers may take to answer; those that have not are named in `silent`, and
-                their numbers are as they were known.
+            timeout_s: How long workers may take to answer. Those that don't are named in `silent`, and have
+                their last known numbers.
         """
         workers, silent = self._runner.inquiries.counts(timeout_s)
         rows = (look.of_worker(worker, is_silent=worker.name in silent) for worker in workers)
@@ -283,20 +286,20 @@ class Running:
         return Metrics(self.plan.program, self.run_id, uptime_s, uptime_s, tuple(rows), edges)
 
     def trace(self, seconds: float = 5.0) -> Trace:
-        """Records what the workers do for some seconds: calls, at both ends, waits, restarts.
+        """Record what the workers do for some seconds: calls, at both ends, waits, restarts.
 
-        Of many calls only some are recorded, so that a busy program slows down by a few percent meanwhile,
-        and not at all before and after. See docs/traces.md.
+        If there are many calls, only some are recorded. So a busy program slows down by a few percent during
+        the recording, and not at all before and after. See docs/traces.md.
 
         Example:
             running.trace(5).save("trace.json")    # for https://ui.perfetto.dev
 
         Args:
-            seconds: For how long, up to 60; less if the program ends meanwhile. On Kubernetes 5 s more: it
-                takes up to so long until a worker is told.
+            seconds: How long to record, up to 60 s; less if the program ends. On Kubernetes 5 s more, since a
+                request takes up to that long to reach a worker.
 
         Raises:
-            ValueError: it is not positive, or longer.
+            ValueError: `seconds` is not positive, or too long.
             NotRunningError: the program has ended.
         """
         if not 0 < seconds <= recording.MAX_S:
@@ -331,19 +334,19 @@ class Running:
         )
 
     def note_if_endless(self) -> None:
-        """Tells the user once all workers are ready, if nothing in the program will ever end it."""
+        """Tell the user, once all workers are ready, if nothing in the program will ever end it."""
         self._runner.inbox.put(EndAwaited())
 
     def stop(
         self, reason: str = "stopped by the launching script", *, at_once: bool = False
     ) -> None:
-        """Stops the program and blocks until it has ended. A program that has ended is left alone.
+        """Stop the program, and block until it has ended. A program that has ended is left alone.
 
-        A Ctrl-C meanwhile ends the workers by force; one more no longer waits for that.
+        Ctrl-C during this call ends the workers by force. One more Ctrl-C no longer waits for that.
 
         Args:
             reason: Why, for the record.
-            at_once: Workers get no time to stop by themselves; also if a stop with time is under way.
+            at_once: If True, workers get no time to stop by themselves, even if an earlier stop did.
 
         Raises:
             NotRunningError: this is a forked child of the launching process.
@@ -354,12 +357,12 @@ class Running:
             self._runner.wait_for()
 
     def restart(self, worker: str, reason: str = "restarted by the launching script") -> None:
-        """Ends the running attempt of a worker in good order, and starts the next, whatever its policy says.
+        """End the running attempt of a worker cleanly, and start the next, whatever its policy says.
 
-        It has its grace period to stop, and saves its state as at every restart. It is no failure, and does
-        not count among the restarts that its policy allows. Where that has a scope of `group` or `program`,
-        all of it is restarted. A worker that has ended is started, too. Returns when the next attempt has
-        begun; it may not be ready yet.
+        The worker has its grace period to stop, and saves its state as at every restart. This is not a
+        failure, and does not count towards the restarts that the policy allows. If the policy has the scope
+        `group` or `program`, the whole group or program is restarted. A worker that has ended is started
+        too. Returns when the next attempt has begun; it may not be ready yet.
 
         Example:
             running.restart("actor-3")
@@ -369,19 +372,19 @@ class Running:
 
         Raises:
             KeyError: there is no such worker.
-            NotRunningError: the program ends, or has ended.
+            NotRunningError: the program is ending, or has ended.
         """
         self._runner.restart(worker, reason)
 
     def ask_to_restart(self, worker: str, reason: str) -> None:
-        """As `restart`, and waits for nothing."""
+        """Ask for a restart, as `restart` does, and wait for nothing."""
         self._runner.request_restart(worker, reason)
 
     def ask_to_stop(self, at_once: bool = False) -> None:
         """Ask the program to stop, as Ctrl-C does, and wait for nothing, not even a lock.
 
         Args:
-            at_once: Workers get no time to stop by themselves.
+            at_once: If True, workers get no time to stop by themselves.
         """
         self.is_asked, self.skips_grace = True, self.skips_grace or at_once
         note = "" if at_once else "stopping … (Ctrl-C again: by force)"
@@ -389,13 +392,13 @@ class Running:
         self._runner.inbox.put(StopRequest(reason, at_once, note))
 
     def abandon(self) -> None:
-        """Removes what nothing else would remove, for a script that leaves at once."""
+        """Remove what nothing else would remove, for a script that exits at once."""
         self._run.remove()
         if self.overlay is not None:
             self.overlay.close()
 
     def stop_and_wait(self) -> None:
-        """Stops the program, then raises ProgramFailed if it had failed and that was not raised before."""
+        """Stop the program. Then raise ProgramFailed if it failed and that was not reported before."""
         __tracebackhide__ = True
         self.stop()
         self.wait(raise_error=not self.is_reported)
@@ -420,9 +423,9 @@ class Running:
         return None
 
     def exit_status(self) -> int:
-        """The exit code for how the program has ended; 0 if it has ended well, or still runs.
+        """Return the exit code for how the program ended; 0 if it ended well, or still runs.
 
-        What a script exits with whose last line is `lp.launch(program)`; the codes are in
+        A script whose last line is `lp.launch(program)` exits with this code. The codes are in
         docs/stopping_and_failures.md.
         """
         failure = self.failure()
@@ -435,7 +438,7 @@ class Running:
         return outcome.HUNG if hung else 0
 
     def status(self) -> list[WorkerStatus]:
-        """A row for each worker."""
+        """Return a row for each worker."""
         now = time.monotonic()
         return [
             WorkerStatus(
@@ -455,9 +458,9 @@ class Running:
         ]
 
     def history(self) -> RunHistory:
-        """The last attempts of all workers: when they began and ended, and how; and the failures.
+        """Return the last attempts of all workers, with when and how they began and ended, and the failures.
 
-        Beside the logs it is also in `history.json`, when the program has ended.
+        When the program has ended, this is also in `history.json`, beside the logs.
         """
         return self._runner.history()
 
@@ -477,10 +480,11 @@ class Running:
         return "".join(self._run.log_files.text(name) for name in names)
 
     def thread_worker(self, name: str, function: Callable[[], object]) -> None:
-        """Runs a function in a thread of this process, as one more worker of the program.
+        """Run a function in a thread of this process, as one more worker of the program.
 
-        The program does not end before it has ended, and fails if it raises. In it `lp.stop()` and
-        `lp.wait_for_stop()` mean this program. A program that is ending takes no more workers.
+        The program does not end before the function has returned, and fails if the function raises. In the
+        function, `lp.stop()` and `lp.wait_for_stop()` refer to this program. A program that is ending takes
+        no more workers.
 
         Raises:
             ValueError: the name is taken.
@@ -488,22 +492,23 @@ class Running:
         self._runner.add_thread(name, function)
 
     def crash(self, worker: str, why: str) -> str:
-        """Makes a worker fail that is no process of this host, for `lp.testing.KillWorkers`.
+        """Make a worker fail that is not a process of this host, for `lp.testing.KillWorkers`.
 
-        A thread is interrupted, and that counts as a failure; any other worker is killed.
+        A thread is interrupted, and that counts as a failure. Any other worker is killed.
 
         Returns:
-            How, `Stopped` or `SIGKILL`; empty where it is a process of this host, or does not run.
+            How it was ended, `Stopped` or `SIGKILL`; empty if it is a process of this host, or does not run.
         """
         return self._runner.workers_of(worker).crash(worker, why)
 
     def client(self, label: str, index: int = 0) -> CourierClient[Any]:
-        """A client of a CourierNode, for the launching script; of the first one in a colocation.
+        """Return a client of a CourierNode, for the launching script; in a colocation, of the first one.
 
-        Of a QueueNode it is its `lp.Queue`, and so for other nodes whose clients are of a kind of their own.
+        For a QueueNode this is its `lp.Queue`, and likewise for other nodes with a kind of client of their
+        own.
 
-        The same as its handle turns into: with the node's `courier_client_kwargs`, and with the methods
-        that may run twice.
+        The client is the same as a worker gets for the node's handle: it has the node's
+        `courier_client_kwargs`, and knows the methods that may run twice.
 
         Example:
             running.client("actor", 3).get_step()
@@ -511,10 +516,10 @@ class Running:
 
         Args:
             label: The group, or the name of a worker.
-            index: Which replica of the group.
+            index: The replica of the group.
 
         Raises:
-            KeyError: no such group, replica or worker, or it serves nothing.
+            KeyError: there is no such group, replica or worker, or it serves nothing.
             NotRunningError: the program has ended.
         """
         name = f"{label}-{index}"
@@ -541,13 +546,13 @@ class Running:
         raise KeyError(f"{name} serves nothing; those that do: {sorted(self.plan.endpoints)}")
 
     def clients(self, label: str) -> list[CourierClient[Any]]:
-        """The clients of all replicas of a group, in their order.
+        """Return the clients of all replicas of a group, in order.
 
         Example:
             steps = lp.broadcast(running.clients("actor")).get_step()
 
         Raises:
-            KeyError: no such group, or it serves nothing.
+            KeyError: there is no such group, or it serves nothing.
             NotRunningError: the program has ended.
         """
         if label not in self.plan.groups:

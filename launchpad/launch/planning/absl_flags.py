@@ -4,10 +4,10 @@
     worker     expect(values)     remembers them
                refresh()          gives them to the flags that exist by now: called before user code runs
 
-A flag of the launching script itself exists in no module that a worker imports, and is defined anew. Flags
-and holders among a node's arguments, or used by functions of the script, travel by name (`reduced`).
+A flag of the launching script itself exists in no module that a worker imports, so the worker defines it
+again. Flags and holders among a node's arguments, or used by functions of the script, travel by name (`reduced`).
 
-Where nothing has imported absl's flags, they are not imported here either.
+If nothing has imported absl's flags, this file does not import them either.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FlagValues:
     """Flag values on their way to a worker.
 
     Attributes:
-        is_parsed: Whether absl had parsed the command line in the launcher.
+        is_parsed: True if absl had parsed the command line in the launcher.
         values: Name → value, of all flags that were given or changed.
         own: Name → value, of all flags that the launching script itself defines.
         of_launchpad: Name → value, of launchpad's flags that the script's own parser has read.
@@ -48,7 +48,11 @@ _expected = FlagValues()
 
 
 def capture(script: str) -> bytes:
-    """The values in this process, pickled, as far as they can be; to absl `script` is its `sys.argv[0]`."""
+    """Return the flags' values in this process, pickled. Values that cannot be pickled are left out.
+
+    Args:
+        script: The script's `sys.argv[0]`, by which absl knows the script's own flags.
+    """
     captured = FlagValues(of_launchpad=dict(command_line.remembered()))
     absl_flags = _absl_flags()
     if absl_flags is None or not absl_flags.FLAGS.is_parsed():
@@ -68,7 +72,7 @@ def capture(script: str) -> bytes:
 
 
 def expect(values: bytes, args: tuple[str, ...]) -> None:
-    """Remembers, in a worker's process, the values that `refresh` gives to flags."""
+    """Remember, in a worker's process, the values that `refresh` gives to flags."""
     global _expected
     _expected = pickle.loads(values)
     _expected.args = args
@@ -76,7 +80,7 @@ def expect(values: bytes, args: tuple[str, ...]) -> None:
 
 
 def refresh() -> None:
-    """Gives the expected values to the flags that are defined by now; nothing where none are expected."""
+    """Give the expected values to the flags that are defined by now. Do nothing if none are expected."""
     if not _expected.is_parsed:
         return
     from absl import flags
@@ -104,7 +108,7 @@ def reduced(value: Any) -> Any:
 
 
 def _absl_flags() -> Any:
-    """The module of absl, if it has been imported; another thread may import it just now."""
+    """Return absl's module of flags; None if it is not imported, or only partly, by another thread."""
     module = sys.modules.get("absl.flags")
     return module if hasattr(module, "FLAGS") else None
 

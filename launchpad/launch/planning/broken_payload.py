@@ -1,7 +1,7 @@
-"""Finds the object of a payload that cannot be made in a worker, and the code of the script that uses it.
+"""Search for the object of a payload that cannot be made in a worker, and for the code that uses it.
 
 pickle's own error says neither. So the payload is read once more, by the Unpickler that is written in Python.
-Where that fails its stack shows the code that has been begun, and the name that the object was to have in it.
+If that fails, its stack shows the code that was begun, and the name that the object was to have in it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ _MAKES = {pickle.REDUCE[0]: 2, pickle.BUILD[0]: 2, pickle.NEWOBJ[0]: 2, pickle.N
 
 
 class BrokenPart(NamedTuple):
-    """Names what cannot be made, `what eval returns`, and what uses it, `the global x of f`; or empty."""
+    """A part of a payload that cannot be made.
+
+    Attributes:
+        what: The part, such as `what eval returns`.
+        user: The code that uses it, such as `the global x of f`; empty if that is not known.
+    """
 
     what: str
     user: str
@@ -29,10 +34,10 @@ class BrokenPart(NamedTuple):
 def find(
     payload: bytes, buffers: Iterable[Any], error: Exception, nested: Callable[..., Any]
 ) -> BrokenPart | None:
-    """Returns what failed with this error when the payload was read; None where it cannot be found.
+    """Return what failed with this error when the payload was read; None if it cannot be found.
 
     Args:
-        nested: What the payload names where it contains another one, as bytes, and its buffers.
+        nested: The function that the payload calls with another payload, as bytes, and its buffers.
     """
     found: list[BrokenPart] = []
     try:
@@ -103,7 +108,7 @@ def _name(named: Any) -> str:
 
 
 def _user(stacks: list[list[Any]]) -> str:
-    """The innermost code that has been begun, and the name in it that has been read last."""
+    """Return the innermost code that was begun, and the name in it that was read last; empty if none was."""
     flat = [(value, depth) for depth, stack in enumerate(stacks) for value in stack]
     begun = [i for i, (value, _) in enumerate(flat) if by_value.is_unfinished(value)]
     if not begun:
@@ -120,7 +125,7 @@ def _user(stacks: list[list[Any]]) -> str:
 
 
 def _last_key(entries: list[tuple[Any, int]]) -> str:
-    """Returns the last key of a dict that is being read: keys and values take turns, at one depth."""
+    """Return the last key of a dict that is being read: keys and values take turns, at one depth."""
     while entries and not isinstance(entries[0][0], str):
         entries = entries[1:]
     depth = entries[0][1] if entries else 0

@@ -1,4 +1,4 @@
-"""Lets coverage measure workers that are processes, where it measures the launching script.
+"""Settings with which coverage measures workers that are processes, if it measures the script.
 
 Each worker writes a data file of its own beside the script's, at the end of its process, as a script that
 `coverage run --parallel-mode` runs does; `coverage combine` puts them together.
@@ -30,7 +30,7 @@ _OPTIONS = (
     "timid",
 )
 _OF_THE_SCRIPT = ["no-data-collected", "module-not-imported", "module-not-measured"]
-"""Warnings that say nothing of a worker, which runs a part of the program."""
+"""Warnings that mean nothing for a worker, which runs only a part of the program."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class CoverageSettings:
     """Settings of the measurement that runs in the script.
 
     Attributes:
-        options: Those of the section `run` of its configuration.
+        options: The options in the section `run` of its configuration.
     """
 
     data_file: str
@@ -46,7 +46,7 @@ class CoverageSettings:
 
     @classmethod
     def here(cls) -> CoverageSettings | None:
-        """Reads the settings; None where nothing is measured."""
+        """Read the settings; None if nothing is measured."""
         coverage: Any = sys.modules.get("coverage")
         running = coverage and coverage.Coverage.current()
         if not running:
@@ -59,7 +59,7 @@ class CoverageSettings:
         return cls(os.path.abspath(running.get_option("run:data_file")), options)
 
     def apply(self) -> None:
-        """Begins to measure this process, unless coverage does so already (`patch = subprocess`)."""
+        """Start to measure this process, unless coverage does so already (`patch = subprocess`)."""
         try:
             import coverage
 

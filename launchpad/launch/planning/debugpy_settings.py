@@ -1,8 +1,10 @@
-"""Lets debugpy, as VS Code starts it, debug workers that are processes, where it debugs the launching script.
+"""Settings with which debugpy, as VS Code starts it, debugs workers that are processes.
+
+It does so if it debugs the launching script.
 
 debugpy follows a script into processes by rewriting the command of each, and has threads and a socket there.
-The forkserver may have neither, so it is left alone. A worker introduces itself to the script's adapter
-instead, and the client (VS Code) is told of a new process to attach to, as of any other.
+The forkserver may have neither, so it is left alone. Instead, a worker connects to the
+script's adapter, which tells the client (VS Code) about a new process to attach to, as about any other.
 
     script ══ adapter ══ client            attach: breakpoints
     worker ══════╝ ╚════ client            debugpyAttach, attach: breakpoints ──▶ import, run
@@ -23,17 +25,17 @@ from typing import Any
 from launchpad.courier.light_dataclass import dataclass
 
 _CLIENT_S = 30.0
-"""How long a worker waits for the client to attach."""
+"""Seconds that a worker waits for the client to attach."""
 
 
 @dataclass(frozen=True)
 class DebugpySettings:
-    """Tells where the adapter of the script's debugger waits for processes.
+    """The address at which the adapter of the script's debugger waits for processes.
 
     Attributes:
-        pid: The script's.
-        token: What the adapter shows to a process that it debugs.
-        client_token: What such a process shows to the adapter.
+        pid: The script's process.
+        token: The secret that the adapter shows to a process that it debugs.
+        client_token: The secret that such a process shows to the adapter.
     """
 
     on_host: str
@@ -45,7 +47,7 @@ class DebugpySettings:
 
     @classmethod
     def here(cls) -> DebugpySettings | None:
-        """Reads the settings; None where debugpy does not debug this process or leaves children alone."""
+        """Read the settings; None if debugpy does not debug this process, or leaves children alone."""
         pydevd: Any = sys.modules.get("pydevd")
         if "debugpy" not in sys.modules or pydevd is None:
             return None
@@ -66,7 +68,7 @@ class DebugpySettings:
             return None
 
     def apply(self) -> None:
-        """Has the client attach to this process, and waits for it; on another host does nothing."""
+        """Have the client attach to this process, and wait for it. Do nothing on another host."""
         if platform.node() != self.on_host:
             return
         try:
@@ -99,7 +101,7 @@ class DebugpySettings:
 
 
 def unnoticed() -> AbstractContextManager[Any]:
-    """A context in which debugpy leaves the commands of new processes as they are."""
+    """Return a context in which debugpy leaves the commands of new processes as they are."""
     patches: Any = sys.modules.get("_pydev_bundle.pydev_monkey")
     skip = getattr(patches, "skip_subprocess_arg_patch", None)
     return contextlib.nullcontext() if skip is None else skip()

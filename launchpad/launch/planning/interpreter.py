@@ -9,7 +9,7 @@
     debugger            see debugpy_settings.py
     authkey             of multiprocessing, by which its managers and listeners know each other
 
-The first two count when an interpreter starts, the others are set before code of the user's is imported.
+The first two take effect when an interpreter starts. The others are set before the user's code is imported.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class WarningFilter:
     line: int
 
     def apply(self, category_module: ModuleType, *, is_last: bool = False) -> None:
-        """Adds it, once the module of its category is there: before the others, or behind them."""
+        """Add the filter, now that its category's module is imported: before the others, or after them."""
         category = _class_in(category_module, self.category)
         if category is None:  # another version of its package is imported here
             return
@@ -64,15 +64,15 @@ class WarningFilter:
 
 @dataclass(frozen=True)
 class InterpreterSettings:
-    """Plain data, for another process.
+    """An interpreter's settings as plain data, for another process.
 
     Attributes:
-        warning_filters: Entries of `warnings.filters`, with text for patterns, and for the category its name
-            and that of its module.
-        loguru: None where the script does not use it.
-        coverage: None where the script is not measured.
-        debugpy: None where it does not debug the script.
-        authkey: Empty where the script has not imported multiprocessing.
+        warning_filters: Entries of `warnings.filters`. A pattern is text. A category is its name, and the
+            name of its module.
+        loguru: None if the script does not use it.
+        coverage: None if the script is not measured.
+        debugpy: None if it does not debug the script.
+        authkey: Empty if the script has not imported multiprocessing.
     """
 
     hash_seed: str
@@ -103,7 +103,7 @@ class InterpreterSettings:
         )
 
     def apply(self) -> None:
-        """Sets this process up likewise."""
+        """Apply the settings to this process."""
         if self.debugpy is not None:
             self.debugpy.apply()
         if self.coverage is not None:
@@ -113,7 +113,7 @@ class InterpreterSettings:
         for each in self.warning_filters:
             if each.category_module == builtins.__name__:
                 each.apply(builtins, is_last=True)
-        # The first one that fits counts, and each of these is put before the others.
+        # The first filter that matches counts, and each of these is put before the others.
         for each in reversed(self.warning_filters):
             if each.category_module != builtins.__name__:
                 import_hook.when_imported(each.category_module, each.apply)
@@ -127,13 +127,14 @@ class InterpreterSettings:
 
 
 def check_executable(what: str) -> None:
-    """Refuses to start a Python process where `sys.executable` is none.
+    """Raise LaunchError if `sys.executable` cannot start a Python process.
 
     Args:
-        what: It needs the process.
+        what: The part of launchpad that needs the process, for the error.
 
     Raises:
-        LaunchError: Python is part of another program, which would only start itself again.
+        LaunchError: `sys.executable` is empty; or Python is part of another program, which would only start
+            itself again.
     """
     if getattr(sys, "frozen", False):
         raise LaunchError(
@@ -149,10 +150,10 @@ def check_executable(what: str) -> None:
 
 
 def flags_here() -> list[str]:
-    """-O, -X dev, -W and the like, as they were given to this interpreter."""
+    """Return -O, -X dev, -W and the like, as they were given to this interpreter."""
     import subprocess
 
-    # Private, but what multiprocessing uses for the same purpose; they are nowhere else.
+    # A private function, but multiprocessing uses it for the same purpose, and no public one has the flags.
     flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags", list)()
     return flags
 
@@ -170,7 +171,7 @@ def _filters() -> Iterator[WarningFilter]:
 
 
 def _class_in(module: ModuleType | None, qualname: str) -> Any:
-    """Returns the class of this name in a module; None if there is none."""
+    """Return the class of this name in a module; None if there is none."""
     try:
         return functools.reduce(getattr, qualname.split("."), cast("Any", module))
     except AttributeError:
@@ -178,9 +179,10 @@ def _class_in(module: ModuleType | None, qualname: str) -> Any:
 
 
 def _is_shadowed(category: type, before: list[Any]) -> bool:
-    """True if filters before one for this category let no warning of that come to it.
+    """Return True if a filter before this one catches every warning of its category.
 
-    A worker adds those for categories of packages before all others, as it imports the package.
+    Such a filter must stay out: a worker that imports a package puts the filters for its categories before
+    all others.
     """
     return any(
         message is None and module is None and not line and issubclass(category, other)

@@ -1,8 +1,8 @@
-"""Notices what a script has set up for itself and its workers do not have where they are processes.
+"""A note about what a script has set up for itself, and workers that are processes do not have.
 
-A variable of a module that was changed, an entry of a registry: most of it looks like any other value. Here
-are those that say that they are of the script, as a hook that it defines. They are said at the launch, unless
-a `setup=` shows that the user knows.
+A changed variable of a module, or an entry in a registry, mostly looks like any other value. This file finds
+those that can be recognised as the script's, such as a hook that it defines. The launch names them, unless a
+`setup=` shows that the user knows.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from typing import Any
 
 _OF_ITS_OWN = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD}
-"""Signals that a script handles for itself: each worker is stopped, and has children, in its own way."""
+"""Signals that a script handles for itself. A worker has its own ways to stop, and to watch children."""
 
 
 def note() -> str:
-    """Returns what is said of this script; empty if nothing was noticed."""
+    """Return the note about this script; empty if there is nothing to say."""
     listed = ", ".join(dict.fromkeys(_noticed()))
     if not listed:
         return ""
@@ -63,6 +63,6 @@ def _noticed() -> Iterator[str]:
 
 
 def _is_of_script(value: object) -> bool:
-    """True for a function or class of the script, and for an object of such a class."""
+    """Return True for a function or class of the script, and for an object of such a class."""
     named = value if hasattr(value, "__qualname__") else type(value)
     return getattr(named, "__module__", "") == "__main__"

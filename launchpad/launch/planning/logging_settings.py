@@ -2,14 +2,14 @@
 
     levels, propagation     of all loggers; the root's is INFO where it is Python's default
     filters, `disabled`     of all loggers
-    handlers                of the root, and of loggers that are not called like an imported package: what
+    handlers                of the root, and of loggers that are not named like an imported package: what
                             writes to stdout, stderr (there the worker's log) or a file, with its formatter,
                             level and filters. Packages set up theirs when a worker imports them.
 
     names of levels         `addLevelName`
     for the whole module    `disable`, `captureWarnings`, `raiseExceptions`
 
-Handlers of other kinds stay behind: several processes may not share them.
+Handlers of other kinds stay behind, because several processes must not share them.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _FILE = "file"
 
 @dataclass(frozen=True)
 class HandlerSettings:
-    """One handler.
+    """The settings of one handler.
 
     Attributes:
-        kind: Where it writes to.
-        path: The file's.
+        kind: The target that it writes to: stdout, stderr or a file.
+        path: The path of the file.
         parts: Its formatter and its filters, pickled.
     """
 
@@ -49,7 +49,7 @@ class HandlerSettings:
 
     @classmethod
     def of(cls, handler: logging.Handler) -> HandlerSettings | None:
-        """Describes a handler; None for one of another kind, or one that cannot be pickled."""
+        """Describe a handler; None for one of another kind, or one that cannot be pickled."""
         path = ""
         encoding = None
         if type(handler) is logging.FileHandler:
@@ -71,7 +71,11 @@ class HandlerSettings:
         return cls(kind, handler.level, parts, path, encoding)
 
     def made(self) -> logging.Handler:
-        """Makes the same handler in this process; OSError: its file cannot be opened here."""
+        """Make the same handler in this process.
+
+        Raises:
+            OSError: its file cannot be opened here.
+        """
         if self.kind == _FILE:
             handler: logging.Handler = logging.FileHandler(self.path, encoding=self.encoding)
         else:
@@ -85,7 +89,7 @@ class HandlerSettings:
 
 @dataclass(frozen=True)
 class LoggerSettings:
-    """One logger.
+    """The settings of one logger.
 
     Attributes:
         filters: Its own filters, pickled; empty if it has none, or one that cannot be pickled.
@@ -104,7 +108,7 @@ class LoggerSettings:
         if logger.name.partition(".")[0] in sys.modules and logger is not logging.getLogger():
             handlers = []
         known = tuple(handler for handler in handlers if handler is not None)
-        # Without its handlers nothing of it would be seen.
+        # Without its handlers, nothing that it logs would be seen.
         propagates = logger.propagate or len(known) < len(logger.handlers)
         filters = b""
         if logger.filters:
@@ -150,13 +154,13 @@ class LoggerSettings:
 
 @dataclass(frozen=True)
 class LoggingSettings:
-    """All loggers.
+    """The settings of all loggers, and of the module.
 
     Attributes:
-        uses_absl: Whether the root's handler is absl's, as under `absl.app.run`.
+        uses_absl: True if the root's handler is absl's, as under `absl.app.run`.
         level_names: Each level with its name.
         disabled: The level given to `logging.disable`.
-        captures_warnings: Whether `logging.captureWarnings` is on.
+        captures_warnings: True if `logging.captureWarnings` is on.
         raises: `logging.raiseExceptions`.
     """
 
@@ -170,7 +174,7 @@ class LoggingSettings:
 
     @classmethod
     def here(cls) -> LoggingSettings:
-        """Reads those of this process."""
+        """Read the settings of this process."""
         root = logging.getLogger()
         settings = LoggerSettings.of(root)
         # A worker's log is read afterwards, when it is too late to ask for more.
@@ -190,7 +194,7 @@ class LoggingSettings:
         )
 
     def apply(self) -> None:
-        """Sets up those of this process."""
+        """Apply the settings to this process."""
         for level, name in self.level_names:
             logging.addLevelName(level, name)
         logging.disable(self.disabled)
@@ -208,9 +212,9 @@ class LoggingSettings:
 
 
 class _UnlessAddedAnew(logging.Filter):
-    """Silences a handler of the script once code in the worker has added one that writes to the same place.
+    """A filter that silences a script's handler once worker code adds one that writes to the same place.
 
-    Modules that add handlers when they are imported, as in the script, do so in the worker, too.
+    A module that adds a handler when it is imported does so in the script, and again in the worker.
     """
 
     def __init__(self, logger: logging.Logger, handler: logging.Handler) -> None:
@@ -233,7 +237,7 @@ def _add(logger: logging.Logger, settings: HandlerSettings) -> None:
 
 
 def _target_of(handler: logging.Handler) -> object:
-    """Returns what a handler writes to: a path or a stream; the handler itself if it is of another kind."""
+    """Return what a handler writes to: a path or a stream; the handler itself if it is of another kind."""
     if isinstance(handler, logging.FileHandler):
         return handler.baseFilename
     return handler.stream if type(handler) is logging.StreamHandler else handler
@@ -251,7 +255,10 @@ def _is_set(logger: logging.Logger) -> bool:
 
 
 def _with_format_of(root: logging.Logger) -> tuple[HandlerSettings, ...]:
-    """A handler for the log with the format of one that stays behind, as a library's for the terminal."""
+    """Return a handler for the log, with the format of a handler that stays behind.
+
+    That may be a library's handler for the terminal. Empty if there is none whose format can be used.
+    """
     for handler in root.handlers:
         if type(handler.formatter) is logging.Formatter:
             parts: Any = handler.formatter, []

@@ -1,14 +1,14 @@
-"""Settings that a worker takes over of loguru's logger in the launching script, when it imports loguru.
+"""Settings that a worker takes over from the script's loguru logger, when it imports loguru.
 
     levels, `configure(extra=…, patcher=…)`, `enable` and `disable`
     handlers        those to stdout, stderr (there the worker's log), a file or a function, with format,
-                    filter and level. With `enqueue=True`, too: each process then writes for itself.
+                    filter and level. So are those with `enqueue=True`: each process writes for itself.
 
-Handlers of other kinds stay behind, also those to files that loguru renames, removes or packs: several
-processes may not do so. Where no handler is left the worker keeps loguru's own, to stderr.
+Handlers of other kinds stay behind. So do handlers to files that loguru renames, removes or packs, which
+several processes must not do. If no handler is left, the worker keeps loguru's own, to stderr.
 
 loguru has no way to ask a handler for what it was made with, so private attributes are read here, as in
-loguru 0.7. Where another version has others, the worker's logger is as loguru makes it.
+loguru 0.7. If another version has others, the worker's logger stays as loguru makes it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LoguruSettings:
     """Settings of the logger.
 
     Attributes:
-        core: Attributes of what all loggers of loguru have in common, pickled.
+        core: The attributes that all loggers of loguru share, pickled.
         handlers: The state of each handler, pickled.
     """
 
@@ -55,7 +55,7 @@ class LoguruSettings:
 
     @classmethod
     def here(cls) -> LoguruSettings | None:
-        """Reads the settings; None where loguru has not been imported, or cannot be read."""
+        """Read the settings; None if loguru has not been imported, or cannot be read."""
         loguru: Any = sys.modules.get("loguru")
         if loguru is None:
             return None
@@ -69,7 +69,7 @@ class LoguruSettings:
         return cls(packed, tuple(handler for handler in handlers if handler is not None))
 
     def apply(self) -> None:
-        """Sets up this process's logger, once loguru has been imported."""
+        """Set up this process's logger, when loguru is imported."""
         import_hook.when_imported("loguru", self._apply_to)
 
     def _apply_to(self, loguru: ModuleType) -> None:
@@ -93,7 +93,7 @@ class LoguruSettings:
 
 
 def _described(handler: Any) -> bytes | None:
-    """The state of a handler, pickled; None if it cannot be, or the script alone may write there."""
+    """Return the state of a handler, pickled; None if it cannot be, or if only the script may write there."""
     sink = handler._sink
     if type(sink).__name__ == "FileSink":
         changes = (sink._rotation_function, sink._retention_function, sink._compression_function)
@@ -112,7 +112,7 @@ def _described(handler: Any) -> bytes | None:
 
 
 def _made(described: tuple[Any, dict[str, Any]], core: Any) -> Any:
-    """The handler of this description, in this process."""
+    """Make the handler of this description in this process."""
     kind, state = described
     kind_of_sink, state_of_sink = state["_sink"]
     sink = object.__new__(kind_of_sink)

@@ -1,12 +1,13 @@
-"""The `__main__` of a worker's process: what the launching script's was, as far as it is used here.
+"""The `__main__` of a worker's process: as much of the launching script's as the worker uses.
 
     launcher   MainModule.of_script()   the script's name, and the source of what it defines
     worker     install()                an empty `__main__` with that name, for courier's by_value to fill
     processes that multiprocessing starts in it
                multiprocessing_main     an empty `__main__` as well: the script is not run again
 
-What a worker has been sent of the script can be pickled by name there. A process that multiprocessing starts
-with spawn or forkserver has none of it, so its pickler sends what belongs to `__main__` by value.
+In the worker, objects that were sent from the script can be pickled by name. A process that multiprocessing
+starts with spawn or forkserver has none of them, so the pickler for it sends what belongs to `__main__` by
+value.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class MainModule:
         )
 
     def install(self) -> None:
-        """Makes an empty `__main__` with these attributes, and lets `inspect` find the sources."""
+        """Make an empty `__main__` with these attributes, and let `inspect` find the sources."""
         main = types.ModuleType("__main__")
         main.__dict__.update(self.attributes, **{by_value.FILLED: True})
         main.__spec__ = ModuleSpec(CHILD_MAIN, None)
@@ -70,7 +71,7 @@ class MainModule:
 
 
 def send_by_value() -> None:
-    """Makes multiprocessing send classes and functions of `__main__` by value, in this process."""
+    """Make multiprocessing send classes and functions of `__main__` by value, in this process."""
     setattr(ForkingPickler, "reducer_override", _reduced)  # noqa: B010  a method of a class that has none
 
 

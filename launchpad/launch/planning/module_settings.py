@@ -1,8 +1,8 @@
-"""Settings of a script for its whole process, made by functions of modules, that a worker takes over.
+"""Settings for a script's whole process, made by functions of modules, that a worker takes over.
 
-The table below names them. A setting is taken over where the script has imported the module, from when a
-worker imports it. Settings that belong to a thread, as decimal's current context, are not among them: a
-worker that is a thread does not have them, either.
+The table below names them. A setting is taken over if the script has imported the module. It takes effect
+when a worker imports the module. Settings that belong to a thread, such as decimal's current context, are not
+among them, since a worker that is a thread does not have them either.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 from launchpad.runtime import import_hook
 
 Packed = tuple[tuple[str, bytes], ...]
-"""The name of a setting, and its value, pickled: what it is made of may not be imported yet."""
+"""The name of each setting, and its value. The value is pickled because its types may not be imported yet."""
 
 
 class ModuleSetting(NamedTuple):
-    """Reads and writes one setting.
+    """The functions that read and write one setting.
 
     Attributes:
-        read: Returns the value, and None where the script has left it as it was.
+        read: Returns the value; None if the script has left it as it was.
     """
 
     module: str
@@ -39,7 +39,7 @@ def _read_stack_size(threading: Any) -> int | None:
 
 
 def _read_locale(locale: Any) -> dict[str, str] | None:
-    """Returns the locale without LC_CTYPE, which Python itself sets, of the environment."""
+    """Return the locale without LC_CTYPE, which Python itself sets from the environment."""
     names = ("LC_COLLATE", "LC_MONETARY", "LC_NUMERIC", "LC_TIME")
     values = {name: locale.setlocale(getattr(locale, name)) for name in names}
     return {name: value for name, value in values.items() if value != "C"} or None
@@ -51,7 +51,7 @@ def _write_locale(locale: Any, values: dict[str, str]) -> None:
 
 
 def _write_decimal_context(decimal: Any, context: Any) -> None:
-    """Changes the context of which each thread gets a copy when it first asks for its own."""
+    """Change the context of which each thread gets a copy when it first asks for its own."""
     for name in ("prec", "rounding", "Emin", "Emax", "capitals", "clamp", "traps"):
         setattr(decimal.DefaultContext, name, getattr(context, name))
 
@@ -130,7 +130,7 @@ SETTINGS = {
 
 
 def packed() -> Packed:
-    """Returns those of this process."""
+    """Return the settings of this process."""
     values: dict[str, bytes] = {}
     for name, setting in SETTINGS.items():
         module = sys.modules.get(setting.module)
@@ -141,7 +141,7 @@ def packed() -> Packed:
 
 
 def apply(settings: Packed) -> None:
-    """Sets this process up likewise, each when its module is imported."""
+    """Apply the settings to this process, each when its module is imported."""
     for name, value in settings:
         import_hook.when_imported(SETTINGS[name].module, functools.partial(_apply, name, value))
 

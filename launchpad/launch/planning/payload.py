@@ -1,6 +1,6 @@
 """An executable as bytes, on its way to a worker.
 
-Everything goes through here, also in threads, so that a program cannot work in threads and break in
+Everything goes through here, for threads too, so that a program cannot work in threads and break in
 processes. While pickling, these kinds of object are replaced:
 
     Handle    → the result of its dereference() in the worker; it must be an edge of the graph
@@ -43,7 +43,7 @@ from launchpad.runtime.random_numbers import ScriptGenerator
 from launchpad.traverse import Found, Step, children, walk
 
 PICKLER = os.path.dirname(cloudpickle.__file__) + os.sep
-"""Where the files of cloudpickle are, whose lines say nothing to users."""
+"""The folder of cloudpickle's files, whose lines in a traceback mean nothing to users."""
 
 _TOO_DEEP = 200
 
@@ -54,14 +54,14 @@ class BuildFailed(Exception):
 
 @dataclass(frozen=True)
 class Packed:
-    """A value as bytes: a stream, and the buffers that this refers to, in the order in which it does."""
+    """A value as bytes: a stream, and the buffers that the stream refers to, in that order."""
 
     stream: bytes
     buffers: tuple[LargeBuffer, ...] = ()
 
     @property
     def nbytes(self) -> int:
-        """Counts the bytes of both."""
+        """The size of the stream and the buffers together."""
         return len(self.stream) + sum(buffer.nbytes for buffer in self.buffers)
 
 
@@ -74,11 +74,11 @@ class Packer:
         edges: The ids of the handles that are edges of the graph.
         code: Id of a constructor → the constructor as bytes, pickled when it is first met.
         setups: Id of a function that sets up workers → the function as bytes, likewise.
-        generators: Id of a generator of random numbers → what stands for it; those of the script so far.
+        generators: Id of a generator of random numbers → what stands for it, for those of the script so far.
         buffers: Address and size of a large array's memory → the buffer, which keeps that alive.
-        checksums: The same → the checksum of its bytes as they were first met.
-        reduced: Id of a large array → the array, and what it is pickled as. One that does not lie in one
-            piece is copied for that, and so is copied once.
+        checksums: Address and size of that memory → the checksum of its bytes when they were first met.
+        reduced: Id of a large array → the array, and what it is pickled as. An array that is not
+            contiguous is copied for that; with this table, only once.
     """
 
     address_names: dict[str, str]
@@ -91,7 +91,11 @@ class Packer:
     reduced: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
     def pack(self, node: Node[Any], name: str, label: str) -> Packed:
-        """The executable of a node as bytes; PayloadError, with the part of it that cannot be pickled."""
+        """Return the executable of a node as bytes.
+
+        Raises:
+            PayloadError: it cannot be pickled; the text says which part of it.
+        """
         executable = node.to_executable()
         if not isinstance(executable, Executable):
             raise DefinitionError(
@@ -122,7 +126,7 @@ class Packer:
             ) from _from_user(error)
 
     def pack_setup(self, owner: str, function: Callable[[], object]) -> bytes:
-        """Pickles what a process of a worker runs first."""
+        """Return the function that a worker's process runs first, pickled."""
         key = id(function)
         try:
             if key not in self.setups:
@@ -139,10 +143,10 @@ class Packer:
             ) from _from_user(error)
 
     def dumps(self, value: Any, *, has_buffers: bool = True) -> Packed:
-        """The value as bytes; any exception that pickling may raise.
+        """Return the value as bytes. Raise any exception that pickling may raise.
 
         Args:
-            has_buffers: Whether large buffers may be left out of the stream.
+            has_buffers: True if large buffers may be left out of the stream.
         """
         buffers: list[LargeBuffer] = []
 
@@ -161,7 +165,7 @@ class Packer:
             return Packed(file.getvalue(), tuple(buffers))
 
     def _large(self, data: pickle.PickleBuffer) -> LargeBuffer | None:
-        """Returns the one buffer of this memory; None where that is small, or does not lie in one piece."""
+        """Return the one buffer of this memory; None if the memory is small, or not contiguous."""
         try:
             memory = data.raw()
         except BufferError:
@@ -186,9 +190,9 @@ class Packer:
         return known
 
     def largest(self, node: Node[Any], label: str, count: int = 5) -> list[tuple[str, int]]:
-        """The (path, bytes) of a node's largest arguments, largest first.
+        """Return the (path, bytes) of a node's largest arguments, largest first.
 
-        The largest is divided, again and again, until it has no parts: what is listed can be acted upon.
+        The largest is divided again and again until it has no parts, so that users can act on the list.
         """
         members = [
             (self.dumps(value).nbytes, f"{label}.{where}", value)
@@ -204,7 +208,7 @@ class Packer:
         return [(path, size) for size, path, _ in sorted(leaves, key=lambda leaf: -leaf[0])]
 
     def _innermost_bad(self, roots: Iterable[Found]) -> Found | None:
-        """The smallest part that cannot be pickled of the first of these that cannot; None: all can be."""
+        """Return the smallest bad part of the first of these that cannot be pickled; None if all can."""
         bad: Found | None = None
         candidates = iter(roots)
         while True:
@@ -225,7 +229,10 @@ _loading = threading.local()
 
 
 def is_loading() -> bool:
-    """True while this thread, a worker's, imports users' modules, and must not launch what these launch."""
+    """Return True while this thread, a worker's, imports users' modules.
+
+    It must not launch the programs that these modules launch.
+    """
     return getattr(_loading, "is_on", False)
 
 
@@ -234,14 +241,18 @@ def load(
     buffers: Iterable[Openable] = (),
     around: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> Executable:
-    """The executable, in the worker: with clients for handles and the values of Deferreds.
+    """Return the executable, in the worker, with clients for handles and the values of Deferreds.
 
-    `around` is entered around each Deferred's function: there user code runs, that may call other nodes.
-    BuildFailed: it raised.
+    Args:
+        around: Entered around each Deferred's function, where user code runs that may call other nodes.
+
+    Raises:
+        BuildFailed: a Deferred's function raised.
     """
 
     def build(function: Callable[[], Any]) -> Any:
-        inside = building.set(lambda function: function())  # what it unpickles itself is its own
+        # Deferreds in what the function itself unpickles are just called.
+        inside = building.set(lambda function: function())
         _loading.is_on = False
         try:
             absl_flags.refresh()
@@ -265,7 +276,7 @@ def load(
 
 
 def set_up(packed: bytes) -> None:
-    """Runs what `pack_setup` has packed, in the worker."""
+    """Run the function that `pack_setup` has packed, in the worker."""
     _loading.is_on = True
     try:
         function: Callable[[], object] = _loads(packed)
@@ -275,22 +286,22 @@ def set_up(packed: bytes) -> None:
 
 
 def _loads(payload: bytes, buffers: Iterable[Openable] = ()) -> Any:
-    """Unpickles it; what it raises has a note that says what could not be made."""
+    """Unpickle it. An error gets a note that says what could not be made."""
     try:
-        # One after the other, as the payload asks for them.
+        # Buffers are opened one after the other, as the payload asks for them.
         return pickle.loads(payload, buffers=(buffer.open() for buffer in buffers))
     except (BuildFailed, MemoryError):
         raise
     except Exception as error:
         codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
-        # A module that fails says by its own lines where; it is not imported twice.
+        # If a module fails, its own lines in the traceback say where. It is not imported again for a note.
         if not any(code.co_name == "<module>" and code.co_filename[0] != "<" for code in codes):
             error.add_note(_note(payload, buffers, error))
         raise
 
 
 def _note(payload: bytes, buffers: Iterable[Openable], error: Exception) -> str:
-    """Says what could not be made when the payload was unpickled, and how to avoid that."""
+    """Return a note that says what could not be made from the payload, and how to avoid that."""
     token = building.set(lambda function: None)  # what has been built is not built twice
     try:
         opened = (buffer.open() for buffer in buffers)
@@ -315,7 +326,7 @@ class _Pickler(ClientPickler):
     of_arrays: dict[type, tensors.Reducer]
 
     def reducer_override(self, obj: Any) -> Any:
-        """Replaces the objects of the table above; all others are pickled as cloudpickle does."""
+        """Replace the objects of the table above. All others are pickled as cloudpickle does."""
         if isinstance(obj, Handle) and id(obj) not in self.packer.edges:
             raise DefinitionError(
                 f"{obj!r} is hidden where the graph cannot see it (a global variable, or the state of a"
@@ -367,7 +378,7 @@ def _loaded_code(stream: bytes, buffers: Iterable[Any] = ()) -> Code:
 
 
 def _from_user(error: Exception) -> Exception | None:
-    """The error from the first line on that is neither ours nor a pickler's; None where there is none."""
+    """Return the error, with its traceback from the user's first line on; None if there is no such line."""
     trace = error.__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
@@ -378,7 +389,7 @@ def _from_user(error: Exception) -> Exception | None:
 
 
 def _hint_for_code(found: Found) -> str:
-    """Says which code of the script uses what was found, and what to do; empty where none does."""
+    """Return a text that says which code uses the object, and what to do; empty if none uses it."""
     here = found
     while here.parent is not None:
         owner = here.parent.value
@@ -397,13 +408,13 @@ def _hint_for_code(found: Found) -> str:
 
 
 def qualified(cls: type) -> str:
-    """A class as a person would write it: `ValueError`, `queue.Empty`."""
+    """Return the name of a class as a person would write it: `ValueError`, `queue.Empty`."""
     name = cls.__qualname__
     return name if cls.__module__ == "builtins" else f"{cls.__module__}.{name}"
 
 
 def _parts(value: Any) -> Iterator[Step]:
-    """`children`, and what code that travels by value drags along: its globals and its methods."""
+    """Yield `children`, and what code takes along when it travels by value: its globals and methods."""
     yield from children(value)
     if isinstance(value, types.FunctionType):
         for name in value.__code__.co_names:

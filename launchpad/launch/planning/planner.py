@@ -1,12 +1,12 @@
 """From a program to a plan. Pure: reads the program, changes nothing, starts nothing.
 
-What the workers of a group get is from the program, and from what its launch was given by label:
+The workers of a group get their options from the program, and from what launch is given by label:
 
     program.group("actor", resources=…)   ┐ one of the two: what is given at launch
-    launch(resources={"actor": …})        ┘ counts, in the place of all that the group has
+    launch(resources={"actor": …})        ┘ counts, and replaces all that the group has
     launch(local_resources={"actor": …})    is added; nothing may be set by both
 
-All mistakes that can be seen beforehand are found here: handles of nodes that will not run, values that
+All mistakes that can be seen before the start are found here: handles of nodes that will not run, values that
 cannot be pickled, environment variables set twice, payloads too large for the backend.
 """
 
@@ -47,10 +47,10 @@ _T = TypeVar("_T")
 _OURS = f"{__name__.partition('.')[0]}."
 
 Restart = RestartPolicy | Mapping[str, RestartPolicy] | None
-"""What launch takes: a policy for all groups, or by label."""
+"""The `restart` of a launch: a policy for all groups, or by label."""
 
 Preload = Sequence[str] | Mapping[str, Sequence[str]] | None
-"""What launch takes: names of modules for all groups, or by label."""
+"""The `preload` of a launch: names of modules for all groups, or by label."""
 
 
 class PlacedNode(NamedTuple):
@@ -68,13 +68,13 @@ class PlacedNode(NamedTuple):
 
     @property
     def parts(self) -> list[tuple[str, Node[Any]]]:
-        """The path and node of each thread of the worker, for a colocation; else its own."""
+        """The path and node of each thread of the worker, if it is a colocation; else its own."""
         members = [(f"{self.path}.nodes[{i}]", each) for i, each in enumerate(self.node.members())]
         return members or [(self.path, self.node)]
 
     @property
     def addresses(self) -> dict[str, Address]:
-        """Name → address, of those that the worker owns."""
+        """Name → address, for the addresses that the worker owns."""
         parts = self.parts
         return {
             f"{self.worker}/{f'{i}.' if len(parts) > 1 else ''}{address.role}": address
@@ -87,7 +87,7 @@ def placed_nodes(program: Program) -> list[PlacedNode]:
     """Return the node of each worker, in the order in which groups were opened.
 
     Raises:
-        DefinitionError: there is none, or one is not complete.
+        DefinitionError: the program has no nodes, or one of them is not complete.
     """
     placed: list[PlacedNode] = []
     for label, nodes in program.groups.items():
@@ -123,7 +123,7 @@ def plan(
     state: str | os.PathLike[str] | None = None,
     preload: Preload = None,
 ) -> LaunchPlan:
-    """The plan of a program on a backend, as `lp.plan` describes it."""
+    """Return the plan of a program on a backend, as `lp.plan` describes it."""
     of_program = compat.of_groups(local_resources, program)
     processes = _checked("local_resources", of_program, PythonProcess, program)
     at_launch = _checked("resources", resources, Resources, program)
@@ -213,13 +213,13 @@ def plan(
         tuple(filter(None, notes)),
     )
     if not backend.starts_with_all_payloads:
-        # A later attempt is to begin with what the arrays hold now.
+        # A later attempt must begin with what the arrays hold now.
         large_buffers.keep_copies(planned.large_buffers)
     return backend.assign(planned)
 
 
 def _restart_of(placed: PlacedNode, program: Program) -> RestartPolicy:
-    """Return the policy that the program sets: that of a colocation of processes, or of the group."""
+    """Return the policy that the program sets, for a colocation of processes or for the group."""
     node = program.groups[placed.label][placed.replica_index]
     if isinstance(node, MultiProcessingColocation) and node.restart is not None:
         return node.restart
@@ -227,7 +227,7 @@ def _restart_of(placed: PlacedNode, program: Program) -> RestartPolicy:
 
 
 def _orderings(calls: Mapping[str, list[tuple[Found, str]]]) -> dict[str, Ordering]:
-    """Worker → how its calls are ordered, as the handles of it say that others hold."""
+    """Return worker → the order of its calls, as the handles say that other workers hold."""
     orderings: dict[str, Ordering] = {}
     for caller, found in calls.items():
         for handle, target in found:
@@ -241,7 +241,10 @@ def _orderings(calls: Mapping[str, list[tuple[Found, str]]]) -> dict[str, Orderi
 
 
 def _preloads(given: Preload, program: Program) -> dict[str, tuple[str, ...]]:
-    """Label → what is imported before its workers are forked: what its group has, and launch is given."""
+    """Return label → the modules to import before its workers are forked.
+
+    These are the group's own, and those that launch is given.
+    """
     by_label = given if isinstance(given, Mapping) else dict.fromkeys(program.groups, given or ())
     found = {}
     for label, group in ((label, program.group_options(label)) for label in program.groups):
@@ -311,7 +314,12 @@ def _set_twice(what: str, label: str, values: Mapping[str, str]) -> DefinitionEr
 
 
 def _packed(placed: PlacedNode, backend: Backend, packer: Packer) -> Packed:
-    """The worker's executable as bytes, not larger than the backend can carry."""
+    """Return the worker's executable as bytes.
+
+    Raises:
+        PayloadError: it cannot be pickled.
+        DefinitionError: it is larger than the backend can carry.
+    """
     for label, node in placed.parts:
         for where, value in node.arguments().items():
             found = contains_itself(value, f"{label}.{where}")
@@ -329,9 +337,10 @@ def _packed(placed: PlacedNode, backend: Backend, packer: Packer) -> Packed:
         packed = packer.pack(placed.node, placed.worker, label)
     except PayloadError as error:
         failed = error
-    # Outside of the handler, so that the errors are no chain.
+    # Outside of the handler, so that the errors are not chained.
     if failed is not None:
-        for label, node in placed.parts:  # the member that it is about has an error of its own
+        # The part that cannot be pickled raises an error of its own.
+        for label, node in placed.parts:
             packer.pack(node, placed.worker, label)
         raise failed
     if packed.nbytes <= backend.max_payload_bytes:
@@ -348,7 +357,11 @@ def _packed(placed: PlacedNode, backend: Backend, packer: Packer) -> Packed:
 
 
 def _checked_edges(placed_in: list[PlacedNode]) -> dict[str, list[tuple[Found, str]]]:
-    """Worker → its handles, each with the worker it is of; each must be of a node of this program."""
+    """Return worker → its handles, each with the worker that it refers to.
+
+    Raises:
+        DefinitionError: a handle refers to no node of this program, or to one that serves nothing.
+    """
     names = {id(node): placed.worker for placed in placed_in for _, node in placed.parts}
     edges: dict[str, list[tuple[Found, str]]] = {placed.worker: [] for placed in placed_in}
     for placed in placed_in:
