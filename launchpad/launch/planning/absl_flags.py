@@ -5,7 +5,8 @@
                refresh()          gives them to the flags that exist by now: called before user code runs
 
 A flag of the launching script itself exists in no module that a worker imports, so the worker defines it
-again. Flags and holders among a node's arguments, or used by functions of the script, travel by name (`reduced`).
+again. Flags and holders among a node's arguments, or used by functions of the script, travel by
+name (`reduced`).
 
 If nothing has imported absl's flags, this file does not import them either.
 """

@@ -1,1 +1,1 @@
-"""Watching the workers of a launch: what has happened, what is to be done, and the thread that does it."""
+"""Supervision of a launch's workers: what has happened, what to do about it, and the thread that does it."""

@@ -1,8 +1,8 @@
 """Barriers, at which the workers of a group wait for each other. Pure: reports in, commands out.
 
 reached   waits; when all of its group wait there, all pass
-left      waits no longer; it is told who is absent
-ended     waits nowhere any more; for good: those of its group that wait can never pass
+left      waits no longer; it learns which workers are absent
+ended     no longer waits; if it has ended for good, those of its group that wait can never pass
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Barriers:
     """The barriers of one program.
 
     Args:
-        workers: All workers of the program, also those that are added.
+        workers: All workers of the program, including those that are added later.
     """
 
     def __init__(self, workers: Collection[WorkerState]) -> None:
@@ -41,7 +41,7 @@ class Barriers:
     def left(self, worker: WorkerState, name: str, number: int) -> list[AnnounceWatermarks]:
         key = worker.plan.group, name
         waiting = self._waiting.get(key, {})
-        if waiting.get(worker.name) != number:  # it has passed meanwhile
+        if waiting.get(worker.name) != number:  # it has passed in the meantime
             return []
         absent = self._absent(worker.plan.group, waiting)
         del waiting[worker.name]
@@ -61,7 +61,7 @@ class Barriers:
         return [c for name in names for c in self._break(group, name, {worker.name})]
 
     def restarted(self, worker: WorkerState) -> None:
-        """It had ended for good, and is started again with its group."""
+        """Take back that a worker has ended for good: it is started again with its group."""
         self._ended.get(worker.plan.group, set()).discard(worker.name)
 
     def _break(self, group: str, name: str, ended: Collection[str]) -> list[AnnounceWatermarks]:

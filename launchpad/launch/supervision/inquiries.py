@@ -1,4 +1,4 @@
-"""The questions of the script to all workers: what they have counted, and what they do for some seconds.
+"""The script's questions to all workers: what they have counted, and what they do for some seconds.
 
     Running.metrics ── CountsRequest ──▶ Runner's inbox ──▶ AnnounceWatermarks to each that runs
                      is_answered(EdgesCounted)           ◀── each of them
@@ -6,7 +6,7 @@
                      observe(workers, now) after each decision ──▶ AnnounceWatermarks to each that has come up
                      add(SpansRecorded)                  ◀── each of them, when the time is up, or at its end
 
-A worker that is started meanwhile records what is left of the time. One that is killed reports nothing.
+A worker that starts during a recording records for the rest of the time. One that is killed reports nothing.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from launchpad.runtime.watermarks import RECORDING, pack_recording
 from launchpad.telemetry.trace import StateChange
 
 _RATE = 2000
-"""Calls a second that all workers together record at most."""
+"""The most calls a second that all workers together record."""
 
 _LEAST_RATE = 20
-"""Calls a second that each worker may record in any case."""
+"""The calls a second that each worker may record in any case."""
 
 
 def rate_of(n_workers: int) -> int:
-    """Return how many calls a second each of the workers records, and the script."""
+    """Return how many calls a second each worker, and the script, records."""
     return max(_RATE // (n_workers + 1), _LEAST_RATE)
 
 
 @dataclass(frozen=True)
 class CountsRequest:
-    """The script wants to know what workers have counted of their calls."""
+    """A request of the script for what workers have counted of their calls."""
 
     number: int
 
@@ -47,8 +47,9 @@ class Recording:
     """One recording of a program. The runner's thread changes it, with its lock held.
 
     Attributes:
-        reports: By worker and attempt.
-        changes: What has become of workers, in order; the first one of each is its state when it began.
+        reports: (Worker, attempt) → its report.
+        changes: The changes of workers' states, in order. The first of each worker is its state when the
+            recording began.
     """
 
     def __init__(self, number: int, seconds: float) -> None:
@@ -60,12 +61,12 @@ class Recording:
         self._last: dict[str, tuple[int, State]] = {}
 
     def add(self, report: SpansRecorded) -> None:
-        """Takes what a worker has recorded, if it was recorded for this."""
+        """Take a worker's report, if it is one of this recording."""
         if report.number == self._number:
             self.reports[report.worker, report.attempt] = report
 
     def observe(self, workers: Collection[WorkerState], now: float) -> list[Decided]:
-        """Notes what has changed, and asks those that have come up."""
+        """Note what has changed, and return the commands that ask workers which have come up."""
         up = []
         for worker in workers:
             present = worker.attempt, worker.state
@@ -73,7 +74,8 @@ class Recording:
                 continue
             before = self._last.get(worker.name, present)
             self._last[worker.name] = present
-            if before[0] < worker.attempt and before[1] is not State.RESTARTING:  # at once
+            # It was restarted at once, between two looks.
+            if before[0] < worker.attempt and before[1] is not State.RESTARTING:
                 self._add_change(worker, before[0], State.RESTARTING)
             self._add_change(worker, *present)
             if worker.state is State.RUNNING and now < self.until_s:
@@ -90,21 +92,21 @@ class Recording:
         self.changes.append(StateChange(worker.name, attempt, state, time.monotonic_ns(), why))
 
     def missing(self) -> dict[tuple[str, int], str]:
-        """Worker and attempt of those that were asked and have not reported → how they have ended, if so."""
+        """Return (worker, attempt) of those asked that have not reported → how it ended, if it did."""
         return {
             asked: next((c.why for c in self.changes if c[:2] == asked and c.why), "")
             for asked in self._asked - self.reports.keys()
         }
 
     def is_complete(self) -> bool:
-        """True if no report will come: the time is up, and the workers that have not reported have ended."""
+        """Return True if no report will come: time is up, and workers that have not reported have ended."""
         return time.monotonic() >= self.until_s and all(self.missing().values())
 
 
 class Inquiries:
     """The questions that are under way.
 
-    Any thread of the script asks; the runner's thread has workers answer, and takes their answers.
+    Any thread of the script may ask. The runner's thread passes the questions on, and takes the answers.
 
     Args:
         send: Puts a question into the runner's inbox.
@@ -121,13 +123,13 @@ class Inquiries:
         self._send = send
         self._numbers = itertools.count(1)
         self._asked: dict[int, set[str] | None] = {}
-        """Request for counts, while one waits → workers that have not answered; None: it is not sent yet."""
+        """Request for counts, while a thread waits → workers that have not answered; None before it is sent."""
         self._recordings: list[Recording] = []
 
     def counts(self, timeout_s: float) -> tuple[list[WorkerState], set[str]]:
-        """Return the workers, when all that run have reported what they have counted; or the time is up.
+        """Return the workers, and the names of those that have not reported their counts.
 
-        And the names of those that have not reported it.
+        Waits until all that run have reported them, or the time is up.
 
         Raises:
             NotRunningError: this is a forked child of the launching process.
@@ -153,10 +155,10 @@ class Inquiries:
             return list(workers.values()), silent()
 
     def record(self, seconds: float, timeout_s: float) -> Recording:
-        """Have all workers record what they do for so long, and return when all have reported it.
+        """Have all workers record what they do for `seconds`, and return when all have reported it.
 
         Args:
-            timeout_s: How long they may take to report, when the time is over.
+            timeout_s: How long they may take to report after that.
 
         Raises:
             NotRunningError: this is a forked child of the launching process.
@@ -167,7 +169,7 @@ class Inquiries:
         deadline = recording.until_s + timeout_s
         with self._lifetime.changed:
             try:
-                # Nothing is reported at the moment when the time is over and there is nothing to report.
+                # If all workers have reported or ended before the time is up, no report wakes this thread then.
                 while not (self._lifetime.done.is_set() or recording.is_complete()):
                     now = time.monotonic()
                     if now >= deadline:
@@ -183,18 +185,18 @@ class Inquiries:
     def ask(self, request: CountsRequest) -> list[Decided]:
         """Return the commands that ask all that run for their counts."""
         commands = self._supervisor.request_counts(request.number)
-        if request.number in self._asked:  # else the asker's time is up
+        if request.number in self._asked:  # else the thread that asked waits no longer
             self._asked[request.number] = {command.worker for command in commands}
         return [*commands]
 
     def is_answered(self, report: EdgesCounted) -> bool:
-        """True if a request for counts has all of its answers with this one."""
+        """Return True if this report completes the answers to a request for counts."""
         workers = self._supervisor.workers
         is_complete = False
         for number, names in self._asked.items():
             if names is not None and workers[report.worker].has_answered(number):
                 names.discard(report.worker)
-                # Of those that are left some may have ended.
+                # Some of those that are left may have ended.
                 is_complete |= all(workers[name].has_answered(number) for name in names)
         return is_complete
 

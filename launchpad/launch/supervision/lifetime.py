@@ -13,7 +13,7 @@ from launchpad.courier.deadlines import check_timeout
 from launchpad.errors import NotRunningError
 
 _SIGNAL_S = 0.2
-"""After so long a wait is begun anew: a signal that comes while the handler of another one returns stays
+"""Seconds after which a wait starts again. A signal that comes while the handler of another one returns stays
 pending, and does not interrupt the wait for a lock that follows. (CPython looks for signals before it.)"""
 
 
@@ -35,12 +35,12 @@ class Lifetime:
 
     @property
     def is_here(self) -> bool:
-        """False in a forked child of the launching process, where the runner's thread does not run."""
+        """True in the launching process; False in a forked child, where the runner's thread does not run."""
         return os.getpid() == self._pid
 
     @property
     def uptime_s(self) -> float:
-        """The time for which the program has run so far, or ran, in seconds."""
+        """The seconds for which the program has run so far, or ran."""
         return (self._ended or time.monotonic()) - self._began
 
     def refuse_in_fork(self) -> None:
@@ -65,7 +65,7 @@ class Lifetime:
                 return False
 
     def end(self) -> None:
-        """Wake all that wait: nothing of the program is left."""
+        """Wake all threads that wait: nothing of the program is left."""
         with self.changed:
             self._ended = time.monotonic()
             self.done.set()

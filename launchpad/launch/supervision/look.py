@@ -21,7 +21,7 @@ def edges(workers: Collection[WorkerState], silent: Collection[str], uptime_s: f
     served: list[Row] = []
     lacking = {*silent}
     for worker in workers:
-        # Read once: another attempt may report in the meantime.
+        # Read it once, since another attempt may report in the meantime.
         counts = worker.counts
         total = counts.total
         made += total.made.items()

@@ -5,7 +5,7 @@
 
     a long backoff  restarting: actor-3 again in 12 s (5th within a minute)
 
-Of a short program that just works nothing is printed. Pure: the workers and the time go in, lines come out.
+For a short program that just works, nothing is printed. Pure: the workers and the time go in, lines come out.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from launchpad.launch.supervision.worker_state import State, WorkerState
 _SLOW_START_S = _SLOW_RESTART_S = 3.0
 _SLOW_STOP_S = 2.0
 _OLD_ENOUGH_S = 10.0
-"""A worker that ends in a program younger than this is not mentioned: all will be over soon."""
+"""In a program younger than this, in seconds, no ended workers are named, since all may soon be over."""
 
 _NAMED = 3
 _RARER = 1.5
-"""How much longer each pause is than the one before it, while nothing changes."""
+"""The factor by which each pause is longer than the one before it, while nothing changes."""
 
 
 @dataclass
 class Progress:
-    """Looks at the workers and gives what is new, in lines."""
+    """A watch on the workers that returns what is new, in lines."""
 
     workers: Callable[[], Sequence[WorkerState]]
     _began: float | None = None
@@ -39,7 +39,7 @@ class Progress:
     _stopping: _Throttle = field(default_factory=lambda: _Throttle(_SLOW_STOP_S))
 
     def __call__(self, now: float) -> list[str]:
-        """The lines to print at this time, in monotonic seconds."""
+        """Return the lines to print at this time, in monotonic seconds."""
         workers = self.workers()
         self._began = now if self._began is None else self._began
         stopping = [w for w in workers if w.state is State.STOPPING]
@@ -109,7 +109,7 @@ def _with_next_start(worker: WorkerState, now: float) -> str:
 def named(
     workers: Sequence[WorkerState], shown: Callable[[WorkerState], str] = lambda w: w.name
 ) -> str:
-    """The names of some, and how many more there are."""
+    """Return the names of the first workers, and how many more there are."""
     first = [shown(worker) for worker in workers[:_NAMED]]
     more = len(workers) - len(first)
     return f"{', '.join(first)} and {more} more" if more else ", ".join(first)

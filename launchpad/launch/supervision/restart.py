@@ -1,6 +1,6 @@
 """The decision whether to restart a worker that has ended. Pure: its restarts and the time go in.
 
-Also here: what is said of a worker that is not started again.
+It also makes the outcome of a worker that is not started again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from launchpad.outcome import STOPPED, SUCCEEDED, Outcome
 from launchpad.restart_policy import ALWAYS, NEVER, RestartPolicy
 
 START_TIMEOUT, SILENT = "StartTimeout", "HeartbeatTimeout"
-"""The error types of a worker that was not ready in time, and of one that sent no heartbeat in time."""
+"""The error types of a worker that was not ready in time, and of one whose heartbeat did not come in time."""
 
 
 class RestartAction(StrEnum):
@@ -24,13 +24,13 @@ class RestartAction(StrEnum):
 
     RESTART = "restart"
     GIVE_UP = "give up"
-    """It has failed for good, and the program with it."""
+    """The worker has failed for good, and the program with it."""
     LEAVE = "leave"
-    """It has ended, as it should."""
+    """The worker has ended, and the program goes on without it."""
 
 
 class Reason(StrEnum):
-    """Why. The text completes `learner-0 failed …; …`."""
+    """The reason for a decision. Its text completes `learner-0 failed …; …`."""
 
     STOPPING = "the program is stopping"
     REQUESTED = "it was stopped"
@@ -48,7 +48,7 @@ class Reason(StrEnum):
 class Decision:
     """A decision about a worker that has ended, and the reason for it.
 
-    `n_before` counts the restarts within the window; `delay_s` is how long this one waits.
+    `n_before` counts the earlier restarts within the window. `delay_s` is how long this one waits.
     """
 
     action: RestartAction
@@ -70,7 +70,7 @@ def decide(
 
     Args:
         restarts: When the scope of its policy was restarted before.
-        n_left: How many others of its group have not ended for good by a failure.
+        n_left: How many others of its group have not failed for good.
     """
     if ended.kind == STOPPED:
         return Decision(RestartAction.LEAVE, Reason.REQUESTED)
@@ -84,7 +84,8 @@ def decide(
         refusal = Reason.OPTED_OUT
     elif ended.kind != SUCCEEDED and ended.phase == "import" and not is_cut_short:
         refusal = Reason.CANNOT_IMPORT
-    if is_stopping:  # a failure that the policy covers does not make the program fail at its end
+    # While the program stops, a failure that the policy covers does not make the program fail.
+    if is_stopping:
         return Decision(RestartAction.GIVE_UP if refusal else RestartAction.LEAVE, Reason.STOPPING)
     goes_on = policy.min_replicas is not None and n_left >= policy.min_replicas
     if refusal:
@@ -103,7 +104,7 @@ def decide(
 def given_up(
     worker: WorkerState, ended: Outcome, reason: Reason, earlier: Sequence[Outcome]
 ) -> Outcome:
-    """The outcome of a worker that is not started again, with the reason and its earlier failures."""
+    """Return the outcome of a worker that is not started again, with the reason and its earlier failures."""
     hint = "" if reason in (Reason.NO_POLICY, Reason.STOPPING) else f"not started again: {reason}"
     if reason is Reason.TOO_OFTEN:
         policy = worker.plan.policy.restart

@@ -1,9 +1,9 @@
-"""The one thread of a launch that owns its supervisor and sends its backend the commands.
+"""The thread of a launch that owns its supervisor, and sends the supervisor's commands to the backend.
 
     backend, script ── events, requests ──▶ inbox ──▶ Supervisor ── commands ──▶ backend
                                                            └─ states, failures ──▶ Running
 
-It is no daemon: a script whose last line is `lp.launch(program)` runs until this thread is done.
+It is not a daemon thread: a script whose last line is `lp.launch(program)` runs until this thread is done.
 """
 
 from __future__ import annotations
@@ -52,26 +52,26 @@ if TYPE_CHECKING:
     from launchpad.launch.worker.worker_threads import ScriptThreads
 
 _KEPT_LINES = 200
-"""Of a failed worker's log: enough for its traceback, and some lines before it."""
+"""The last lines of a failed worker's log that are kept: its traceback, and some lines before it."""
 
 
 _TAKEN_S = 5.0
-"""How long a script that adds a worker waits until the supervisor has it, at most."""
+"""The most seconds for which a script that adds a worker waits until the supervisor has it."""
 
 
 @dataclass(frozen=True)
 class StopRequest:
-    """The script wants the program to stop."""
+    """A request of the script, or of a user, to stop the program."""
 
     reason: str
     at_once: bool = False
     note: str = ""
-    """For the terminal."""
+    """What to print on the terminal."""
 
 
 @dataclass(frozen=True)
 class RestartRequest:
-    """The user wants a worker to begin anew."""
+    """A request to restart a worker."""
 
     worker: str
     reason: str
@@ -79,18 +79,18 @@ class RestartRequest:
 
 @dataclass(frozen=True)
 class EndAwaited:
-    """The script waits for the end of the program, for as long as it takes."""
+    """A notice that the script waits for the end of the program, without a limit."""
 
 
 @dataclass(frozen=True)
 class OwnThreadDied:
-    """A thread of launchpad's in this process has died: what it did for the program is no longer done."""
+    """A notice that a thread of launchpad's in this process has died, and its work is no longer done."""
 
     text: str
 
 
 class BrokenLauncher(Exception):
-    """The launcher cannot go on, and says why."""
+    """The error of a launcher that cannot go on. Its text says why."""
 
 
 Message = (
@@ -103,7 +103,7 @@ Message = (
     | WorkerPlan
     | OwnThreadDied
 )
-"""What is reported or requested; a plan is that of a worker which the script adds."""
+"""A report or a request. A plan asks for one more worker, which the script adds."""
 
 Inbox = queue.SimpleQueue[Message]
 
@@ -113,15 +113,15 @@ class Runner:
 
     Args:
         workers: The workers of the backend; they report to the inbox.
-        undo: Closed when the program has ended and `is_published`.
+        undo: Closed when the program has ended, and `is_published` is set.
 
     Attributes:
-        thread: Not started yet.
-        is_published: To be set when nothing is added to `undo` any more.
-        lifetime: How long the program runs, and threads that wait for changes in it.
-        inquiries: What the script asks all workers.
-        crash: What went wrong in the thread, if anything did.
-        has_grace: Whether workers get time to stop by themselves.
+        thread: The runner's thread, to be started by `Running.start`.
+        is_published: An event. `Running.start` sets it when it adds nothing more to `undo`.
+        lifetime: The lifetime of the program, with which threads wait for changes in it.
+        inquiries: The script's questions to all workers.
+        crash: The exception that ended the thread early, if one did.
+        has_grace: True if workers get time to stop by themselves.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Runner:
     ) -> None:
         self.supervisor = Supervisor(plan, grace_s)
         self.workers = workers
-        self._own: ScriptThreads | None = None  # made when there is one
+        self._own: ScriptThreads | None = None  # made for the first such worker
         name = f"launchpad-{plan.program}"
         self.thread = threading.Thread(target=self._run, name=name, daemon=False)
         self.is_published = threading.Event()
@@ -171,10 +171,9 @@ class Runner:
         return RunHistory(program, tuple(attempts), tuple(failures), now, edges)
 
     def failure_of(self, worker: str) -> Exception | None:
-        """The error of a call to a worker that has ended for good; None: it has not."""
-        with (
-            self.lifetime.changed
-        ):  # so that a worker that has ended, and will be restarted, is not seen
+        """Return the error of a call to a worker that has ended for good; None if it has not."""
+        # With the lock, no worker is seen that has ended and is just about to be restarted.
+        with self.lifetime.changed:
             state = self.supervisor.workers[worker]
             if state.state is not State.ENDED or state.outcome is None:
                 return None
@@ -186,7 +185,12 @@ class Runner:
         return own if own is not None and worker in own else self.workers
 
     def add_thread(self, name: str, function: Callable[[], object]) -> None:
-        """Adds a worker that is a thread of the script. ValueError: the name is taken."""
+        """Add a worker that is a thread of the script.
+
+        Raises:
+            ValueError: the name is taken.
+            NotRunningError: this is a forked child of the launching process.
+        """
         self.lifetime.refuse_in_fork()
         from launchpad.launch.worker.worker_threads import ScriptThreads
 
@@ -197,7 +201,7 @@ class Runner:
             if name in self.supervisor.workers or name in self._own:
                 raise ValueError(f"program {self._plan.program!r} has a worker {name!r} already")
             self.inbox.put(self._own.add(name, function))
-            # What the caller asks of it next finds it, unless the program stops meanwhile.
+            # Wait until the supervisor has the worker, so that the caller's next call finds it.
             supervisor = self.supervisor
             self.lifetime.changed.wait_for(
                 lambda: (
@@ -218,8 +222,14 @@ class Runner:
     ) -> bool:
         """Wait until the program has ended, or all workers of these groups, or the first of them.
 
-        `done_is_enough`: it does not wait for those that only serve on. False when the time is up.
-        NotRunningError: this is a forked child of the launching process.
+        Args:
+            done_is_enough: If True, don't wait for workers that have done their work, and only serve on.
+
+        Returns:
+            False if the time is up.
+
+        Raises:
+            NotRunningError: this is a forked child of the launching process.
         """
         self.lifetime.refuse_in_fork()
         enough = any if first else all
@@ -237,9 +247,11 @@ class Runner:
         return self.lifetime.wait_until(is_over, timeout_s)
 
     def restart(self, worker: str, reason: str) -> None:
-        """Restarts a worker, and returns when its next attempt has begun. KeyError: there is none.
+        """Restart a worker, and return when its next attempt has begun.
 
-        NotRunningError: the program ends meanwhile, or this is a forked child of the launching process.
+        Raises:
+            KeyError: there is no such worker.
+            NotRunningError: the program is ending, or this is a forked child of the launching process.
         """
         self.lifetime.refuse_in_fork()
         supervisor, known = self.supervisor, self.supervisor.workers.get(worker)
@@ -284,12 +296,12 @@ class Runner:
                     with self.lifetime.changed:
                         commands = self._decide(message)
                         commands += self.inquiries.observe()
-                        # Of many answers to a request only the last one wakes those that wait.
+                        # Many workers answer one request. Only the last answer wakes the threads that wait.
                         if not isinstance(message, EdgesCounted) or (
                             self.inquiries.is_answered(message)
                         ):
                             self.lifetime.changed.notify_all()
-                    if isinstance(message, Ready):  # calls of this process wait for it
+                    if isinstance(message, Ready):  # calls of this process may wait for its server
                         ready = self.supervisor.workers[message.worker].plan
                         for endpoint in ready.endpoints.values():
                             call.wake(endpoint)
@@ -354,7 +366,7 @@ class Runner:
         return self.supervisor.on(message, now)
 
     def _execute(self, commands: list[Decided]) -> None:
-        """Print what is to be printed, and have workers execute the commands for them."""
+        """Print the notes, and have workers execute the commands."""
         for command in commands:
             if isinstance(command, PrintNote):
                 self._output.note(command.text)

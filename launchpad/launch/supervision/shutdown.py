@@ -1,10 +1,10 @@
-"""Request → wait → kill: how workers are stopped, at the end of the program or to be started again.
+"""The way to stop workers, at the end of the program or to restart them: request → wait → kill.
 
-Group after group is asked to stop, in reverse order of start, the next one when the one before has ended, or
-after a moment (it may be waiting for a server of an earlier group). Those that stop last, whose callers
-are never told that they have gone, are asked when all others have ended, or half of their grace periods is
-over. A worker that has not ended when its grace period is over, which for those that stop last begins when
-they are asked, is killed.
+Groups are asked to stop one after another, in reverse order of start. The next group is asked when the one
+before has ended, or after a moment, since that may be waiting for a server of an earlier group. Workers that
+stop last, because their callers never learn that they have gone, are asked when all others have ended, or
+when half of the others' longest grace period is over. A worker that has not ended at the end of its grace
+period is killed. For those that stop last this period begins when they are asked.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from launchpad.launch.supervision.worker_state import Decided, KillReason, Worke
 from launchpad.runtime.commands import KillWorker, StopWorker
 
 _ORDERLY_S = 0.2
-"""How long a group is waited for before the one started before it is asked too."""
+"""Seconds to wait for a group before the group that was started before it is asked too."""
 
 
 class Shutdown:
-    """Stops some workers. Pure: `tick` gives what is due.
+    """The stop of some workers. Pure: `tick` returns what is due.
 
     Args:
-        members: The workers that are to end.
+        members: The workers to stop.
         groups: Their groups, the last to start first.
-        now: When it begins, monotonic seconds.
-        grace_s: How long a worker may take whose policy has no stop_grace_s; see `Supervisor`.
-        restart_at: When they are started again, if all have ended by then; None: they are not.
+        now: The time at which it begins, in monotonic seconds.
+        grace_s: How long a worker may take if its policy has no stop_grace_s; see `Supervisor`.
+        restart_at: When they are started again, if all have ended by then; None if they are not.
 
     Attributes:
-        at_once: Whether workers that still run are killed at the next tick.
+        at_once: True if workers that still run are killed at the next tick.
     """
 
     def __init__(

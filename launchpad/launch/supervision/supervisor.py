@@ -1,10 +1,10 @@
-"""The supervisor: decides, and touches nothing. Reports and the time go in, commands come out.
+"""The supervisor, which decides and touches nothing. Reports and the time go in, commands come out.
 
-The states of a worker are in `worker_state.py`, whether it is started again in `restart.py`. The program ends
+The states of a worker are in `worker_state.py`, the rules for restarts in `restart.py`. The program ends
   well   when all workers of the main groups have ended, or, without main groups, all that had something
          to run (servers alone never end it); or when a stop was requested;
   badly  at the first failure that no restart policy covers.
-Constructors that wait for each other are found while they do: that is a failure, too.
+Constructors that wait for each other are found while they wait. That is a failure, too.
 """
 
 from __future__ import annotations
@@ -49,26 +49,26 @@ from launchpad.runtime.commands import (
 from launchpad.runtime.watermarks import COUNTS, RESTARTED
 
 _STALE_WAIT_S = 2.5
-"""A constructor that waits reports it every second; one that has not for so long waits no more."""
+"""Seconds for which a report counts that a constructor waits. While it waits, it sends one every second."""
 
 
 _LATE_S = 1.0
-"""A look at heartbeats that comes so late says nothing of the workers."""
+"""Seconds by which a look at heartbeats may come late. A later look says nothing about the workers."""
 
 _EXIT_S = 5.0
-"""What a worker's process has for its exit, however short its grace period: large libraries take a while."""
+"""The least seconds that a worker's process has for its exit, since large libraries take a while."""
 
 
 class Supervisor:
-    """Watches the workers of one launch. Not thread-safe: one thread owns it. Times are monotonic seconds.
+    """The state of one launch. Not thread-safe: one thread owns it. Times are monotonic seconds.
 
     Args:
         plan: Its workers, in the order in which they are started.
-        grace_s: How long a worker may take to stop; 0 kills at once, a negative number never kills.
+        grace_s: How long a worker may take to stop. 0 kills it at once, a negative number never.
 
     Attributes:
-        failures: Those that ended the program, and those that came after them.
-        stop_reason: Why it stops; empty while it does not.
+        failures: The failure that ended the program, and those that came after it.
+        stop_reason: Why the program stops; empty while it does not.
     """
 
     def __init__(self, plan: LaunchPlan, grace_s: float) -> None:
@@ -88,7 +88,7 @@ class Supervisor:
         return [c for worker in self.workers.values() for c in self._start_attempt(worker, now)]
 
     def add(self, plan: WorkerPlan, now: float = 0.0) -> list[Decided]:
-        """Starts one more worker, unless the program is stopping. The last to start is stopped first."""
+        """Start one more worker, unless the program is stopping. The last to start is stopped first."""
         if self.is_stopping:
             return []
         self.workers[plan.name] = WorkerState(plan, runs=True)
@@ -167,7 +167,7 @@ class Supervisor:
         return commands + self.tick(now)
 
     def stop(self, reason: str, now: float, at_once: bool = False) -> list[Decided]:
-        """Begins to stop the program; once it has begun only `at_once` changes anything."""
+        """Begin to stop the program. If that has begun already, only `at_once` changes anything."""
         if self._stop is None:
             self.stop_reason = reason
             for restarting in self._restarting:
@@ -183,10 +183,10 @@ class Supervisor:
         return self.tick(now)
 
     def restart(self, name: str, reason: str, now: float) -> list[Decided]:
-        """Begins to restart a worker and all that its policy restarts with it, unless the program stops.
+        """Begin to restart a worker and all that its policy restarts with it, unless the program stops.
 
-        Those that wait to be started again wait no longer; those that have ended are started, too. It is no
-        failure, and no policy counts it.
+        Workers that wait for a restart wait no longer, and those that have ended are started too. This is not
+        a failure, and no policy counts it.
         """
         if self.is_stopping:
             return []
@@ -246,7 +246,7 @@ class Supervisor:
         return all(worker.state is State.ENDED for worker in self.workers.values())
 
     def _start_attempt(self, worker: WorkerState, now: float) -> list[Decided]:
-        """Starts a worker; a later attempt is sent what the others were before: which workers are gone."""
+        """Start a worker. A later attempt also learns which workers are gone, as earlier ones did."""
         worker.next_attempt(now)
         self._barriers.restarted(worker)
         commands: list[Decided] = [StartWorker(worker.name, worker.attempt)]
@@ -257,7 +257,7 @@ class Supervisor:
         return commands
 
     def _on_ended(self, worker: WorkerState, ended: Outcome, now: float) -> list[Decided]:
-        """Records how it ended, and decides what follows."""
+        """Record how a worker ended, and decide what follows."""
         policy = worker.plan.policy.restart
         overstepped = cause = ""
         if worker.current.killed_for is KillReason.NOT_READY:
@@ -291,18 +291,19 @@ class Supervisor:
         worker.current.deadlines.clear()
         worker.move("end")
         commands = self._follow_up(worker, ended, now)
-        if not self.is_stopping:  # those that want to know it, and those that wait for it
+        # Tell workers that watch ends, those at a barrier, and those that serve for this group.
+        if not self.is_stopping:
             commands += self._announce_ends(worker.end_marks())
             commands += self._barriers.ended(worker, for_good=worker.state is State.ENDED)
             commands += self._end_group(worker, now)
         return commands
 
     def _has_stopped_in_order(self, name: str) -> bool:
-        """True if this worker ends, or has ended, because the program stops.
+        """Return True if this worker ends, or has ended, because the program stops.
 
-        Where stops reach workers one after another, a server may be gone before a worker that waits in a call
-        to it has its own. What that raises for the lost call is then no failure of the program. If the
-        program stops since it has failed, it is reported with the other consequences.
+        Stops reach workers one after another. So a server may be gone before a worker that waits in a call to
+        it gets its own stop. The error for that lost call is then not a failure of the program. If the
+        program stops because it has failed, the error is reported with the other consequences.
         """
         if self.failures or not self.is_stopping:
             return False
@@ -310,12 +311,12 @@ class Supervisor:
         return worker is not None and worker.current.asked and not worker.has_failed
 
     def _announce_ends(self, values: Mapping[str, int]) -> list[Decided]:
-        """Tells those that watch the ends of others."""
+        """Return the commands that tell workers which watch the ends of others."""
         watching = (w for w in self.workers.values() if w.current.watches_ends and w.is_alive)
         return [AnnounceWatermarks(w.name, values) for w in watching]
 
     def _end_group(self, worker: WorkerState, now: float) -> list[Decided]:
-        """Stops those that serve until all of their group have done their work, if all have."""
+        """Stop the workers that serve until all of their group have done their work, if all have."""
         group = [w for w in self.workers.values() if w.plan.group == worker.plan.group]
         is_over = all(w.current.is_done or w.runs is False or w.state is State.ENDED for w in group)
         if self.is_stopping or not is_over:
@@ -341,9 +342,9 @@ class Supervisor:
         return now + max(grace_s, _EXIT_S) if grace_s >= 0 else None
 
     def overdue(self, now: float) -> list[Decided]:
-        """Kills workers that have been silent too long; asked when all that was reported has been taken in.
+        """Kill workers that have been silent for too long. Called when all reports have been taken in.
 
-        If that is later than it should have been, this process did not run, and may find reports only now.
+        If the call comes late, this process itself did not run for a while, and may find reports only now.
         """
         silent = [w for w in self.workers.values() if w.current.is_late(Deadline.HEARTBEAT, now)]
         if any(now - w.current.deadlines[Deadline.HEARTBEAT] > _LATE_S for w in silent):
@@ -359,7 +360,7 @@ class Supervisor:
         return commands
 
     def _follow_up(self, worker: WorkerState, ended: Outcome, now: float) -> list[Decided]:
-        """Restarts it, or leaves it, or stops the program."""
+        """Restart the worker, leave it, or stop the program."""
         policy = worker.plan.policy.restart
         if any(worker in restarting.members for restarting in self._restarting):
             worker.move("restart")
@@ -382,7 +383,7 @@ class Supervisor:
         commands += self._stop_if_done(now)
         if self.is_stopping or not worker.plan.endpoints:
             return commands
-        # A call to a server that has ended would wait for ever.
+        # Otherwise, a call to a server that has ended would wait forever.
         why = f"{ended.headline().rstrip(': ')}: it has ended and serves no more"
         self._gone[worker.name] = why
         return [*commands, AnnounceGone(worker.name, why)]
@@ -395,8 +396,8 @@ class Supervisor:
         history: list[tuple[float, Outcome]],
         now: float,
     ) -> list[Decided]:
-        """Begins to restart the worker and all that its policy restarts with it."""
-        # Outcomes that no policy counts any more are forgotten.
+        """Begin to restart the worker and all that its policy restarts with it."""
+        # Forget outcomes that no policy counts any more.
         longest_s = max(w.plan.policy.restart.within_s for w in self.workers.values())
         history[:] = [(at, failure) for at, failure in history if now - at < longest_s]
         history.append((now, ended))
@@ -438,7 +439,7 @@ class Supervisor:
         return what, members, due_at
 
     def _deadlock(self, start: WorkerState, now: float) -> Outcome | None:
-        """The failure of a worker whose constructor is in a cycle of those that wait for each other."""
+        """Return the failure of a worker whose constructor waits in a cycle of constructors; else None."""
         path_to = {start.name: [start.name]}
         unvisited = [start.name]
         while unvisited:
@@ -465,14 +466,14 @@ class Supervisor:
         return None
 
     def _fail(self, failed: Outcome, now: float) -> list[Decided]:
-        """Stops the program because of this failure."""
+        """Stop the program because of this failure."""
         self.failures.append(failed)
         why = self._gone[failed.worker] = failed.headline()
         stopping = self.stop(f"{failed.worker} failed", now)
         return [PrintNote(why), AnnounceGone(failed.worker, why), *stopping]
 
     def _stop_if_done(self, now: float) -> list[Decided]:
-        """Stops if no work is left. A worker that is not ready yet may still turn out to run something."""
+        """Stop the program if no work is left. A worker that is not ready yet may still have some."""
         workers = list(self.workers.values())
         awaited = [worker for worker in workers if worker.plan.policy.main]
         if not awaited and all(w.runs is not None or w.state is State.ENDED for w in workers):
@@ -485,19 +486,22 @@ class Supervisor:
         return self.stop("all work is done", now)
 
     def request_counts(self, number: int) -> list[AnnounceWatermarks]:
-        """Asks all workers that run for what they have counted."""
+        """Ask all workers that run for what they have counted."""
         running = [w for w in self.workers.values() if w.state is State.RUNNING]
         for worker in running:
             worker.current.asked_counts = number
         return [AnnounceWatermarks(w.name, {COUNTS: number}) for w in running]
 
     def await_end(self) -> list[Decided]:
-        """The script waits for the end, without a limit: if there will be none, it is told so."""
+        """Note that the script waits for the end without a limit. If there will be no end, say so."""
         self._is_awaited = True
         return self._note_if_endless()
 
     def _note_if_endless(self) -> list[Decided]:
-        """Once, when all workers are ready, and none of those that the program waits for runs anything."""
+        """Say, once, that the program will not end by itself.
+
+        That is known when all workers are ready, and none that the program waits for runs anything.
+        """
         if self._has_noted_endless or not self._is_awaited or self.is_stopping:
             return []
         alive = [worker for worker in self.workers.values() if worker.state is not State.ENDED]

@@ -1,4 +1,4 @@
-"""One worker as the supervisor sees it: its states, and what is on record of it."""
+"""A worker as the supervisor sees it: its states, and what is recorded of it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class State(StrEnum):
     STOPPING = "stopping"
     ENDED = "ended"
     RESTARTING = "restarting"
-    """It has ended, and will be started again: when it is time, and others have ended too."""
+    """It has ended, and is started again when its time has come and the others of the restart have ended."""
 
 
 class KillReason(StrEnum):
-    """The reason for which an attempt was killed."""
+    """The reason why an attempt was killed."""
 
     NOT_READY = "not ready in time"
     SILENT = "no heartbeat in time"
@@ -44,7 +44,7 @@ class Deadline(StrEnum):
     READY = "ready"
     HEARTBEAT = "heartbeat"
     EXIT = "exit"
-    """The end of its process, after that of its work."""
+    """The end of the worker's process, after the end of its work."""
 
 
 TRANSITIONS = {
@@ -59,7 +59,7 @@ TRANSITIONS = {
     (State.RESTARTING, "start"): State.STARTING,
     (State.RESTARTING, "give up"): State.ENDED,
 }
-"""(state, event) → next state. What is not in here changes nothing: it comes too late."""
+"""(state, event) → next state. An event that is not in here comes too late, and changes nothing."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class NextStart:
     """The next start of a worker that has ended.
 
     Attributes:
-        due_at: Not before this, monotonic seconds.
+        due_at: The earliest time for it, in monotonic seconds.
         count: How many restarts there have been within `within_s` seconds, with this one.
     """
 
@@ -87,14 +87,14 @@ class NextStart:
 
 @dataclass(frozen=True)
 class WorkerCounts:
-    """The counts of calls of all attempts of a worker.
+    """The counts of a worker's calls, over all attempts.
 
-    Immutable, so that a thread that looks at it sees an attempt either as the last one or in the sum.
+    It is immutable, so a thread that looks at it sees an attempt either as the last one or in the sum.
 
     Attributes:
-        last: What its last attempt has reported last; None while it has not.
-        earlier: The sums of all attempts before.
-        is_lacking: True if one of those has not reported at its end.
+        last: The latest report of its last attempt; None before there is one.
+        earlier: The sums of all earlier attempts.
+        is_lacking: True if an earlier attempt did not report at its end.
     """
 
     last: EdgesCounted | None = None
@@ -112,32 +112,32 @@ class WorkerCounts:
         return self.earlier if self.last is None else self.earlier.plus(self.last.counted)
 
     def taking(self, report: EdgesCounted) -> WorkerCounts:
-        """Return the counts with this report of the last attempt, unless a later one has come before it."""
+        """Return the counts with this report of the last attempt, unless a newer one came before it."""
         if self.last is not None and report.order <= self.last.order:
             return self
         return replace(self, last=report)
 
     def at_next_attempt(self) -> WorkerCounts:
-        """Return the counts when another attempt begins: those of the ended ones are one sum."""
+        """Return the counts for the next attempt: those of the ended ones become one sum."""
         return WorkerCounts(None, self.total, self.is_lacking or not self.has_end)
 
 
 @dataclass(eq=False)
 class AttemptState:
-    """One attempt of a worker; with the next one all of it begins again.
+    """One attempt of a worker. The next attempt has a new one of these.
 
     Attributes:
-        started_at: When it began, monotonic seconds.
-        pid: Its process, 0 while there is none.
-        deadlines: When what is expected of it must have come, monotonic seconds.
-        debugged: What a debugger does with it; while this is not empty, no heartbeat is expected.
+        started_at: When it began, in monotonic seconds.
+        pid: Its process; 0 while there is none.
+        deadlines: Event that is expected of it → by when it must come, in monotonic seconds.
+        debugged: What a debugger does with it. While this is not empty, no heartbeat is expected.
         waits_for: Worker that its constructor waits for → when that was last reported.
-        watches_ends: True if it wants to be told of the ends of others' attempts.
-        is_done: True if what it had to run has ended well, and it serves on.
+        watches_ends: True if it watches for the ends of other workers' attempts.
+        is_done: True if its own work has ended well, and it goes on serving.
         asked: True if it was asked to stop.
         asked_counts: The last request for counts that was sent to it; 0 for none.
         killed_for: Why it was killed; None if it was not.
-        result: What it has returned, if it has returned anything.
+        result: What it returned, if it returned anything.
     """
 
     started_at: float | None = None
@@ -153,13 +153,13 @@ class AttemptState:
     result: Returned | None = None
 
     def expect(self, event: Deadline, by: float | None) -> None:
-        """Set when this must have come; None if it is no longer expected."""
+        """Set by when an event must come; None if it is no longer expected."""
         self.deadlines.pop(event, None)
         if by is not None:
             self.deadlines[event] = by
 
     def is_late(self, event: Deadline, now: float) -> bool:
-        """True if this must have come by now."""
+        """Return True if an event should have come by now."""
         return now >= self.deadlines.get(event, math.inf)
 
 
@@ -171,12 +171,12 @@ class WorkerState:
         attempt: The number of its last attempt; 0 before the first one.
         current: What is known of that attempt.
         runs: True if it has something to run; None until its constructor has returned.
-        counts: What was counted of its calls, over all attempts.
+        counts: The counts of its calls, over all attempts.
         outcome: How its last attempt ended.
-        attempts: What is on record of its last attempts, by `time.monotonic()`.
-        succeeded_attempt: The last attempt that has ended well; 0 if none has.
+        attempts: The records of its last attempts, with times of `time.monotonic()`.
+        succeeded_attempt: The last attempt that ended well; 0 if none did.
         next_start: When its next attempt begins; None unless it is restarting by its policy.
-        restart_reason: Why it is restarted, if a user has asked for it.
+        restart_reason: Why it is restarted, if a user asked for it.
     """
 
     plan: WorkerPlan
@@ -202,7 +202,7 @@ class WorkerState:
 
     @property
     def shown_state(self) -> str:
-        """Its state, or how it has ended."""
+        """Its state; or, if it has ended, how."""
         ended = self.outcome if self.state is State.ENDED else None
         return str(ended.kind if ended is not None else self.state)
 
@@ -233,14 +233,15 @@ class WorkerState:
         return self.state is State.ENDED and self.outcome is not None and self.outcome.is_failure
 
     def move(self, event: str) -> bool:
-        """Goes to the next state of the table; False, and nothing changes, if it has none."""
+        """Go to the next state of the table. Return False, and change nothing, if there is none."""
         next_state = TRANSITIONS.get((self.state, event))
         self.state = next_state or self.state
         return next_state is not None
 
     def note(self, **changes: Any) -> None:
-        """Puts something on record of its last attempt."""
-        if self.attempts:  # a worker may end before it has begun, where there is no room for it
+        """Record something about its last attempt."""
+        # A worker may end before its first attempt, if there is no room for it.
+        if self.attempts:
             self.attempts = (*self.attempts[:-1], replace(self.attempts[-1], **changes).shortened())
 
     def next_beat(self, now: float) -> float | None:
@@ -269,10 +270,10 @@ class WorkerState:
 
 @dataclass(frozen=True)
 class PrintNote:
-    """Print this on the terminal."""
+    """A command to print a note on the terminal."""
 
     text: str
 
 
 Decided = Command | PrintNote
-"""What the supervisor decides on."""
+"""A command that the supervisor decides on."""
