@@ -1,4 +1,4 @@
-"""A program that runs on without the script that has launched it."""
+"""Detached programs, which run on without the script that launched them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from launchpad.telemetry.trace import Trace
 
 _POLL_S = 5.0
 _TRACED_S = 60.0
-"""How long after the recording there may be no trace yet."""
+"""Seconds to wait for a trace after the end of the recording."""
 
 
 class Detached:
@@ -25,8 +25,8 @@ class Detached:
         detached = lp.launch(program, "ray", detach=True)
         print(detached.run_id)                    # python -m launchpad logs RUN_ID learner
 
-    Methods may be called from any thread. They raise LaunchError when the program cannot be reached any more:
-    it has ended a while ago, or its launcher has been killed, and all workers with it.
+    Methods may be called from any thread. They raise LaunchError if the program can no longer be reached:
+    because it ended a while ago, or its launcher was killed, and all workers with it.
 
     Args:
         record: The record of the run.
@@ -40,11 +40,11 @@ class Detached:
         self.record, self.run_id, self._ask = record, record.run_id, ask
 
     def status(self) -> list[WorkerStatus]:
-        """A row for each worker."""
+        """Return a row for each worker."""
         return list(self._ask("status"))
 
     def metrics(self, timeout_s: float = 5.0) -> Metrics:
-        """The numbers of the program, as `Running.metrics`."""
+        """Return the numbers of the program, as `Running.metrics` does."""
         metrics: Metrics = self._ask("metrics", timeout_s)
         return metrics
 
@@ -54,11 +54,11 @@ class Detached:
         return history
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Blocks until the program has ended.
+        """Block until the program has ended.
 
         Raises:
             ProgramFailed: a worker failed; its text is the whole report.
-            TimeoutError: the time was up before.
+            TimeoutError: the program did not end in time.
         """
         check_timeout(timeout_s)
         deadline = time.monotonic() + (float("inf") if timeout_s is None else timeout_s)
@@ -74,21 +74,21 @@ class Detached:
         return bool(self._ask("wait", 0.0))
 
     def ask_to_stop(self, at_once: bool = False) -> None:
-        """Asks the program to stop, and waits for nothing."""
+        """Ask the program to stop, and wait for nothing."""
         self._ask("stop", at_once)
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Stops the program and blocks until it has ended."""
+        """Stop the program, and block until it has ended."""
         self.ask_to_stop(at_once)
         while not self._ask("wait", _POLL_S):
             continue
 
     def ask_to_restart(self, worker: str) -> None:
-        """Asks for the next attempt of a worker, as `Running.restart`, and waits for nothing.
+        """Ask for a worker to be restarted, as `Running.restart` does, and wait for nothing.
 
         Raises:
             KeyError: there is no such worker.
-            NotRunningError: the program ends, or has ended.
+            NotRunningError: the program is ending, or has ended.
         """
         self._ask("ask_to_restart", worker)
 
@@ -98,7 +98,7 @@ class Detached:
         return trace
 
     def picture(self) -> dict[str, Any]:
-        """The program as plain data, for `python -m launchpad graph`."""
+        """Return the program as plain data, for `python -m launchpad graph`."""
         return dict(self._ask("picture"))
 
     def logs(self, worker: str, offset: int = 0) -> str:
@@ -106,7 +106,7 @@ class Detached:
         return str(self._ask("logs", worker, offset))
 
     def stacks(self, workers: list[str]) -> dict[str, str]:
-        """Worker → what its threads are doing."""
+        """Return worker → what its threads are doing."""
         return dict(self._ask("stacks", workers))
 
     def __repr__(self) -> str:
@@ -114,7 +114,7 @@ class Detached:
 
 
 def refusal(launch_type: str) -> LaunchError:
-    """The error of a backend whose workers cannot outlive the script."""
+    """Return the error of a backend whose workers cannot outlive the script."""
     return LaunchError(
         f"launch type {launch_type!r} ends with its script, so detach=True means nothing to it;"
         " use 'ray' or 'kubernetes', on a cluster that outlives the script"

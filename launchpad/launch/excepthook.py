@@ -1,27 +1,29 @@
-"""Ctrl-C ends a script without a traceback: the user has pressed it, and needs no report.
+"""Hooks with which Ctrl-C ends a script without a traceback. The user pressed it, and needs no report.
 
     KeyboardInterrupt
       unwinds the script                    nothing is printed
-      hits a callback of the interpreter    comes again a moment later (it would be printed there, and lost)
+      hits a callback of the interpreter    is raised again a moment later (there it would be lost)
 
-`import launchpad` begins with this file, and it imports nothing, so that nearly all of the import is covered.
+`import launchpad` begins with this file, which imports nothing, so that the hooks cover nearly all of the
+import.
 """
 
 from __future__ import annotations
 
 import sys
 
-TYPE_CHECKING = False  # as checkers read it; `typing` takes milliseconds
+# Type checkers read this name as True. To import `typing` takes milliseconds.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType, TracebackType
     from typing import Any
 
 waits_for_programs: set[CodeType] = set()
-"""Callbacks of the interpreter after which atexit stops what runs: no second Ctrl-C is needed."""
+"""Callbacks of the interpreter after which atexit stops the programs, so that no second Ctrl-C is needed."""
 
 
 def install() -> None:
-    """Puts hooks before those that there are; these get everything else."""
+    """Put the hooks before those that are there. The latter get everything else."""
     excepthook, unraisablehook = sys.excepthook, sys.unraisablehook
 
     def on_exception(
@@ -29,9 +31,9 @@ def install() -> None:
     ) -> Any:
         if not isinstance(error, KeyboardInterrupt) or hasattr(sys, "ps1"):
             return excepthook(kind, error, traceback)
-        # When no program is to be stopped, only the interpreter's own end is left to be interrupted.
+        # Without a program to stop, only the interpreter's own end is left to be interrupted.
         if "launchpad.launch.script_exit" not in sys.modules:
-            # Not `signal`: after an import that runs `exec` the interpreter no longer exits with 130.
+            # Not `signal`: after an import that runs `exec`, the interpreter no longer exits with 130.
             import _signal  # type: ignore[import-not-found]
 
             if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:

@@ -1,12 +1,13 @@
 """Hooks that launchpad puts before the interpreter's own steps at the end of a script.
 
-    sys.exit(running)      is as if that were the last line: absl's `app.run(lambda _: lp.launch(program))`
-    threading._shutdown    is what the interpreter calls, by this name, when the last line has run: programs
-                           are waited for first. Once it has begun, modules like `concurrent.futures.process`
-                           cannot be imported, and executors refuse jobs; workers that are threads need both
+    sys.exit(running)      is like a last line that launches: absl's `app.run(lambda _: lp.launch(program))`
+    threading._shutdown    is what the interpreter calls, by this name, when the last line has run. The hook
+                           waits for programs first. Once the interpreter's own function has begun, modules
+                           like `concurrent.futures.process` cannot be imported, and executors refuse jobs.
+                           Workers that are threads need both.
 
-Installed by `import launchpad`: absl looks `sys.exit` up before it calls the function that launches, and a
-thread may launch when the last line has run.
+`import launchpad` installs them, since absl looks `sys.exit` up before it calls the function that launches,
+and a thread may launch after the last line has run.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import threading
 
 from launchpad.launch.excepthook import waits_for_programs
 
-TYPE_CHECKING = False  # as checkers read it; `typing` takes as long to import as all else here
+# Type checkers read this name as True. To import `typing` takes as long as all else here.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
@@ -25,7 +27,7 @@ _SCRIPT_EXIT = "launchpad.launch.script_exit"
 
 
 def install() -> None:
-    """Puts hooks before what there is."""
+    """Put the hooks before the functions that are there."""
     private: Any = threading
     sys_exit, shutdown = sys.exit, private._shutdown
     given: dict[int, object] = {}  # thread → what it called `sys.exit` with last
@@ -58,7 +60,8 @@ def _may_launch_later() -> bool:
     """
     main = threading.main_thread()
     if all(thread.daemon or thread is main for thread in threading.enumerate()):
-        return False  # and nothing is imported: dataclasses `exec`, and then Ctrl-C no longer exits with 130
+        # Nothing is imported here: dataclasses run `exec`, and after that Ctrl-C no longer exits with 130.
+        return False
     from launchpad.runtime import context
 
     return context.try_current() is None

@@ -1,6 +1,6 @@
-"""Launch type → backend. The only place where backends are named.
+"""Launch type → backend. This is the only place that names the backends.
 
-A package adds one of its own with an entry point in its pyproject.toml; nothing in launchpad changes:
+A package adds a backend of its own with an entry point in its pyproject.toml. Nothing in launchpad changes:
 
     [project.entry-points."launchpad.backends"]
     my_cluster = "my_package.backend:MyCluster"
@@ -41,7 +41,7 @@ _STARTED_EARLY = {
     "local_mp": "launchpad.launch.backends.processes.forkserver_handle",
     "test_mp": "launchpad.launch.backends.processes.forkserver_handle",
 }
-"""Launch type → the module whose `start` a launch calls first, and whose result the backend is given."""
+"""Launch type → a module. A launch calls its `start` first, and gives the result to the backend."""
 
 _LOCAL = ("local_mt", "local_mp", "test_mt", "test_mp")
 
@@ -66,7 +66,7 @@ class LaunchType(enum.Enum):
 
 
 def launch_type_name(given: LaunchType | str | None) -> str:
-    """The launch type to use: given, else --lp_launch_type, else $LP_LAUNCH_TYPE, else local_mt."""
+    """Return the launch type to use: given, else --lp_launch_type, else $LP_LAUNCH_TYPE, else local_mt."""
     if isinstance(given, LaunchType):
         return str(given.value)
     by_flag = command_line.given(command_line.LAUNCH_TYPE)
@@ -79,14 +79,14 @@ def launch_type_name(given: LaunchType | str | None) -> str:
 
 
 def backend_of(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> Backend:
-    """The backend of a launch type, imported now.
+    """Import the backend of a launch type, and return an instance.
 
     Args:
-        options: What it is made with, for `kubernetes` an `image`.
+        options: Its options, such as an `image` for `kubernetes`.
 
     Raises:
         DefinitionError: no such name is registered, or the backend takes no such option.
-        LaunchError: it is registered but cannot be imported.
+        LaunchError: what is registered cannot be imported, or is not a Backend.
     """
     target = target_of(name)
     module, _, attribute = target.partition(":")
@@ -109,7 +109,7 @@ def backend_of(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> 
 
 
 def target_of(name: str) -> str:
-    """Returns where a launch type's backend is: `module:class`. Nothing is imported.
+    """Return where a launch type's backend is, as `module:class`, without importing it.
 
     Raises:
         DefinitionError: no such name is registered.
@@ -132,7 +132,7 @@ def started_early(name: str) -> Iterator[Any]:
     when the block ends.
 
     Raises:
-        LaunchError: it could not be started.
+        LaunchError: it cannot be started.
     """
     if name not in _STARTED_EARLY:
         yield None
@@ -146,7 +146,7 @@ def started_early(name: str) -> Iterator[Any]:
 
 
 def detached(warn: Callable[[str], object] = lambda why: None) -> list[Detached]:
-    """The detached programs on all clusters; `warn` is called with why some cannot be found."""
+    """Return the detached programs on all clusters. Call `warn` with the reason if some cannot be found."""
     found: list[Detached] = []
     for name in (*_BUILT_IN, *_third_party()):
         if not name.startswith("test_"):

@@ -1,4 +1,4 @@
-"""Launches a detached program in the place of its script, and serves requests about it from then on.
+"""The launcher of a detached program. It launches instead of the script, and serves requests from then on.
 
 script ── plan ──▶ RemoteLauncher, in a process of the cluster ── supervises ──▶ workers
 python -m launchpad, Detached ── status, stop, logs, … ──▶ RemoteLauncher
@@ -26,9 +26,9 @@ from launchpad.telemetry.trace import Trace
 
 
 class RemoteLauncher:
-    """Runs one program, and prints to `stream` what a script would; nowhere if that is None.
+    """The launcher of one program. It prints to `stream` what a script would; nowhere if that is None.
 
-    Its methods, those that `Detached` calls by name, may be called from any thread.
+    `Detached` calls its methods by name. They may be called from any thread.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -37,10 +37,10 @@ class RemoteLauncher:
         self._record: dict[str, Any] = {}
 
     def begin(self, plan: LaunchPlan, backend: Backend, grace_s: float) -> dict[str, Any]:
-        """Launches; the record of the run.
+        """Launch the program, and return the record of the run.
 
         Raises:
-            LaunchError: it could not be; nothing is left running.
+            LaunchError: it could not be launched, and nothing is left running.
         """
         run = RunDirectory.create(plan.program)
         output = Output(run, [worker.name for worker in plan.workers], self._stream)
@@ -49,7 +49,7 @@ class RemoteLauncher:
         return self._record
 
     def record(self) -> dict[str, Any]:
-        """The record of the run; empty if none was begun."""
+        """Return the record of the run; empty if none was begun."""
         return self._record
 
     def status(self) -> list[WorkerStatus]:

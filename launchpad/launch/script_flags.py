@@ -2,7 +2,7 @@
 
     absl                           reads them itself, `launchpad.flags`
     argparse                       `add_flags(parser)`: the parser reads them, and has them in its help
-    click, typer, hydra, tyro      would refuse them: taken out of `sys.argv` as soon as one is imported
+    click, typer, hydra, tyro      would refuse them; taken out of `sys.argv` as soon as one is imported
     any other                      `take_flags()` does the same
 
 See docs/decisions/0034_flags_beside_other_parsers.md.
@@ -16,23 +16,24 @@ from launchpad import command_line
 from launchpad.errors import DefinitionError
 from launchpad.runtime import import_hook
 
-TYPE_CHECKING = False  # as checkers read it; `typing` takes milliseconds
+# Type checkers read this name as True. To import `typing` takes milliseconds.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
     from typing import Any
 
 REFUSING = ("click", "hydra", "typer", "tyro")
-"""Parsers that refuse what the script has not declared, and can be told of no more from outside."""
+"""Parsers that refuse flags which the script has not declared, and cannot be given more from outside."""
 
 _NOT_GIVEN = ""
 
 
 def take_from_parsers_that_refuse_them() -> None:
-    """Takes the flags out of `sys.argv` when one of `REFUSING` is imported, or now, if one has been.
+    """Take the flags out of `sys.argv` when one of `REFUSING` is imported; or now, if one has been.
 
     Raises:
-        SystemExit: a flag is wrong; the reason has been printed, as a parser does.
+        SystemExit: a flag is wrong. The reason has been printed, as a parser would print it.
     """
     for name in REFUSING:
         import_hook.when_imported(name, lambda _: _take_as_a_parser_would())
@@ -40,17 +41,18 @@ def take_from_parsers_that_refuse_them() -> None:
 
 def _take_as_a_parser_would() -> None:
     try:
-        _take()  # a flag that is nearly one of ours may be the script's; if it is not, the parser says so
+        # A flag that is nearly one of ours may be the script's. If it is not, the parser says so.
+        _take()
     except DefinitionError as error:
         print(f"{sys.argv[0]}: error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
 
 
 def take_flags() -> None:
-    """Takes launchpad's flags out of `sys.argv`; `lp.launch`, `lp.run` and `lp.plan` go by them.
+    """Take launchpad's flags out of `sys.argv`, and let `lp.launch`, `lp.run` and `lp.plan` use them.
 
-    For a script whose parser would refuse them. Where click, typer, hydra or tyro is imported beside
-    launchpad this has been done; argparse has `lp.add_flags`, and absl knows them.
+    This is for a script whose parser would refuse them. If the script imports click, typer, hydra or tyro,
+    launchpad does it by itself. For argparse there is `lp.add_flags`, and absl knows the flags.
 
     Example:
         import sys
@@ -59,8 +61,7 @@ def take_flags() -> None:
         own = sys.argv[1:]          # without `--lp_launch_type=local_mp`
 
     Raises:
-        DefinitionError: a flag has a value that it cannot have, or is nearly one of them; `sys.argv` is as
-            it was.
+        DefinitionError: a flag has a wrong value, or is nearly one of them. `sys.argv` is not changed.
     """
     command_line.refuse_mistyped(sys.argv[1:], "lp_")
     _take()
@@ -82,10 +83,10 @@ def _take() -> None:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds launchpad's flags to a parser of argparse, in a group of their own in its help.
+    """Add launchpad's flags to a parser of argparse, in a group of their own in its help.
 
-    `lp.launch`, `lp.run` and `lp.plan` go by the command line that the parser has parsed last. The values are
-    among those that it returns, too, as `lp_launch_type` and so on: None where a flag is not given.
+    `lp.launch`, `lp.run` and `lp.plan` use the command line that the parser parsed last. The parser also
+    returns the values, as `lp_launch_type` and so on. A flag that is not given is None.
 
     Example:
         import argparse
@@ -122,7 +123,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     for flag in command_line.ALL:
         group.add_argument(
             f"--{flag.name}",
-            # Each parse calls this with the text that is given, else with a default that is a string.
+            # Each parse calls this with the text of the flag; without one, with a default that is a string.
             type=converter(flag),
             default=command_line.remembered().get(flag.name, _NOT_GIVEN),
             nargs="?" if flag.is_switch else None,
@@ -133,7 +134,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _value(flag: command_line.Flag, text: str) -> Any:
-    """A flag's value; ValueError, or DefinitionError, which is one, if it cannot have it."""
+    """Return a flag's value.
+
+    Raises:
+        ValueError: the flag cannot have it. A DefinitionError is one.
+    """
     from launchpad.launch import registry
 
     value = flag.parse(text)

@@ -1,17 +1,18 @@
-"""Ctrl-C, SIGTERM and SIGHUP while a script waits for a program: request, kill, give up.
+"""Handlers of Ctrl-C, SIGTERM and SIGHUP while a script waits for a program: request, kill, give up.
 
     first      asks the program to stop              signal      then comes              exit code
     second     ends its workers by force             SIGINT      KeyboardInterrupt       130
     third      waits no longer                       SIGTERM     SystemExit              143
                                                      SIGHUP      SystemExit              129
 
-What ends a service may signal its process and its group, or twice at once. So a SIGTERM or SIGHUP less
-than a second after one that counted does not count: it is the same request. A key is pressed by a
-person, and always counts.
+A service manager may signal a process and its group, or twice at once. So a SIGTERM or SIGHUP less than a
+second after one that counted does not count: it is the same request. Ctrl-C comes from a person, and always
+counts.
 
-An exception is raised wherever the main thread happens to be: between the note that the program stops
-and the request to stop it, or just outside the `try` that was to catch it. So while the main thread waits,
-the signal's handler itself asks, and the exception comes when the waiting is over.
+A handler that raised an exception would raise it wherever the main thread happens to be: between the note
+that the program stops and the request to stop it, or just outside the `try` that should catch it. So while
+the main thread waits, the handler itself asks the program to stop, and the exception comes when the wait is
+over.
 """
 
 from __future__ import annotations
@@ -32,25 +33,25 @@ _counted_at = -math.inf
 
 
 class KeyboardInterruptHandler:
-    """While it is open, Ctrl-C asks; it raises KeyboardInterrupt when it is left, if there was one.
+    """A block in which Ctrl-C asks a program to stop. After one, the block's end raises KeyboardInterrupt.
 
     Example:
         with KeyboardInterruptHandler(lambda at_once: running.ask_to_stop(at_once)):
             done.wait()
 
-    SIGTERM and SIGHUP count as well; after them it raises SystemExit with the code that a shell expects. It
-    does nothing in other threads than the main one, where other code handles the signal (the script itself,
-    an event loop, one more handler like this further out), and where the signal is ignored.
+    SIGTERM and SIGHUP count as well. After them it raises SystemExit with the code that a shell expects. It
+    does nothing in threads other than the main one, nor for a signal that is ignored or that other code
+    handles (the script itself, an event loop, one more handler like this further out).
 
     Args:
-        ask: Called with whether the program must stop at once, in the main thread, between any two of its
-            steps; so it must wait for no lock. If it returns True nothing more can be done, and the waiting
-            is over.
-        is_stopping: Whether the program was asked before: then the first signal ends it by force.
+        ask: Called with True if the program must stop at once. It is called in the main thread, between any
+            two of its steps, so it must wait for no lock. If it returns True, nothing more can be done, and
+            the wait is over.
+        is_stopping: True if the program was asked before. Then the first signal ends it by force.
 
     Attributes:
-        pressed: The first signal since it is open, if there was one.
-        is_repeat: While `ask` is called: whether the signal repeats one that has just counted.
+        pressed: The first signal in this block, if there was one.
+        is_repeat: While `ask` is called, True if the signal repeats one that has just counted.
     """
 
     def __init__(self, ask: Callable[[bool], bool | None], *, is_stopping: bool = False) -> None:
@@ -108,7 +109,7 @@ def exception_for(number: int) -> BaseException:
 
 
 def watch(on_signal: Callable[[int, FrameType | None], None]) -> None:
-    """Has SIGTERM and SIGHUP call `on_signal` at all times, where they would just kill the script."""
+    """Have SIGTERM and SIGHUP always call `on_signal`, if they would otherwise just kill the script."""
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) == signal.SIG_DFL:
@@ -116,4 +117,4 @@ def watch(on_signal: Callable[[int, FrameType | None], None]) -> None:
 
 
 class _SignalHandler(functools.partial[None]):
-    """The handler that `watch` sets: a type of its own, by which `KeyboardInterruptHandler` finds it."""
+    """The handler that `watch` sets. `KeyboardInterruptHandler` recognises it by this type."""

@@ -1,7 +1,7 @@
 """The process that shows a program in the browser beside its script, for `--lp_view`.
 
-It is `launchpad view`, and ends with this process, however that ends: then the pipe is closed that it reads.
-Forked children of this process close their end of it.
+It is `launchpad view`. It reads a pipe that closes when this process ends, in whatever way, and ends then.
+Forked children of this process close their end of the pipe.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PROGRAM = (
 
 
 def start(run_id: str) -> None:
-    """Starts it; what it prints goes to the terminal of the script. The program runs as well without it."""
+    """Start the view. It prints to the script's terminal, and the program runs as well without it."""
     paths = [str(Path(launchpad.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     view = subprocess.Popen(
         [sys.executable, "-P", "-c", _PROGRAM, run_id],
@@ -34,7 +34,7 @@ def start(run_id: str) -> None:
 
 
 class _View:
-    """The process, until the end of this one."""
+    """The process of the view, until the end of this one."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None
@@ -49,6 +49,6 @@ class _View:
             self._process.wait()
 
     def drop_inherited(self) -> None:
-        """For a forked child, which may run longer."""
+        """Close the pipe, as a forked child must, which may run longer."""
         self._is_inherited = True
         self._pipe.close()

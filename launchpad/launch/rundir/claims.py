@@ -1,14 +1,14 @@
 """Claims of this user's runs on the GPUs and CPUs of this host, so that no two runs get the same ones.
 
     <directory>/mutex          held while a launch reads the claims and adds its own
-    <directory>/<run id>.json  what a run holds; it counts for as long as a process locks it (flock)
+    <directory>/<run id>.json  what a run holds; it counts as long as a process locks it (flock)
 
-The lock of a claim is held by the launcher and by every process that may still use what is claimed: those
-of workers, and those above them, which end last. The kernel releases it with the last of them, however they
-end; so nothing is held by processes that have ended, and nothing is free that a process still uses. Children
-that the launching script forks do not hold it, since they may run longer than the script.
+The launcher holds the lock of a claim, and so does every process that may still use what is claimed: those of
+workers, and those above them, which end last. The kernel releases the lock when the last of them ends, in
+whatever way. So processes that have ended hold nothing, and nothing is free that a process still uses.
+Children that the launching script forks do not hold the lock, since they may run longer than the script.
 
-There is one directory for all, `/tmp/launchpad-<uid>-claims` or $LAUNCHPAD_CLAIMS_DIR, whatever TMPDIR is: a
+All launches use one directory, `/tmp/launchpad-<uid>-claims` or $LAUNCHPAD_CLAIMS_DIR, whatever TMPDIR is. A
 launch with another one would not see the claims of the others.
 """
 
@@ -30,10 +30,10 @@ from launchpad.courier.security import private_directory
 from launchpad.errors import LaunchError
 
 OUTER = "LAUNCHPAD_CLAIMS"
-"""In a worker's environment: the runs it belongs to. What those hold, it may give to programs of its own."""
+"""The variable that names the runs a worker belongs to. It may give what they hold to its own programs."""
 
 _MUTEX_S = 10.0
-"""How long a launch waits for the mutex, which others hold for milliseconds."""
+"""Seconds that a launch waits for the mutex, which other launches hold for milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ClaimRecord:
     """A run and the GPUs and CPUs that it holds.
 
     Attributes:
-        pid: The launcher.
+        pid: The launcher's process.
         gpus: Uuid → how much of it, in units of `allocation.UNIT`.
         cpus: Numbers of CPUs.
         workers: Worker → the GPUs that it has, as they stand in CUDA_VISIBLE_DEVICES.
@@ -65,20 +65,20 @@ class ClaimRecord:
 
 
 class Claim:
-    """A run's own claim. Made by `ClaimTable.add`."""
+    """A run's own claim. `ClaimTable.add` makes it."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         drop_in_child(self)
 
     def release(self) -> None:
-        """Ends the claim, unless some process of the run has not ended: then it ends with that."""
+        """End the claim. If a process of the run has not ended yet, the claim ends with that process."""
         self.drop_inherited()
         with contextlib.suppress(LaunchError, OSError), claim_table():
             pass  # opening the table sweeps it
 
     def drop_inherited(self) -> None:
-        """Closes it, as a forked child of a script must: it may run longer than the script."""
+        """Close the lock, as a forked child of a script must: it may run longer than the script."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
@@ -86,27 +86,28 @@ class Claim:
 
 @dataclass(frozen=True)
 class ClaimTable:
-    """All claims, while no other process can change them."""
+    """A table of all claims, while no other process can change them."""
 
     directory: Path
     records: Sequence[ClaimRecord]
 
     def taken(self) -> Counter[str]:
-        """Uuid → how much of a GPU the runs hold, all together."""
+        """Return uuid → how much of that GPU all runs hold together."""
         return sum((Counter(record.gpus) for record in self.records), Counter())
 
     def busy(self) -> Counter[int]:
-        """Number of a CPU → how many runs hold it."""
+        """Return number of a CPU → how many runs hold it."""
         return Counter(cpu for record in self.records for cpu in record.cpus)
 
     def add(self, record: ClaimRecord) -> Claim:
-        """Adds a claim, and locks it."""
+        """Add a claim, and lock it."""
         path = self.directory / f"{record.run_id}.json"
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.write(fd, json.dumps(asdict(record)).encode())
-        except OSError as error:  # a full disk; no launch could read half a claim
+        # The disk may be full, and no launch could read half a claim.
+        except OSError as error:
             path.unlink()
             os.close(fd)
             raise LaunchError(f"the GPUs cannot be claimed in {self.directory}: {error}") from error
@@ -115,10 +116,11 @@ class ClaimTable:
 
 @contextlib.contextmanager
 def claim_table() -> Iterator[ClaimTable]:
-    """The claims of running programs; those of programs that have ended are removed.
+    """Lock the claims of running programs for a block. Remove those of programs that have ended.
 
     Raises:
-        LaunchError: there can be no directory for them that is ours alone, or another launch holds the mutex.
+        LaunchError: no directory for claims can be made private to this user, or another launch holds the
+            mutex.
     """
     chosen = os.environ.get("LAUNCHPAD_CLAIMS_DIR")
     path = Path(chosen).absolute() if chosen else Path(f"/tmp/launchpad-{os.getuid()}-claims")
@@ -149,18 +151,18 @@ def claim_table() -> Iterator[ClaimTable]:
         yield ClaimTable(path, [record for record in held if record.run_id not in outer])
     finally:
         with contextlib.suppress(OSError):
-            fcntl.flock(fd, fcntl.LOCK_UN)  # also for a child that was forked meanwhile
+            fcntl.flock(fd, fcntl.LOCK_UN)  # also for a child that was forked in the meantime
         os.close(fd)
 
 
 def worker_environment(run_id: str) -> dict[str, str]:
-    """Environment variables of a run's workers, so that they may launch programs within its claim."""
+    """Return environment variables for a run's workers, with which they may launch within its claim."""
     outer = [name for name in os.environ.get(OUTER, "").split(":") if name and name != run_id]
     return {OUTER: ":".join([*outer, run_id])}
 
 
 def _read(path: Path) -> Iterator[ClaimRecord]:
-    """The claim in a file; none, and the file is removed, if no process locks it."""
+    """Yield the claim in a file. If no process locks it, remove the file and yield nothing."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

@@ -1,9 +1,9 @@
-"""The control endpoint of a run: what `python -m launchpad` talks to from another terminal.
+"""The control endpoint of a run, with which `python -m launchpad` talks from another terminal.
 
     python -m launchpad stop ──▶ <runtime directory>/control.socket ──▶ Server ──▶ the supervisor's inbox
                                  <runtime directory>/control.token
 
-An ordinary courier server on a socket that only this user can reach. A run works as well without it.
+It is an ordinary courier server on a socket that only this user can reach. A run works as well without it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from launchpad.telemetry.trace import Trace
 SOCKET = "control.socket"
 _TOKEN = "control.token"
 RESTARTED = "restarted by `python -m launchpad restart`"
-"""The reason of a restart that was asked for from elsewhere."""
+"""The reason of a restart that `python -m launchpad` asked for."""
 
 _AT_ONCE = 16
 _CALL_S = 10.0
@@ -43,17 +43,17 @@ def serve(
     picture: Callable[[], Mapping[str, Any]],
     history: Callable[[], RunHistory],
 ) -> Server:
-    """Serves one run to processes that may read its runtime directory.
+    """Serve one run to processes that may read its runtime directory.
 
     Args:
-        stop: Asks the program to stop, at once or in good order; returns without waiting.
-        restart: Asks for a worker to be restarted; returns without waiting.
-        attach: Has a worker connect its debugger with a terminal: `Workers.attach`.
-        metrics: Its numbers, after so many seconds at most, whatever workers answer.
+        stop: Asks the program to stop, at once if its argument is True. Returns without waiting.
+        restart: Asks for a worker to be restarted. Returns without waiting.
+        attach: Has a worker connect its debugger to a terminal; see `Workers.attach`.
+        metrics: Returns the program's numbers. Its argument is how many seconds workers have to answer.
 
     Raises:
-        OSError: there can be no new file or socket.
-        RuntimeError: there can be no new thread.
+        OSError: no new file or socket can be made.
+        RuntimeError: no new thread can be started.
     """
     token = os.urandom(32)
     server = Server("control", address=f"unix:{runtime / SOCKET}", token=token)
@@ -78,16 +78,16 @@ def serve(
 
 
 def stacks_of(workers: Sequence[str], stacks: Callable[[str], str]) -> dict[str, str]:
-    """Worker → its stacks; some at a time, as each may take a while."""
+    """Return worker → its stacks. Several are asked at a time, since each may take a while."""
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="launchpad-stacks") as pool:
         return dict(zip(workers, pool.map(stacks, workers), strict=True))
 
 
 def connected(runtime: Path) -> Client[Any]:
-    """A client of the control endpoint of a run.
+    """Return a client of the control endpoint of a run.
 
     Raises:
-        OSError: it has none, or not any more.
+        OSError: the run has no control endpoint, or has ended.
     """
     token = (runtime / _TOKEN).read_bytes()
     return Client(

@@ -4,19 +4,19 @@
         lock                            held (flock) by the launching process
         run.json                        the record of the run
         learner-0.courier               a socket for each address
-        courier.token                   opens all of these; what a worker starts finds it there
+        courier.token                   opens all of these; processes that a worker starts find it there
         control.socket, control.token   the control endpoint
-        learner-0.stacks                what a worker writes when it is asked for its stacks
+        learner-0.stacks                what a worker writes if it is asked for its stacks
     <log base>/<run id>/                kept
         learner-0.log
         run.json
         history.json                    written at the end
 
-What a killed run left is swept at the next launch: a directory whose lock no process holds has no owner.
+The next launch removes what a killed run left: a directory whose lock no process holds belongs to no run.
 
-The logs of runs that ended long ago are deleted at a launch, but only what is surely ours: in a directory
-named and filled as our runs do it, of this user, in which nothing was changed for so many days, and whose run
-has ended. Where a worker has saved a state, everything stays.
+A launch also deletes the logs of runs that ended long ago, but only if they are surely launchpad's: in a
+directory of this user that is named and filled as runs do it, in which nothing has changed for
+LAUNCHPAD_LOG_DAYS, and whose run has ended. If a worker has saved a state there, everything stays.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LOG_DAYS = 30
 _DAY_S = 86_400.0
 _SWEPT = ".swept"
 _SWEEP_PAUSE_S = 3600.0
-"""The log base is searched once an hour: there may be a launch each second."""
+"""Seconds between two searches of the log base, since there may be a launch every second."""
 
 _LOG_DIRECTORY = re.compile(r"[A-Za-z0-9-]*-\d{4}-\d{6}-[0-9a-f]{4}")
 _LOG_FILE = re.compile(r"[\w.-]+\.log(\.\d+)?|[\w.-]+\.result|(run|history)\.json")
@@ -58,11 +58,11 @@ _LOG_FILE = re.compile(r"[\w.-]+\.log(\.\d+)?|[\w.-]+\.result|(run|history)\.jso
 
 @dataclass(eq=False)
 class RunDirectory:
-    """The directories of one run. Made by `create`.
+    """The directories of one run. `create` makes them.
 
     Attributes:
         claim: The GPUs and CPUs of this host that the run holds, if any.
-        state_place: The path or URL of the folder in which workers save; empty: beside the logs.
+        state_place: The path or URL of the folder in which workers save; empty for one beside the logs.
     """
 
     run_id: str
@@ -78,7 +78,7 @@ class RunDirectory:
         fork.drop_in_child(self)
 
     def drop_inherited(self) -> None:
-        """Closes the lock, as a forked child of the launcher must: it may run longer than the run."""
+        """Close the lock, as a forked child of the launcher must: it may run longer than the run."""
         fd = self._lock
         self._lock = -1
         if fd >= 0:
@@ -86,9 +86,9 @@ class RunDirectory:
 
     @classmethod
     def create(cls, program: str, addresses: Iterable[str] = ()) -> RunDirectory:
-        """Makes the log directory of a new run and chooses the other; sweeps those of earlier runs."""
+        """Make the log directory of a new run, choose its runtime directory, and sweep earlier runs' ones."""
         rotation = Rotation.from_environment()
-        # Not with a dash at its beginning, with which it would be an option of each command.
+        # Without a dash at its beginning, with which each command would take it for an option.
         name = re.sub(r"[^A-Za-z0-9]+", "-", program).lstrip("-")[:24] or "program"
         name = f"{name}-{time.strftime('%m%d-%H%M%S')}"
         logs = _make_log_directory(name)
@@ -99,10 +99,10 @@ class RunDirectory:
         return cls(logs.name, base / os.urandom(_SHORT_ID // 2).hex(), logs, rotation)
 
     def make_runtime(self) -> None:
-        """Makes the runtime directory and holds its lock; does nothing if it is held.
+        """Make the runtime directory, and hold its lock. Do nothing if this run holds it already.
 
-        Called when there is a process that removes it should this one be killed. Until the lock is held
-        another run's sweep may remove the directory; then it is made again.
+        Called when there is a process that removes the directory if this one is killed. Until the lock is
+        held, another run's sweep may remove the directory; then it is made again.
         """
         while self._lock < 0:
             self.runtime.mkdir(mode=0o700, exist_ok=True)
@@ -114,14 +114,14 @@ class RunDirectory:
             fcntl.flock(lock, fcntl.LOCK_SH)
             if os.fstat(lock).st_nlink:
                 self._lock = lock
-                # For processes that the script or a worker starts, and that are given a client.
+                # For processes that the script or a worker starts, and to which it gives a client.
                 if token := keyring.find(self.scope):
                     published_token.write_beside(self.runtime, token)
             else:
                 os.close(lock)
 
     def place(self, endpoint: str) -> str:
-        """A planned endpoint with this run's directory and a free port filled in."""
+        """Return a planned endpoint with this run's directory and a free port filled in."""
         if "{port}" in endpoint:
             import portpicker
 
@@ -129,7 +129,7 @@ class RunDirectory:
         return endpoint.replace("{run}", str(self.runtime))
 
     def log(self, worker: str, attempt: int = 1) -> Path:
-        """The file that takes what an attempt of a worker prints."""
+        """Return the file for what an attempt of a worker prints."""
         return self.log_files.path(worker, attempt)
 
     @property
@@ -138,7 +138,7 @@ class RunDirectory:
         return LogFiles(self.logs)
 
     def hold_state(self, place: str, program: str) -> None:
-        """Has workers save in this folder, which no other launch may do meanwhile. Raises as `lock.hold`."""
+        """Have workers save in this folder, and keep other launches out of it. Raises as `lock.hold` does."""
 
         def is_running(run_id: str) -> bool:
             return any(r.run_id == run_id for r in record.running())
@@ -147,7 +147,7 @@ class RunDirectory:
         self.state_place = place
 
     def state(self, worker: str) -> Path:
-        """The directory for what an attempt of a worker saves for the next; the worker makes it."""
+        """Return the directory for what an attempt of a worker saves for the next. The worker makes it."""
         is_path = self.state_place and not is_url(self.state_place)
         return (Path(self.state_place) if is_path else self.logs / "state") / worker
 
@@ -167,7 +167,7 @@ class RunDirectory:
         )
 
     def stacks(self, worker: str) -> Path:
-        """The file into which a worker's process writes its stacks on request."""
+        """Return the file into which a worker's process writes its stacks on request."""
         return self.runtime / f"{worker}.stacks"
 
     @property
@@ -176,14 +176,14 @@ class RunDirectory:
         return f"unix:{self.runtime}/"
 
     def claimed(self) -> list[int]:
-        """The descriptors that hold what the run holds: its claim, and the folder with its state."""
+        """Return the descriptors that hold the run's claim, and the folder with its state."""
         of_state = [] if self._state_lock is None else self._state_lock.descriptors
         return [*([] if self.claim is None else [self.claim.fd]), *of_state]
 
     def remove(self) -> None:
-        """Releases the claim and the locks, and removes the runtime directory; logs stay.
+        """Release the claim and the locks, and remove the runtime directory. Logs stay.
 
-        The directory goes last: once it is gone, another launch finds all that this one held free.
+        The directory goes last, so that once it is gone, other launches find all that this one held free.
         """
         if self.claim is not None:
             self.claim.release()
@@ -196,7 +196,7 @@ class RunDirectory:
 
 
 def _make_log_directory(name: str) -> Path:
-    """A new directory of this name, and some characters more, in the log base."""
+    """Make a directory in the log base with this name and some more characters, and return it."""
     base = locations.open_log_base(make=True)
     try:
         while True:
@@ -204,7 +204,7 @@ def _make_log_directory(name: str) -> Path:
             try:
                 os.mkdir(logs.name, 0o700, dir_fd=base)
                 return logs
-            except FileExistsError:  # of very many launches in one second two drew the same number
+            except FileExistsError:  # of many launches in one second, two drew the same number
                 continue
             except OSError as error:
                 raise LaunchError(
@@ -216,7 +216,7 @@ def _make_log_directory(name: str) -> Path:
 
 
 def socket_name(address: str) -> str:
-    """A file name for the socket of an address: readable, at most 40 bytes, unique."""
+    """Return a file name for the socket of an address: readable, at most 40 bytes, unique."""
     name = address.replace("/", ".")
     if len(name) <= 40:
         return name
@@ -224,11 +224,14 @@ def socket_name(address: str) -> str:
 
 
 def sweep_old_logs(new: Path) -> None:
-    """Deletes old logs, as set by LAUNCHPAD_LOG_DAYS; 0 keeps them for ever. LaunchError: it is no number.
+    """Delete logs older than LAUNCHPAD_LOG_DAYS; 0 keeps them forever.
 
     Args:
-        new: A directory beside them that was made just now: it says what time it is for that file system,
-            whose clock may be another than ours.
+        new: A directory beside them that was made just now. It tells the time of that file system, whose
+            clock may differ from this host's.
+
+    Raises:
+        LaunchError: LAUNCHPAD_LOG_DAYS is not a number.
     """
     days, base = number_of("LAUNCHPAD_LOG_DAYS", _LOG_DAYS), new.parent
     swept = base / _SWEPT

@@ -3,7 +3,7 @@
     supervisor ── attempts, failures ──▶ RunHistory ──▶ control endpoint     while it runs
                                                    └──▶ <log directory>/history.json, at its end
 
-Of a run whose launcher was killed there is no file.
+A run whose launcher was killed has no file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from launchpad.telemetry.edge_stats import Edges, EdgeStats
 
 NAME = "history.json"
 KEPT_ATTEMPTS = 50
-"""So many of each worker, the last ones."""
+"""The number of attempts that are kept of each worker, the last ones."""
 
 _KEPT_LINES = 40
 
@@ -34,9 +34,9 @@ class AttemptRecord:
     """One attempt of a worker.
 
     Attributes:
-        began, ready, ended: In seconds since 1970; None: not yet, or never. (The supervisor's are those of
-            `time.monotonic()`.)
-        outcome: How it ended.
+        began, ready, ended: In seconds since 1970; None for not yet, or never. (The supervisor's own records
+            have times of `time.monotonic()`.)
+        outcome: How it ended; None while it has not.
     """
 
     worker: str
@@ -53,7 +53,7 @@ class AttemptRecord:
         return dataclasses.replace(self, began=self.began + by_s, ready=ready, ended=ended)
 
     def shortened(self) -> AttemptRecord:
-        """With only the last lines that it has printed."""
+        """Return the record with only the last of the lines that the attempt printed."""
         if self.outcome is None or len(self.outcome.last_lines) <= _KEPT_LINES:
             return self
         lines = self.outcome.last_lines[-_KEPT_LINES:]
@@ -64,13 +64,13 @@ class AttemptRecord:
 
 @dataclass(frozen=True)
 class RunHistory:
-    """A run so far.
+    """The history of a run so far.
 
     Attributes:
-        attempts: By worker, the earliest first; of each worker the last 50.
-        failures: Those that ended the program, and those that came after them.
-        ended: When it ended, in seconds since 1970; None: it has not.
-        edges: What has gone over its edges, when it has ended; before, `running.edges()` is asked.
+        attempts: The attempts by worker, the earliest first; the last 50 of each worker.
+        failures: The failure that ended the program, and those that came after it.
+        ended: When it ended, in seconds since 1970; None while it has not.
+        edges: What has gone over its edges, once it has ended. Before that, ask `running.edges()`.
     """
 
     program: str
@@ -81,7 +81,7 @@ class RunHistory:
 
     @property
     def first_cause(self) -> Outcome | None:
-        """The failure that explains the others; None where nothing has failed."""
+        """The failure that explains the others; None if nothing has failed."""
         return outcome.first_cause(list(self.failures)) if self.failures else None
 
     @property
@@ -90,16 +90,16 @@ class RunHistory:
         return tuple(each for each in self.failures if each is not self.first_cause)
 
     def of(self, worker: str) -> list[AttemptRecord]:
-        """The attempts of one worker."""
+        """Return the attempts of one worker."""
         return [each for each in self.attempts if each.worker == worker]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
+        """Return plain data, ready for JSON."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> RunHistory:
-        """From what `to_dict` has made of one, also by way of JSON."""
+        """Make a history from the result of `to_dict`, which may have been JSON in between."""
         attempts = (
             AttemptRecord(**{**each, "outcome": _outcome(each["outcome"])})
             for each in plain["attempts"]
@@ -112,7 +112,7 @@ class RunHistory:
 
 
 def write(logs: Path, history: RunHistory) -> None:
-    """Writes it beside the logs; where the disk is full there is none."""
+    """Write the history beside the logs, or not at all if the disk is full."""
     with contextlib.suppress(OSError):
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         with open(os.open(logs / NAME, flags, 0o600), "w") as file:
@@ -132,5 +132,5 @@ def _outcome(plain: Mapping[str, Any] | None) -> Outcome | None:
 
 
 def _with_tuples(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has lists only."""
+    """Return the data with tuples, instead of the lists that JSON has."""
     return {n: tuple(value) if isinstance(value, list) else value for n, value in plain.items()}

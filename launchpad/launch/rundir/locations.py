@@ -4,12 +4,12 @@
                      or only $LAUNCHPAD_RUNTIME_DIR
     log base         $TMPDIR/launchpad-<uid>-logs, or $LAUNCHPAD_LOGGING_DIR
 
-Each base is a private directory (`courier/security/private_directory.py`): ours alone, and not below one in
-which another user could rename it. A log base that was chosen may be looked into by others; the directories
-of runs in it are private.
+Each base is a private directory (`courier/security/private_directory.py`): it belongs to this user alone, and
+is not below one in which another user could rename it. Others may look into a log base that was chosen; the
+directories of runs in it are private.
 
-A run has not ended for as long as a process holds the lock in its runtime directory: the kernel releases it
-when that process ends, however it does.
+A run has not ended as long as a process holds the lock in its runtime directory. The kernel releases the lock
+when that process ends, in whatever way.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def runtime_bases() -> list[Path]:
 
 
 def runtime_base(id_length: int, names: Iterable[str]) -> Path:
-    """The first in which sockets of these names have short enough paths, made if need be.
+    """Return the first base in which sockets of these names have short enough paths. Make it if need be.
 
     Raises:
-        LaunchError: there is none.
+        LaunchError: there is no such base.
     """
     longest = max((len(os.fsencode(name)) for name in names), default=0)
     # The server binds under a temporary name first, 10 bytes longer.
@@ -100,10 +100,10 @@ def log_base() -> Path:
 
 
 def open_log_base(*, make: bool = False) -> int:
-    """A descriptor of it, when no other user can replace what is in it.
+    """Return a descriptor of the log base, once no other user can replace what is in it.
 
     Raises:
-        FileNotFoundError: it is not there, and is not to be made.
+        FileNotFoundError: it does not exist, and `make` is False.
         LaunchError: it cannot be made, or another user could replace what is in it.
     """
     try:
@@ -135,20 +135,21 @@ def is_held(runtime: Path) -> bool:
 
 
 def wait_until_free(runtime: Path) -> None:
-    """Returns when the run with this runtime directory has ended."""
+    """Wait until the run with this runtime directory has ended."""
     with _locked(runtime, fcntl.LOCK_EX):
         return
 
 
 def sweep(base: Path) -> None:
-    """Removes the directories of runs that have ended."""
+    """Remove the directories of runs that have ended."""
     for directory in base.iterdir() if base.is_dir() else ():
         with _locked(directory, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_ours:
             if is_ours:
                 remove(directory)
             elif is_ours is None:
                 with contextlib.suppress(OSError):
-                    directory.rmdir()  # of a run that was killed before it had a lock; not if it is in use
+                    # The run was killed before it had a lock. A directory in use is not empty, and stays.
+                    directory.rmdir()
 
 
 def remove(runtime: Path) -> None:

@@ -1,4 +1,4 @@
-"""The record that each run leaves, a small file of plain data; and the status of its workers, as rows.
+"""The record that each run leaves, a small file of plain data, and the status of its workers, as rows.
 
 <runtime directory>/run.json     which programs run now; removed with the run
 <log directory>/run.json         of which program these logs are; stays with them
@@ -46,10 +46,10 @@ class RunRecord:
     Attributes:
         began: When it began, in seconds since 1970.
         workers: Name → group, of all workers in the plan.
-        host: Where its launcher is, for a detached run on a cluster; else empty: here.
-        gpus: Name → the GPUs of a worker, of those that were given any.
-        picture: What `Picture.from_dict` draws; empty for a detached run, whose cluster keeps
-            only a small record: its launcher is asked.
+        host: The host of its launcher, for a detached run on a cluster; else empty, for this host.
+        gpus: Name → GPUs, for the workers that have any.
+        picture: What `Picture.from_dict` draws. It is empty for a detached run, whose cluster keeps only a
+            small record; ask its launcher instead.
     """
 
     run_id: str
@@ -69,7 +69,7 @@ class RunRecord:
         return locations.is_held(Path(self.runtime))
 
     def named(self, label: str) -> list[str]:
-        """The workers of a group, or the one with this name."""
+        """Return the names of the workers of a group, or of the one worker with this name."""
         return [worker for worker, group in self.workers.items() if label in (worker, group)]
 
 
@@ -78,11 +78,11 @@ class WorkerStatus:
     """A row of `Running.status()`.
 
     `state` is pending, starting, running, stopping, restarting, or how it ended: succeeded, failed, stopped,
-    lost. `cause` is why its last attempt ended, also when another one runs. `pid` is its own process, None
-    while it has none, as always among threads. `started_at` is when its last attempt began, in seconds of
+    lost. `cause` is why its last attempt ended, even if another one runs. `pid` is its own process; None
+    while it has none, and always for a thread. `started_at` is when its last attempt began, in seconds of
     `time.monotonic()`. `gpus` are the devices that it was given, as they stand in CUDA_VISIBLE_DEVICES.
-    `next_start` is when one that restarts is started: `again in 12 s (5th within a minute)`.
-    `debugged` says what a debugger does with it: `in pdb`, or why it has failed, and waits for `attach`.
+    `next_start` says when a worker that restarts is started: `again in 12 s (5th within a minute)`.
+    `debugged` says what a debugger does with it: `in pdb`, or why it failed and that it waits for `attach`.
 
     Example:
         for each in running.status():
@@ -103,12 +103,12 @@ class WorkerStatus:
 
     @property
     def shown_state(self) -> str:
-        """`running`, `restarting, again in 12 s`, `running, in pdb`."""
+        """The state with what belongs to it: `restarting, again in 12 s`, `running, in pdb`."""
         return ", ".join(filter(None, (self.state, self.next_start, self.debugged)))
 
 
 def status_table(title: str, workers: Sequence[WorkerStatus]) -> str:
-    """Return a table in HTML, for notebooks: those that have failed first; of many only the first."""
+    """Return an HTML table for notebooks. Failed workers come first; of many, only the first are shown."""
     ordered = sorted(workers, key=lambda row: row.state not in (FAILED, LOST))
     lines = [f"<table><caption>{escape(title)}</caption>", _html_row("th", *_COLUMNS)]
     for row in ordered[:_MOST_ROWS]:
@@ -125,7 +125,7 @@ def _html_row(tag: str, *cells: object) -> str:
 
 
 def write(run: RunPlaces, plan: LaunchPlan) -> None:
-    """Writes the record of a run; where the disk is full there is none, and the program runs all the same."""
+    """Write the record of a run. If the disk is full there is no record, and the program still runs."""
     text = json.dumps(asdict(of(run, plan)))
     for directory in (run.logs, run.runtime):
         with contextlib.suppress(OSError):
@@ -135,7 +135,7 @@ def write(run: RunPlaces, plan: LaunchPlan) -> None:
 
 
 def of(run: RunPlaces, plan: LaunchPlan) -> RunRecord:
-    """The record of a run of this process that begins now."""
+    """Return the record of a run of this process that begins now."""
     return RunRecord(
         run_id=run.run_id,
         program=plan.program,
@@ -151,12 +151,12 @@ def of(run: RunPlaces, plan: LaunchPlan) -> RunRecord:
 
 
 def left_behind(run: RunPlaces, plan: LaunchPlan) -> dict[str, Any]:
-    """The record as plain data, for other hosts."""
+    """Return the record as plain data, for other hosts."""
     return {**asdict(of(run, plan)), "host": socket.gethostname(), "picture": {}}
 
 
 def running() -> list[RunRecord]:
-    """The runs of this user that have not ended, the oldest first.
+    """Return the runs of this user that have not ended, the oldest first.
 
     Raises:
         LaunchError: another user could have put records where they are looked for.
@@ -166,7 +166,7 @@ def running() -> list[RunRecord]:
 
 
 def ended() -> list[RunRecord]:
-    """The runs of this user that have ended and whose logs are still there, the oldest first.
+    """Return the runs of this user that have ended and still have logs, the oldest first.
 
     Raises:
         LaunchError: another user could have put records where they are looked for.
@@ -181,7 +181,7 @@ def ended() -> list[RunRecord]:
 
 
 def read(directory: Path) -> RunRecord | None:
-    """The record in a directory; None where there is none, or only half of one."""
+    """Return the record in a directory; None if there is none, or only half of one."""
     try:
         return RunRecord(**json.loads((directory / NAME).read_bytes()))
     except (OSError, ValueError, TypeError):

@@ -123,7 +123,7 @@ class Inquiries:
         self._send = send
         self._numbers = itertools.count(1)
         self._asked: dict[int, set[str] | None] = {}
-        """Request for counts, while a thread waits → workers that have not answered; None before it is sent."""
+        """Request for counts that a thread waits for → workers yet to answer; None before it is sent."""
         self._recordings: list[Recording] = []
 
     def counts(self, timeout_s: float) -> tuple[list[WorkerState], set[str]]:
@@ -169,7 +169,7 @@ class Inquiries:
         deadline = recording.until_s + timeout_s
         with self._lifetime.changed:
             try:
-                # If all workers have reported or ended before the time is up, no report wakes this thread then.
+                # If all workers have reported or ended before, no report wakes this thread when the time is up.
                 while not (self._lifetime.done.is_set() or recording.is_complete()):
                     now = time.monotonic()
                     if now >= deadline:
