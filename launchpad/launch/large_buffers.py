@@ -2,13 +2,13 @@
 
     the script's array ── planned ──▶ LargeBuffer ── written once ──▶ file in memory ── mapped ──▶ workers
 
-However many nodes are given one array, its bytes are in the plan once, and once in the file. A worker maps
-them privately (copy on write): what it only reads it shares with all others, what it writes is its own. Each
-attempt maps them again, and so begins with what the array held at the launch.
+However many nodes are given an array, its bytes are in the plan once, and in the file once. A worker maps
+them privately (copy on write): it shares what it only reads with all others, and what it writes is its own.
+Each attempt maps them again, and so begins with what the array held at the launch.
 
-For processes the file is that of their specs, into which the launch writes all buffers at once. Where a plan
-is read again and again, as for threads and on clusters, it has a file of its own (`keep_copies`). So has a
-process that is the host of several workers: their forkservers inherit the file.
+For processes, the buffers are in the file with their specs, into which the launch writes all of them at once.
+If a plan is read again and again, as for threads and on clusters, it has a file of its own (`keep_copies`).
+So has a process that is the host of several workers: their forkservers inherit the file.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from launchpad.courier.light_dataclass import dataclass
 from launchpad.courier.shm import segments
 
 LARGE = 1 << 20
-"""A buffer from here on is worth a mapping of its own; a smaller one is in the payload."""
+"""The size in bytes from which on a buffer is worth a mapping. A smaller one is in the payload."""
 
 _logger = logging.getLogger("launchpad.launch")
 
 
 class Openable(Protocol):
-    """Is opened by an unpickler when the payload asks for its next buffer."""
+    """A buffer that an unpickler opens when the payload asks for its next one."""
 
     @property
     def nbytes(self) -> int: ...
@@ -46,10 +46,10 @@ class LargeBuffer:
     """The bytes of one array, as the launching script's process has them.
 
     Args:
-        memory: At first the array's own: this keeps it alive, but not from being changed.
+        memory: The array's own memory, at first. This keeps it alive, but does not keep it from changing.
 
     Attributes:
-        nbytes: How many bytes; known also when the memory was released.
+        nbytes: The number of bytes, which is known even after the memory was released.
     """
 
     def __init__(self, memory: Any) -> None:
@@ -59,26 +59,26 @@ class LargeBuffer:
 
     @property
     def in_file(self) -> BufferInFile | None:
-        """Tells where the bytes are in a file of their own; None if they aren't in one."""
+        """The place of the bytes in a file of their own; None if they aren't in one."""
         return None if self._kept is None else self._kept[1]
 
     @property
     def memory(self) -> memoryview:
-        """The bytes, to be read; none when they were released."""
+        """The bytes, for reading; empty once they were released."""
         return self._memory if self._kept is None else self._kept[1].open()
 
     def keep_in(self, file: KeptFile, offset: int) -> None:
-        """Writes the bytes into a file, and has them from there. Raises OSError."""
+        """Write the bytes into a file, and read them from there from now on. Raises OSError."""
         file.write(self._memory, offset)
         self.release()
         self._kept = file, BufferInFile(file.fd, offset, self.nbytes)
 
     def keep_bytes(self) -> None:
-        """Copies the bytes within this process."""
+        """Copy the bytes within this process."""
         self._memory = memoryview(bytes(self._memory))
 
     def release(self) -> None:
-        """Lets go of the memory, the array's or the file's: nothing is to be read of it any more."""
+        """Release the memory, the array's or the file's. It cannot be read any more."""
         self._memory = memoryview(b"")
         self._kept = None
 
@@ -100,7 +100,7 @@ class BufferInFile:
     """The bytes of one array, in a file that is open here.
 
     Attributes:
-        offset: Where they begin: one that `aligned` has returned.
+        offset: The place where they begin, which `aligned` has returned.
     """
 
     fd: int
@@ -108,11 +108,11 @@ class BufferInFile:
     nbytes: int
 
     def open(self) -> memoryview:
-        """Map them privately: what is written into them stays in this process.
+        """Map the bytes privately: what is written into them stays in this process.
 
         Raises:
-            MemoryError: there is not enough memory, or the process may not have as much.
-            OSError: they cannot be mapped, for another reason.
+            MemoryError: there is not enough memory, or the process may not use that much.
+            OSError: they cannot be mapped for another reason.
         """
         try:
             return self._map()
@@ -134,7 +134,7 @@ class BufferInFile:
 
 
 class KeptFile:
-    """A file in memory, closed when nothing refers to this any more. Raises OSError."""
+    """A file in memory. It is closed when nothing refers to this object any more. Raises OSError."""
 
     def __init__(self, size: int) -> None:
         self.fd = segments.create_file(size)
@@ -148,7 +148,7 @@ class KeptFile:
 
 
 def keep_copies(found: Sequence[LargeBuffer]) -> None:
-    """Copies all these buffers once, so that they stay as they are now: into a file, if there can be one."""
+    """Copy these buffers once, so that they stay as they are now: into a file, if one can be made."""
     offsets = []
     end = 0
     for buffer in found:
@@ -168,5 +168,5 @@ def keep_copies(found: Sequence[LargeBuffer]) -> None:
 
 
 def aligned(offset: int) -> int:
-    """Returns the first offset from this one on where a buffer may begin in a file."""
+    """Return the first offset from this one on where a buffer may begin in a file."""
     return -(-offset // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY

@@ -1,4 +1,4 @@
-"""The end of a script: programs still running are waited for, and how they ended becomes the exit code.
+"""The end of a script, which waits for programs that still run, and makes how they ended the exit code.
 
     last line of the script
       → before threading ends   wait_for_all    wait, or stop if the script itself failed or was interrupted
@@ -6,16 +6,16 @@
 
     SIGTERM, SIGHUP             on_signal       ask all programs to stop, unwind the script
 
-`exit_hooks` calls `wait_for_all`. An exit code can be changed only by leaving at once, so whatever else is
-registered with atexit is called first.
+`exit_hooks` calls `wait_for_all`. The exit code can only be changed by exiting at once, so everything else
+that is registered with atexit is called first.
 
-A thread that a worker leaves running, in C++ perhaps, is ended by the interpreter in the middle of what it
-does, and C++ answers that with `terminate` (exit code 134). So with such threads the script leaves at once,
-too, if it is known with which code: what `sys.exit` was given, or 0 where its last line was reached.
+The interpreter ends a thread that a worker leaves running, in C++ perhaps, in the middle of what it does. C++
+answers that with `terminate` (exit code 134). So the script also exits at once if there are threads of this
+kind and its exit code is known: what `sys.exit` was given, or 0 if its last line was reached.
 
 Python 3.12.0 and 3.12.1 forbid new threads as soon as the last line has run, while programs in threads need
-them (python/cpython#113964, fixed in 3.12.2). So there, and only there, launchpad watches for the end of
-the main module's code through `sys.monitoring` (PEP 669), and programs are waited for at that point.
+them (python/cpython#113964, fixed in 3.12.2). So on these versions only, launchpad watches for the end of
+the main module's code through `sys.monitoring` (PEP 669), and waits for programs at that point.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from launchpad.launch.running import Running
 from launchpad.launch.signals import KeyboardInterruptHandler
 
 IS_TOO_LATE = (3, 12, 0) <= sys.version_info < (3, 12, 2)
-_TOOL = 3  # none of those that debuggers, coverage and profilers have
+_TOOL = 3  # not the id of debuggers, coverage or profilers
 _POLL_S = 0.1
 _FLUSH_S = 1.0
 _runs: list[Running] = []
@@ -50,7 +50,7 @@ _file = vars(sys.modules["__main__"]).get("__file__")
 
 
 def watch(running: Running) -> None:
-    """From now on the end of the script waits for this run."""
+    """Have the end of the script wait for this run."""
     global _script
     _runs[:] = [*_open_runs(), running]
     _script = _script or _script_frame()
@@ -70,7 +70,7 @@ def _script_frame() -> FrameType | None:
 
 
 def _wait_before_it_is_too_late() -> None:
-    """Has programs waited for in the main thread when the script's code ends, if there is a script."""
+    """Have the main thread wait for programs when the script's code ends, if there is a script."""
     frame = _script_frame()
     if frame is None:
         return
@@ -101,20 +101,22 @@ def _open_runs() -> list[Running]:
 
 
 def wait_for_all(error: BaseException | None = None, given_to_exit: object = "") -> None:
-    """Waits for all that run, reports each failure as it comes, and arranges the exit code.
+    """Wait for all programs that run, report each failure as it comes, and set the exit code.
 
-    `error` ended the script, where the interpreter has not noted it yet; the other was given to `sys.exit`.
+    Args:
+        error: The exception that ended the script, if the interpreter has not noted it yet.
+        given_to_exit: What the script gave to `sys.exit`.
     """
     global _exit_code, _given_to_exit
     _given_to_exit = given_to_exit
     if _file is not None:
-        # The interpreter has taken it away; inspect and multiprocessing ask for it.
+        # The interpreter has removed it, but inspect and multiprocessing ask for it.
         vars(sys.modules["__main__"]).setdefault("__file__", _file)
-    # The interpreter keeps the exception that has ended a script where a debugger looks for it.
+    # The interpreter keeps the exception that ended a script where a debugger looks for it.
     error, code_of_signal = error or getattr(sys, "last_value", None), _exit_code
 
     def ask(at_once: bool) -> bool:
-        """Asks those that were not asked, at once those that were; True if all were asked that before."""
+        """Ask programs to stop; at once, if they were asked before. Return True if all were asked that."""
         runs = _open_runs()
         can_do_no_more = bool(runs) and all(running.skips_grace for running in runs)
         for running in runs:
@@ -142,16 +144,17 @@ def wait_for_all(error: BaseException | None = None, given_to_exit: object = "")
         if open_runs := _open_runs():
             for running in open_runs:
                 running.abandon()
-            _exit_now(_exit_code)  # one more Ctrl-C: the backend's lifeline ends what is left
+            # After one more Ctrl-C, the backend's lifeline ends what is left.
+            _exit_now(_exit_code)
     if _exit_code and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # Nothing is left to be stopped but the interpreter, which would print where it was.
+        # Only the interpreter is left to be stopped. It would print where it was.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if _exit_code or _left_threads():
-        atexit.register(_exit)  # the last to be registered is the first to be called
+        atexit.register(_exit)  # the last one registered is called first
 
 
 def on_signal(number: int, frame: FrameType | None) -> None:
-    """SIGTERM or SIGHUP while the script's own code runs: as one Ctrl-C, but that no handler can miss it."""
+    """Handle SIGTERM or SIGHUP while the script's own code runs: like one Ctrl-C, but it cannot be missed."""
     global _exit_code
     open_runs = _open_runs()
     if not open_runs:
@@ -167,7 +170,7 @@ def on_signal(number: int, frame: FrameType | None) -> None:
 
 
 def _check_run(running: Running) -> None:
-    """Waits a moment for one; when it has ended, prints its failure and takes its exit code."""
+    """Wait a moment for a run. If it has ended, print its failure and take its exit code."""
     global _exit_code
     try:
         running.wait(_POLL_S, raise_error=False)
@@ -184,7 +187,7 @@ def _check_run(running: Running) -> None:
 
 
 def _exit() -> None:
-    """Calls all other functions that are registered with atexit, then leaves if it must and can."""
+    """Call all other functions that are registered with atexit. Then exit at once, if that is needed."""
     for function in (_exit, _at_exit):
         atexit.unregister(function)
     atexit._run_exitfuncs()
@@ -193,8 +196,9 @@ def _exit() -> None:
         flushing = threading.Thread(target=_flush_files, daemon=True)
         try:
             flushing.start()
-            flushing.join(_FLUSH_S)  # a thread that is left may be in the middle of a write
-        except RuntimeError:  # there can be no new thread
+            # A thread that is left may be in the middle of a write, and hold up the flush.
+            flushing.join(_FLUSH_S)
+        except RuntimeError:  # no new thread can be started
             _flush_files()
         _exit_now(code)
 
@@ -208,7 +212,7 @@ def _left_threads() -> bool:
 
 
 def _code_of_script() -> int | None:
-    """The exit code that the script itself asks for; None where that is not known."""
+    """Return the exit code that the script itself asks for; None if that is not known."""
     if _script is None or hasattr(sys, "ps1"):
         return None
     if getattr(sys, "last_value", None) is not None:
@@ -221,9 +225,9 @@ def _code_of_script() -> int | None:
 
 
 def _flush_files() -> None:
-    """As the interpreter would."""
+    """Flush all open files, as the interpreter would."""
     for file in gc.get_objects():
-        # By its type: isinstance() also asks for `__class__`, which is code of others where it is a property.
+        # Ask for its type: isinstance() also reads `__class__`, which runs foreign code if it is a property.
         if issubclass(type(file), (io.TextIOWrapper, io.BufferedWriter)):
             with contextlib.suppress(Exception):
                 file.flush()
@@ -237,7 +241,7 @@ def _exit_now(code: int) -> None:
 
 
 def _at_exit() -> None:
-    """For programs launched by a thread when the script had ended already, and for a wait cut short."""
+    """Wait for programs that a thread launched after the script's end, and for those of a wait cut short."""
     if any(not running.is_done for running in _runs):
         wait_for_all(KeyboardInterrupt())
     for running in [running for running in _open_runs() if running.is_done]:
@@ -247,7 +251,7 @@ def _at_exit() -> None:
 
 
 def _in_forked_child() -> None:
-    """The programs are the parent's."""
+    """Forget the programs, which are the parent's."""
     global _exit_code
     _runs.clear()
     _exit_code = 0

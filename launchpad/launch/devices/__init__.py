@@ -1,1 +1,1 @@
-"""GPUs of one host: which there are, which of them we may use, and which worker gets which."""
+"""The GPUs of one host: those that exist, those that this process may use, and the worker that gets each."""

@@ -1,14 +1,15 @@
-"""Allocation: which worker gets which devices. Pure, and the same for the same question.
+"""Allocation of devices to workers. Pure: the same requests always get the same answer.
 
     whole GPUs     belong to one worker
-    shares         below 1; those on one device add up to 1 at most
+    shares         below 1; those on one device add up to at most 1
     accelerator    only devices with that in their name
     parts (MIG)    count as devices; no worker is given two of them
 
-A search that goes back when it is stuck: it finds an assignment whenever there is one. In plan order, the
-whole ones first, then shares, the largest first. Each takes what is of least use to the others: a device
-that few may have, one that others have shares of already, the lowest number. So the first way tried is
-nearly always right; what was once in vain is not tried again, nor what differs in names only.
+The search goes back when it is stuck, so it finds an assignment if there is one. It serves requests for whole
+GPUs first, in plan order, and then shares, the largest first. Each request takes what is of least use to the
+others: a device that few may have, one that others have shares of already, the lowest number. So the first
+way tried is nearly always right. The search does not try again what has failed before, nor what differs only
+in names.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from launchpad.courier.light_dataclass import dataclass
 from launchpad.launch.devices.device import Device
 
 UNIT = 10_000
-"""Of which a device has so many; shares are counted in whole numbers of it."""
+"""The number of units of a device. Shares are whole numbers of units."""
 
 _MAX_STEPS = 20_000
-"""After so many in vain the search is given up, some seconds; only sums made to be hard take so long."""
+"""Steps after which the search gives up, in some seconds. Only requests made to be hard need so many."""
 
 
 @dataclass(frozen=True)
@@ -57,15 +58,15 @@ def allocate(
     requests: Sequence[GpuRequest],
     taken: Mapping[str, int] | None = None,
 ) -> dict[str, tuple[Device, ...]] | None:
-    """Worker → its devices; None if there is no way.
+    """Return worker → its devices; None if there is no assignment.
 
     Example:
         allocate(installed(), [GpuRequest("learner-0", "learner", 2), GpuRequest("actor-0", "actor", 0.5)])
 
     Args:
-        devices: In the order in which they are preferred.
-        requests: In the order in which they may choose.
-        taken: Uuid → units that others have of it.
+        devices: The devices, in the order in which they are preferred.
+        requests: The requests, in the order in which they may choose.
+        taken: Uuid → the units of that device that others have.
     """
     wanted = sorted((r for r in requests if r.gpus > 0), key=lambda r: -r.units)
     free = [max(0, UNIT - (taken or {}).get(device.uuid, 0)) for device in devices]
@@ -81,7 +82,7 @@ _Taken = tuple[int, ...]
 
 
 class _Search:
-    """Depth first, without recursion: there may be thousands of requests."""
+    """A depth-first search, without recursion, since there may be thousands of requests."""
 
     def __init__(
         self, devices: Sequence[Device], requests: Sequence[GpuRequest], free: list[int]
@@ -98,14 +99,14 @@ class _Search:
             counts[key] += 1
             alike.append(counts[key])
         self._alike = alike[::-1]
-        """At each place, how many requests from there on are the same as that one."""
+        """For each place, the number of requests from there on that are the same as the one there."""
         self._left = list(
             itertools.accumulate((r.units * r.count for r in reversed(requests)), initial=0)
         )
         self._dead_ends: set[object] = set()
 
     def run(self) -> list[tuple[GpuRequest, _Taken]] | None:
-        """Each request with what it takes."""
+        """Return each request with what it takes; None if there is no way, or the search gives up."""
         chosen: list[_Taken] = []
         ways = [self._ways(0)]
         for _ in range(len(self._requests) + _MAX_STEPS):
@@ -122,7 +123,7 @@ class _Search:
             ways.pop()
             if not ways:
                 return None
-            for i in chosen.pop():  # what was taken last is given back
+            for i in chosen.pop():  # give back what was taken last
                 self._free[i] += self._requests[len(chosen)].units
         return None
 
@@ -162,12 +163,12 @@ class _Search:
 
 
 def _kind(request: GpuRequest) -> tuple[str, bool]:
-    """Requests of one kind suit the same devices."""
+    """Return the kind of a request. Requests of one kind suit the same devices."""
     return (request.accelerator or "").lower(), request.count > 1
 
 
 def _divisions(count: int, most: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """The ways to make up a number of parts, each within its limit; the first parts as large as can be."""
+    """Yield the ways to divide a number into parts within limits; those with large first parts come first."""
     if not most:
         yield from [()] if count == 0 else []
         return

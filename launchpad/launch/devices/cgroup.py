@@ -10,11 +10,14 @@ OWN = "/proc/self/cgroup"
 
 
 def paths(names: Mapping[str, str], *, with_parents: bool = False) -> Iterator[str]:
-    """The paths at which a file of our group may be; in a container the path is often that of another view.
+    """Yield the paths at which a file of this process's group may be.
+
+    In a container, the group's path is often that of another view, so the root is among them.
+
 
     Args:
         names: Controller → the file's name; empty for version 2.
-        with_parents: Whether the files of the groups above come as well, whose limits hold, too.
+        with_parents: True for the files of the groups above as well, whose limits hold too.
     """
     for line in text_of(OWN).splitlines():
         _, controllers, group = line.split(":", 2)
@@ -28,7 +31,7 @@ def paths(names: Mapping[str, str], *, with_parents: bool = False) -> Iterator[s
 
 
 def text_of(path: str) -> str:
-    """Return the text of a file; empty where there is none."""
+    """Return the text of a file; empty if it cannot be read."""
     try:
         with open(path) as file:
             return file.read()

@@ -1,4 +1,4 @@
-"""The CPUs of this host, and how many threads of BLAS and OpenMP a worker is given on them."""
+"""The CPUs of this host, and the number of BLAS and OpenMP threads that a worker is given on them."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def number_of_threads(asked: float | None, num_workers: int) -> int:
 
     Args:
         asked: How many CPUs it asks for.
-        num_workers: How many share this host's CPUs.
+        num_workers: How many workers share this host's CPUs.
     """
     inherited = os.environ.get(OPENMP_THREADS, "")
     if asked is not None:
         return math.ceil(asked)
-    if inherited.isdigit():  # Ray sets it, which knows how many workers share a node
+    if inherited.isdigit():  # Ray sets it, and knows how many workers share a node
         return max(1, int(inherited))
     limit = quota()
     n_cpus = number_of_cpus() if limit is None else min(number_of_cpus(), math.ceil(limit))

@@ -1,11 +1,11 @@
-"""A GPU, or a part of one (MIG), that workers can be given; and which of them this process may use.
+"""Devices that workers can be given, a GPU or a part of one (MIG), and those that this process may use.
 
-CUDA_VISIBLE_DEVICES says that:
+CUDA_VISIBLE_DEVICES says which it may use:
 
 unset           all of them
-0,2             by number; of a GPU in MIG mode all its parts
+0,2             by number; for a GPU in MIG mode, all its parts
 GPU-8f3a,MIG-…  by uuid, or the beginning of one
-(empty), -1     none; what comes behind a -1 does not count, as with CUDA itself
+(empty), -1     none; what comes after a -1 does not count, as with CUDA itself
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from launchpad.errors import DefinitionError
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 NONE_VISIBLE = ("", "-1", "NoDevFiles")
-"""`NoDevFiles` is what Slurm writes for none."""
+"""The entries for no device. Slurm writes `NoDevFiles`."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,17 @@ class Device:
 
     @property
     def id(self) -> str:
-        """As it stands in CUDA_VISIBLE_DEVICES: the number, or of a part the uuid."""
+        """The entry for it in CUDA_VISIBLE_DEVICES: the number, or the uuid for a part."""
         return self.uuid if self.whole else str(self.index)
 
     @property
     def gpu(self) -> str:
-        """The uuid of the GPU that it is, or is a part of."""
+        """The uuid of the GPU that it is, or that it is a part of."""
         return self.whole or self.uuid
 
 
 def listed(ids: Sequence[str]) -> str:
-    """Ids for people, with runs of numbers in short: `GPU 0–3, 6`."""
+    """Return a text of ids for people, with runs of numbers in short: `GPU 0–3, 6`."""
     spans: list[list[str]] = []
     for one in ids:
         last = spans[-1][-1] if spans else ""
@@ -62,10 +62,10 @@ def listed(ids: Sequence[str]) -> str:
 
 
 def visible(devices: Sequence[Device], variable: str | None) -> list[Device]:
-    """The devices that the value of CUDA_VISIBLE_DEVICES names, in its order.
+    """Return the devices that the value of CUDA_VISIBLE_DEVICES names, in its order.
 
     Raises:
-        DefinitionError: it names one that is not there, more than one, or one twice.
+        DefinitionError: an entry names no device, could be any of several, or names a device again.
     """
     if variable is None:
         return list(devices)
@@ -73,7 +73,7 @@ def visible(devices: Sequence[Device], variable: str | None) -> list[Device]:
     for entry in map(str.strip, variable.split(",")):
         if entry in NONE_VISIBLE:
             break
-        # As it stands; else by the beginning of a GPU's uuid, then of a part's.
+        # Look for the entry as it stands, then for the beginning of a GPU's uuid, then of a part's.
         exact = [d for d in devices if entry in (str(d.index), d.uuid, d.gpu)]
         named = exact or [d for d in devices if d.gpu.startswith(entry)]
         if not exact and len({d.gpu for d in named}) != 1:

@@ -1,6 +1,6 @@
-"""The GPUs of this host. They are looked for only when a worker asks for one.
+"""The GPUs of this host. launchpad looks for them only if a worker asks for one.
 
-LP_FAKE_GPUS        GPUs that are not there, for tests: `4`, or `A100:2,H100:2`
+LP_FAKE_GPUS        GPUs that do not exist, for tests: `4`, or `A100:2,H100:2`
 nvidia-ml-py        the driver's own library (`pip install 'launchpad-graph[gpu]'`)
 nvidia-smi          the driver's own command
 else                none
@@ -24,7 +24,7 @@ _QUERY = "index,uuid,name,mig.mode.current"
 
 
 def installed() -> list[Device]:
-    """The devices of this host, in the order of their numbers; GPUs in MIG mode by their parts."""
+    """Return the devices of this host, in the order of their numbers; GPUs in MIG mode as their parts."""
     if fake := os.environ.get(FAKE):
         return _fake(fake)
     try:
@@ -35,7 +35,7 @@ def installed() -> list[Device]:
 
 
 def _fake(text: str) -> list[Device]:
-    """`4`, or names with numbers; a name with `MIG` in it stands for parts of one GPU."""
+    """Parse `4`, or names with numbers. A name with `MIG` in it stands for parts of one GPU."""
     kinds = text.split(",") if not text.isdigit() else [f"Fake GPU:{text}"]
     devices: list[Device] = []
     for kind in kinds:

@@ -1,4 +1,4 @@
-"""Out of memory: the kernel kills a process for it with SIGKILL, as any process might, but counts.
+"""Kills for lack of memory. The kernel sends SIGKILL, as any process might, but it counts these kills.
 
 memory.events         oom_kill 1      cgroup v2, the group of this process
 memory.oom_control    oom_kill 1      cgroup v1, the same
@@ -27,13 +27,13 @@ class OutOfMemory:
         self._seen = _count(self._path)
 
     def has_happened(self) -> bool | None:
-        """Looks; None where the kernel does not tell."""
+        """Return True if it has killed one since the last look; None if the kernel does not tell."""
         before, self._seen = self._seen, _count(self._path)
         return self._seen > before if self._path else None
 
 
 def limit_bytes() -> int | None:
-    """The most memory that this process's cgroup may use; None where there is no limit."""
+    """Return the most memory that this process's cgroup may use; None if there is no limit."""
     for path in cgroup.paths(_LIMITS):
         if text := cgroup.text_of(path).strip():
             return int(text) if text.isdigit() and int(text) < _NO_LIMIT_BYTES else None
@@ -41,7 +41,7 @@ def limit_bytes() -> int | None:
 
 
 def _count(path: str) -> int:
-    """The number behind `oom_kill`; negative where there is none."""
+    """Return the number after `oom_kill`; negative if there is none."""
     for line in cgroup.text_of(path).splitlines():
         name, _, number = line.partition(" ")
         if name == "oom_kill" and number.isdigit():

@@ -21,7 +21,7 @@ def demand(asked: Sequence[tuple[str, str]], total: str) -> str:
 
 
 def demand_of_gpus(requests: Sequence[GpuRequest]) -> str:
-    """Which groups ask for how many GPUs."""
+    """Return which groups ask for how many GPUs."""
     asked = [
         (r.group, " ".join(filter(None, (formatting.counted(r.gpus, "GPU"), r.accelerator))))
         for r in requests
@@ -55,7 +55,7 @@ def unused(asked: Sequence[tuple[float, str | None]], where: str) -> str:
     if any(gpus or (own or "").strip() not in NONE_VISIBLE for gpus, own in asked):
         return ""
     if all(own is not None for _, own in asked):
-        return ""  # they are to have none
+        return ""  # the user gives them none
     return (
         f"no worker is given a GPU, {where}: the workers compute on the CPU. Give a group some:"
         " resources=lp.Resources(gpus=1); or all that there are to each of its workers:"
@@ -64,7 +64,7 @@ def unused(asked: Sequence[tuple[float, str | None]], where: str) -> str:
 
 
 def reason(requests: Sequence[GpuRequest], devices: Sequence[Device]) -> str:
-    """Why there is no way, where the sum alone does not say it."""
+    """Return why the requests cannot be met, if the sum alone does not say it."""
     if round(sum(request.gpus for request in requests), 4) > len(devices):
         return ""
     reasons = ["whole GPUs are not shared", "a share is of one GPU"]

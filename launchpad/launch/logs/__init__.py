@@ -1,1 +1,1 @@
-"""Log files of workers: how they are named, written, rotated and followed."""
+"""Log files of workers: their names, and how they are written, rotated and followed."""

@@ -1,12 +1,12 @@
-"""The log files of one run: their names, and how they are read.
+"""The log files of one run: their names, and how to read them.
 
     learner-0.log.1            the first part of the first attempt, full
     learner-0.log.2            its second part
-    learner-0.log              the part that was, or is, written to
+    learner-0.log              the newest part, which is or was written to
     learner-0.attempt_2.log    the second attempt, after a restart
 
-No worker is called `learner-0.attempt_2`: names of workers end with a dash and a number. Parts are numbered
-from the oldest, so that no file is renamed twice; rotation.py makes them.
+No worker has the name `learner-0.attempt_2`, since names of workers end with a dash and a number. Parts are
+numbered from the oldest, so that no file is renamed twice. rotation.py makes them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from launchpad.courier.light_dataclass import dataclass
 
 HEADER = b"--- launchpad: what came before is in "
-"""How a part begins that has others before it; then comes the name of the one before."""
+"""The beginning of a part that has others before it. The name of the one before follows."""
 
 
 _TAIL_BYTES = 16384
@@ -39,12 +39,12 @@ class LogFiles:
     directory: Path
 
     def path(self, worker: str, attempt: int = 1) -> Path:
-        """The file that takes what one attempt of a worker prints."""
+        """Return the file for what one attempt of a worker prints."""
         which = "" if attempt == 1 else f".attempt_{attempt}"
         return self.directory / f"{worker}{which}.log"
 
     def attempts(self, worker: str) -> list[int]:
-        """The numbers of the attempts that have left a log."""
+        """Return the numbers of the attempts that have left a log."""
         form = re.compile(re.escape(worker) + r"(?:\.attempt_(\d+))?\.log(?:\.\d+)?")
         found = (form.fullmatch(name) for name in _names_in(self.directory))
         return sorted({int(match[1] or 1) for match in found if match})
@@ -59,36 +59,36 @@ class LogFiles:
                         yield line.decode(errors="replace").rstrip("\r\n")
 
     def text(self, worker: str) -> str:
-        """All that a worker has printed, in all attempts, as far as it has been kept."""
+        """Return all that a worker has printed, in all attempts, as far as it is kept."""
         logs = [self.path(worker, attempt) for attempt in self.attempts(worker)]
         contents: list[bytes] = []
         for part in (part for log in logs for part in parts(log)):
-            # An OSError: deleted meanwhile, or rotated; the next call finds it.
+            # On OSError the part was just deleted, or rotated. The next call finds it.
             with contextlib.suppress(OSError):
                 contents.append(without_header(part.read_bytes()))
         return b"".join(contents).decode(errors="replace")
 
 
 def parts(log: Path) -> list[Path]:
-    """The files of one attempt, oldest first."""
+    """Return the files of one attempt, oldest first."""
     full = [log.with_name(f"{log.name}.{number}") for number in numbers(log)]
     return [*full, log] if log.exists() else full
 
 
 def numbers(log: Path) -> list[int]:
-    """The numbers of the parts that are full."""
+    """Return the numbers of the parts that are full."""
     prefix = f"{log.name}."
     endings = (n.removeprefix(prefix) for n in _names_in(log.parent) if n.startswith(prefix))
     return sorted(int(ending) for ending in endings if ending.isdigit())
 
 
 def without_header(beginning: bytes) -> bytes:
-    """The beginning of a part without the line that is ours."""
+    """Return the beginning of a part without the header line."""
     return beginning.partition(b"\n")[2] if beginning.startswith(HEADER) else beginning
 
 
 def last_lines(log: Path, count: int = 20) -> tuple[str, ...]:
-    """The last lines of an attempt; nothing if there is no log."""
+    """Return the last lines of an attempt; none if there is no log."""
     lines: list[str] = []
     for part in reversed(parts(log)):
         try:

@@ -1,17 +1,17 @@
-"""The log of one attempt of a worker, as it is written: rotated when too large; a full disk is reported once.
+"""The writer of the log of one attempt. It rotates a log that is too large, and reports a full disk once.
 
     print, logging ──▶ sys.stdout ──▶ descriptor 1 ──┐
     C, subprocesses ───────────────▶ 1 and 2 ────────┼──▶ learner-0.log
     faulthandler ──────────────────▶ one of our own ─┘
 
-A process writes to the file itself, so nothing is lost when it is killed. The size can then only be checked
-by another thread, which does it every second, sooner for a log that grows quickly. It rotates the log between
-two lines of Python's streams: a line that is written in pieces, as by print() under PYTHONUNBUFFERED, would
-else be in two files. Where write() is the only way, the size is checked after each line.
+A process writes to the file itself, so nothing is lost if it is killed. Then only another thread can check
+the size. It does so every second, and sooner for a log that grows quickly. It rotates the log between two
+lines of Python's streams. Otherwise a line that is written in pieces, as by print() under PYTHONUNBUFFERED,
+would be in two files. If all output comes by write(), the size is checked after each line.
 
-A log is rotated by moving its descriptors to a new file, so that all streams over them stay.
+To rotate a log, its descriptors are moved to a new file, so that all streams over them stay.
 
-A worker's output is no part of its work: a program that has trained for a week must not fail at a print()
+A worker's output is not part of its work: a program that has trained for a week must not fail at a print()
 because a disk is full.
 """
 
@@ -42,24 +42,25 @@ _UNGUARDED = contextlib.nullcontext()
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 
 _LONGEST_LINE_S = 1.0
-"""How long the end of a line is waited for: a progress bar has none."""
+"""Seconds to wait for the end of a line, since a progress bar has no end."""
 
 
 class LossyWriter(io.BufferedWriter):
-    """A buffered file that takes all that is written, and drops what the disk does not take.
+    """A buffered file that accepts everything, and drops what the disk does not take.
 
-    Nor is a print() in a signal's handler an error, which may come while another is being written: Python's
-    own buffer calls that reentrant.
+    A print() in a signal's handler is not an error either, even during another write. Python's own buffer
+    refuses it as reentrant.
 
     Args:
         fd: A descriptor of the file.
-        spare: Another one, for when user code has closed the first. Then `fd` is not closed with this object.
+        spare: Another descriptor, in case user code closes the first. If given, `fd` is not closed with this
+            object.
 
     Attributes:
-        trouble: Why something was dropped; None as long as nothing was.
-        is_unbuffered: Whether everything is written at once.
-        guard: Held while something is written; reentrant, for a signal's handler. At first it does nothing.
-        is_mid_line: Whether the last thing written left a line open.
+        trouble: The reason why something was dropped; None as long as nothing was.
+        is_unbuffered: True if everything is written at once.
+        guard: Held during a write; reentrant, for a signal's handler. At first it does nothing.
+        is_mid_line: True if the last write left a line open.
     """
 
     trouble: OSError | None = None
@@ -72,7 +73,7 @@ class LossyWriter(io.BufferedWriter):
         self._fd, self._spare = fd, spare
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Writes; all of it, as far as the caller can see."""
+        """Write the data. To the caller, all of it was written."""
         with self.guard:
             try:
                 self._try(super().write, data)
@@ -85,8 +86,8 @@ class LossyWriter(io.BufferedWriter):
         return memoryview(data).nbytes
 
     def flush(self) -> None:
-        """Writes what is kept, or keeps it for the next time."""
-        # A RuntimeError is one in a signal's handler: the code that it has interrupted flushes.
+        """Write what is buffered, or keep it for the next time."""
+        # A RuntimeError comes in a signal's handler: the code that was interrupted will flush.
         with self.guard, contextlib.suppress(RuntimeError):
             self._try(super().flush)
 
@@ -106,11 +107,12 @@ class LossyWriter(io.BufferedWriter):
 class LogWriter:
     """The log of an attempt, as a text stream that any thread may write to.
 
-    As it is, of a worker that is a thread here, or that runs on another host: its output comes by write().
+    This class itself is for a worker that is a thread here, or runs on another host: its output comes by
+    write().
 
     Args:
         warn: Called once, with a text for the user, when output is lost because the disk is full.
-        standard: Descriptors that are the log already; by default there are none, and it is opened.
+        standard: Descriptors that are the log already. By default there are none, and the log is opened.
 
     Attributes:
         fd: A descriptor of our own, which stays open when user code closes the others.
@@ -131,7 +133,7 @@ class LogWriter:
         self._has_warned = False
 
     def write(self, text: str) -> int:
-        """Adds to the log; what ends a line is written at once."""
+        """Add to the log. What ends a line is written at once."""
         data = text.encode(errors="backslashreplace")
         if "\n" in text:
             self.write_bytes(data)
@@ -141,7 +143,7 @@ class LogWriter:
         return len(text)
 
     def write_bytes(self, data: bytes) -> None:
-        """Adds what is encoded already; it is written at once, and the log rotated when it is too large."""
+        """Add encoded text to the log, and write it at once. Rotate the log if it is too large."""
         with self._lock:
             self._buffers[0].write(data)
             self._buffers[0].flush()
@@ -154,16 +156,16 @@ class LogWriter:
             self._buffers[0].flush()
 
     def isatty(self) -> bool:
-        """False: a log is a file."""
+        """Return False, since a log is a file."""
         return False
 
     def close(self) -> None:
-        """Closes the file; what is printed afterwards is an error, as with any closed stream."""
+        """Close the file. To print afterwards is an error, as with any closed stream."""
         with self._lock:
             self._buffers[0].close()
 
     def report_trouble(self) -> None:
-        """Calls `warn` if output was lost, the first time."""
+        """Call `warn` the first time that output was lost."""
         trouble = next((b.trouble for b in self._buffers if b.trouble is not None), None)
         if trouble is not None and not self._has_warned:
             self._has_warned = True
@@ -173,7 +175,7 @@ class LogWriter:
             )
 
     def _rotate(self) -> bool:
-        """Rotates the log; False if that cannot be done now, and is to be tried again."""
+        """Rotate the log. Return False if that failed, and must be tried again."""
         try:
             new = self._rotation.rotate(self._path)
         except OSError:
@@ -188,7 +190,7 @@ class LogWriter:
 
 
 class ProcessLog(LogWriter):
-    """The log of this process, whose descriptors 1 and 2 it is already; takes over Python's streams."""
+    """The log of this process, to which fds 1 and 2 point already. It replaces Python's streams."""
 
     def __init__(self, path: Path, rotation: Rotation, warn: Callable[[str], None]) -> None:
         super().__init__(path, rotation, warn, _STANDARD)
@@ -198,7 +200,8 @@ class ProcessLog(LogWriter):
             buffer.is_unbuffered = bool(getattr(before, "write_through", False))
             stream = io.TextIOWrapper(
                 buffer,
-                encoding="utf-8",  # whatever the locale: so logs are read, and no print() is an error
+                # Whatever the locale is, so that logs can be read, and no print() fails.
+                encoding="utf-8",
                 errors="backslashreplace",
                 newline="\n",
                 line_buffering=True,
@@ -208,16 +211,16 @@ class ProcessLog(LogWriter):
                 setattr(sys, attribute, stream)
 
     def watch(self) -> None:
-        """Rotates it from now on, in a thread of its own."""
+        """Rotate the log from now on, in a thread of its own."""
         for buffer in self._buffers:
             buffer.guard = self._lock
-            # A forked child has no such thread, and the fork may have been made while that one held the lock.
+            # A forked child does not have this thread, and the thread may have held the lock at the fork.
             unguard = functools.partial(setattr, buffer, "guard", _UNGUARDED)
             fork.reset_in_child(unguard)
         OwnThread(target=self._watch, name="launchpad-log").start()
 
     def print(self, text: str) -> None:
-        """Adds a text, also when user code has closed or replaced the standard streams."""
+        """Add a text, even if user code has closed or replaced the standard streams."""
         with contextlib.suppress(Exception):  # they may be anything
             print(text, file=sys.stderr, flush=True)
             return
@@ -241,6 +244,7 @@ class ProcessLog(LogWriter):
             self.report_trouble()
             if growth <= 0 or not self._rotation.max_bytes:
                 pause_s = _LONGEST_PAUSE_S
-            else:  # half the time in which it is full, if it goes on like this
+            else:
+                # Wait half the time after which the log is full, if it goes on like this.
                 until_full_s = (self._rotation.max_bytes - size) / growth * pause_s
                 pause_s = min(max(until_full_s / 2, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S)

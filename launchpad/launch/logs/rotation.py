@@ -1,11 +1,11 @@
-"""The parts of a log: the first is opened, and others follow when one is too large.
+"""The parts of a log. The first is opened, and others follow when one is too large.
 
     learner-0.log ──rename──▶ learner-0.log.3      open descriptors still write to it
     a new learner-0.log                            the writer's descriptors are moved there
     learner-0.log.1 is deleted                     if there are too many now; its lines are counted
 
-What writes a log rotates it (log_writer.py). The first line of each part says where the part before is, and
-how much has been deleted altogether: each rotation adds to what the header before says. What is written
+The writer of a log rotates it (log_writer.py). The first line of each part says where the part before is, and
+how much has been deleted in all: each rotation adds to what the header before it says. Text that is written
 between two of these steps is in one part or the other.
 """
 
@@ -22,8 +22,7 @@ from launchpad.errors import LaunchError
 from launchpad.launch.logs.log_files import HEADER, numbers
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""Errors of a disk that takes no more: no space, a quota, the largest file that is allowed; and one that has
-failed altogether."""
+"""Errors of a disk that takes no more: no space, a quota, the largest file size, or a failed disk."""
 
 _DELETED = re.compile(rb"deleted: ([\d,]+) lines, ([\d,]+) bytes")
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -36,8 +35,8 @@ class Rotation:
     """The limits of a log: its size before it is rotated, and how many parts are kept.
 
     Attributes:
-        max_bytes: A log that has grown beyond this is rotated; 0: never.
-        files: How many parts of an attempt are kept, the newest included.
+        max_bytes: A log that has grown beyond this is rotated; 0 for never.
+        files: How many parts of an attempt are kept, including the newest.
     """
 
     max_bytes: int = 100 * _MIB
@@ -45,7 +44,7 @@ class Rotation:
 
     @classmethod
     def from_environment(cls) -> Rotation:
-        """The rotation that LAUNCHPAD_LOG_MAX_MB and LAUNCHPAD_LOG_FILES set."""
+        """Return the rotation that LAUNCHPAD_LOG_MAX_MB and LAUNCHPAD_LOG_FILES set."""
         max_mb = number_of("LAUNCHPAD_LOG_MAX_MB", cls.max_bytes / _MIB)
         kept = number_of(_FILES, cls.files)
         if kept < 1 or kept != int(kept):
@@ -56,7 +55,11 @@ class Rotation:
         return cls(int(max_mb * _MIB), int(kept))
 
     def rotate(self, log: Path) -> int:
-        """Rotates a log; the descriptor of the new part. OSError: nothing has changed."""
+        """Rotate a log, and return the descriptor of the new part.
+
+        Raises:
+            OSError: it cannot be rotated, and nothing has changed.
+        """
         full = numbers(log)
         full.append(max(full, default=0) + 1)
         older = log.with_name(f"{log.name}.{full[-1]}")
@@ -82,7 +85,7 @@ class Rotation:
 
 
 def _deleted_before(part: Path) -> tuple[int, int]:
-    """The lines and bytes of which a part's header says that they have been deleted."""
+    """Return how many lines and bytes have been deleted, according to a part's header."""
     with part.open("rb") as file:
         header = file.readline(1000)
     found = _DELETED.search(header) if header.startswith(HEADER) else None
@@ -102,7 +105,10 @@ def _lines_and_bytes(part: Path) -> tuple[int, int]:
 
 
 def first_part(log: Path) -> int:
-    """A descriptor that adds to a log; to nothing where the disk is full, which is no reason not to run."""
+    """Return a descriptor that appends to a log; to nothing, if the disk is full.
+
+    The worker runs even then.
+    """
     try:
         return os.open(log, _APPEND, 0o600)
     except OSError as error:
@@ -112,7 +118,11 @@ def first_part(log: Path) -> int:
 
 
 def number_of(variable: str, default: float) -> float:
-    """The number, not below 0, that an environment variable holds; LaunchError if it is none."""
+    """Return the number that an environment variable holds.
+
+    Raises:
+        LaunchError: it is not a number, or below 0.
+    """
     text = os.environ.get(variable, "").strip()
     try:
         number = float(text) if text else float(default)

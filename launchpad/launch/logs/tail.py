@@ -1,11 +1,11 @@
-"""Follows the logs of one worker: reads what is added, while it is added.
+"""A reader that follows the logs of one worker, and reads what is added while it is added.
 
     learner-0.log.1 ─▶ learner-0.log.2 ─▶ learner-0.log ─▶ learner-0.attempt_2.log
      part after part, however many are full                 attempt after attempt
 
-It holds no file open, since there may be a thousand. That a log was rotated shows in its inode: then what
-was read so far is now called `learner-0.log.N`, and is read to its end first. A subprocess of the worker may
-write to that part for a little longer, so the last one is looked at again.
+It holds no file open, since there may be a thousand. A changed inode shows that a log was rotated. The part
+that was read so far is then called `learner-0.log.N`, and is read to its end first. A subprocess of the
+worker may write to that part for a little longer, so the last full part is read again.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class _LogPosition:
     path: str
     offset: int = 0
     beginning: bytes = b""
-    """Its first bytes: another file may have the inode of one that was deleted."""
+    """Its first bytes, since another file may get the inode of one that was deleted."""
     is_another: bool = False
 
     def read(self, most: int = _CHUNK) -> bytes:
-        """The next bytes; none at the end, and none if this is another file than it was."""
+        """Return the next bytes; none at the end, and none if this is no longer the same file."""
         try:
             with open(self.path, "rb", buffering=0) as file:
                 self.is_another = file.read(len(self.beginning)) != self.beginning
@@ -56,7 +56,7 @@ class _LogPosition:
 
 
 class Tail:
-    """The lines of one worker.
+    """A reader of the lines of one worker.
 
     Example:
         tail = Tail(run.log("learner-0"))
@@ -73,7 +73,7 @@ class Tail:
         self._begin(log)
 
     def follow(self, log: Path) -> None:
-        """Goes on with another attempt, when this one is read; each of them is read once."""
+        """Go on with another attempt when this one has been read. Each attempt is read once."""
         if log not in self._known:
             self._known.add(log)
             self._coming.append(log)
@@ -93,7 +93,7 @@ class Tail:
         return self.backlog()
 
     def lines(self) -> list[bytes]:
-        """The next complete lines; not all of them if there are very many."""
+        """Return the next complete lines; not all of them, if there are very many."""
         if not self.has_more():
             return []
         *lines, partial = (self._partial + self._read()).split(b"\n")
@@ -106,7 +106,7 @@ class Tail:
         return lines
 
     def skip(self, down_to: int) -> tuple[int, int]:
-        """Passes over all but the last `down_to` bytes: how many lines and bytes that were."""
+        """Skip all but the last `down_to` bytes. Return how many lines and bytes were skipped."""
         n_lines = n_bytes = 0
         while (too_many := self.backlog() - down_to) > 0:
             if not (data := self._read(min(too_many, _CHUNK))):
@@ -117,7 +117,7 @@ class Tail:
         return n_lines, n_bytes
 
     def remainder(self) -> bytes:
-        """The last line, if nothing has ended it."""
+        """Return the last line, if no newline has ended it."""
         partial, self._partial = self._partial, b""
         return partial.removesuffix(b"\n")
 
@@ -130,16 +130,16 @@ class Tail:
         self._late: _LogPosition | None = None
 
     def _notice(self) -> int:
-        """Sees whether the log was rotated since the last look; its size now."""
+        """Note whether the log was rotated since the last look, and return its size now."""
         while True:
             inode, size = _inode_and_size(self._live.path)
             has_shrunk = inode != _MISSING and size < self._live.offset
             if inode == self._inode and not has_shrunk:
                 return size
             full = [n for n in log_files.numbers(self._log) if n >= self._number]
-            if _inode_and_size(self._live.path)[0] != inode:  # it was rotated just now
+            if _inode_and_size(self._live.path)[0] != inode:  # it has just been rotated
                 continue
-            # What was read so far is the first of the full parts, if it is still there.
+            # The part that was read so far is the first of the full ones, if it still exists.
             parts = {n: _LogPosition(f"{self._live.path}.{n}") for n in full}
             if self._inode > 0 and self._number in parts:
                 parts[self._number] = replace(self._live, path=parts[self._number].path)

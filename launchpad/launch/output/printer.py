@@ -5,10 +5,10 @@
     progress, notes    ──┘                                    actor-0   | 17 episodes
                                                               launchpad | 1 of 2 workers is ready …
 
-Everything is in the log files, whatever backend writes them; this only shows them. So nothing is lost when
-the terminal is slow or is closed, and a worker never waits for it. Where it falls so far behind that
-no user could read what it has to catch up with, lines are skipped, and a note is printed. Control characters
-in a line are shown, not sent to the terminal.
+Everything is in the log files, whatever backend writes them, and this only shows them. So nothing is lost if
+the terminal is slow or closed, and a worker never waits for it. If the output falls so far behind that no
+user could read the rest, lines are skipped, and a note is printed. Control characters in a line are shown,
+not sent to the terminal.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ _OURS = "launchpad"
 _WRITTEN_AT_ONCE = 1 << 16
 
 _BEHIND_OF_TERMINAL, _BEHIND_OF_FILE = 8 << 20, 256 << 20
-"""How many bytes of all workers may wait to be shown; from a file or pipe they are not read as they come."""
+"""The most bytes of all workers that may wait to be shown. For a file or pipe, which no user reads live, it is
+more."""
 
 _LEAST_BEHIND = 1 << 18
 _KEPT_OF_SKIPPED = 1 << 14
 _AT_THE_END = 4
-"""At the end it is so many times less, since the user waits for the prompt."""
+"""The factor by which that is less at the end, when the user waits for the prompt."""
 
 _COLORS = "cyan green yellow magenta blue bright_red bright_cyan bright_green".split()
 
@@ -51,7 +52,7 @@ class Overlay(Protocol):
 
 
 class Output:
-    """Prints the workers' lines, each with its worker's name in front.
+    """A printer of the workers' lines, each with its worker's name in front.
 
     Example:
         output = Output(run, ["learner-0", "actor-0"], sys.stdout)
@@ -60,12 +61,12 @@ class Output:
         output.close()
 
     Args:
-        run: Where the logs are, or will be.
-        stream: Where to print; nowhere if None. When it cannot be written to any more, printing ends.
-        overlay: Drawn after each round, and closed before the end.
+        run: The directories with the logs.
+        stream: Where to print; nowhere if None. Printing ends when it takes no more text.
+        overlay: Drawn after each round, and closed at the end.
 
     Attributes:
-        progress: Called with the time twice a second; the lines that it returns are printed, too.
+        progress: Called with the time twice a second. The lines that it returns are printed too.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Output:
         self._thread: threading.Thread | None = None
 
     def open(self) -> None:
-        """Starts to print, in a thread of its own."""
+        """Start to print, in a thread of its own."""
         if self._stream is not None:
             self._thread = OwnThread(
                 target=self._print_all, args=(self._stream,), name="launchpad-output"
@@ -95,15 +96,15 @@ class Output:
             self._thread.start()
 
     def follow(self, worker: str, attempt: int) -> None:
-        """Prints the lines of another attempt of a worker, after those of the one before."""
+        """Print the lines of another attempt of a worker, after those of the one before."""
         if worker in self._tails:
             self._tails[worker].follow(self._run.log(worker, attempt))
 
     def note(self, text: str, *, once: bool = False) -> None:
-        """Prints lines of the launcher's own, after what the workers have printed so far.
+        """Print lines of the launcher's own, after what the workers have printed so far.
 
         Args:
-            once: Not if the same were printed before, by such a call.
+            once: If True, do nothing if a call with `once` has printed the same before.
         """
         if once and text in self._noted:
             return
@@ -113,7 +114,7 @@ class Output:
         self._wake.set()
 
     def close(self) -> None:
-        """Prints what is left, partial lines too. Nothing is printed afterwards; may be called again."""
+        """Print what is left, including partial lines, and nothing after that. May be called again."""
         self._is_closing = True
         self._wake.set()
         if self._thread is not None:
@@ -141,7 +142,7 @@ class Output:
                 return
 
     def _written(self, stream: TextIO, texts: Iterable[str]) -> bool:
-        """Writes a few at a time; whether the stream still takes text."""
+        """Write a few texts at a time. Return True if the stream still takes text."""
         some, length = [], 0
         for text in texts:
             some.append(text)
@@ -182,7 +183,7 @@ class Output:
 
 
 def prefixes_of(stream: TextIO, workers: Sequence[str], ours: str = "") -> dict[str, str]:
-    """Name → what stands before its lines: in a colour, if the stream is a terminal that shows them.
+    """Return name → the prefix of its lines, in a colour if the stream is a terminal that shows colours.
 
     Args:
         ours: The name for lines of our own.
@@ -222,17 +223,18 @@ def _write(stream: TextIO, text: str) -> bool:
             stream.write(text.encode(encoding, "replace").decode(encoding))
             stream.flush()
     except BlockingIOError:
-        return True  # a program made the terminal non-blocking: some text is missing there, the log has it
+        # A program made the terminal non-blocking. Some text is missing there, but the log has it.
+        return True
     except (OSError, ValueError):
         return False
     return True
 
 
 def prefixed(prefix: str, lines: Sequence[bytes]) -> str:
-    """Lines of a log as they are shown, each with the prefix in front."""
+    """Return lines of a log as they are shown, each with the prefix in front."""
     text = b"\n".join(lines).decode(errors="replace")
     if formatting.UNSAFE.search(text) is None:  # nearly always, and ten times as fast
         return f"{prefix}{text}\n".replace("\n", f"\n{prefix}", len(lines) - 1)
-    # A progress bar has overwritten its line many times: only the last state is shown.
+    # A progress bar overwrites its line many times. Only its last state is shown.
     last = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
     return "".join(f"{prefix}{formatting.coloured(line)}\n" for line in last)

@@ -1,10 +1,10 @@
-"""Routes what threads print to the log file of their worker.
+"""Streams that route what threads print to the log file of their worker.
 
     print() in a worker's thread ──▶ ThreadStdout ──▶ logs/learner-0.log ──(Output)──▶ terminal
     print() anywhere else        ──▶ ThreadStdout ──▶ what sys.stdout was before
 
-sys.stdout and sys.stderr are replaced while at least one program runs as threads in this process. So are they
-in handlers of `logging` that were made before: they keep the stream that they were given.
+sys.stdout and sys.stderr are replaced while at least one program runs as threads in this process. They are
+also replaced in handlers of `logging` that were made before, which keep the stream that they were given.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ _lock = fork.free_in_child(threading.Lock())
 _files: dict[SupervisorLink, LogWriter] = {}
 _NAMES = ("stdout", "stderr")
 _routed: dict[str, ThreadStdout] = {}
-"""The last of each name. They are kept, since `print` holds no reference to the sys.stdout that it writes to
-and then flushes: were that gone meanwhile, Python would crash (python/cpython#130163, until 3.13.3)."""
+"""The last stream of each name. They are kept because `print` holds no reference to the sys.stdout that it
+writes to and then flushes. If it were freed in between, Python would crash (python/cpython#130163, until 3.13.3)."""
 
 
 @dataclass(eq=False, repr=False)
 class ThreadStdout(threading.local):
     """A text stream that finds out, at each write, to which worker the thread belongs.
 
-    Not an `io` class: those flush when they are collected, in whatever thread that happens. The main thread's
-    `flush` is a function of C: Python calls it when a script's last line has run, and forgets a Ctrl-C that
-    comes while it runs any code of Python.
+    It is not an `io` class, since those flush when they are collected, in whatever thread that happens. The
+    main thread's `flush` is a C function: Python calls it when a script's last line has run, and forgets a
+    Ctrl-C that comes while this call runs any Python code.
     """
 
     original: TextIO | None
-    """None if its descriptor was closed when Python started; what is written there is lost."""
+    """None if its descriptor was closed when Python started. Text for it is lost then."""
 
     def __post_init__(self) -> None:  # in each thread that comes to use it
         if self.original is not None and threading.current_thread() is threading.main_thread():
             vars(self)["flush"] = self.original.flush
 
     def write(self, text: str) -> int:
-        """Writes to the worker's log, or to the original stream outside workers."""
+        """Write to the worker's log; outside workers, to the original stream."""
         target = self.target()
         return len(text) if target is None else target.write(text)
 
@@ -69,7 +69,7 @@ class ThreadStdout(threading.local):
             target.flush()
 
     def isatty(self) -> bool:
-        """False in a worker, whose output is a file."""
+        """Return False in a worker, whose output is a file."""
         target = self.target()
         return target is not None and target.isatty()
 
@@ -90,7 +90,7 @@ class ThreadBuffer:
     stdout: ThreadStdout
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Writes to the worker's log, or to the buffer of the original stream."""
+        """Write to the worker's log, or to the buffer of the original stream."""
         target = self.stdout.target()
         if isinstance(target, LogWriter):
             target.write_bytes(bytes(data))
@@ -110,7 +110,7 @@ class ThreadBuffer:
 
 
 def prepare() -> None:
-    """Makes the streams, in the thread that calls: the main one, where that launches, has its own `flush`."""
+    """Make the streams in the calling thread. If that is the main thread, it gets its own `flush`."""
     with _lock:
         for name in _NAMES:
             original, routed = getattr(sys, name), _routed.get(name)
@@ -119,7 +119,7 @@ def prepare() -> None:
 
 
 def begin(worker: RunContext, path: Path, rotation: Rotation, warn: Callable[[str], None]) -> None:
-    """Routes what this worker's threads print to `path`, from now on."""
+    """Route what this worker's threads print to `path`, from now on."""
     prepare()
     with _lock:
         if not _files:
@@ -133,7 +133,7 @@ def begin(worker: RunContext, path: Path, rotation: Rotation, warn: Callable[[st
 
 
 def end(worker: RunContext) -> None:
-    """Ends what `begin` began; what the worker's threads still print goes to the original stream."""
+    """End what `begin` began. What the worker's threads print after that goes to the original stream."""
     with _lock:
         if (file := _files.pop(worker.link, None)) is not None:
             file.close()
@@ -148,7 +148,7 @@ def end(worker: RunContext) -> None:
 
 
 def _log_handlers() -> list[logging.StreamHandler[Any]]:
-    """All that write to a stream, also those inside other handlers, as absl's."""
+    """Return all handlers that write to a stream, including those inside other handlers, such as absl's."""
     handlers = [reference() for reference in logging._handlerList]  # type: ignore[attr-defined]
-    # The last resort of logging asks for sys.stderr each time, and has no stream of its own.
+    # The last resort of logging reads sys.stderr each time, and has no stream of its own.
     return [h for h in handlers if isinstance(h, logging.StreamHandler) and "stream" in vars(h)]

@@ -169,7 +169,7 @@ class Inquiries:
         deadline = recording.until_s + timeout_s
         with self._lifetime.changed:
             try:
-                # If all workers have reported or ended before, no report wakes this thread when the time is up.
+                # No report wakes this thread when the time is up if all workers reported or ended before.
                 while not (self._lifetime.done.is_set() or recording.is_complete()):
                     now = time.monotonic()
                     if now >= deadline:

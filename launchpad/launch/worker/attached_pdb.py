@@ -1,4 +1,4 @@
-"""pdb for a worker's thread, which goes on when it is left, and when its terminal is lost."""
+"""pdb for a worker's thread. The thread goes on when the user leaves pdb, or the terminal is lost."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from launchpad.runtime.user_code import is_of_user
 
 
 class AttachedPdb(pdb.Pdb):
-    """Stands in one thread, the one that calls its methods.
+    """A pdb that stands in one thread, the one that calls its methods.
 
     Args:
         standing: Entered while the thread stands in the debugger.
 
     Attributes:
-        has_quit: Whether the user has left it by a command.
+        has_quit: True if the user has left it with a command.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class AttachedPdb(pdb.Pdb):
         # The streams are those of a terminal as far as pdb uses them.
         stream: Any = terminal
         ours = ["launchpad", "launchpad.*"]
-        # No .pdbrc: pdb would run also the one in the worker's current directory, whose ever that is.
+        # No .pdbrc: pdb would also run one in the worker's current directory, which may be anyone's.
         super().__init__(stdin=stream, stdout=stream, skip=ours, nosigint=True, readrc=False)
         self.has_quit = False
         self._terminal, self._standing = terminal, standing
@@ -41,18 +41,18 @@ class AttachedPdb(pdb.Pdb):
         return self._terminal.is_closed
 
     def interrupt(self, frame: FrameType) -> None:
-        """Stands at this frame, in its thread, until a command goes on."""
+        """Stand at this frame, in its thread, until a command goes on."""
         if self._stands or self._terminal.is_closed:
             return
         self._is_tracing = True
         self.set_trace(frame)
-        sys.settrace(None)  # pdb itself is not to be traced
+        sys.settrace(None)  # pdb itself must not be traced
         self.interaction(frame, None)
         if self._is_tracing:
             sys.settrace(self.trace_dispatch)
 
     def post_mortem(self, error: BaseException) -> None:
-        """Stands where the error was raised, until it is left."""
+        """Stand where the error was raised, until the user leaves."""
         self.reset()
         if sys.version_info >= (3, 13):
             self.interaction(None, error)
@@ -70,7 +70,7 @@ class AttachedPdb(pdb.Pdb):
     def get_stack(
         self, f: FrameType | None, t: TracebackType | None
     ) -> tuple[list[tuple[FrameType, int]], int]:
-        """Begins where the user's code does; the cursor is at the innermost of that."""
+        """Return the stack from the user's first frame on, and the place of the user's innermost frame."""
         stack, index = super().get_stack(f, t)
         theirs = [i for i, (frame, _) in enumerate(stack) if is_of_user(frame.f_code.co_filename)]
         if not theirs:
@@ -99,12 +99,12 @@ class AttachedPdb(pdb.Pdb):
     do_q = do_exit = do_quit
 
     def do_EOF(self, arg: str) -> bool:  # noqa: N802 - the name is pdb's
-        """The terminal is gone: the worker goes on, and one that has failed waits for another one."""
+        """Go on without the terminal, which is gone. A worker that has failed waits for another terminal."""
         self._leave()
         return True
 
     def do_run(self, arg: str) -> None:
-        """Not here: `launchpad restart` starts a worker again."""
+        """Refer to `launchpad restart`, which restarts a worker."""
         self.message("a worker is started again by `launchpad restart`")
 
     do_restart = do_run

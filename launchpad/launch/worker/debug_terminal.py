@@ -1,8 +1,8 @@
 """The terminal of `launchpad attach`, as a worker sees it: at the other end of a socket.
 
 worker ── token, then + or -, and why it refuses ──▶ terminal
-       ── text to show ───────────────────────────▶           A NUL in it: a line is awaited, and what the
-       ◀── lines ──────────────────────────────────           last line of the text has is the prompt.
+       ── text to show ───────────────────────────▶           A NUL in it: the worker awaits a line, and
+       ◀── lines ──────────────────────────────────           the last line of the text is the prompt.
                                                               ^C among the lines: Ctrl-C.
 """
 
@@ -22,8 +22,8 @@ class DebugTerminal:
     """The terminal, as the streams that pdb reads and writes.
 
     Attributes:
-        is_closed: Whether it is gone, or was left: nothing is shown any more, and no line comes.
-        is_reading: Whether a line is awaited.
+        is_closed: True if it is gone, or the user has left. It shows nothing more, and no more lines come.
+        is_reading: True while the worker awaits a line.
     """
 
     encoding = "utf-8"
@@ -35,7 +35,7 @@ class DebugTerminal:
         self.is_closed = self.is_reading = False
 
     def listen(self, on_interrupt: Callable[[], None]) -> None:
-        """Takes what is typed, until the terminal is closed."""
+        """Take what the user types, until the terminal is closed."""
         unfinished = b""
         while data := self._received():
             *lines, unfinished = (unfinished + data.replace(CTRL_C, b"")).split(b"\n")
@@ -46,7 +46,7 @@ class DebugTerminal:
         self.close()
 
     def readline(self) -> str:
-        """The next line; empty when there will be no more."""
+        """Wait for the next line, and return it; empty if there will be no more."""
         self.is_reading = True
         try:
             self._send(AWAITS_LINE)
@@ -62,13 +62,13 @@ class DebugTerminal:
         return len(text)
 
     def flush(self) -> None:
-        """Nothing is kept back."""
+        """Do nothing: `write` sends everything at once."""
 
     def isatty(self) -> bool:
         return False
 
     def close(self, last: str = "") -> None:
-        """Close it, from any thread, also while another one writes; show `last` if there is room."""
+        """Close it, from any thread, even while another one writes. Show `last` if there is room."""
         # First the message: a reader that finds the terminal closed shuts the connection down.
         if last:
             with contextlib.suppress(OSError):

@@ -1,17 +1,17 @@
-"""The debugger of a worker: how `launchpad attach` reaches pdb in it, and what of its life goes on meanwhile.
+"""The debugger of a worker, with which `launchpad attach` reaches pdb in it.
 
     launchpad attach  listens at a socket in the runtime directory
       └─ control endpoint ─▶ launcher ─▶ worker: attach(socket, token) ── connects ──▶ launchpad attach
 
-    runs      its thread is interrupted where it is, also in a sleep or a wait, and stands in pdb; left, or
-              without its terminal, it goes on
-    failed    with `launch(pdb=True)` it waits with its exception until one has attached and has left by
-              `q`; then it fails as it would have done at once
-    breakpoint()    in a process it waits there until one has attached, and goes on when that has left
+    runs      its thread is interrupted where it is, even in a sleep or a wait, and stands in pdb. It goes on
+              when the user leaves, or the terminal is gone
+    failed    with `launch(pdb=True)` it waits with its exception until a user has attached, and has left
+              with `q`. Then it fails as it would have failed at once
+    breakpoint()    in a process it waits there until a user attaches, and goes on when the user has left
 
-The main thread of a process is interrupted by a signal. Any other thread by the trace functions of all
-threads, since Python 3.12, at its next line: what it waits for must end first. Only one terminal at a time.
-A stop of the worker closes the session first: `Stopped` is raised when it is left, not within pdb.
+A signal interrupts the main thread of a process. The trace functions of all threads interrupt any other
+thread, since Python 3.12, at its next line: what it waits for must end first. Only one terminal can attach at
+a time. A stop of the worker closes the session first, so `Stopped` is raised after pdb and not within it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # pdb is imported when it is needed
     from launchpad.launch.worker.attached_pdb import AttachedPdb
 
 CallInMain = Callable[[Callable[[FrameType], object]], None]
-"""Has the main thread call a function, with the frame where it is, wherever it is."""
+"""A function that has the main thread, wherever it is, call a function with its current frame."""
 
 
 class Debugger:
@@ -43,10 +43,10 @@ class Debugger:
 
     Args:
         raise_stopped: Raises `Stopped` in the worker's thread.
-        call_in_main: None where signals are not the worker's: it is a thread.
+        call_in_main: None if the worker is a thread, so that signals are not its own.
 
     Attributes:
-        thread: The worker's own, in which it runs.
+        thread: The worker's own thread, in which it runs.
     """
 
     def __init__(
@@ -63,34 +63,34 @@ class Debugger:
         self._stands_in: threading.Thread | None = None
         self._is_stopped = False
         self._ends = ""
-        # What keeps it until a terminal attaches: its failure, or a breakpoint.
+        # Why it waits until a terminal attaches: its failure, or a breakpoint.
         self._waits_with = ""
         self._is_waiting = False  # no terminal has attached yet
         self._at_breakpoint: threading.Thread | None = None
         self._session: AttachedPdb | None = None
-        # One thread at a time stands at a breakpoint, or waits with what it has failed with.
+        # Only one thread at a time stands at a breakpoint, or waits with its failure.
         self._breakpoint_lock = threading.Lock()
         self._attached: queue.SimpleQueue[AttachedPdb | None] = queue.SimpleQueue()
 
     def attach(self, path: str, token: bytes, thread: str = "") -> None:
-        """Connects pdb with the terminal that listens there; returns at once.
+        """Connect pdb to the terminal that listens at `path`, and return at once.
 
         Args:
-            thread: The name of the one to interrupt; empty: the worker's own.
+            thread: The name of the thread to interrupt; empty for the worker's own.
         """
         threading.Thread(
             target=self._serve, args=(path, token, thread), name="launchpad-debugger", daemon=True
         ).start()
 
     def interrupt(self) -> None:
-        """Raises `Stopped` in the worker's thread; where that stands in pdb, as soon as it goes on."""
+        """Raise `Stopped` in the worker's thread. If that stands in pdb, raise it as soon as it goes on."""
         with self._lock:
             self._is_stopped = self._stands_in is self.thread
             if not self._is_stopped:
                 self._raise_stopped()
 
     def close(self, why: str) -> None:
-        """Ends the session that there is, and refuses others: the worker stops, or has ended."""
+        """End the session, if there is one, and refuse others, since the worker stops or has ended."""
         with self._lock:
             self._ends = self._ends or why
             terminal, thread = self._terminal, self._stands_in
@@ -102,7 +102,7 @@ class Debugger:
                 self._raise_in(thread, KeyboardInterrupt)
 
     def wait_with(self, error: BaseException, ended: Outcome) -> None:
-        """Keeps a failed worker until its exception has been looked at, or it is to stop."""
+        """Keep a failed worker until a user has looked at its exception, or the worker must stop."""
         me = self._context
         with self._breakpoint_lock:
             with self._lock:
@@ -118,11 +118,12 @@ class Debugger:
         me.link.report(Debugged(me.name, me.attempt))
 
     def stand_at(self, frame: FrameType) -> None:
-        """Has the calling thread stand in pdb at this frame; before that it waits until a terminal attaches.
+        """Wait until a terminal attaches, and have the calling thread stand in pdb at this frame.
 
-        Where the worker is to stop, or has stopped meanwhile, it just returns.
+        If the worker must stop, or stops during the wait, this just returns.
         """
-        if self._stands_in is threading.current_thread():  # in what is evaluated at the prompt
+        # This code is evaluated at the prompt of pdb.
+        if self._stands_in is threading.current_thread():
             return
         me = self._context
         code = frame.f_code
@@ -150,7 +151,7 @@ class Debugger:
                     me.link.report(Debugged(me.name, me.attempt))
 
     def _serve(self, path: str, token: bytes, thread_name: str) -> None:
-        """One session, from the connection to its end."""
+        """Serve one session, from the connection to its end."""
         from launchpad.launch.worker.attached_pdb import AttachedPdb
 
         me = self._context
@@ -186,22 +187,22 @@ class Debugger:
             finally:
                 with self._lock:
                     self._terminal = self._session = None
-                    if not self._is_waiting:  # else it has been at the next breakpoint since
+                    if not self._is_waiting:  # else it waits at the next breakpoint already
                         me.link.report(Debugged(me.name, me.attempt))
 
     def _wait_for_terminal(self) -> AttachedPdb | None:
-        """Waits, and says so, until a terminal attaches; None when none may any more."""
+        """Wait until a terminal attaches, and report the wait. Return None if none may attach any more."""
         me = self._context
         what = f"{self._waits_with}; waits for `attach`"
         with self._lock:
             if not self._ends:
                 self._is_waiting = True
-                # Within the lock: the end of a session before it must not be reported after it.
+                # With the lock held, so that the end of an earlier session is not reported after this.
                 me.link.report(Debugged(me.name, me.attempt, what, is_waiting=True))
         return self._attached.get()
 
     def _thread_of(self, name: str) -> tuple[threading.Thread | None, str]:
-        """The thread that is meant, or why it cannot be interrupted."""
+        """Return the thread with this name, or the reason why it cannot be interrupted."""
         if self._at_breakpoint is not None:
             return self._at_breakpoint, ""
         threads = {each.name: each for each in threading.enumerate()}
@@ -232,7 +233,7 @@ class Debugger:
 
     def _raise_in(self, thread: threading.Thread, error: type[BaseException]) -> None:
         def throw(frame: FrameType) -> None:
-            if self._stands_in is thread:  # else it has gone on meanwhile
+            if self._stands_in is thread:  # else it has gone on in the meantime
                 raise error
 
         if self._is_main(thread):
@@ -243,7 +244,7 @@ class Debugger:
 
     @contextlib.contextmanager
     def _standing(self, thread: threading.Thread) -> Iterator[None]:
-        """In this block the thread stands in pdb."""
+        """Note that the thread stands in pdb while the block runs."""
         with self._lock:
             self._stands_in = thread
         try:

@@ -21,22 +21,26 @@ from launchpad.outcome import Outcome
 _PACKAGE = os.path.dirname(os.path.abspath(launchpad.__file__)) + os.sep
 _NOT_THEIRS = (_PACKAGE, payload.PICKLER)
 _NOT_REGISTERED = ("NameNotFound", "NamespaceNotFound", "UnregisteredEnv")
-"""The errors of gymnasium and gym for an environment that they do not know."""
+"""The names of gymnasium's and gym's errors for an environment that they do not know."""
 
 _LONGEST_LINE, _LONGEST = 2000, 100_000
-"""How many characters a report has of an exception in one line, and of its traceback: data may be in it."""
+"""The most characters of an exception in one line, and of its traceback, since both may contain data."""
 
 _NO_MEMORY = ("cannot map zero-fill pages", "annot allocate memory")
 _NO_MEMORY_WHERE_LIMITED = (
     "failed to map segment from shared object",
     "can't start new thread",
-    "without exception set",  # of C code, CPython's own too, that takes no notice of a failed malloc
+    "without exception set",  # of C code, CPython's own too, that ignores a failed malloc
     "without setting an exception",
 )
 
 
 def explained(failed: Outcome, error: BaseException, memory_bytes: int | None = None) -> Outcome:
-    """The outcome with all that the error explains; `memory_bytes` is how much the worker may have."""
+    """Return the outcome with all that the error explains.
+
+    Args:
+        memory_bytes: How much memory the worker may have, if it is limited.
+    """
     limits = [memory_bytes, resource.getrlimit(resource.RLIMIT_DATA)[0]]
     known = [n for n in limits if n is not None and n != resource.RLIM_INFINITY]
     is_of_memory = is_out_of_memory(error, bool(known))
@@ -102,7 +106,7 @@ def _is_of_debugger(error: BaseException) -> bool:
 
 
 def _may_be_of_a_registry(error: BaseException) -> bool:
-    """True for an entry that codecs, or a module which is not the script or of Python, has not found."""
+    """Return True if a registry may have missed an entry: that of codecs, or of an installed module."""
     if type(error) is LookupError:
         return str(error).startswith("unknown e")  # encoding, or error handler name
     if type(error) is not KeyError or not isinstance(next(iter(error.args), None), str):
@@ -115,7 +119,7 @@ def _may_be_of_a_registry(error: BaseException) -> bool:
 
 
 def describe(error: BaseException) -> str:
-    """The error in one line, `ValueError: boom`; empty lines at the beginning of its message are left out."""
+    """Return the error in one line, `ValueError: boom`, without empty lines at the start of its message."""
     lines = "".join(traceback.format_exception_only(error)).split("\n")
     first, *others = (line.strip() for line in lines if line.strip())
     described = f"{first} {others[0]}" if first.endswith(":") and others else first
@@ -123,7 +127,7 @@ def describe(error: BaseException) -> str:
 
 
 def trimmed_traceback(error: BaseException) -> str:
-    """The traceback and its causes, without the frames of launchpad, which are not the user's concern."""
+    """Return the traceback and its causes, without launchpad's frames, which don't concern the user."""
     whole = traceback.TracebackException.from_exception(error)
     part: traceback.TracebackException | None = whole
     seen: set[int] = set()
@@ -131,7 +135,7 @@ def trimmed_traceback(error: BaseException) -> str:
         seen.add(id(part))
         files = [frame.filename for frame in part.stack]
         theirs = [frame for frame in part.stack if not frame.filename.startswith(_NOT_THEIRS)]
-        # Where a payload cannot be loaded, a note of the error says which part of it.
+        # If a payload cannot be loaded, a note of the error says which part of it.
         if theirs or payload.__file__ in files:
             part.stack = traceback.StackSummary.from_list(theirs)
         part = part.__cause__ or part.__context__
@@ -141,11 +145,12 @@ def trimmed_traceback(error: BaseException) -> str:
 def is_out_of_memory(error: BaseException, is_limited: bool = False) -> bool:
     """Return True if the error says, as Python, the kernel or the dynamic linker does, that memory ran out.
 
-    What was merely being handled when the error was raised, its `__context__`, does not count.
+    The error's `__context__`, which was merely being handled when it was raised, does not count.
 
     Args:
-        is_limited: Its process may have so much memory and no more. Some words mean that only then: a library
-            that cannot be mapped may be where nothing may be executed, and threads have a limit of their own.
+        is_limited: True if the process has a memory limit. Some messages mean a lack of memory only then: a
+            library that cannot be mapped may be in a place where nothing may be executed, and threads have a
+            limit of their own.
     """
     for cause in _causes(error):
         if isinstance(cause, BaseExceptionGroup):
@@ -156,7 +161,7 @@ def is_out_of_memory(error: BaseException, is_limited: bool = False) -> bool:
         elif isinstance(cause, (ImportError, OSError, RuntimeError, SystemError)):
             if isinstance(cause, OSError) and cause.errno == errno.ENOMEM:
                 return True
-            # The user's exception may do something when it is looked at.
+            # The user's exception may raise an error of its own in __str__.
             with contextlib.suppress(Exception):
                 if str(cause).endswith(_NO_MEMORY + _NO_MEMORY_WHERE_LIMITED * is_limited):
                     return True
@@ -166,7 +171,7 @@ def is_out_of_memory(error: BaseException, is_limited: bool = False) -> bool:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what led to it; user code may have made a cycle of causes."""
+    """Yield the error and what led to it. User code may have made a cycle of causes."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

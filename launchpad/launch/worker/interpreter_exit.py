@@ -11,7 +11,7 @@ from typing import Any, cast
 
 
 def run_exit_steps(note: Callable[[str], None]) -> None:
-    """Waits for user threads, then calls exit functions, for as long as the supervisor lets it.
+    """Wait for user threads, then call exit functions, for as long as the supervisor allows.
 
     Args:
         note: Called with what it is about to wait for.

@@ -1,9 +1,9 @@
-"""The spec of a worker: its plan, and all that it must know of its launch.
+"""The spec of a worker: its plan, and all that it must know about its launch.
 
     node ── plan ──▶ WorkerPlan ── launch ──▶ WorkerSpec ── context_of, in the worker ──▶ RunContext
 
-A backend makes it when the launch has begun: then endpoints and folders are final. It is plain data, so that
-it can be pickled for a worker somewhere else.
+A backend makes it once the launch has begun, because endpoints and folders are final then. It is plain data,
+so it can be pickled for a worker on another host.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from launchpad.state.places import StatePlaces
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """One worker to be run, with what its process needs of the launch.
+    """One worker to run, with what its process needs to know about the launch.
 
     Attributes:
         program: The name of its program.
         endpoints: Address name → endpoint, of all workers.
-        state: Where it leaves what its next attempt is to find.
+        state: The places where it leaves what its next attempt will find.
         can_move: True if servers may be somewhere else after a restart. Then `endpoints` may be a mapping
             that changes, and lacks those of servers that are not ready.
         listens_at: Where its servers listen for workers on other hosts: `tcp:10.0.0.5:0`.
-        known_as: Address → the name by which others find it, where that is not what its server listens at.
+        known_as: Address → the endpoint at which others find it, if its server listens at another one.
     """
 
     plan: WorkerPlan

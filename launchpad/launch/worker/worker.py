@@ -4,7 +4,7 @@
     unpickle     construct, serve     run() or wait     close
 
 `main` runs in the worker's own thread, which in a process is the main one. Commands come from another
-thread. A run() that never asked about stopping is interrupted: `Stopped` is raised in it.
+thread. A run() that never asks about stopping is interrupted: `Stopped` is raised in it.
 """
 
 from __future__ import annotations
@@ -58,22 +58,23 @@ from launchpad.state.own_state import OwnState
 from launchpad.telemetry import process_usage
 
 _ANSWERS = 4
-"""How many requests for numbers may wait for a driver of GPUs that hangs; further ones get no answer."""
+"""The most requests for numbers that wait for a GPU driver that hangs. Further requests get no answer."""
 
 
 class Worker:
-    """Runs one executable and returns how it ended.
+    """One attempt of a worker: runs its executable, and returns how it ended.
 
     Args:
         context: Its run context, already current in the thread that calls `main`.
-        report: Where Ready, Returned, Done, EdgesCounted and SpansRecorded go.
-        interrupt: Makes `Stopped` be raised in the thread that is in `main`; as `RaisedFromOutside`, if it is
-            to be raised again where user code has caught it.
-        on_phase: Called when it enters `init`, or `import` again; Ready reports the rest.
-        limited: What the user's code runs in; the outcome is made outside, where there is memory for it.
-        executable: What to run, where it was never pickled.
-        call_in_main: How the main thread is interrupted, if that is the worker's.
-        set_up: Runs what is to run first, given as bytes; in a process that is shared, once.
+        report: Called with each event, such as Ready, Returned, Done, EdgesCounted and SpansRecorded.
+        interrupt: Raises `Stopped` in the thread that is in `main`; or `RaisedFromOutside`, if `Stopped`
+            must be raised again after user code has caught it.
+        on_phase: Called when it enters `init`, or `import` again. Ready reports the rest.
+        limited: The context in which the user's code runs, with its memory limit. The outcome is made
+            outside, where there is memory for it.
+        executable: The executable, if it was never pickled.
+        call_in_main: Interrupts the main thread, if that is the worker's own.
+        set_up: Runs a pickled function that must run first. In a process of several workers it runs once.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class Worker:
         context.link.watermarks.on_growth(RECORDING, lambda _, value: self._record(value))
 
     def main(self) -> Outcome:
-        """The attempt from beginning to end. Raises nothing: whatever happens becomes the outcome."""
+        """Run the attempt from beginning to end. Nothing is raised: whatever happens becomes the outcome."""
         self.debugger.thread = threading.current_thread()
         try:
             with self._limited():
@@ -125,11 +126,10 @@ class Worker:
                 self.debugger.wait_with(error, ended)
         self._context.link.end_if_child(None)
         self.debugger.close("has ended")
-        if (
-            self._plan.policy.restart.heartbeat_s is not None
-        ):  # to save and to close may take longer
+        # To save and to close may take longer than the time between heartbeats.
+        if self._plan.policy.restart.heartbeat_s is not None:
             self._report(Heartbeat(self._plan.name, self._context.attempt, is_last=True))
-        self._context.stop.request()  # threads that the worker leaves running can see it
+        self._context.stop.request()  # so that threads which the worker leaves running can see it
         try:
             if self._executable is not None:
                 with contextlib.nullcontext() if ended.out_of_memory else self._limited():
@@ -138,7 +138,7 @@ class Worker:
             self._context.link.phase = "stop"
             # A failure to close counts unless one came before.
             ended = ended if ended.is_failure else self._outcome_of(error)
-        # With all that they keep, as clients: the run may be kept for long.
+        # Drop what these keep, such as clients: the run itself may be kept for a long time.
         self._executable = None
         self._context.exits.clear()
         self._report_counts(0, is_last=True)
@@ -147,7 +147,7 @@ class Worker:
         return self._ended(outcome.FAILED, self._crash) if self._crash else ended
 
     def abandon(self) -> None:
-        """Interrupts it and closes what it serves, from another thread: `main` does not return."""
+        """Interrupt it and close what it serves, from another thread, since `main` does not return."""
         self.debugger.close("is given up")
         self._context.stop.give_up()
         self._context.stop.interruption.request()
@@ -158,11 +158,12 @@ class Worker:
                 self._executable.close()
 
     def crash(self, why: str) -> None:
-        """Interrupts it, from another thread, and makes its end a failure, however it ends."""
+        """Interrupt it, from another thread, and make its end a failure, however it ends."""
         self._crash = why
         self.debugger.close("fails")
         if (executable := self._executable) is not None:
-            executable.abandon()  # first: its callers must see a failure, not a stop
+            # This comes first: its callers must see a failure, not a stop.
+            executable.abandon()
         self._context.stop.request()
         self._context.stop.interruption.request()
 
@@ -187,14 +188,15 @@ class Worker:
 
         try:
             OwnThread(target=ask, name=f"{self._plan.name}-stop").start()
-        except RuntimeError:  # there can be no new thread: better late than never
+        except RuntimeError:  # no new thread can be started, so ask in this one
             ask()
 
     def ask_to_stop(self, restarts: bool = False) -> None:
-        """Sets the stop event, calls the stop handlers, and interrupts a run() that never asked.
+        """Set the stop event, call the stop handlers, and interrupt a run() that never asked.
 
-        `restarts`: it will be started again, so what it has built may save itself before it is closed; as it
-        does at each end where a later launch goes on with its state.
+        Args:
+            restarts: True if the worker is started again. Then what it has built may save itself before it is
+                closed, as it does at every end if a later launch goes on with its state.
         """
         self._restarts = restarts
         self.debugger.close("stops")
@@ -204,7 +206,7 @@ class Worker:
 
     @contextlib.contextmanager
     def _building(self) -> Iterator[None]:
-        """A Deferred is built in here: a constructor that runs early, and is interrupted like one."""
+        """Build a Deferred in the block. It is a constructor that runs early, and interrupted like one."""
         self._context.link.phase = "init"
         self._on_phase("init")
         with self._context.stop.interruption.allowed():
@@ -213,7 +215,7 @@ class Worker:
         self._on_phase("import")
 
     def _open_and_run(self, executable: Executable) -> Outcome:
-        """Constructs, serves and runs; interrupted only in here."""
+        """Construct, serve and run. The worker is interrupted only in here."""
         try:
             with self._context.stop.interruption.allowed():
                 self._context.link.phase = "init"
@@ -241,14 +243,14 @@ class Worker:
         return self._ended(outcome.STOPPED if is_stopped else outcome.SUCCEEDED, "")
 
     def _close(self, executable: Executable, *, in_good_order: bool) -> None:
-        """Closes what has run; before that it saves itself, and lets go of what it holds, if all is well."""
+        """Close the executable. If all is well, it saves itself and releases what it holds before that."""
         try:
             if not in_good_order or self._crash:
                 return
             if self._restarts or self._context.state.places.is_kept:
                 executable.save()
             self._context.link.phase = "stop"
-            # From here on the supervisor gives it as long as its process has to exit.
+            # From here on, the supervisor gives it as much time as its process has to exit.
             name = self._plan.name
             attempt = self._context.attempt
             self._report(Exiting(name, attempt, "close(), or a function given to lp.on_exit()"))
@@ -268,7 +270,7 @@ class Worker:
         memory_bytes = self._plan.resources.memory_bytes if is_limited else None
         try:
             return error_report.explained(failed, error, memory_bytes)
-        except Exception as strange:  # the user's exception does something when it is looked at
+        except Exception as strange:  # the user's exception raises one when it is looked at
             return replace(failed, hint=f"it could not be shown in full: {strange!r}")
 
     def _report_caught(self, place: str) -> None:
@@ -282,7 +284,7 @@ class Worker:
         )
 
     def _answer(self, number: int) -> None:
-        """Reports what it has counted and uses; with GPUs in a thread, as their driver may hang."""
+        """Report what it has counted and uses. With GPUs, do so in a thread, since their driver may hang."""
         if not self._context.gpus:
             self._report_counts(number)
         elif self._free_answers.acquire(blocking=False):
@@ -295,7 +297,7 @@ class Worker:
 
             try:
                 OwnThread(target=answer, name="launchpad-metrics").start()
-            except RuntimeError:  # there can be no thread, and no answer
+            except RuntimeError:  # no new thread can be started, so there is no answer
                 self._free_answers.release()
 
     def _report_counts(self, number: int, *, is_last: bool = False) -> None:
@@ -311,14 +313,15 @@ class Worker:
         self._report(EdgesCounted(name, attempt, number, is_last, counted, usage))
 
     def _record(self, value: int) -> None:
-        """Records its calls, and reports them when that is over."""
+        """Record its calls, and report them when the time is up."""
         number, seconds, rate = parse_recording(value)
         name, attempt = self._plan.name, self._context.attempt
 
         def report(recorded: recording.Recorded) -> None:
             self._report(SpansRecorded(name, attempt, number, recorded))
 
-        with contextlib.suppress(RuntimeError):  # there can be no new thread: then it is missing
+        # If no new thread can be started, this worker's recording is missing.
+        with contextlib.suppress(RuntimeError):
             self._sessions.append(recording.record(self._context.link.peer, seconds, rate, report))
 
     def _ended(self, kind: str, cause: str) -> Outcome:

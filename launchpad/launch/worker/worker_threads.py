@@ -1,6 +1,6 @@
-"""Workers that are threads of this process: what all of them share, and functions of the launching script.
+"""Workers that are threads of this process: what all of them share, and the launching script's functions.
 
-`Running.thread_worker` adds such a function; the threads of `local_mt` are in `backends/threads`.
+`Running.thread_worker` adds a function of the script. The threads of `local_mt` are in `backends/threads`.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from launchpad.runtime.interrupt import interrupt_thread
 
 @dataclass(eq=False)
 class WorkerThread:
-    """One attempt."""
+    """One attempt of a worker that is a thread."""
 
     worker: Worker
     thread: threading.Thread
     context: RunContext
     is_given_up: bool = False
     ends: list[Outcome] = field(default_factory=list)
-    """What was said of its end, by itself and by what gave it up; the first counts."""
+    """The outcomes that were noted for it, by itself and by whatever gave it up. The first one counts."""
 
     def stacks(self) -> str:
         """Return what the thread is doing, and what the threads that it has started are doing."""
@@ -66,10 +66,10 @@ class WorkerThread:
 
 
 class WorkerThreads(Workers):
-    """The threads of one launch.
+    """The workers of one launch that are threads.
 
     Args:
-        places: Address name → where it is now, if workers move.
+        places: Address name → the endpoint where it is now, if workers move.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class WorkerThreads(Workers):
         self._is_set_up: set[bytes] = set()
 
     def execute(self, command: Command) -> None:
-        """Execute a command; those for a worker itself are executed by its thread's `Worker`."""
+        """Execute a command. Its thread's `Worker` executes those for the worker itself."""
         match command:
             case StartWorker(name, attempt):
                 self._start(name, attempt)
@@ -125,7 +125,7 @@ class WorkerThreads(Workers):
         run: Callable[[WorkerThread], None],
         executable: Executable | None = None,
     ) -> WorkerThread:
-        """A new attempt, whose thread, which calls `run`, is still to be started."""
+        """Return a new attempt. The caller starts its thread, which calls `run`."""
         plan = self._plans[worker]
         spec = WorkerSpec(
             plan,
@@ -151,14 +151,14 @@ class WorkerThreads(Workers):
         return new
 
     def _set_up_once(self, packed: bytes) -> None:
-        """Runs it for the first worker that comes here; the others wait for that."""
+        """Run a setup function for the first worker that comes here. The others wait for that."""
         with self._set_up_lock:
             if packed not in self._is_set_up:
                 payload.set_up(packed)
                 self._is_set_up.add(packed)
 
     def _end(self, ending: WorkerThread, ended: Outcome) -> None:
-        """Reports the end, unless that has been done. Threads that it leaves save nothing more."""
+        """Report the end, unless that has been done. Threads that the worker leaves can save nothing more."""
         ending.context.state.fence.close()
         ended = replace(ended, hung=ending.is_given_up)
         ending.ends.append(ended)
@@ -166,14 +166,14 @@ class WorkerThreads(Workers):
             self._report(Ended(ended))
 
     def _leave_behind(self, ending: WorkerThread) -> None:
-        """Reports the end although the thread may still run: no thread can be killed."""
+        """Report the end although the thread may still run, since no thread can be killed."""
         me = ending.context
         cause = "did not stop in time; its thread was left behind"
         self._end(ending, Outcome(me.name, outcome.STOPPED, me.link.phase, me.attempt, cause))
 
 
 class ScriptThreads(WorkerThreads):
-    """Workers that are functions of the launching script; nothing is pickled, and nothing captured."""
+    """Workers that are functions of the script. They are not pickled, and their output isn't captured."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class ScriptThreads(WorkerThreads):
         return worker in self._plans
 
     def add(self, worker: str, function: Callable[[], object]) -> WorkerPlan:
-        """The plan of a new worker, for the supervisor."""
+        """Add a worker, and return its plan for the supervisor."""
         self._functions[worker] = function
         kind = f"thread_worker({getattr(function, '__qualname__', function)})"
         seed = seed_of(self._plan.program, worker)
@@ -205,8 +205,8 @@ class ScriptThreads(WorkerThreads):
         self._leave_behind(killed)
 
     def close(self) -> None:
-        """Waits a moment for the threads, which have all reported their end."""
-        self._functions.clear()  # with the clients in them
+        """Wait a moment for the threads, which have all reported their end."""
+        self._functions.clear()  # releases the clients in them
         for each in self._threads.values():
             if each.thread is not threading.current_thread():
                 each.thread.join(1.0)
@@ -219,7 +219,7 @@ class ScriptThreads(WorkerThreads):
 
 
 def in_a_thread(name: str, function: Callable[..., None], *args: object) -> threading.Thread:
-    """Calls a function in a new thread; in this one if there can be none: better late than never."""
+    """Call a function in a new thread. If no new thread can be started, call it in this one."""
     thread = threading.Thread(target=function, args=args, name=name, daemon=True)
     try:
         thread.start()
