@@ -1,14 +1,14 @@
-"""From a program to running workers: plan, backends, supervision.
+"""The way from a program to running workers: plan, backends, supervision.
 
 What `launch` does until a worker runs, on local processes:
 
     launch.launch              the launch type becomes a backend (registry.py)
     planner.plan               nodes become WorkerPlans, their executables payloads
     Running.start              the run's directory and token; endpoints get their final form
-    Backend.create_workers     each plan becomes a WorkerSpec; the forkserver is given them
-    Runner, Supervisor         decide what is to be done: StartWorker, StopWorker, …
+    Backend.create_workers     each plan becomes a WorkerSpec; the forkserver gets them
+    Runner, Supervisor         decide what to do: StartWorker, StopWorker, …
     ForkServer.execute_in_order, InChild, become_worker        the fork, and what it is made of
     Worker.main                unpickles, opens and runs the executable; the same on every backend
 
-docs/life_of_a_program.md has it with all files, and how it ends.
+docs/life_of_a_program.md describes all files, and how a program ends.
 """

@@ -337,7 +337,7 @@ def _checked_view(given: str | None, detach: bool) -> str:
     """Return the view that shows the program; empty for none.
 
     Raises:
-        DefinitionError: there is no such view, or the program is to be left behind.
+        DefinitionError: there is no such view, or `detach` is set.
         LaunchError: no Python process can be started to serve the page.
     """
     from launchpad import command_line

@@ -157,7 +157,7 @@ class Running:
                 history=self.history,
             )
             undo.callback(control.stop, 0.1)
-        except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
+        except (OSError, RuntimeError) as error:  # RuntimeError: no new thread can be started
             output.note(f"`python -m launchpad` cannot reach this program: {error}")
 
     def wait(
@@ -567,7 +567,8 @@ class Running:
         self, kind: type[BaseException] | None, error: BaseException | None, tb: object
     ) -> None:
         if not self._runner.lifetime.is_here and error is not None:
-            return  # a forked child leaves the block, by sys.exit() or an error: the program is not its own
+            # A forked child leaves the block, by sys.exit() or an error. The program is not its own.
+            return
         self.stop()
         if error is None:
             self.wait()

@@ -25,7 +25,7 @@ UNIT = 10_000
 """The number of units of a device. Shares are whole numbers of units."""
 
 _MAX_STEPS = 20_000
-"""Steps after which the search gives up, in some seconds. Only requests made to be hard need so many."""
+"""Steps after which the search gives up, in some seconds. Only requests made to be hard take that long."""
 
 
 @dataclass(frozen=True)

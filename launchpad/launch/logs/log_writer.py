@@ -221,7 +221,7 @@ class ProcessLog(LogWriter):
 
     def print(self, text: str) -> None:
         """Add a text, even if user code has closed or replaced the standard streams."""
-        with contextlib.suppress(Exception):  # they may be anything
+        with contextlib.suppress(Exception):  # the streams may be any objects
             print(text, file=sys.stderr, flush=True)
             return
         with contextlib.suppress(OSError):

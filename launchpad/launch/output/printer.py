@@ -32,8 +32,8 @@ _OURS = "launchpad"
 _WRITTEN_AT_ONCE = 1 << 16
 
 _BEHIND_OF_TERMINAL, _BEHIND_OF_FILE = 8 << 20, 256 << 20
-"""The most bytes of all workers that may wait to be shown. For a file or pipe, which no user reads live, it is
-more."""
+"""The most bytes of all workers that may wait to be shown. For a file or pipe, which no user reads live,
+it is more."""
 
 _LEAST_BEHIND = 1 << 18
 _KEPT_OF_SKIPPED = 1 << 14

@@ -32,7 +32,8 @@ _files: dict[SupervisorLink, LogWriter] = {}
 _NAMES = ("stdout", "stderr")
 _routed: dict[str, ThreadStdout] = {}
 """The last stream of each name. They are kept because `print` holds no reference to the sys.stdout that it
-writes to and then flushes. If it were freed in between, Python would crash (python/cpython#130163, until 3.13.3)."""
+writes to and then flushes. If it were freed in between, Python would crash (python/cpython#130163, until
+3.13.3)."""
 
 
 @dataclass(eq=False, repr=False)

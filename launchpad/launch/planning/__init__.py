@@ -1,1 +1,1 @@
-"""From a program to a plan: pure, nothing is started."""
+"""The way from a program to a plan. It is pure: nothing is started."""

@@ -74,7 +74,7 @@ class CoverageSettings:
             why = f"{type(error).__name__}: {error}"
             print(f"coverage does not measure this worker: {why}", file=sys.stderr)
             return
-        # Registered before any function of the user's, so called after them.
+        # It is registered before all functions of the user's, so it is called after them.
         atexit.register(_save, measured)
 
 

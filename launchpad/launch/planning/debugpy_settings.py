@@ -73,7 +73,7 @@ class DebugpySettings:
             return
         try:
             debugpy: Any = importlib.import_module("debugpy")
-            importlib.import_module("debugpy.server")  # by which pydevd can be imported
+            importlib.import_module("debugpy.server")  # makes pydevd importable
             pydevd: Any = importlib.import_module("pydevd")
             # As `debugpy.connect` does, which has no parameter for the adapter's token.
             pydevd.settrace(

@@ -245,7 +245,7 @@ def _target_of(handler: logging.Handler) -> object:
 
 def _level_names() -> Iterator[tuple[int, str]]:
     for name, level in logging.getLevelNamesMapping().items():
-        if logging.getLevelName(level) == name:  # else another name for it, as WARN
+        if logging.getLevelName(level) == name:  # else another name for it, such as WARN
             yield level, name
 
 

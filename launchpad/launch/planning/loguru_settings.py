@@ -107,7 +107,7 @@ def _described(handler: Any) -> bytes | None:
     try:
         state = {**handler.__getstate__(), **_NO_QUEUE, "_sink": sink}
         return by_value.dumps((type(handler), state), 5, into_main=True)
-    except Exception:  # of what a sink holds, as a lock
+    except Exception:  # a sink may hold what cannot be pickled, such as a lock
         return None
 
 

@@ -347,7 +347,7 @@ class _Pickler(ClientPickler):
             buffers = [pickle.PickleBuffer(buffer.memory) for buffer in code[key].buffers]
             return _loaded_code, (code[key].stream, buffers)
         if isinstance(obj, Program):
-            return Program, (obj.name,)  # without its nodes: it is not to be launched there
+            return Program, (obj.name,)  # without its nodes, since it must not be launched there
         if isinstance(obj, Node):
             raise DefinitionError(
                 f"{obj!r} was passed to another node; pass its handle: what program.add_node() returned,"

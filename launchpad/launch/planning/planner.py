@@ -1,4 +1,4 @@
-"""From a program to a plan. Pure: reads the program, changes nothing, starts nothing.
+"""The way from a program to a plan. Pure: it reads the program, changes nothing and starts nothing.
 
 The workers of a group get their options from the program, and from what launch is given by label:
 

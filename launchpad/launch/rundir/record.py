@@ -197,6 +197,6 @@ def _records_in(base: Path) -> Iterator[RunRecord]:
         try:
             os.close(private_directory.open_private(directory))
         except OSError:
-            continue  # no run's
+            continue  # it is not the directory of a run
         if (record := read(directory)) is not None:
             yield record

@@ -23,7 +23,7 @@ class Barriers:
 
     def __init__(self, workers: Collection[WorkerState]) -> None:
         self._workers = workers
-        # (group, name) → worker that waits → the number of its waiting
+        # (group, name) → worker that waits → the number of its wait
         self._waiting: dict[tuple[str, str], dict[str, int]] = {}
         self._ended: dict[str, set[str]] = {}  # group → those that have ended for good
 

@@ -69,7 +69,7 @@ class DebugTerminal:
 
     def close(self, last: str = "") -> None:
         """Close it, from any thread, even while another one writes. Show `last` if there is room."""
-        # First the message: a reader that finds the terminal closed shuts the connection down.
+        # The message goes first: a reader that finds the terminal closed shuts the connection down.
         if last:
             with contextlib.suppress(OSError):
                 self._connection.send(last.encode(), socket.MSG_DONTWAIT)
