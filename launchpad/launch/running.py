@@ -179,7 +179,7 @@ class Running:
 
         Raises:
             ProgramFailed: a worker failed; its text is the whole report.
-            TimeoutError: they did not end in time.
+            TimeoutError: the program, or these workers, did not end in time.
             KeyError: there is no such group.
         """
         __tracebackhide__ = True  # pytest and IPython show the line that waits
@@ -346,7 +346,8 @@ class Running:
 
         Args:
             reason: Why, for the record.
-            at_once: If True, workers get no time to stop by themselves, even if an earlier stop did.
+            at_once: If True, workers get no time to stop by themselves, even if an earlier stop
+                gave them some.
 
         Raises:
             NotRunningError: this is a forked child of the launching process.

@@ -14,7 +14,6 @@ def paths(names: Mapping[str, str], *, with_parents: bool = False) -> Iterator[s
 
     In a container, the group's path is often that of another view, so the root is among them.
 
-
     Args:
         names: Controller → the file's name; empty for version 2.
         with_parents: True for the files of the groups above as well, whose limits hold too.

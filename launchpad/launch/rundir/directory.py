@@ -16,7 +16,7 @@ The next launch removes what a killed run left: a directory whose lock no proces
 
 A launch also deletes the logs of runs that ended long ago, but only if they are surely launchpad's: in a
 directory of this user that is named and filled as runs do it, in which nothing has changed for
-LAUNCHPAD_LOG_DAYS, and whose run has ended. If a worker has saved a state there, everything stays.
+LAUNCHPAD_LOG_DAYS days, and whose run has ended. If a worker has saved a state there, everything stays.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class RunDirectory:
 
     @classmethod
     def create(cls, program: str, addresses: Iterable[str] = ()) -> RunDirectory:
-        """Make the log directory of a new run, choose its runtime directory, and sweep earlier runs' ones."""
+        """Make the log directory of a new run, and choose its runtime directory. Sweep old ones."""
         rotation = Rotation.from_environment()
         # Without a dash at its beginning, with which each command would take it for an option.
         name = re.sub(r"[^A-Za-z0-9]+", "-", program).lstrip("-")[:24] or "program"
@@ -224,7 +224,7 @@ def socket_name(address: str) -> str:
 
 
 def sweep_old_logs(new: Path) -> None:
-    """Delete logs older than LAUNCHPAD_LOG_DAYS; 0 keeps them forever.
+    """Delete logs older than LAUNCHPAD_LOG_DAYS days; 0 keeps them forever.
 
     Args:
         new: A directory beside them that was made just now. It tells the time of that file system, whose

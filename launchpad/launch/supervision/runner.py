@@ -56,7 +56,7 @@ _KEPT_LINES = 200
 
 
 _TAKEN_S = 5.0
-"""The most seconds for which a script that adds a worker waits until the supervisor has it."""
+"""Seconds that a script which adds a worker waits, at most, until the supervisor has it."""
 
 
 @dataclass(frozen=True)

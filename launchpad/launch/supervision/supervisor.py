@@ -49,18 +49,19 @@ from launchpad.runtime.commands import (
 from launchpad.runtime.watermarks import COUNTS, RESTARTED
 
 _STALE_WAIT_S = 2.5
-"""Seconds for which a report counts that a constructor waits. While it waits, it sends one every second."""
+"""Seconds for which a constructor counts as waiting after its last report of that. While it waits, it reports
+that every second."""
 
 
 _LATE_S = 1.0
-"""Seconds by which a look at heartbeats may come late. A later look says nothing about the workers."""
+"""Seconds by which a look at heartbeats may come late. A later one says nothing about the workers."""
 
 _EXIT_S = 5.0
-"""The least seconds that a worker's process has for its exit, since large libraries take a while."""
+"""Seconds that a worker's process has at least for its exit, since large libraries take a while."""
 
 
 class Supervisor:
-    """The state of one launch. Not thread-safe: one thread owns it. Times are monotonic seconds.
+    """The supervisor of one launch. Not thread-safe: one thread owns it. Times are monotonic seconds.
 
     Args:
         plan: Its workers, in the order in which they are started.

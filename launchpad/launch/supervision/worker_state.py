@@ -207,7 +207,7 @@ class WorkerState:
         return str(ended.kind if ended is not None else self.state)
 
     def has_answered(self, number: int) -> bool:
-        """Return True if no answer to this request is still to come from the worker."""
+        """Return True if the worker has answered this request, or will not answer it."""
         if self.state is not State.RUNNING or self.current.asked_counts < number:
             return True
         last = self.counts.last
