@@ -154,7 +154,10 @@ def wait_for_all(error: BaseException | None = None, given_to_exit: object = "")
 
 
 def on_signal(number: int, frame: FrameType | None) -> None:
-    """Handle SIGTERM or SIGHUP while the script's own code runs: like one Ctrl-C, but it cannot be missed."""
+    """Handle SIGTERM or SIGHUP while the script's own code runs, like one Ctrl-C.
+
+    It asks the programs to stop itself, before it raises. So no handler in the script can miss it.
+    """
     global _exit_code
     open_runs = _open_runs()
     if not open_runs:

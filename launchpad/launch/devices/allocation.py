@@ -5,11 +5,11 @@
     accelerator    only devices with that in their name
     parts (MIG)    count as devices; no worker is given two of them
 
-The search goes back when it is stuck, so it finds an assignment if there is one. It serves requests for whole
-GPUs first, in plan order, and then shares, the largest first. Each request takes what is of least use to the
-others: a device that few may have, one that others have shares of already, the lowest number. So the first
-way tried is nearly always right. The search does not try again what has failed before, nor what differs only
-in names.
+The search goes back when it is stuck, so it finds an assignment if there is one, unless it takes too many
+steps. It serves requests for whole GPUs first, in plan order, and then shares, the largest first. Each
+request takes what is of least use to the others: a device that few may have, one that others have shares of
+already, the lowest number. So the first way tried is nearly always right. The search does not try again what
+has failed before, nor what differs only in names.
 """
 
 from __future__ import annotations

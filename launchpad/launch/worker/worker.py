@@ -62,7 +62,7 @@ _ANSWERS = 4
 
 
 class Worker:
-    """One attempt of a worker: runs its executable, and returns how it ended.
+    """One attempt of a worker. `main` runs its executable, and returns how it ended.
 
     Args:
         context: Its run context, already current in the thread that calls `main`.
