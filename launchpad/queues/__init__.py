@@ -1,1 +1,1 @@
-"""Queues between workers: items go in at one end and are handled at the other."""
+"""Queues between workers: producers put items in, consumers take them out."""

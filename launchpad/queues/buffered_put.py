@@ -1,4 +1,4 @@
-"""Putting while more comes: what is there goes in one call, and what comes meanwhile in the next.
+"""Putting items from a buffer: each call sends what is there, and the next call what came during it.
 
 the user's thread ──add──▶ buffer ──a thread of its own──▶ the queue
 """
@@ -14,22 +14,23 @@ from launchpad.courier.own_threads import OwnThread
 from launchpad.errors import NotRunningError, Stopped
 from launchpad.queues.packing import Item
 
-_MOST, _MAX_BYTES = 4000, 4 << 20  # in the buffer
+# The largest number of items in the buffer, and of bytes.
+_MOST, _MAX_BYTES = 4000, 4 << 20
 _AT_ONCE = 1000
 _LOOK_S = 0.2
 
 
 class BufferedPut:
-    """A buffer before a queue, and the thread that empties it, for as long as the block lasts.
+    """A buffer in front of a queue, with a thread that empties it while the `with` block is open.
 
-    Leaving the block waits until all is put, and raises what putting raised.
+    Leaving the block waits until all items are put, and raises the error of `put` if there was one.
 
     Args:
-        put: Puts items, and returns False when the queue takes no more.
-        is_stopping: Whether the program stops, so that nothing is waited for.
+        put: Puts items, and returns False when the queue accepts no more.
+        is_stopping: Returns True if the program stops; then nothing waits any longer.
 
     Attributes:
-        accepted: How many items the queue has.
+        accepted: The number of items that the queue has accepted.
     """
 
     def __init__(self, put: Callable[[list[Item]], bool], is_stopping: Callable[[], bool]) -> None:
@@ -44,7 +45,7 @@ class BufferedPut:
         fork.drop_in_child(self)
 
     def add(self, item: Item) -> bool:
-        """Puts it into the buffer, and waits while that is full; False when the queue takes no more."""
+        """Add an item to the buffer, and wait while it is full. False if the queue accepts no more."""
         with self._changed:
             while len(self._buffer) >= _MOST or self._size >= _MAX_BYTES:
                 if self._is_over:
@@ -81,7 +82,7 @@ class BufferedPut:
             raise self._error
 
     def drop_inherited(self) -> None:
-        """For a forked child, in which the thread does not run: its parent puts what was added."""
+        """Stop the buffer in a forked child. The thread runs in the parent, which puts the items."""
         self._changed = Condition(Lock())
         self._buffer = []
         self._is_over = True

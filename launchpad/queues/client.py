@@ -1,10 +1,10 @@
-"""A queue as its producers and consumers have it: `lp.Queue`.
+"""The client of a queue, for producers and consumers: `lp.Queue`.
 
     producer    value ──pack──▶ items ──put──▶ the queue's worker
-    consumer    a chunk of items ◀──get── the queue's worker; of these each value is unpacked when it is due
+    consumer    a chunk of items ◀──get── the queue's worker; each value is unpacked when its turn comes
 
-A consumer that iterates has as many items in its hands as it handles within some milliseconds: one, if one
-takes longer than that. When it asks for the next chunk, those before count as handled.
+A consumer that iterates fetches as many items as it can handle within some milliseconds, or a single item
+if that takes longer. When it asks for the next chunk, the items of the previous one count as handled.
 """
 
 from __future__ import annotations
@@ -40,15 +40,18 @@ from launchpad.runtime import context
 
 T = TypeVar("T")
 
-_SLICE_S = 0.4  # a wait is made of such, between which it looks whether the program stops
-_MARGIN_S = 1.0  # an answer may be that late
+# A long wait is a series of calls of this length, so that the client notices when the program stops.
+_SLICE_S = 0.4
+# How much longer than the caller's timeout the client waits for an answer.
+_MARGIN_S = 1.0
 _PAUSE_S = 0.05
 
-_MAX_BYTES = 1 << 20  # of one call
+# The size of the items in one call of `put_many`.
+_MAX_BYTES = 1 << 20
 
 
 class Queue(Generic[T]):
-    """A queue between workers: what the handle of an `lp.QueueNode` turns into.
+    """A queue between workers, made from the handle of an `lp.QueueNode`.
 
     Example:
         def produce(queue: lp.Queue[Row]) -> None:
@@ -60,14 +63,15 @@ class Queue(Generic[T]):
           for row in queue:                       # until all producers have closed
             handle(row)
 
-    An item that was put is handled exactly once, or reported: if a consumer dies, what it had taken goes
-    back to the front and is delivered again, and what it may have handled is in the log and in `reports()`.
-    An item counts as handled when its thread asks for the next, calls `acknowledge()`, or when its worker
-    has succeeded.
+    Each item is handled exactly once, or it is reported. If a consumer dies, the items that it had taken go
+    back to the front of the queue and are delivered again; the log and `reports()` list those that it may
+    have handled already. An item counts as handled when its thread asks for the next one or calls
+    `acknowledge()`, or when its worker succeeds.
 
-    From any thread; each takes for itself. It can be pickled and given to other processes of the worker.
-    Waits end when the program stops, by `lp.Stopped`. Besides what is listed, methods raise `CourierError`
-    when the queue's worker has failed, and QueueLost when that was started again without what it held.
+    Safe from any thread; each thread takes items for itself. A queue can be pickled and given to other
+    processes of the worker. When the program stops, all waits end with `lp.Stopped`. In addition to the
+    listed errors, methods raise `CourierError` when the queue's worker has failed, and QueueLost when it
+    was restarted and has lost its items.
     """
 
     def __init__(self, client: Client[Any]) -> None:
@@ -75,9 +79,8 @@ class Queue(Generic[T]):
         self._calls: Any = with_options(client, idempotent=True)
         self._lock = fork.free_in_child(Lock())
         self._local = threading.local()
-        self._idle: deque[QueueClientSession] = (
-            deque()
-        )  # of puts; each renews itself in a forked child
+        # Sessions that no `put` is using. In a forked child, each of them renews itself.
+        self._idle: deque[QueueClientSession] = deque()
         self._queue_id = ""
         self._most = MOST
         self._n_producing = 0
@@ -86,35 +89,36 @@ class Queue(Generic[T]):
     # --- producers -------------------------------------------------------------------------------
 
     def put(self, item: T, timeout_s: float | None = None) -> bool:
-        """Puts an item at the end, and returns when the queue has it; waits while that is full.
+        """Put an item at the end, and return once the queue has it. Wait while the queue is full.
 
         Args:
             item: Anything that can be pickled; arrays are not copied into the pickle.
-            timeout_s: How long to wait at most.
+            timeout_s: The longest time to wait.
 
         Returns:
-            False when a consumer has cancelled the queue: it takes nothing more.
+            False if a consumer has cancelled the queue, which then accepts no more items.
 
         Raises:
-            QueueFull: the time was up; also a `queue.Full` and a `TimeoutError`.
-            DeadlineExceeded: the queue's worker did not answer within the time; it may have the item.
-            QueueClosed: this worker has closed.
+            QueueFull: the queue had no room within the timeout; also a `queue.Full` and a `TimeoutError`.
+            DeadlineExceeded: the queue's worker did not answer within the timeout; it may have the item.
+            QueueClosed: this worker has closed the queue.
         """
         return self._put([pack(item)], deadline_after(timeout_s), timeout_s)
 
     def put_many(self, items: Iterable[T], timeout_s: float | None = None) -> bool:
-        """Puts several, in their order: about 1,000 go in one call. As `put` otherwise.
+        """Put several items in order, about 1,000 in each call. Otherwise the same as `put`.
 
-        Of a generator, arrays are copied, so that it may fill one again.
+        Arrays that come from a generator are copied, so that the generator may reuse its array.
 
         Raises:
-            QueueFull: the time was up; `error.accepted` of them were taken.
+            QueueFull: the queue had no room within the timeout; it accepted the first `error.accepted` items.
         """
         deadline = deadline_after(timeout_s)
         accepted = size = 0
         packed: list[Item] = []
         pending = iter(items)
-        # What a generator gives is sent when it has given more, and has perhaps filled its array again.
+        # A generator's items are sent only after it has yielded more of them. By then it may have
+        # overwritten an array that it yielded earlier.
         copies = not isinstance(items, list | tuple)
         while True:
             for item in pending:
@@ -134,20 +138,20 @@ class Queue(Generic[T]):
             packed, size = [], 0
 
     def put_from(self, items: Iterable[T]) -> int:
-        """Puts what an iterator gives, for as long as it gives anything; many items go in one call.
+        """Put every item of an iterator, many in each call, and return once the queue has them all.
 
-        An item is sent as soon as it is there; those that come meanwhile go together. Returns when the queue
-        has all of them; at most 4,000 are on the way. Arrays are copied, so that one may be filled again.
+        The first item is sent at once. Items that the iterator yields during a call go together in the next
+        one. At most 4,000 items are buffered. Arrays are copied, so that the iterator may reuse its array.
 
         Example:
             with queue.producer():
               queue.put_from(environment.steps())
 
         Returns:
-            How many the queue has taken: all, unless it was cancelled.
+            The number of items that the queue accepted: all of them, unless it was cancelled.
 
         Raises:
-            Exception: what the iterator raises; what it gave before is in the queue.
+            Exception: the iterator's own error; the items before it are in the queue.
         """
         with BufferedPut(
             lambda packed: self._put(packed, None, None), context.is_stopping
@@ -159,13 +163,13 @@ class Queue(Generic[T]):
 
     @contextlib.contextmanager
     def producer(self) -> Iterator[Queue[T]]:
-        """A block in which this worker is a producer, also if it puts nothing; at its end it has closed.
+        """Register this worker as a producer for a block, even if it puts nothing, and close it at the end.
 
-        Not if it is left by an exception: the worker may be started again, and go on. Of several blocks in
-        one worker the last closes.
+        If the block raises, the worker doesn't close: it may be restarted and continue. If several blocks
+        are open in one worker, the last one to end closes it.
 
         Raises:
-            QueueClosed: this worker has closed.
+            QueueClosed: this worker has closed the queue.
         """
         if not self._ask("register"):
             raise self._closed()
@@ -183,39 +187,41 @@ class Queue(Generic[T]):
                 self.close()
 
     def close(self) -> None:
-        """This worker puts nothing more. When all producers have closed, iteration ends with the last item.
+        """Close the queue for this worker, which then puts nothing more.
 
-        A worker that has put something closes by itself when it has succeeded and is not started again.
+        Once all producers have closed, iteration ends after the last item. A worker that has put something
+        closes automatically when it succeeds and is not restarted.
         """
         self._ask("close_producer")
 
     # --- consumers -------------------------------------------------------------------------------
 
     def get(self, timeout_s: float | None = None) -> T:
-        """Takes the item at the front; waits while there is none.
+        """Take the item at the front. Wait while the queue is empty.
 
-        It is in this thread's hands until it asks for the next one or calls `acknowledge()`.
+        This thread holds the item until it asks for the next one or calls `acknowledge()`.
 
         Raises:
-            QueueEmpty: the time was up; also a `queue.Empty` and a `TimeoutError`.
-            QueueClosed: there is none, and all producers have closed, or the queue was cancelled.
+            QueueEmpty: no item came within the timeout; also a `queue.Empty` and a `TimeoutError`.
+            QueueClosed: the queue is empty and all producers have closed, or it was cancelled.
         """
         return self.get_many(1, timeout_s)[0]
 
     def get_many(self, n: int, timeout_s: float | None = None, *, at_least: int = 1) -> list[T]:
-        """Takes what is there, `at_least` to n items; waits while there are fewer. As `get` otherwise.
+        """Take between `at_least` and `n` items. Wait while there are fewer. Otherwise the same as `get`.
 
         Example:
             batch = queue.get_many(32, at_least=32)  # whole batches, and a smaller one at the end
 
         Args:
-            at_least: Fewer come only when all producers have closed, or the queue was cancelled. When the
-                time is up, none come; the next call gives them.
+            at_least: The smallest number of items to return. The list is shorter only once all producers
+                have closed, or the queue was cancelled. If the timeout passes first, the call raises, and
+                the next call returns the items that had arrived.
 
         Raises:
-            QueueEmpty: the time was up.
-            QueueClosed: nothing comes out of it any more.
-            ValueError: `at_least` is not from 1 to `n`.
+            QueueEmpty: fewer than `at_least` items came within the timeout.
+            QueueClosed: the queue is empty and all producers have closed, or it was cancelled.
+            ValueError: `at_least` is not between 1 and `n`.
         """
         if not 1 <= at_least <= n:
             raise ValueError(
@@ -228,7 +234,8 @@ class Queue(Generic[T]):
             if is_there and at_least > 1:
                 self._fill(session, n, at_least, deadline, timeout_s)
         except DeadlineExceeded as late:
-            if timeout_s is None:  # the deadline of the call that this thread answers
+            if timeout_s is None:
+                # The deadline is that of the call which this thread is answering.
                 raise
             raise QueueEmpty(f"{self} did not answer within {timeout_s:g} s") from late
         if not is_there:
@@ -239,10 +246,11 @@ class Queue(Generic[T]):
         return session.next_many(n)
 
     def __iter__(self) -> Iterator[T]:
-        """Takes items until all producers have closed and none is left, or the queue is cancelled.
+        """Iterate over items until all producers have closed and the queue is empty, or it is cancelled.
 
-        Some are fetched ahead, as many as take some milliseconds. What was not begun when the loop is left
-        goes back to the front; the one that was is in this thread's hands as after `get`.
+        The iterator fetches ahead as many items as take some milliseconds to handle. When the loop is left
+        early, items that it has not yielded yet go back to the front. This thread still holds the item that
+        was yielded last, as after `get`.
         """
         session = self._session()
         try:
@@ -266,40 +274,41 @@ class Queue(Generic[T]):
                     self._settle(session, session.given - in_work, in_work)
 
     def acknowledge(self) -> None:
-        """What this thread has taken is handled: it does not go back if the worker dies."""
+        """Mark the items that this thread has taken as handled, so that they are never redelivered."""
         self._acknowledge(self._session())
 
     def cancel(self) -> None:
-        """Enough: producers' `put` returns False at once, iterations end, what waits is dropped."""
+        """Cancel the queue: pending items are dropped, `put` returns False, and iteration stops."""
         self._ask("cancel")
 
-    # --- what can be asked -----------------------------------------------------------------------
+    # --- state -----------------------------------------------------------------------------------
 
     def size(self) -> int:
-        """How many items wait, by now."""
+        """Return the number of items that are waiting now."""
         return int(self._ask("size"))
 
     def stats(self) -> QueueStats:
-        """What the queue has counted so far."""
+        """Return the queue's counts so far."""
         found: QueueStats = self._ask("queue_stats")
         return found
 
     def reports(self) -> list[QueueReport]:
-        """The consumers that ended with items in hand, and these items; the last 1,000 of them."""
+        """Return a report for each consumer that ended while it held items, for the last 1,000."""
         found: list[QueueReport] = self._ask("reports")
         return found
 
     # --- requests --------------------------------------------------------------------------------
 
     def _put(self, items: list[Item], deadline: float | None, timeout_s: float | None) -> bool:
-        """Puts them until the deadline, which is `timeout_s` after the beginning."""
+        """Put items until the deadline, which lies `timeout_s` after the start. False if cancelled."""
         session: QueueClientSession | None = None
         with contextlib.suppress(IndexError):
             session = self._idle.pop()
         if session is None:
             session = QueueClientSession(self._hello(timeout_s))
         left = items
-        while True:  # a session whose request was interrupted is not used again
+        while True:
+            # If this request is interrupted, the session is not put back into `_idle`.
             state, accepted = self._request(session, "put", deadline, left)
             left = left[accepted:] if accepted else left
             if not left or state in (CANCELLED, CLOSED):
@@ -319,7 +328,10 @@ class Queue(Generic[T]):
     def _fetch(
         self, session: ConsumerSession, n: int, deadline: float | None, timeout_s: float | None
     ) -> bool:
-        """Acknowledges what the thread has got, gives back the rest, and takes up to n; False at the end."""
+        """Acknowledge the items that the thread got, give back the rest, and take up to n new ones.
+
+        Return False when the queue has ended and no item will come.
+        """
         self._finish(session, deadline)
         while True:
             session.chunk.clear()
@@ -340,7 +352,10 @@ class Queue(Generic[T]):
         deadline: float | None,
         timeout_s: float | None,
     ) -> None:
-        """Takes more, up to n, and keeps all that is in hand; fewer than `at_least` at the end."""
+        """Take more items, up to n in all, and keep those in hand.
+
+        The chunk stays shorter than `at_least` only if the queue has ended.
+        """
         self._finish(session, deadline)
         while len(session.chunk) < at_least:
             kept = session.unsettled = 0, session.given + len(session.chunk)
@@ -361,14 +376,14 @@ class Queue(Generic[T]):
             self._settle(session, session.given, len(session.chunk))
 
     def _settle(self, session: ConsumerSession, handled: int, kept: int) -> None:
-        """Acknowledges, and takes nothing; after `_finish`."""
+        """Acknowledge `handled` items and keep the next `kept`, without taking more. Call `_finish` first."""
         session.unsettled = handled, kept
         self._finish(session)
 
     def _finish(self, session: ConsumerSession, deadline: float | None = None) -> None:
-        """Repeats a `_settle` that was interrupted as it was: the queue may have done it already.
+        """Repeat an interrupted `_settle` with the same arguments; the queue may have done it already.
 
-        The answer has what an earlier request has taken, if that was missed.
+        If the answer to an earlier request was missed, this answer contains the items which it took.
         """
         if session.unsettled is not None:
             handled, kept = session.unsettled
@@ -380,9 +395,9 @@ class Queue(Generic[T]):
     def _request(
         self, session: QueueClientSession, method: str, deadline: float | None, *args: Any
     ) -> tuple[str, Any]:
-        """One request with a number, repeated until it is answered."""
+        """Send one numbered request, and repeat it until the queue answers."""
         while True:
-            # Asked before the call: an item that has come during it is still taken.
+            # Check before the call, not after it: an item that arrives during the call is still taken.
             is_stopping = context.is_stopping()
             wait_s = 0.0 if is_stopping else _SLICE_S
             calls = self._calls
@@ -421,13 +436,14 @@ class Queue(Generic[T]):
         if not self._queue_id:
             margin_s = None if timeout_s is None else timeout_s + _MARGIN_S
             queue_id, redelivers = self._ask("hello", margin_s)
-            if not redelivers:  # what is fetched ahead would be lost with its consumer
+            if not redelivers:
+                # Items that were fetched ahead would be lost with their consumer.
                 self._most = 1
             self._queue_id = queue_id
         return self._queue_id
 
     def _session(self, timeout_s: float | None = None) -> ConsumerSession:
-        """That of the calling thread."""
+        """Return the calling thread's session."""
         session: ConsumerSession | None = getattr(self._local, "session", None)
         if session is None:
             session = self._local.session = ConsumerSession(self._hello(timeout_s))
@@ -451,9 +467,9 @@ class Queue(Generic[T]):
         )
 
     def _drop_inherited(self) -> None:
-        """For a forked child: the blocks of `producer()` that this thread is in are the parent's.
+        """Forget the parent's open `producer()` blocks in a forked child.
 
-        Leaving them here closes nothing.
+        They belong to the parent: leaving them in the child must not close the queue.
         """
         self._n_producing = 0
 

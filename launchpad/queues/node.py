@@ -22,7 +22,7 @@ from launchpad.runtime.watermarks import ENDED, OVER, RESTARTED, SUCCEEDED
 T = TypeVar("T")
 
 METHODS = "hello put get register close_producer cancel size queue_stats reports".split()
-"""What is served."""
+"""Names of the methods that the queue serves to its clients."""
 
 _TOLD_WITHIN_S = 10.0
 
@@ -30,7 +30,7 @@ _log = logging.getLogger("launchpad.queue")
 
 
 class QueueHandle(ServiceHandle[Queue[T]], Generic[T]):
-    """Stands for a QueueNode; in a worker it turns into an `lp.Queue`.
+    """A handle of a QueueNode. Inside a worker it turns into an `lp.Queue`.
 
     Example:
         rows = program.add_node(lp.QueueNode(maxsize=100), label="rows")
@@ -41,7 +41,7 @@ class QueueHandle(ServiceHandle[Queue[T]], Generic[T]):
 
 
 class QueueNode(Node["QueueHandle[T]"], Generic[T]):
-    """A bounded queue between workers, first in, first out; its handle turns into an `lp.Queue`.
+    """A bounded first-in, first-out queue between workers. Its handle turns into an `lp.Queue`.
 
     Example:
         rows = program.add_node(lp.QueueNode[Row](maxsize=1000, producers=4), label="rows")
@@ -51,15 +51,17 @@ class QueueNode(Node["QueueHandle[T]"], Generic[T]):
         program.add_node(lp.PyNode(train, rows), label="trainer")   # in train: for row in rows: …
 
     Args:
-        maxsize: How many items wait at most; `put` waits for room.
-        producers: How many workers put into it: when so many have closed, iteration ends. None: it ends only
-            when it is cancelled, or with the program. A worker that is started again counts once, and has not
-            closed.
-        redeliver: Whether what a consumer had in hand when it died is delivered again. It may have been
-            handled: without, such items are counted and listed as lost, and consumers fetch none ahead.
+        maxsize: The largest number of waiting items. When the queue is full, `put` waits for room.
+        producers: The number of workers that put items. When that many have closed, iteration ends. With
+            None, iteration ends only when the queue is cancelled or the program stops. A restarted worker
+            counts once, and counts as open again.
+        redeliver: If True, the queue redelivers the items that a consumer held when it died. The consumer
+            may already have handled them. If False, the queue counts and lists these items as lost, and
+            consumers don't fetch ahead.
 
-    It is asked to stop last, so that what others put at their end arrives. What it holds is in memory. If its
-    worker fails the program does, unless its group has a restart policy: then all others get QueueLost.
+    The program stops the queue last, so that items which other workers put while they stop still arrive. The
+    queue keeps its items in memory. If its worker fails, the program fails too. If its group has a restart
+    policy, the program goes on and every client gets QueueLost.
     """
 
     stops_last = True
@@ -92,7 +94,7 @@ class QueueNode(Node["QueueHandle[T]"], Generic[T]):
 
 @dataclass
 class ServeQueue(Serving):
-    """Serves a queue, and follows which of the other workers have ended."""
+    """An executable that serves a queue, and watches which of the other workers have ended."""
 
     address: Address
     maxsize: int
@@ -120,14 +122,17 @@ class ServeQueue(Serving):
         super().close()
 
     def save(self) -> None:
-        """Before a restart that is planned, or when a later launch goes on with this one's state."""
+        """Save the queue's contents, for a planned restart or for a later launch that resumes this one."""
         self.close()
         if self._queue is not None:
             with context.current().state.saved_states(of_object=True) as states:
                 states.save((self._queue.contents, self._queue.queue_id), None, 1)
 
     def _restored(self) -> tuple[QueueContents, str] | None:
-        """What was saved; once, since it does not hold any more when it has been used."""
+        """Return the saved contents and queue id, and delete the saved state; None if there is none.
+
+        The saved state is stale as soon as the queue changes, so it must not be restored twice.
+        """
         me = context.current()
         if not me.is_resumed:
             return None
@@ -139,7 +144,8 @@ class ServeQueue(Serving):
         contents, queue_id = found[1]
         contents.maxsize, contents.producers = self.maxsize, self.producers
         contents.redeliver = self.redeliver
-        if me.attempt == 1:  # another launch: no worker of the last one is left
+        if me.attempt == 1:
+            # This is a new launch: none of the previous launch's workers is left.
             for report in contents.end_all():
                 _log.warning("%s: %s", me.name, report)
             queue_id = ""
@@ -147,10 +153,10 @@ class ServeQueue(Serving):
 
 
 def _follow_ends(me: RunContext, queue: QueueServer, *, is_restored: bool) -> None:
-    """Has the queue told which attempts of other workers have ended, and which are followed by others.
+    """Notify the queue when an attempt of another worker ends, and when a new attempt follows it.
 
-    One that is restored learns first which producers that have closed come again: its consumers must not be
-    told the end meanwhile.
+    A restored queue first waits to learn which of its closed producers have been restarted. Otherwise it
+    could tell its consumers that iteration has ended while a restarted producer still has items to put.
     """
     marks = me.link.watermarks
 
@@ -160,7 +166,8 @@ def _follow_ends(me: RunContext, queue: QueueServer, *, is_restored: bool) -> No
         queue.worker_ended(worker, attempt, is_well=is_well, is_over=is_over)
 
     def is_told() -> bool:
-        # That its own attempt before has ended comes with the ends of all others.
+        # The report that this worker's own previous attempt has ended comes together with the reports
+        # about all other workers.
         return me.link.has_ended(me.name, me.attempt - 1) or me.stop.event.is_set()
 
     marks.on_growth(RESTARTED, queue.worker_restarted)

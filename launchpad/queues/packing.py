@@ -1,4 +1,4 @@
-"""Items as the queue's worker keeps them: bytes that it does not look into."""
+"""Items as the queue's worker keeps them: bytes that it never unpacks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Item", "PackedItem", "pack", "unpack"]
 
 
 def pack(value: object, *, copy: bool = False) -> Item:
-    """As `packing.pack`; TypeError for a stream, which is not one value."""
+    """Pack a value as `packing.pack` does. Raise TypeError for a stream, which is not one value."""
     if is_stream(value):
         raise TypeError(
             f"an item is a value, and {value!r} gives several: use put_from() or put_many()"

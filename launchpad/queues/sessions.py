@@ -1,4 +1,4 @@
-"""What a thread is to a queue: requests with numbers, so that one can be repeated, and items in its hands."""
+"""Sessions of a queue's clients: numbered requests, which can be repeated, and the items in hand."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from launchpad.queues.packing import Item, unpack
 from launchpad.services.requests import ClientSession
 
 MOST = 1024
-"""Items of one call."""
+"""The largest number of items in one call."""
 
 _QUICK_S, _SLOW_S, _LONG_S = 0.005, 0.02, 0.05
-"""A chunk that is handled within that may grow, is too large, or is taken back in parts."""
+"""Handling times of a chunk, in seconds.
+
+Below the first, the next chunk may be larger. Above the second, the next chunk is smaller. Above the third,
+the client gives back the rest of this chunk.
+"""
 
 
 class QueueClientSession(ClientSession):
-    """A conversation with the queue of this id, one request after the other."""
+    """A conversation with one queue, by its id: one request after the other."""
 
     def __init__(self, queue_id: str) -> None:
         super().__init__()
@@ -26,15 +30,15 @@ class QueueClientSession(ClientSession):
 
 
 class ConsumerSession(QueueClientSession):
-    """One of a thread that takes items, with those that it has in hand. A forked child has none in hand.
+    """The session of a thread that takes items, and the items it holds. A forked child holds none.
 
     Attributes:
-        chunk: Those that its thread has not got yet.
-        given: How many its thread has got that are not acknowledged.
-        unsettled: How many of those are handled, and how many are kept, as long as the queue has not said
-            that it knows.
-        size: How large the next chunk may be.
-        since: When this one arrived.
+        chunk: Items that the client has fetched and its thread has not got yet.
+        given: The number of items that the thread has got and not acknowledged.
+        unsettled: How many items are handled and how many are kept, in a request that the queue has not
+            confirmed; None if it has confirmed all.
+        size: The largest size of the next chunk.
+        since: The time at which the current chunk arrived.
     """
 
     chunk: deque[Item]
@@ -54,7 +58,7 @@ class ConsumerSession(QueueClientSession):
 
     @property
     def is_long(self) -> bool:
-        """Whether this chunk takes so long that the rest of it is better given back."""
+        """True if this chunk takes so long that other consumers should get the rest of it."""
         return time.monotonic() - self.since > _LONG_S
 
     def next(self) -> Any:
@@ -62,7 +66,7 @@ class ConsumerSession(QueueClientSession):
         return unpack(self.chunk.popleft())
 
     def next_many(self, n: int) -> list[Any]:
-        """Up to n; those before one that cannot be unpacked, which raises when it is the first."""
+        """Return up to n items, but stop before one that cannot be unpacked; raise if it is the first."""
         found: list[Any] = []
         for item in itertools.islice(self.chunk, n):
             try:
@@ -79,7 +83,10 @@ class ConsumerSession(QueueClientSession):
         return found
 
     def resize(self) -> None:
-        """The chunk is finished, or took too long: the next one is such that it takes some milliseconds."""
+        """Set the size of the next chunk, so that handling it takes some milliseconds.
+
+        Call it when the current chunk is finished, or took too long.
+        """
         took_s = time.monotonic() - self.since
         if took_s < _QUICK_S and self.given >= self.size:
             self.size = min(4 * self.size, MOST)
