@@ -1,1 +1,1 @@
-"""A counter: named counts that only grow, kept by one node for all."""
+"""A counter: named counts that only grow, kept by one node for the whole program."""

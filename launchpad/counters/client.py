@@ -1,4 +1,4 @@
-"""Counter: what a CounterNode's handle turns into."""
+"""Counter: the client of a counter, made from the handle of a CounterNode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from launchpad.services.waiting import Poll
 
 
 class Counter:
-    """Counts that all nodes of a program share, by name; they only grow. Safe from any thread.
+    """Named counts that all nodes of a program share and that only grow. Safe from any thread.
 
     Example:
         def act(counter: lp.Counter) -> None:
@@ -25,13 +25,15 @@ class Counter:
             if totals["actor_steps"] > 1_000_000:
               lp.stop()
 
-    A handle of `lp.CounterNode` turns into one. In the launching script:
-    `running.client("counter")`. It pickles, as another client; a forked process has another one, too.
+    A handle of `lp.CounterNode` turns into a Counter. In the launching script, call
+    `running.client("counter")`. It can be pickled. The copy counts as another client, and so does the
+    counter in a forked process.
 
-    An increment is counted once, also if its call is repeated. It is durable when the counter has saved
-    itself; if that is killed before, clients that still run add what is missing with their next call.
+    An increment is counted once, even if its call is repeated. It is durable once the counter's worker has
+    saved its state. If the worker is killed before that, each client that still runs adds the missing part
+    with its next call.
 
-    The same as Acme's `acme.utils.counting.Counter`, over the network.
+    The counterpart over the network of Acme's `acme.utils.counting.Counter`.
     """
 
     def __init__(self, client: Any) -> None:
@@ -39,7 +41,7 @@ class Counter:
         self._own = _OwnSums(client)
 
     def child(self, prefix: str) -> Counter:
-        """The same counter, for which names begin with `prefix_` when they are incremented.
+        """Return a view of this counter that puts `prefix_` before the names that it is called with.
 
         Raises:
             ValueError: the prefix is empty.
@@ -52,12 +54,12 @@ class Counter:
         return view
 
     def increment(self, **by: float) -> dict[str, float]:
-        """Adds to counts, all at once; returns the totals of all counts, after that.
+        """Add to several counts at once, and return the new totals of all counts.
 
-        Numbers of numpy, and of tensors with one element, are added as Python's int and float.
+        numpy scalars, and tensors with one element, are added as Python's int or float.
 
         Raises:
-            ValueError: a number is less than 0, infinite, or no number: counts only grow.
+            ValueError: a number is negative, infinite, or not a number: counts only grow.
             Stopped: the program stops.
         """
         plain_numbers = {}
@@ -71,18 +73,18 @@ class Counter:
         return self._own.add(plain_numbers)
 
     def get_counts(self) -> dict[str, float]:
-        """The totals of all counts, by whole name."""
+        """Return the totals of all counts, by full name."""
         return self._own.add({})
 
     def wait_for(self, *, timeout_s: float | None = None, **at_least: float) -> dict[str, float]:
-        """Waits until all these counts are so large; returns the totals of all.
+        """Wait until each of these counts has reached its target, and return the totals of all counts.
 
         Example:
             counter.child("actor").wait_for(steps=1000, timeout_s=60)
 
         Raises:
-            ValueError: a target is no number.
-            TimeoutError: the time was up before; it says how far they had come.
+            ValueError: a target is not a number.
+            TimeoutError: the timeout passed first; the message says how far the counts had come.
             Stopped: the program stops.
         """
         targets = {}
@@ -110,9 +112,9 @@ class Counter:
 
 
 class _OwnSums(ClientSession):
-    """The sums that this client and its children have added; the counter knows them by the session's key.
+    """The sums that this client and its children have added. The server knows them by the session's key.
 
-    A forked child begins with sums of 0: the parent reports what it has added itself.
+    A forked child begins with sums of 0, because the parent reports its own additions.
     """
 
     _sums: dict[str, float]
@@ -141,7 +143,10 @@ class _OwnSums(ClientSession):
         return self._grown(totals)
 
     def _grown(self, totals: dict[str, float]) -> dict[str, float]:
-        """The totals, none less than it was seen: a counter that was killed has them again soon."""
+        """Return the totals, none smaller than this client has seen it.
+
+        A counter that was killed may have lost its last seconds until all clients have reported again.
+        """
         with self._lock:
             for name, total in totals.items():
                 self._seen[name] = max(total, self._seen.get(name, 0))
@@ -149,14 +154,16 @@ class _OwnSums(ClientSession):
 
 
 def _plain_number(number: Any) -> float | None:
-    """Return it as Python's int or float; None if it is no number.
+    """Return the number as Python's int or float; None if it is not a number.
 
-    Sums of numpy's small integers would be of their own type, and overflow.
+    A sum of numpy's small integers would keep their type, and overflow.
     """
-    if hasattr(number, "item"):  # numpy's scalars and arrays, tensors
+    if hasattr(number, "item"):
+        # A numpy scalar, an array or a tensor.
         try:
             number = number.item()
-        except (TypeError, ValueError, RuntimeError):  # they have several elements
+        except (TypeError, ValueError, RuntimeError):
+            # It has several elements.
             return None
     if isinstance(number, int):
         return int(number)

@@ -1,12 +1,12 @@
-"""Counts as what each client has added, so that a report that comes twice, late or again is counted once.
+"""Counts kept as the sums of each client, so that a report counts once even if it is late or repeated.
 
     client a: steps 5 ─┐
     client b: steps 3 ─┼─▶ steps: base 10 + 5 + 3 = 18
     base:     steps 10 ┘   (of clients that are gone)
 
-Each client reports the sums of all that it has added itself; the larger number counts. A grow-only counter
-(Shapiro et al. 2011, "Conflict-free replicated data types"). So a counter that has lost the last seconds, as
-it was killed, has them again with the next report of each client that still runs.
+Each client reports the sums of everything it has added, and for each name the larger number counts. This is a
+grow-only counter (Shapiro et al. 2011, "Conflict-free replicated data types"). If a counter is killed and
+loses its last seconds, it recovers them with the next report of each client that still runs.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Sums = Mapping[str, float]
 
 @dataclass
 class CountsByClient:
-    """Named counts, by client. A client is known by a name of its own, and what tells whether it is gone."""
+    """Named counts, by client. Each client has a unique name, and an owner that tells if it is gone."""
 
     base: dict[str, float] = field(default_factory=dict)
     of_clients: dict[str, dict[str, float]] = field(default_factory=dict)
     owners: dict[str, Hashable] = field(default_factory=dict)
 
     def report(self, client: str, owner: Hashable, sums: Sums) -> None:
-        """Take the sums of all that a client has added so far."""
+        """Take the sums of everything that a client has added so far."""
         if not sums:
             return
         own = self.of_clients.setdefault(client, {})
@@ -35,7 +35,7 @@ class CountsByClient:
         own.update(grown)
 
     def totals(self) -> dict[str, float]:
-        """The counts, sorted by name."""
+        """Return the totals of all counts, sorted by name."""
         totals = dict(self.base)
         for sums in self.of_clients.values():
             for name, value in sums.items():
@@ -43,13 +43,13 @@ class CountsByClient:
         return dict(sorted(totals.items()))
 
     def fold(self, is_gone: Callable[[Hashable], bool]) -> None:
-        """Forgets clients that will report no more; their counts stay."""
+        """Forget the clients that are gone, and keep their counts in `base`."""
         for client in [c for c, owner in self.owners.items() if is_gone(owner)]:
             for name, value in self.of_clients.pop(client).items():
                 self.base[name] = self.base.get(name, 0) + value
             del self.owners[client]
 
     def copy(self) -> CountsByClient:
-        """As it is now."""
+        """Return a copy of the current counts."""
         of_clients = {client: dict(sums) for client, sums in self.of_clients.items()}
         return CountsByClient(dict(self.base), of_clients, dict(self.owners))

@@ -1,4 +1,4 @@
-"""CounterServer: what a CounterNode serves."""
+"""CounterServer: the server of a CounterNode."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from launchpad.runtime.callers import Caller, caller, has_ended
 from launchpad.services.waiting import WaitingCalls
 
 _FOLD_FROM = 64
-"""So many clients are known before it is looked which are gone."""
+"""The number of clients above which the server checks which of them are gone."""
 
 
 class CounterServer:
-    """Adds up what clients report. Safe from any thread."""
+    """A server that adds up its clients' reports. Safe from any thread."""
 
     def __init__(self) -> None:
         self._counts = CountsByClient()
         self._calls = WaitingCalls("counter")
-        # Each by itself: it waits for counts of its own.
+        # Not ordered: each call waits for counts of its own.
         self._waiting = self._calls.line(is_ordered=False)
         self._fold_from = _FOLD_FROM
 
     def report(self, client: str, sums: Sums) -> dict[str, float]:
-        """Take the sums of what a client has added so far, of all its calls; return the totals."""
+        """Take the sums of everything that a client has added so far, and return the totals."""
         with self._calls.changing():
             self._take(client, sums)
             return self._counts.totals()
@@ -33,7 +33,7 @@ class CounterServer:
     def wait_for(
         self, client: str, sums: Sums, targets: Mapping[str, float], wait_s: float
     ) -> dict[str, float] | Promise | None:
-        """Return the totals as soon as all targets are reached; None if that is not within the time."""
+        """Return the totals once all targets are reached; None if that takes longer than `wait_s`."""
 
         def is_reached() -> bool:
             totals = self._counts.totals()
@@ -51,7 +51,8 @@ class CounterServer:
 
     def restore(self, saved: CountsByClient) -> None:
         self._counts = saved
-        if context.current().attempt == 1:  # another launch: none of its clients is there any more
+        if context.current().attempt == 1:
+            # This is a new launch: none of the previous launch's clients is left.
             self._counts.fold(lambda owner: True)
 
     def _take(self, client: str, sums: Sums) -> None:

@@ -1,4 +1,4 @@
-"""What a queue holds, and in whose hands the rest is: pure, without locks, clocks and calls.
+"""The state of a queue: items waiting, and items held by consumers. Pure: no locks, clocks or calls.
 
     put ──▶ waiting ──take──▶ in hand ──▶ handled    its consumer has asked for the next, or has ended well
                ▲                 │
@@ -7,11 +7,11 @@
                └── redelivered ◀─┴──▶ lost           … has died, and may have handled it
 
 Rule 1: an item that was accepted is in exactly one of these places.
-Rule 2: no more than `maxsize` items wait. Those that have returned come on top: no consumer can refuse them.
-Rule 3: what goes back goes to the front, in the order in which it was put.
-Rule 4: each request of a session has a number, and one that is repeated changes nothing.
-Rule 5: of more than 10,000 sessions those are forgotten that have asked for nothing for longest; but none
-        that has items in hand, or waits. What it asks then is new, also if it has asked it before.
+Rule 2: at most `maxsize` items wait. Items that went back don't count, since the queue cannot refuse them.
+Rule 3: items that go back go to the front, in the order in which they were put.
+Rule 4: each request of a session has a number, and a repeated request changes nothing.
+Rule 5: beyond 10,000 sessions, the queue forgets those that have been idle for longest, but none that holds
+        items or waits. If a forgotten session repeats a request, the queue takes it for a new one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from typing import Any
 from launchpad.queues.packing import Item, unpack
 from launchpad.services.requests import Conversation
 
-_MAX_BYTES = 4 << 20  # taken at once, but for an item that is larger
+# The size of the items taken at once. A single larger item is taken alone.
+_MAX_BYTES = 4 << 20
 _MAX_REPORTS, _MAX_REPORT_BYTES = 1000, 64 << 20
 _MOST_SESSIONS = 10_000
 
@@ -36,12 +37,12 @@ CANCELLED, CLOSED, ENDED = "cancelled", "closed", "ended"
 
 
 class QueueSession(Conversation[Reply]):
-    """A consumer's thread or a producer's, as the queue knows it.
+    """The queue's view of a consumer's or producer's thread.
 
     Attributes:
-        worker, attempt: Whose it is; attempt 0 for a process that is no worker.
-        accepted: How many items of its last request were taken.
-        in_hand: What it has taken and not acknowledged.
+        worker, attempt: The worker it belongs to; attempt 0 for a process that is not a worker.
+        accepted: The number of items of its last request that the queue has accepted.
+        in_hand: The items that it has taken and not acknowledged.
     """
 
     def __init__(self, worker: str, attempt: int) -> None:
@@ -60,17 +61,17 @@ class QueueSession(Conversation[Reply]):
 
 @dataclass(frozen=True)
 class QueueReport:
-    """A consumer ended with items in its hands, which it may have handled.
+    """A report about a consumer that ended while it held items, which it may have handled.
 
     Example:
         for report in queue.reports():
             print(report.consumer, report.numbers, report.items)
 
     Attributes:
-        consumer, attempt: Which worker, and which start of it.
+        consumer, attempt: The worker, and which attempt of it.
         numbers: The items' numbers in the order in which they were put, from 1.
-        is_lost: They are not delivered again, as the queue has `redeliver=False`.
-        packed: The items as the queue keeps them; empty in old ones, where these are large.
+        is_lost: True if the items are not redelivered, because the queue has `redeliver=False`.
+        packed: The items as the queue keeps them. Empty in older reports, once reports hold too many bytes.
     """
 
     consumer: str
@@ -81,7 +82,7 @@ class QueueReport:
 
     @property
     def items(self) -> list[Any]:
-        """The items; where their classes can be imported."""
+        """The items, unpacked. Their classes must be importable here."""
         return [unpack(each) for each in self.packed]
 
     def __str__(self) -> str:
@@ -96,9 +97,9 @@ class QueueReport:
 
 @dataclass(frozen=True)
 class QueueStats:
-    """What a queue has counted: `queue.stats()`.
+    """The counts of a queue, as `queue.stats()` returns them.
 
-    At any moment these are equal, whatever dies:
+    At any moment the left side equals the right side, whatever dies:
 
         put                              waiting + in_hand + handled + lost + dropped
         taken                            in_hand + handled + lost + returned + redelivered
@@ -108,18 +109,18 @@ class QueueStats:
         print(f"{stats.waiting} wait, {stats.handled} of {stats.put} are handled")
 
     Attributes:
-        put: Items accepted.
-        taken: Items given to consumers; those that went back and were given again count again.
-        waiting: Items that wait, those that have come back among them.
-        in_hand: Items that a consumer has, and has not acknowledged.
-        handled: Items that were handled: acknowledged.
-        returned: Items that went back because their consumer had fetched them ahead, and had not begun.
-        redelivered: Items that went back because their consumer had died: they may be handled twice.
-        lost: Those that were not delivered again, with `redeliver=False`.
+        put: Items that the queue has accepted.
+        taken: Items given to consumers. An item that went back and was given again counts again.
+        waiting: Items that wait, including those that went back.
+        in_hand: Items that a consumer holds and has not acknowledged.
+        handled: Items that a consumer has handled, that is, acknowledged.
+        returned: Items that went back because their consumer had fetched them ahead and not begun them.
+        redelivered: Items that went back because their consumer died. They may be handled twice.
+        lost: Items whose consumer died and that were not redelivered, because of `redeliver=False`.
         dropped: Items that waited when the queue was cancelled, or went back after that.
-        most_waiting: The most that ever waited, without those that came back.
+        most_waiting: The largest number of items that ever waited, without those that went back.
         closed: The producers that have closed.
-        is_cancelled: Whether a consumer has had enough.
+        is_cancelled: True if a consumer has cancelled the queue.
     """
 
     put: int
@@ -140,14 +141,15 @@ class QueueContents:
     """The items, sessions and producers of one queue.
 
     Args:
-        maxsize: How many items wait at most.
-        producers: How many workers put; None: it is not known, and the queue has no end but `cancel`.
-        redeliver: Whether an item may be delivered again if its consumer has died.
+        maxsize: The largest number of waiting items.
+        producers: The number of workers that put items. With None, only `cancel` ends the queue.
+        redeliver: True if an item may be delivered again after its consumer has died.
     """
 
     def __init__(self, maxsize: int, producers: int | None, redeliver: bool) -> None:
         self.maxsize, self.producers, self.redeliver = maxsize, producers, redeliver
-        self.sessions: dict[str, QueueSession] = {}  # the last to ask for anything at the end
+        # In the order of their last request, the latest at the end.
+        self.sessions: dict[str, QueueSession] = {}
         self._forgets_at = _MOST_SESSIONS
         self.is_cancelled = False
         self.reports: deque[QueueReport] = deque(maxlen=_MAX_REPORTS)
@@ -168,7 +170,7 @@ class QueueContents:
         return len(self._waiting) < self.maxsize
 
     def session(self, key: str, worker: str, attempt: int) -> QueueSession | None:
-        """The session of this key; None for a worker that has ended, and does not wait for an answer."""
+        """Return the session with this key; None if it is new and its attempt of the worker has ended."""
         found = self.sessions.pop(key, None)
         if found is None:
             if 0 < attempt <= self._ended.get(worker, 0):
@@ -182,15 +184,19 @@ class QueueContents:
         return len(self.sessions) < self._forgets_at
 
     def forget_sessions(self, waiting: Collection[QueueSession]) -> None:
-        """Forgets those that have asked for nothing for longest, until half as many are left as may be."""
+        """Forget the sessions that have been idle for longest, down to half of the largest number.
+
+        Sessions that hold items, and those in `waiting`, stay.
+        """
         n_surplus = len(self.sessions) - _MOST_SESSIONS // 2
         idle = [k for k, each in self.sessions.items() if not each.in_hand and each not in waiting]
         for key in idle[: max(0, n_surplus)]:
             del self.sessions[key]
-        self._forgets_at = max(_MOST_SESSIONS, 2 * len(self.sessions))  # if most are not idle
+        # If most sessions are not idle, don't look through them again at each request.
+        self._forgets_at = max(_MOST_SESSIONS, 2 * len(self.sessions))
 
     def register(self, worker: str, attempt: int) -> bool:
-        """This worker is a producer; False if it has closed. A later attempt may open again."""
+        """Register a worker as a producer. False if it has closed; a later attempt opens it again."""
         if worker in self._closed:
             if not attempt > self._closed[worker]:
                 return False
@@ -199,7 +205,7 @@ class QueueContents:
         return True
 
     def put(self, session: QueueSession, items: Sequence[Item]) -> int:
-        """Takes as many as there is room for, and returns how many."""
+        """Accept as many items as there is room for, and return how many."""
         n = min(len(items), self.maxsize - len(self._waiting))
         numbers = range(self._put + 1, self._put + n + 1)
         self._waiting.extend(zip(numbers, items if n == len(items) else items[:n], strict=True))
@@ -209,7 +215,7 @@ class QueueContents:
         return n
 
     def take(self, session: QueueSession, n: int) -> list[Item]:
-        """Gives it up to n items, from the front, fewer if they are large."""
+        """Give a session up to n items from the front, or fewer if they are large."""
         taken: list[Numbered] = []
         size = 0
         for source in (self._returned, self._waiting):
@@ -222,7 +228,10 @@ class QueueContents:
         return [item for _, item in taken]
 
     def settle(self, session: QueueSession, handled: int, kept: int) -> None:
-        """Of what it has in hand, so many are handled, and the next are kept; it gives back the rest."""
+        """Settle the items that a session holds, from the first one on.
+
+        The first `handled` of them are handled, the next `kept` stay in hand, and the rest go back.
+        """
         in_hand = session.in_hand
         self._handled += min(handled, len(in_hand))
         session.in_hand = in_hand[handled : handled + kept]
@@ -230,9 +239,10 @@ class QueueContents:
         self._put_back(in_hand[handled + kept :])
 
     def end(self, worker: str, attempt: int, *, is_well: bool) -> list[QueueReport]:
-        """This attempt of a worker has ended, and with it all before: what it had in hand goes back.
+        """End this attempt of a worker and all earlier ones, and put back the items that they held.
 
-        `is_well`: it has succeeded, so that it has handled what it took.
+        `is_well` is True if this attempt succeeded; then it has handled all items that it took. Return a
+        report for each session whose items may have been handled.
         """
         self._ended[worker] = max(attempt, self._ended.get(worker, 0))
         ended = {
@@ -250,52 +260,52 @@ class QueueContents:
         return found
 
     def end_all(self) -> list[QueueReport]:
-        """A new launch goes on with what is here: no session and no producer of before is left."""
+        """Prepare the contents for a new launch, in which no earlier session or producer is left."""
         found = [self._report(each) for each in self.sessions.values() if each.in_hand]
         self.sessions, self._open, self._closed, self._ended = {}, {}, {}, {}
         self.is_cancelled = False
         return found
 
     def close(self, worker: str, attempt: int) -> None:
-        """This producer puts nothing any more; unless a later attempt of it has opened by now."""
+        """Close the queue for a producer, unless a later attempt of it has opened it already."""
         if attempt < max(self._open.get(worker, 0), self._closed.get(worker, 0)):
             return
         self._open.pop(worker, None)
         self._closed[worker] = attempt
 
     def reopen(self, worker: str, attempt: int) -> None:
-        """This attempt of a worker is followed by another: if it has closed, its next one has not."""
+        """Reopen a producer that has closed, because another attempt of the worker follows this one."""
         if 0 < self._closed.get(worker, 0) <= attempt:
             del self._closed[worker]
             self._open[worker] = attempt + 1
 
     def is_open(self, worker: str) -> bool:
-        """Whether this worker is a producer that has not closed."""
+        """Return True if this worker is a producer that has not closed."""
         return worker in self._open
 
     @property
     def producers_that_have_come(self) -> list[str]:
-        """Those that have put something or registered, whether they have closed or not."""
+        """The names of producers that have put something or registered, including those that have closed."""
         return sorted({*self._open, *self._closed})
 
     @property
     def is_endless(self) -> bool:
-        """Whether it goes on, although all that have put into it have closed: nothing says how many do."""
+        """True if all producers so far have closed, but the queue doesn't know whether more will come."""
         return self.producers is None and bool(self._closed) and not self._open
 
     def cancel(self) -> None:
-        """What waits is dropped, and nothing is taken any more."""
+        """Drop the waiting items; the queue gives and accepts no more."""
         self.is_cancelled = True
         self._dropped += self.n_waiting
         self._waiting.clear()
         self._returned.clear()
 
     def is_over(self, session: QueueSession) -> bool:
-        """Whether nothing will come for this consumer any more.
+        """Return True if no more items will come for this consumer.
 
-        What others have in hand may come back, as long as it is not acknowledged: other workers, and an
-        attempt of this one of which the queue is about to be told that it has ended. It does not wait for
-        that if it has kept something in hand itself: others may wait for this.
+        Unacknowledged items that others hold may still come back. These others are other workers, and an
+        earlier attempt of this worker whose end the supervisor has not reported yet. A consumer that holds
+        items itself doesn't wait for them: two consumers could then wait for each other.
         """
         if self.is_cancelled:
             return True
@@ -330,7 +340,8 @@ class QueueContents:
     def _put_back(self, items: Sequence[Numbered]) -> None:
         if self.is_cancelled:
             self._dropped += len(items)
-        elif items:  # numbers differ, so that no items are compared
+        elif items:
+            # The numbers differ, so the sort never compares the items themselves.
             self._returned = deque(sorted([*self._returned, *items]))
 
     def _report(self, session: QueueSession) -> QueueReport:
@@ -341,7 +352,8 @@ class QueueContents:
         )
         self.reports.append(found)
         left = _MAX_REPORT_BYTES
-        for number in reversed(range(len(self.reports))):  # the latest keep their items
+        # The latest reports keep their items.
+        for number in reversed(range(len(self.reports))):
             left -= sum(map(len, self.reports[number].packed))
             if left < 0:
                 self.reports[number] = replace(self.reports[number], packed=())

@@ -1,12 +1,12 @@
-"""The queue as it is called: who waits for what, and until when.
+"""The server of a queue: its clients' calls, and how long each of them waits.
 
     put, get ──▶ answered at once                       there is room; there is an item
              └─▶ a call in a line ──▶ answered when another call makes that so
                                   ──▶ "full", "empty"      its time is up
                                   ──▶ nothing              its caller has gone
 
-What an answer takes is taken when its caller cannot cancel it any more. If the answer does not arrive all the
-same, the items are in the hands of the caller's session until that asks again or has ended.
+The queue takes items for an answer only once the caller can no longer cancel the call. If the answer is lost
+all the same, the caller's session holds the items until it asks again or ends.
 """
 
 from __future__ import annotations
@@ -35,7 +35,11 @@ from launchpad.queues.packing import Item
 from launchpad.services.waiting import WaitingCalls
 
 AGAIN, LOST, GONE = "again", "lost", "gone"
-"""The queue's worker is stopping: ask once more. It is another queue by now. The caller counts as ended."""
+"""States of a reply, in addition to those of the contents.
+
+AGAIN: the queue's worker is stopping, so the client asks again. LOST: this is another queue than the one that
+the client knew. GONE: the caller counts as ended.
+"""
 
 _log = logging.getLogger("launchpad.queue")
 _ENDLESS = (
@@ -55,19 +59,19 @@ _FAILED_PRODUCER = (
 
 
 class QueueServer:
-    """Serves the contents of a queue to clients. Safe from any thread.
+    """A server that gives clients access to the contents of a queue. Safe from any thread.
 
     Args:
-        name: The queue's worker, for messages.
-        contents: What it holds; touched by nothing else from now on.
-        queue_id: Which queue this is: another one after a restart that has lost what waited.
+        name: The name of the queue's worker, for messages.
+        contents: The queue's contents. From now on only the server may use them.
+        queue_id: The identity of this queue. It changes with a restart that has lost the waiting items.
     """
 
     def __init__(self, name: str, contents: QueueContents, queue_id: str = "") -> None:
         self.name, self.contents = name, contents
         self.queue_id = queue_id or os.urandom(8).hex()
         self._calls = WaitingCalls(name)
-        # Each by itself: one that has kept an item in hand may have come to its end before the others.
+        # Not ordered: a consumer that keeps an item in hand may reach the end before those ahead of it.
         self._getters = self._calls.line(is_ordered=False)
         self._putters = self._calls.line()
         self._is_closed = False
@@ -75,16 +79,16 @@ class QueueServer:
         self._has_named_absent = False
         self._last_put = time.monotonic()
 
-    # --- what clients call -----------------------------------------------------------------------
+    # --- called by clients -----------------------------------------------------------------------
 
     def hello(self) -> tuple[str, bool]:
-        """Which queue this is, and whether it delivers items again."""
+        """Return the queue's id, and True if it redelivers items."""
         return self.queue_id, self.contents.redeliver
 
     def put(
         self, key: str, number: int, queue_id: str, items: Sequence[Item], wait_s: float
     ) -> Reply | Promise:
-        """Takes items, and says how many it has taken; waits for room."""
+        """Accept items, and return how many were accepted. Wait for room."""
         with self._calls.changing():
             session = self._session(key, number, queue_id)
             if not isinstance(session, QueueSession):
@@ -126,7 +130,11 @@ class QueueServer:
         kept: int,
         wait_s: float,
     ) -> Reply | Promise:
-        """Gives up to `n` items; waits for one. Of those taken before `handled` are, and `kept` are kept."""
+        """Return up to `n` items, and wait until there is one.
+
+        First settle the items that the session holds: the first `handled` of them are handled, the next
+        `kept` stay in hand, and the rest go back.
+        """
         contents = self.contents
         with self._calls.changing():
             session = self._session(key, number, queue_id)
@@ -157,13 +165,13 @@ class QueueServer:
             )
 
     def register(self) -> bool:
-        """The calling worker is a producer; False if it has closed."""
+        """Register the calling worker as a producer. False if it has closed."""
         peer = _peer()
         with self._calls.changing():
             return self.contents.register(peer.name, peer.attempt)
 
     def close_producer(self) -> None:
-        """The calling worker puts nothing any more."""
+        """Close the queue for the calling worker, which puts nothing more."""
         peer = _peer()
         with self._calls.changing():
             self.contents.close(peer.name, peer.attempt)
@@ -175,7 +183,8 @@ class QueueServer:
     def size(self) -> int:
         return self.contents.n_waiting
 
-    def queue_stats(self) -> QueueStats:  # a client has `stats` of its own
+    # Not called `stats`, because a client has a method of that name.
+    def queue_stats(self) -> QueueStats:
         with self._calls.changing():
             return self.contents.stats()
 
@@ -183,17 +192,22 @@ class QueueServer:
         with self._calls.changing():
             return list(self.contents.reports)
 
-    # --- what the worker does --------------------------------------------------------------------
+    # --- called by the queue's worker ------------------------------------------------------------
 
     def worker_ended(self, worker: str, attempt: int, *, is_well: bool, is_over: bool) -> None:
-        """What the supervisor says: this attempt has ended; well; and is not started again, so it closes."""
+        """Handle the supervisor's report that an attempt of a worker has ended.
+
+        `is_well` is True if the attempt succeeded. `is_over` is True if the worker is not restarted: then the
+        queue closes for it.
+        """
         with self._calls.changing():
             if self._is_closed:
-                return  # the next start of this worker is told of all ends again
+                # The next attempt of the queue's worker receives the reports about all ends again.
+                return
             for line in (self._getters, self._putters):
                 for call in tuple(line):
                     if call.owner.worker == worker and 0 < call.owner.attempt <= attempt:
-                        # On threads there may be one to be told.
+                        # Where workers are threads, such a caller may still be waiting for its answer.
                         self._calls.end_call(line, call, lambda: (GONE, None))
             for report in self.contents.end(worker, attempt, is_well=is_well):
                 _log.warning("%s: %s", self.name, report)
@@ -205,17 +219,17 @@ class QueueServer:
                 self.contents.reopen(worker, attempt)
 
     def worker_restarted(self, worker: str, attempt: int) -> None:
-        """What the supervisor says: this attempt, which was over, is followed by another after all."""
+        """Handle the supervisor's report that a worker is restarted after all, after this attempt."""
         with self._calls.changing():
             self.contents.reopen(worker, attempt)
 
     def close(self) -> None:
-        """Ends all waits: their callers ask again, at the next queue if there is one."""
+        """End all waits. The callers ask again; if the queue is restarted, the new attempt answers them."""
         with self._calls.changing():
             self._is_closed = True
         self._calls.end(lambda: (AGAIN, None))
 
-    # --- the rest holds the lock -----------------------------------------------------------------
+    # --- called with the lock --------------------------------------------------------------------
 
     def _session(self, key: str, number: int, queue_id: str) -> QueueSession | Reply:
         if self._is_closed:
@@ -228,7 +242,8 @@ class QueueServer:
         session = self.contents.session(key, peer.name, peer.attempt)
         if session is None:
             return GONE, None
-        if number < session.number:  # a late duplicate, whose answer has come on another connection
+        if number < session.number:
+            # A late duplicate of a request that was answered on another connection.
             return OK, None
         return session
 
@@ -237,7 +252,7 @@ class QueueServer:
         return session.answer
 
     def _give_hints(self) -> None:
-        """Says once why a consumer may wait for ever."""
+        """Log, once for each reason, why a consumer may wait indefinitely."""
         contents = self.contents
         if contents.is_endless and not self._has_hinted:
             self._has_hinted = True
