@@ -1,11 +1,11 @@
-"""Inbox: where a server keeps what others send it until its own threads take it, by key.
+"""Inbox: a store for the values that others send to a server, until its own threads take them by key.
 
     caller ──put(key, value)──▶ [ key → values ] ──take(key)──▶ the thread that wants this one
                  │ waits for room                     │ waits for a value
                  └── until the stop, its time limit, or the caller's end
 
-A value whose key a thread waits for is handed to that thread, full or not: a full inbox never keeps out the
-one value that would make it less full.
+If a thread waits for a value's key, `put` hands it the value directly, even if the inbox is full. So a full
+inbox never keeps out the one value that a thread needs before it can take others.
 
 Source: selective receive, of Erlang's mailboxes.
 """
@@ -30,11 +30,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _LOOK_S = 0.1
-"""How often a put that waits for room looks whether its caller still is."""
+"""Seconds between checks, in a `put` that waits for room, whether its caller is gone."""
 
 
 class Inbox(Generic[K, V]):
-    """A mailbox with keys, for servers of one's own: methods put what arrives, `run()` takes what it wants.
+    """A mailbox with keys, for your own servers: methods put values, and `run()` takes the ones it wants.
 
     Example:
         class Stage:
@@ -46,11 +46,11 @@ class Inbox(Generic[K, V]):
             for step in range(1000):
               x = self._inbox.take(step, timeout_s=60)
 
-    Safe from any thread; values of one key come out in the order in which they went in. Waits end with
-    `lp.Stopped` when the program stops, in threads as well.
+    Safe from any thread. Values with the same key come out in the order in which they went in. When the
+    program stops, all waits end with `lp.Stopped`, in any thread.
 
     Args:
-        maxsize: How many values it holds, of all keys together; a `put` waits for room. 0: any number.
+        maxsize: The largest number of values, all keys together; 0 for no limit. `put` waits for room.
 
     Raises:
         ValueError: `maxsize` is less than 0.
@@ -61,7 +61,8 @@ class Inbox(Generic[K, V]):
             raise ValueError(f"an inbox holds 0 (any number of) values or more, got {maxsize}")
         self._maxsize = maxsize
         self._lock = fork.free_in_child(Lock())
-        self._values: OrderedDict[int, tuple[K, V]] = OrderedDict()  # by number, the oldest first
+        # By number, the oldest first.
+        self._values: OrderedDict[int, tuple[K, V]] = OrderedDict()
         self._numbers: dict[K, deque[int]] = {}
         self._last = 0
         self._takers: dict[K, deque[ThreadWait[tuple[K, V]]]] = {}
@@ -71,13 +72,13 @@ class Inbox(Generic[K, V]):
         self._context: context.RunContext | None = None
 
     def put(self, key: K, value: V, timeout_s: float | None = None) -> bool:
-        """Puts a value; waits for room where there is none.
+        """Put a value. Wait for room if the inbox is full.
 
         Returns:
-            False if it was dropped, since the caller of the method that puts it has died meanwhile.
+            False if the value was dropped: the caller of the method that puts it died during the wait.
 
         Raises:
-            TimeoutError: there was no room in time.
+            TimeoutError: there was no room within the timeout.
             Stopped: the program stops.
         """
         with self._lock:
@@ -100,10 +101,10 @@ class Inbox(Generic[K, V]):
         raise TimeoutError(f"no room for {key!r} within {timeout_s} s: the inbox holds {len(self)}")
 
     def take(self, key: K, timeout_s: float | None = None) -> V:
-        """The oldest value of this key; waits for it.
+        """Take the oldest value with this key. Wait until there is one.
 
         Raises:
-            TimeoutError: none came in time.
+            TimeoutError: no value came within the timeout.
             Stopped: the program stops.
         """
         with self._lock:
@@ -126,10 +127,11 @@ class Inbox(Generic[K, V]):
         return waiter.value[1]
 
     def take_any(self, timeout_s: float | None = None) -> tuple[K, V]:
-        """The oldest value of all, with its key; raises as `take` does.
+        """Take the oldest value of all, and return its key and the value. Wait until there is one.
 
         Raises:
-            TimeoutError: nothing came within the time.
+            TimeoutError: no value came within the timeout.
+            Stopped: the program stops.
         """
         with self._lock:
             if self._values:
@@ -144,7 +146,7 @@ class Inbox(Generic[K, V]):
         return waiter.value
 
     def keys(self) -> list[K]:
-        """The keys of what it holds."""
+        """Return the keys of the values in the inbox."""
         with self._lock:
             return list(self._numbers)
 
@@ -152,7 +154,7 @@ class Inbox(Generic[K, V]):
         return len(self._values)
 
     def close(self, error: BaseException) -> None:
-        """Ends it: who waits gets `error`, and so does each `put`, and each `take` of what is not there."""
+        """Close the inbox. All waits raise `error`, as do later `put`s and `take`s that would wait."""
         with self._lock:
             self._error = self._error or error
             waiting = [*self._putters, *self._any_takers]
@@ -167,7 +169,10 @@ class Inbox(Generic[K, V]):
         timeout_s: float | None,
         caller: Caller | None = None,
     ) -> bool:
-        """Until it is served; False, and it is out of the queue, if that is not to be."""
+        """Wait until the waiter is served. Otherwise remove it from its queue, and return False or raise.
+
+        Raise if the inbox was closed; return False if the time is up or the caller is gone.
+        """
         self._watch_stop()
         try:
             deadline = deadline_after(timeout_s)
@@ -194,7 +199,7 @@ class Inbox(Generic[K, V]):
         self._numbers.setdefault(key, deque()).append(self._last)
 
     def _remove(self, number: int) -> tuple[K, V]:
-        """Takes out the oldest value of its key, and lets the next one in."""
+        """Remove the oldest value with its key, and let in the value of the first waiting `put`."""
         key, value = self._values.pop(number)
         numbers = self._numbers[key]
         numbers.popleft()
@@ -213,7 +218,7 @@ class Inbox(Generic[K, V]):
         return self._any_takers.popleft() if self._any_takers else None
 
     def _watch_stop(self) -> None:
-        """Has the program's stop end what waits here; from the first wait on."""
+        """Register a callback, at the first wait, that closes the inbox when the program stops."""
         if self._context is not None or (me := context.try_current()) is None:
             return
         self._context = me

@@ -1,11 +1,11 @@
-"""Requests that run once, however often they arrive.
+"""Requests that run only once, however often they arrive.
 
     client   ClientSession: a key, and a number for each request, which grows
                       a request whose answer was lost goes again with the same number
     server   Conversation: the number of the session's last request, and its answer
                       the same number again: the same answer, and nothing runs
 
-A forked child begins sessions of its own: the server would take its requests for the parent's.
+A forked child starts its own sessions. Otherwise the server would take its requests for the parent's.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ T = TypeVar("T")
 class ClientSession:
     """A client's conversation with a server, one request after the other. Not thread-safe.
 
-    What else a forked child must not go on with is an attribute of a subclass, and is set in `renew`.
+    A subclass sets in `renew` all other state that a forked child must not share with its parent.
 
     Attributes:
-        key: Random: no other session has it.
-        number: Of the next request, or of the last one while that is not answered.
+        key: A random id that no other session has.
+        number: The number of the next request, or of the last one while it has no answer.
     """
 
     key: str
@@ -38,17 +38,17 @@ class ClientSession:
         fork.call_in_child(self, type(self).renew)
 
     def renew(self) -> None:
-        """Become a session that has asked for nothing: when it is made, and in a forked child."""
+        """Become a new session without requests. Called when it is made, and in a forked child."""
         self.key = os.urandom(12).hex()
         self.number = 1
 
 
 class Conversation(Generic[T]):
-    """A session as the server knows it.
+    """The server's view of a session.
 
     Attributes:
-        number: Of its last request.
-        answer: The answer to that; None while it waits for one.
+        number: The number of the session's last request.
+        answer: The answer to that request; None while it waits for one.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Conversation(Generic[T]):
         self.answer: T | None = None
 
     def begin(self, number: int) -> bool:
-        """Return True for a request that is new; False for the last one, which has come again."""
+        """Return True for a new request; False if the last one has come again."""
         if number == self.number:
             return False
         self.number = number
@@ -65,10 +65,10 @@ class Conversation(Generic[T]):
 
 
 class AnsweredRequests(Generic[T]):
-    """The last answer of each session; of too many sessions, those that asked last. It can be pickled.
+    """The last answer of each session, for the sessions that asked last. It can be pickled.
 
     Args:
-        most: How many sessions are remembered.
+        most: The largest number of sessions to remember.
     """
 
     def __init__(self, most: int) -> None:
@@ -81,9 +81,9 @@ class AnsweredRequests(Generic[T]):
         return answered is not None and number <= answered[0]
 
     def once(self, key: Hashable, act: Callable[[], T], number: int = 1) -> T:
-        """Answer a request by `act()`; one that was answered gets its answer again.
+        """Answer a request by `act()`, or repeat the answer if it was answered before.
 
-        An error is not remembered: the request runs again if it comes again.
+        Errors are not remembered: if `act` raised and the request comes again, it runs again.
         """
         answered = self._answers.get(key)
         if answered is not None and number <= answered[0]:
@@ -96,7 +96,7 @@ class AnsweredRequests(Generic[T]):
         return answer
 
     def copy(self) -> AnsweredRequests[T]:
-        """Return a copy of it as it is now; the answers themselves are shared."""
+        """Return a copy of the current state. It shares the answers themselves."""
         other = AnsweredRequests[T](self._most)
         other._answers = self._answers.copy()
         return other

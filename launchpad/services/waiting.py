@@ -1,4 +1,4 @@
-"""Calls that wait: at a server until something is so, and in a client until the server says that it is.
+"""Long waits for a server: calls that wait there for a condition, and clients that repeat such calls.
 
     a call ──▶ is it ready, and is no other before it in its line?
                  yes ──▶ done at once, in the thread of the call
@@ -8,8 +8,9 @@
                            when the server stops                by `end`
                          and leaves the line when its caller has gone: nothing is done for it
 
-No thread and no coroutine waits for a call, so that thousands may. Clients that wait for longer than a call
-may take repeat it: see `Poll`. A thread of the server's own worker waits in a `ThreadWait`.
+A waiting call occupies no thread and no coroutine, so thousands of calls can wait. A client that waits for
+longer than one call may take repeats the call: see `Poll`. A thread of the server's own worker waits in a
+`ThreadWait`.
 """
 
 from __future__ import annotations
@@ -34,30 +35,30 @@ from launchpad.runtime import context
 T = TypeVar("T")
 
 Answer = tuple[Promise, Any, BaseException | None]
-"""A Promise, and the result or the error that it is to have."""
+"""A Promise, and the result or the error to set on it."""
 
 SLICE_S = 0.5
-"""How long a client lets one call wait, before it looks whether the program stops."""
+"""Seconds that a client lets one call wait before it checks if the program stops."""
 
 _LOOK_S = 1.0
-"""How long the timer's thread sleeps at most, so that it ends soon after the last call that waited."""
+"""The longest sleep of the timer's thread, so that it ends soon after the last waiting call."""
 
 _MARGIN_S = 0.5
 _LONGEST_S = 60.0
 
 _END_S = 1.0
-"""How long after a call has failed the program's stop may become known, which explains it."""
+"""Seconds to wait after a failed call for the news that the program stops, which would explain it."""
 
 
 class CallInLine:
     """A call that waits in a line for its turn.
 
     Attributes:
-        act: Does it and returns the answer, or raises the error. Called once, with the lock.
+        act: Performs the call, and returns the answer or raises the error. Called once, with the lock.
         late: Returns or raises the answer when the time is up.
-        owner: What the server knows it by, and finds it in its line.
+        owner: The object by which the server finds the call in its line.
         deadline: When its time is up, by `time.monotonic()`; None for no limit.
-        promise: Will have the answer.
+        promise: The promise of its answer.
         is_waiting: True while it is in its line.
     """
 
@@ -79,7 +80,7 @@ class CallInLine:
         self._caller = courier_caller.current.get()
 
     def is_ready(self) -> bool:
-        """True once it can be done, or once asking that has failed: the error is then its answer."""
+        """Return True if the call can be done. If the check itself fails, its error becomes the answer."""
         try:
             return self._is_ready()
         except BaseException as error:
@@ -87,9 +88,9 @@ class CallInLine:
             return True
 
     def begin(self) -> bool:
-        """Return True if it is to be answered now; False if its caller has gone.
+        """Return True if the call can be answered now; False if its caller has gone or has cancelled it.
 
-        From now on the caller can't cancel it.
+        After True, the caller can no longer cancel it.
         """
         has_gone = self._caller is not None and self._caller.is_gone()
         return not has_gone and self.promise.begin()
@@ -99,8 +100,8 @@ class Line(deque[CallInLine]):
     """Calls that wait for the same thing, in the order in which they came.
 
     Attributes:
-        is_ordered: True if the first has to be done before the second is looked at. Else each is done as soon
-            as it is ready itself; of two that are, the first.
+        is_ordered: True if a call waits until all calls before it are done. Otherwise each call is done as
+            soon as it is ready; if two are ready, the first one goes first.
     """
 
     is_ordered: bool
@@ -108,7 +109,8 @@ class Line(deque[CallInLine]):
     def first_ready(self) -> CallInLine | None:
         """Return the call that can be done now; None if there is none."""
         for call in tuple(self):
-            if call.promise.is_done:  # cancelled, and about to leave the line
+            if call.promise.is_done:
+                # Its caller has cancelled it, and it is about to leave the line.
                 continue
             if call.is_ready():
                 return call
@@ -118,7 +120,7 @@ class Line(deque[CallInLine]):
 
 
 class WaitingCalls:
-    """The calls that wait at one server, and the lock of what they wait for. Safe from any thread.
+    """The calls that wait at one server, with the lock of the state they wait for. Safe from any thread.
 
     Example:
         class Slots:
@@ -138,7 +140,7 @@ class WaitingCalls:
                     self._free += 1        # the first in the line is answered when the block is left
 
     Args:
-        name: Of the server, for the name of the timer's thread.
+        name: The name of the server, for the name of the timer's thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -159,7 +161,7 @@ class WaitingCalls:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Hold the lock for a look or a change; the calls that it makes ready are answered at its end."""
+        """Hold the lock while the block reads or changes state, then answer calls that have become ready."""
         answers: list[Answer] = []
         try:
             with self._changed:
@@ -171,7 +173,7 @@ class WaitingCalls:
                         answers = self._answers
                         self._answers = []
         finally:
-            # Without the lock: answers are sent, and what is called then may come back here.
+            # Release the lock first: sending an answer may call code that calls this server again.
             for promise, result, error in answers:
                 if error is None:
                     promise.set_result(result)
@@ -188,14 +190,16 @@ class WaitingCalls:
         *,
         owner: Any = None,
     ) -> T | Promise:
-        """Answer a call: at once if it is ready and its turn, else with a Promise. Within `changing()`.
+        """Answer a call: at once if it is its turn and it is ready, otherwise with a Promise.
+
+        Use it within `changing()`.
 
         Args:
-            is_ready: Returns True once the call can be done. Called often, and with the lock.
-            act: Does it and returns the answer, or raises the error. Called once, with the lock.
-            late: Returns or raises the answer when the time is up; with the lock.
-            wait_s: How long it may wait, in seconds; None for no limit.
-            owner: Found as `call.owner` by those who look through the line.
+            is_ready: Returns True if the call can be done. Called often, with the lock.
+            act: Performs the call, and returns the answer or raises the error. Called once, with the lock.
+            late: Returns or raises the answer when the time is up. Called with the lock.
+            wait_s: How long the call may wait, in seconds; None for no limit.
+            owner: The object by which the server finds the call in its line, as `call.owner`.
         """
         if self._stopping is not None:
             stopped: T = self._stopping()
@@ -211,36 +215,38 @@ class WaitingCalls:
         return call.promise
 
     def end_call(self, line: Line, call: CallInLine, outcome: Callable[[], Any]) -> None:
-        """Take a call out of its line; answer with what this returns or raises. Within `changing()`."""
+        """Remove a call from its line, and answer it with the result or error of `outcome()`.
+
+        Use it within `changing()`.
+        """
         line.remove(call)
         call.is_waiting = False
         if not call.begin():
             return
         try:
             self._answers.append((call.promise, outcome(), None))
-        except (
-            BaseException
-        ) as error:  # the failure of this call, and not of the one that made it ready
+        except BaseException as error:
+            # It belongs to this call, not to the call that made it ready and is running now.
             self._answers.append((call.promise, None, error))
 
     def drop(self, line: Line, owner: Any) -> None:
-        """Drop the calls of an owner, who asks again on another connection. Within `changing()`."""
+        """Drop the calls of an owner that asks again on another connection. Use it within `changing()`."""
         for call in tuple(line):
             if call.owner is owner:
                 self.end_call(line, call, _cancelled)
 
     def end(self, outcome: Callable[[], Any]) -> None:
-        """Answer with this all that wait, and all that will come. It may raise."""
+        """Answer all waiting calls, and all later ones, with the result or error of `outcome()`."""
         with self.changing():
             self._stopping = outcome
             for line in self._lines:
                 for call in tuple(line):
                     self.end_call(line, call, outcome)
-            # The timer's thread ends.
+            # Wake the timer's thread, so that it ends.
             self._changed.notify_all()
 
     def _settle(self) -> None:
-        """Do what is ready until nothing is: what one call does may make another ready."""
+        """Do all calls that are ready, until none is left: doing one may make another ready."""
         is_settled = False
         while not is_settled:
             is_settled = True
@@ -250,7 +256,7 @@ class WaitingCalls:
                     self.end_call(line, call, call.act)
 
     def _leave(self, line: Line, call: CallInLine) -> None:
-        """Take a call that its caller has cancelled out of the line: the one behind it may be ready."""
+        """Remove a call that its caller has cancelled from its line. The next one may be ready."""
         if not call.is_waiting:
             return
         with self.changing():
@@ -268,7 +274,7 @@ class WaitingCalls:
             self._changed.notify_all()
 
     def _watch_time(self) -> None:
-        """Answer the calls whose time is up, for as long as there are any with a limit."""
+        """Answer calls when their time is up, as long as any call in a line has a deadline."""
         has_more = True
         while has_more:
             with self.changing():
@@ -280,7 +286,7 @@ class WaitingCalls:
                 has_more = bool(self._answers) or self._wait_for_next(now)
 
     def _wait_for_next(self, now: float) -> bool:
-        """Wait until the next time is up; False if no call has a limit, and the thread ends."""
+        """Wait until the next deadline. False if no call has one, so that the thread ends."""
         deadlines = [
             call.deadline for line in self._lines for call in line if call.deadline is not None
         ]
@@ -293,14 +299,14 @@ class WaitingCalls:
 
 
 async def outcome_of(promise: Promise) -> Any:
-    """Wait for a Promise in a coroutine, whose cancellation cancels it."""
+    """Wait for a Promise in a coroutine. If the coroutine is cancelled, so is the Promise."""
     import asyncio
 
     loop = asyncio.get_running_loop()
     is_done = asyncio.Event()
 
     def wake(_: Promise) -> None:
-        # The loop is closed where the coroutine has ended with it.
+        # If the coroutine ended together with its loop, the loop is closed by now.
         if not loop.is_closed():
             loop.call_soon_threadsafe(is_done.set)
 
@@ -324,13 +330,13 @@ def _cancelled() -> None:
 
 
 class ThreadWait(Generic[T]):
-    """A thread of this process that waits for one value; a lock of its own wakes it.
+    """A thread of this process that waits for one value, with a lock that wakes it.
 
     Attributes:
-        value: What it was given; before that, what it brings itself.
-        error: What ended the wait, if no value did.
+        value: The value that it was given; before that, the value it was made with.
+        error: The error that ended the wait, if no value did.
         is_over: True once it has its value.
-        lock: Acquired while there is nothing to look at; the thread waits in `lock.acquire(timeout=…)`.
+        lock: Held until something changes; the thread waits in `lock.acquire(timeout=…)`.
     """
 
     __slots__ = ("error", "is_over", "lock", "value")
@@ -356,13 +362,13 @@ class ThreadWait(Generic[T]):
         self.wake()
 
     def wake(self) -> None:
-        """Let the thread look again."""
+        """Wake the thread, so that it checks its state."""
         if self.lock.locked():
             self.lock.release()
 
 
 class Poll:
-    """Calls of a client that may be repeated, and end with the program. Safe from any thread.
+    """A client's repeatable calls, which end when the program stops. Safe from any thread.
 
     client   Poll.ask(method, …) ── method(…, wait_s) ──▶ None: not yet ──▶ again, unless the program stops
     """
@@ -371,7 +377,7 @@ class Poll:
         self._client = client.with_options(idempotent=True)
 
     def call(self, method: str, *args: Any) -> Any:
-        """Call once.
+        """Make one call, and return its answer.
 
         Raises:
             Stopped: the program stops.
@@ -383,10 +389,10 @@ class Poll:
             raise
 
     def ask(self, method: str, *args: Any, timeout_s: float | None = None) -> Any:
-        """Call `method(*args, wait_s)` until it returns something else than None, and return that.
+        """Call `method(*args, wait_s)` until it returns something other than None, and return that.
 
         Raises:
-            TimeoutError: the time was up before; without a text.
+            TimeoutError: the timeout passed first. The error has no message.
             Stopped: the program stops.
         """
         deadline = deadline_after(timeout_s)
@@ -398,7 +404,7 @@ class Poll:
             try:
                 answer = getattr(client, method)(*args, min(SLICE_S, left_s))
             except DeadlineExceeded:
-                # The server is being started again, or the answer is large.
+                # The server is restarting, or the answer is large.
                 limit_s = min(2 * limit_s, _LONGEST_S)
                 answer = None
             except CourierError:
@@ -414,7 +420,8 @@ def _raise_if_stopping(within_s: float) -> None:
     me = context.try_current()
     if me is None:
         return
-    if within_s and not me.link.is_inherited:  # a forked child is not asked to stop
+    # A forked child gets no request to stop, so it doesn't wait for one.
+    if within_s and not me.link.is_inherited:
         me.stop.event.wait(within_s)
     if me.stop.event.is_set():
         raise Stopped from None

@@ -1,4 +1,4 @@
-"""WorkQueue: what a WorkQueueNode's handle turns into; and Lease, a job that a worker has."""
+"""WorkQueue, made from the handle of a WorkQueueNode; and Lease, a job that a worker holds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLAIN_KEYS = frozenset({str, int, bytes, bool})
 
 
 class WorkQueue:
-    """A set of jobs, each of which is done once, by workers that may die meanwhile. Safe from any thread.
+    """A set of jobs, each of which is done once, even if workers die. Safe from any thread.
 
     Example:
         def work(queue: lp.WorkQueue) -> None:
@@ -36,11 +36,11 @@ class WorkQueue:
           for finished in queue.results():
             print(finished.key, finished.result)
 
-    A handle of `lp.WorkQueueNode` turns into one. In the launching script:
-    `running.client("jobs")`. It pickles.
+    A handle of `lp.WorkQueueNode` turns into a WorkQueue. In the launching script, call
+    `running.client("jobs")`. It can be pickled.
 
-    All its methods raise `lp.Stopped` when the program stops, in threads as well. A forked process may go on
-    with it: it adds and takes for itself.
+    When the program stops, all methods raise `lp.Stopped`, in any thread. A forked process may keep using the
+    queue; it adds and takes jobs for itself.
     """
 
     def __init__(self, client: Any) -> None:
@@ -51,39 +51,39 @@ class WorkQueue:
         self._taker = _TakerSession()
 
     def add(self, job: Any, key: Hashable | None = None) -> Hashable:
-        """Adds a job, which may be anything that can be pickled; returns its key.
+        """Add a job, and return its key.
 
         Args:
-            job: What a worker gets.
-            key: Its name. If there is a job of that name it stays as it is, and nothing is added. By
-                default a number.
+            job: The value that a worker gets. Anything that can be pickled.
+            key: The name of the job; by default a number. If the queue has a job with this key already, that
+                job stays unchanged, and nothing is added.
 
         Raises:
-            ValueError: the queue is closed; or a copy of the key is not equal to it.
+            ValueError: the queue is closed, or a copy of the key is not equal to the key.
         """
         return self._add([(key, job)])[0]
 
     def add_many(self, jobs: Iterable[Any] | Mapping[Hashable, Any]) -> list[Hashable]:
-        """Adds jobs by one call, of a mapping with its keys; returns their keys."""
+        """Add several jobs in one call, and return their keys. A mapping gives both keys and jobs."""
         if isinstance(jobs, Mapping):
             return self._add(list(jobs.items()))
         return self._add([(None, job) for job in jobs])
 
     def close(self) -> None:
-        """No more jobs are added: iteration ends when all are done or failed."""
+        """Close the queue to new jobs. Iteration ends once all jobs are done or failed."""
         self._poll.call("close")
 
     def take(self, timeout_s: float | None = None) -> Lease | None:
-        """Waits for a job; None: the queue is closed, and all its jobs are done or failed.
+        """Wait for a job. Return None if the queue is closed and all its jobs are done or failed.
 
         Raises:
-            TimeoutError: the time was up before.
+            TimeoutError: no job came within the timeout.
         """
         check_timeout(timeout_s)
         requests: list[str] = []
         try:
             with contextlib.suppress(IndexError):
-                # In one step, so that none is lost where this thread is interrupted.
+                # `extend` pops and appends in one step: an interruption between the two would lose a request.
                 requests.extend(starmap(self._taker.unanswered.pop, ((),)))
             if not requests:
                 requests.append(f"{self._taker.key}-{next(self._taker.numbers)}")
@@ -93,28 +93,28 @@ class WorkQueue:
             key, job, attempt, lease_id = answer
             return Lease(key, job, attempt, lease_id, self._poll)
         except BaseException as error:
-            # The next take gets the job that this one may have got.
+            # The queue may have leased a job to this request. The next `take` repeats it and gets that job.
             self._taker.unanswered.extend(requests)
             if isinstance(error, TimeoutError) and not is_interruption(error):
                 raise TimeoutError(f"no job within {timeout_s} s: {self.counts()}") from None
             raise
 
     def __iter__(self) -> Iterator[Lease]:
-        """Leases, until the queue is closed and all jobs are done or failed."""
+        """Iterate over leases until the queue is closed and all jobs are done or failed."""
         while (lease := self.take()) is not None:
             yield lease
 
     def counts(self) -> JobCounts:
-        """How many jobs are in which state."""
+        """Return the number of jobs in each state."""
         counts: JobCounts = self._poll.call("counts")
         return counts
 
     def results(
         self, timeout_s: float | None = None, *, n: int | None = None
     ) -> Iterator[FinishedJob]:
-        """Jobs as they come to their end, each once; until the queue is closed and all have.
+        """Yield each job once, as it finishes, until the queue is closed and all jobs have finished.
 
-        Every call begins with the first: the queue keeps them.
+        The queue keeps finished jobs, so every call starts with the first one.
 
         Example:
             keys = queue.add_many(frames)                 # in the launching script
@@ -122,11 +122,11 @@ class WorkQueue:
             queue.close()                                 # now workers return, and the program ends
 
         Args:
-            timeout_s: How long to wait for the next one.
-            n: End after so many, whether the queue is closed or not.
+            timeout_s: How long to wait for the next job.
+            n: Stop after this number of jobs, even if the queue is still open.
 
         Raises:
-            TimeoutError: that was too long.
+            TimeoutError: no job finished within the timeout.
         """
         seen: set[Hashable] = set()
         cursor, is_over = None, False
@@ -152,20 +152,23 @@ class WorkQueue:
     def _add(self, jobs: list[tuple[Hashable | None, Any]]) -> list[Hashable]:
         for key, _ in jobs:
             _check_key(key)
-        with self._adding:  # the queue knows the last call of each client again, if it is repeated
+        # The queue recognizes only the last call of each client if it is repeated. The lock keeps a second
+        # thread from adding before this call is answered.
+        with self._adding:
             session = self._adder
             number = session.number
-            # Before the call: one that is interrupted may have been answered, and is not asked again.
+            # Count before the call: the queue may have answered a call that was interrupted here. If the
+            # next one had the same number, the queue would take it for a repetition.
             session.number = number + 1
             keys: list[Hashable] = self._poll.call("add", session.key, number, jobs)
         return keys
 
 
 class _TakerSession(ClientSession):
-    """Requests for jobs, several at a time: each is known by the session's key and a number.
+    """The session for `take`, with several requests at a time, each known by the session's key and a number.
 
     Attributes:
-        unanswered: Requests of a `take` that has ended without its answer.
+        unanswered: Requests of a `take` that ended without its answer.
     """
 
     numbers: Iterator[int]
@@ -179,7 +182,7 @@ class _TakerSession(ClientSession):
 
 @dataclass(frozen=True)
 class Lease:
-    """A job that this worker has until it is done, or the worker ends.
+    """A job that this worker holds until the job is done or the worker ends.
 
     Example:
         for lease in queue:
@@ -189,9 +192,9 @@ class Lease:
                 lease.fail(error)                   # it is tried again
 
     Attributes:
-        key: Of the job.
-        job: What was added.
-        attempt: 1 if it is tried for the first time.
+        key: The key of the job.
+        job: The value that was added.
+        attempt: The number of this attempt at the job, from 1.
     """
 
     key: Hashable
@@ -201,38 +204,48 @@ class Lease:
     _poll: Poll = field(repr=False)
 
     def done(self, result: Any = None) -> bool:
-        """Gives the result. False: it was refused, as the lease has ended, and another worker has the job."""
+        """Give the result of the job.
+
+        Return False if the queue refused it, because the lease has ended and another worker gets the job.
+        """
         return bool(self._poll.call("done", self.key, self._id, result))
 
     def fail(self, reason: object) -> bool:
-        """It could not be done: it is tried again, by any worker, until `max_attempts`."""
+        """Report that the job failed. Any worker may try it again, up to `max_attempts` times in all.
+
+        Return False if the lease has ended.
+        """
         text = f"{type(reason).__name__}: {reason}" if isinstance(reason, BaseException) else reason
         return bool(
             self._poll.call("give_back", self.key, self._id, str(text) or "no reason given")
         )
 
     def give_back(self) -> bool:
-        """Another worker shall do it; that does not count as an attempt."""
+        """Give the job back for another worker, without counting an attempt. False if the lease has ended."""
         return bool(self._poll.call("give_back", self.key, self._id, ""))
 
     def extend(self) -> bool:
-        """Lets it hold for the queue's `lease_s` from now on; False: it has ended."""
+        """Extend the lease to the queue's `lease_s` from now. False if it has ended."""
         return bool(self._poll.call("extend", self.key, self._id))
 
 
 def _check_key(key: Hashable | None) -> None:
-    """Refuse a key that no call names again: each pickles it, and a copy has to equal it."""
+    """Raise ValueError if a copy of the key differs from it, and TypeError if it is not hashable.
+
+    Each call pickles the key, so the queue gets copies. If a copy differed, no later call could name the job.
+    """
     if key is None or type(key) in _PLAIN_KEYS:
         return
     try:
         copy = pickle.loads(pickle.dumps(key))
-    except Exception:  # the call says what is wrong, or sends its class along
+    except Exception:
+        # The call that follows says what is wrong, or sends the key's class along.
         return
     try:
         is_found = copy in {key}
     except TypeError as error:
         raise TypeError(f"the key of a job is hashable, and {key!r} is not: {error}") from None
-    # A NaN is in a set of itself, and not equal to itself.
+    # A NaN is found in a set that contains it, but is not equal to itself.
     if not is_found or copy != key:
         raise ValueError(
             f"{key!r} cannot be the key of a job: a copy of it is not equal to it, and what is sent to the"

@@ -1,4 +1,4 @@
-"""The jobs of a work queue, as pure data: what state each is in, and which lease counts.
+"""The jobs of a work queue, as pure data: the state of each, and the lease that counts.
 
     add ──▶ pending ──take──▶ leased ──done──▶ done
                ▲                │  ├──fail, or its worker has ended, `max_attempts` times──▶ failed
@@ -6,14 +6,14 @@
      given back; its worker has ended; its time is up
 
 Rules:
-1. A job has one lease at most. What comes from a lease that has ended, `done` included, is refused.
-2. The same `done`, `fail` or `give_back` that comes twice, as a call is repeated, is taken once and answered
-   alike.
-3. After a restart of the queue no lease holds, as its `done` may have come after the state was saved: all
-   such jobs are pending, behind the others. A `done` that still comes, of those leases or of ones that were
-   given after that, is taken if the job has none yet.
-4. A job that is given back has not been tried. Any other end of a lease counts, and its reason is kept.
-5. Of each job the last leases that have ended are known, a hundred of them.
+1. A job has at most one lease. The queue refuses every call from a lease that has ended, `done` included.
+2. If a `done`, `fail` or `give_back` comes twice because a call is repeated, it takes effect once, and both
+   calls get the same answer.
+3. A restart of the queue ends all leases, because a `done` may have come after the state was saved. The jobs
+   become pending, behind the others. If a `done` still arrives, from one of those leases or from one that was
+   given after the state was saved, the queue accepts it unless the job is done already.
+4. A job that is given back doesn't count as tried. Any other end of a lease does, and its reason is kept.
+5. The queue remembers the last hundred ended leases of each job.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from launchpad.runtime.callers import Caller
 _KEPT_LEASES = 100
 
 FAILED = "failed"
-"""In place of the lease by which a job was done."""
+"""Stands for the lease, in `QueuedJob.done_by`, of a job that has failed."""
 
 
 @dataclass(frozen=True)
 class FinishedJob:
-    """A job of a work queue that has come to its end.
+    """A job of a work queue that is done or has failed.
 
     Example:
         for job in queue.results():
             print(job.key, job.reasons or job.result)
 
     Attributes:
-        key: As it was added; a number if that was without one.
-        result: What its worker gave; None if it failed.
-        reasons: Why it failed, one for each attempt; empty if it is done.
+        key: The key it was added with; a number if it was added without a key.
+        result: The result that its worker gave; None if it failed.
+        reasons: Why it failed, one reason for each attempt. Empty if it is done.
     """
 
     key: Hashable
@@ -52,24 +52,24 @@ class FinishedJob:
 
     @property
     def is_failed(self) -> bool:
-        """Whether it was tried as often as it may be, in vain."""
+        """True if all attempts failed."""
         return bool(self.reasons)
 
 
 @dataclass(frozen=True)
 class JobCounts:
-    """How many jobs of a work queue are in which state.
+    """The number of jobs of a work queue in each state.
 
     Example:
         counts = queue.counts()
         print(f"{counts.done} done, {counts.failed} failed, {counts.pending + counts.leased} to do")
 
     Attributes:
-        pending: They wait for a worker.
-        leased: A worker has them.
-        done: They have a result.
-        failed: They were tried as often as they may be.
-        is_closed: No more are added.
+        pending: Jobs that wait for a worker.
+        leased: Jobs that a worker holds.
+        done: Jobs that have a result.
+        failed: Jobs of which all attempts failed.
+        is_closed: True if no more jobs can be added.
     """
 
     pending: int
@@ -80,18 +80,18 @@ class JobCounts:
 
     @property
     def total(self) -> int:
-        """All jobs that were added."""
+        """The number of all jobs that were added."""
         return self.pending + self.leased + self.done + self.failed
 
 
 @dataclass
 class LeasedTo:
-    """Who has a job, and until when.
+    """The holder of a job, and when the lease ends.
 
     Attributes:
-        lease: Unique in all starts of the queue.
-        request: The call that it answers: if that is repeated, the answer is the same.
-        expires_at: By the clock of the queue; None: no limit.
+        lease: An id that is unique across all restarts of the queue.
+        request: The request that the lease answers. If it is repeated, it gets the same answer.
+        expires_at: The end of the lease by the queue's clock; None for no limit.
     """
 
     lease: str
@@ -102,10 +102,11 @@ class LeasedTo:
 
 @dataclass
 class QueuedJob:
-    """A job and what has become of it.
+    """A job and its state.
 
     Attributes:
-        ended_leases: Lease → the reason with which its holder gave the job back; None: it has ended else.
+        ended_leases: For each ended lease, the reason with which its holder gave the job back; None if it
+            ended in another way.
     """
 
     key: Hashable
@@ -121,8 +122,8 @@ class JobTable:
     """All jobs of a work queue.
 
     Args:
-        max_attempts: How often a job is tried.
-        lease_s: How long a lease holds; None: until its worker ends.
+        max_attempts: The largest number of attempts at a job.
+        lease_s: How long a lease lasts; with None, until its worker ends.
     """
 
     max_attempts: int
@@ -130,20 +131,20 @@ class JobTable:
     jobs: dict[Hashable, QueuedJob] = field(default_factory=dict)
     pending: deque[Hashable] = field(default_factory=deque)
     leased: dict[str, Hashable] = field(default_factory=dict)
-    """Lease → job."""
+    """The key of the job of each lease."""
     requests: dict[str, str] = field(default_factory=dict)
-    """Request → lease, as long as it holds."""
+    """The lease that answers each request, until the lease ends."""
     finished: list[FinishedJob] = field(default_factory=list)
     n_failed: int = 0
     is_closed: bool = False
 
     @property
     def is_over(self) -> bool:
-        """No job is left, and none will be added."""
+        """True if all jobs are finished and no more can be added."""
         return self.is_closed and len(self.finished) == len(self.jobs)
 
     def add(self, key: Hashable, value: Any) -> bool:
-        """False if there is a job with this key already."""
+        """Add a job. False if there is a job with this key already."""
         if key in self.jobs:
             return False
         self.jobs[key] = QueuedJob(key, value)
@@ -155,7 +156,7 @@ class JobTable:
         return bool(self.pending) or request in self.requests
 
     def take(self, holder: Caller, request: str, lease: str, now: float) -> QueuedJob | None:
-        """The next job, leased to this caller; the same one as before if the request is repeated."""
+        """Lease the next job to this caller; the same job as before if the request is repeated."""
         if (before := self.requests.get(request)) is not None:
             return self.jobs[self.leased[before]]
         if not self.pending:
@@ -166,7 +167,7 @@ class JobTable:
         return job
 
     def done(self, key: Hashable, lease: str, result: Any) -> bool:
-        """Takes the result of a job; False if this lease does not count."""
+        """Take the result of a job. False if this lease doesn't count."""
         job = self.jobs.get(key)
         if job is None or job.done_by or lease in job.ended_leases:
             return job is not None and job.done_by == lease
@@ -179,7 +180,10 @@ class JobTable:
         return True
 
     def give_back(self, key: Hashable, lease: str, reason: str = "") -> bool:
-        """Ends a lease without a result; with a reason the job counts as tried. False: it does not hold."""
+        """End a lease without a result. With a reason, the job counts as tried.
+
+        Return False if the lease had ended before, unless this repeats the call that ended it.
+        """
         job = self.jobs.get(key)
         if job is None or job.leased_to is None or job.leased_to.lease != lease:
             return job is not None and job.ended_leases.get(lease) == reason
@@ -188,7 +192,7 @@ class JobTable:
         return True
 
     def extend(self, key: Hashable, lease: str, now: float) -> bool:
-        """The lease holds for its whole time again; False if it has ended."""
+        """Extend a lease to its whole time from now. False if it has ended."""
         job = self.jobs.get(key)
         if job is None or job.leased_to is None or job.leased_to.lease != lease:
             return False
@@ -196,7 +200,7 @@ class JobTable:
         return True
 
     def end_leases(self, has_ended: Callable[[Caller], bool], now: float) -> bool:
-        """Ends those whose worker has ended, and those whose time is up; whether there were any."""
+        """End the leases whose worker has ended or whose time is up. True if there were any."""
         found = False
         for job in [self.jobs[key] for key in self.leased.values()]:
             to = job.leased_to
@@ -214,7 +218,7 @@ class JobTable:
         return found
 
     def restart(self) -> None:
-        """Goes on from what was saved."""
+        """End all leases after a restart of the queue, and make their jobs pending."""
         for key in self.leased.values():
             self.jobs[key].leased_to = None
             self.pending.append(key)
@@ -226,7 +230,7 @@ class JobTable:
         return JobCounts(len(self.pending), len(self.leased), n_done, self.n_failed, self.is_closed)
 
     def copy(self) -> JobTable:
-        """As it is now; jobs and results themselves are shared."""
+        """Return a copy of the current table. It shares the jobs' values and results."""
         other = copy.copy(self)
         other.jobs = {}
         for key, job in self.jobs.items():
@@ -250,7 +254,7 @@ class JobTable:
         del self.leased[to.lease], self.requests[to.request]
 
     def _try_again(self, job: QueuedJob, reason: str) -> None:
-        """Its lease has ended without a result."""
+        """Make a job pending again, or failed after its last attempt; its lease ended without a result."""
         if reason:
             job.reasons.append(reason)
         if reason and len(job.reasons) >= self.max_attempts:

@@ -1,6 +1,6 @@
-"""WorkQueueServer: what a WorkQueueNode serves.
+"""WorkQueueServer: the server of a WorkQueueNode.
 
-Its clients repeat calls: each method gives the same answer, and has the same effect, if it is called twice.
+Clients may repeat calls. If a call comes twice, it takes effect once, and both get the same answer.
 """
 
 from __future__ import annotations
@@ -22,38 +22,40 @@ from launchpad.work_queues.job_table import FinishedJob, JobCounts, JobTable
 
 OVER = "over"
 _KEPT_ADDERS = 10_000
-_MOST_RESULTS, _MOST_BYTES = 1000, 4 << 20  # of one answer, but for a result that is larger
+# The size of one answer. A single larger result goes alone.
+_MOST_RESULTS, _MOST_BYTES = 1000, 4 << 20
 _LOOK_S = 0.05
 
 Cursor = tuple[str, int]
-"""A start of the queue, and how many finished jobs were seen."""
+"""The attempt of the queue's worker, and the number of finished jobs that the client has seen."""
 Finished = tuple[list[FinishedJob], Cursor, bool]
-"""Jobs, where to go on, and whether these are the last."""
+"""Finished jobs, the cursor after them, and True if these are the last."""
 Leased = tuple[Hashable, Any, int, str]
-"""Key, job, which attempt at it, lease."""
+"""Key, job, number of the attempt at it, and lease."""
 
 
 class WorkQueueServer:
-    """Gives jobs to workers, and keeps their results. Safe from any thread.
+    """A server that gives jobs to workers, and keeps their results. Safe from any thread.
 
     Args:
-        max_attempts: How often a job is tried.
-        lease_s: How long a lease holds; None: until its worker ends.
+        max_attempts: The largest number of attempts at a job.
+        lease_s: How long a lease lasts; with None, until its worker ends.
     """
 
     def __init__(self, max_attempts: int, lease_s: float | None) -> None:
         self._table = JobTable(max_attempts, lease_s)
         self._calls = WaitingCalls("work-queue")
-        # Each by itself: a repeated call gets the job that it has, and a reader of results has its own place.
+        # Not ordered: a repeated call gets the job that it has already, and each reader of results has its
+        # own cursor.
         self._takers = self._calls.line(is_ordered=False)
         self._readers = self._calls.line(is_ordered=False)
         self._added = AnsweredRequests[list[Hashable]](_KEPT_ADDERS)
         self._look_at = 0.0
-        """When it is to be looked next whether leases have ended."""
+        """When to check next for leases that have ended."""
         self._start = os.urandom(8).hex()
         self._leases = (f"{self._start}-{n}" for n in itertools.count())
         me = context.try_current()
-        # Kept, as leases also end in threads that have no context.
+        # Keep the link here, because leases also end in threads that have no context.
         self._link = None if me is None else me.link
         if self._link is not None:
             self._link.watch_ends(self._on_end)
@@ -61,12 +63,15 @@ class WorkQueueServer:
     def add(
         self, adder: str, number: int, jobs: Sequence[tuple[Hashable | None, Any]]
     ) -> list[Hashable]:
-        """Add jobs, return their keys; the n-th call of an adder, an object in a client, counts once."""
+        """Add jobs, and return their keys.
+
+        An adder is a session of a client. Each of its numbered calls counts once.
+        """
         with self._calls.changing():
             return self._added.once(adder, lambda: self._add(jobs), number)
 
     def take(self, request: str, wait_s: float) -> Leased | str | Promise | None:
-        """Return a job; `OVER` if there will be none any more; None if there is none within the time."""
+        """Return a job; `OVER` if no more will come; None if there is none within `wait_s`."""
         who = caller()
         table = self._table
 
@@ -84,37 +89,38 @@ class WorkQueueServer:
             return self._calls.answer(self._takers, is_ready, take, lambda: None, wait_s)
 
     def done(self, key: Hashable, lease: str, result: Any) -> bool:
-        """Take a result; False if the lease does not count any more."""
+        """Take a result. False if the lease doesn't count any more."""
         with self._calls.changing():
             self._end_leases()
             return self._table.done(key, lease, result)
 
     def give_back(self, key: Hashable, lease: str, reason: str) -> bool:
-        """End a lease; with a reason, the job counts as tried."""
+        """End a lease. With a reason, the job counts as tried."""
         with self._calls.changing():
             return self._table.give_back(key, lease, reason)
 
     def extend(self, key: Hashable, lease: str) -> bool:
-        """Let a lease hold for its whole time again; False if it has ended."""
+        """Extend a lease to its whole time from now. False if it has ended."""
         with self._calls.changing():
             self._end_leases()
             return self._table.extend(key, lease, time.monotonic())
 
     def close(self) -> None:
-        """No more jobs are added."""
+        """Close the queue to new jobs."""
         with self._calls.changing():
             self._table.is_closed = True
 
     def counts(self) -> JobCounts:
-        """Return how many jobs are in which state."""
+        """Return the number of jobs in each state."""
         with self._calls.changing():
             self._end_leases()
             return self._table.counts()
 
     def finished(self, after: Cursor | None, wait_s: float) -> Finished | Promise | None:
-        """Return the jobs that have come to their end since then; None if there are none within the time.
+        """Return the jobs that have finished after a cursor; None if there are none within `wait_s`.
 
-        A cursor of an earlier start of the queue begins anew: it may have gone back to what was saved.
+        A cursor from an earlier attempt of the queue's worker starts over, because the queue may have gone
+        back to its saved state.
         """
         begin = after[1] if after is not None and after[0] == self._start else 0
         table = self._table
@@ -156,7 +162,7 @@ class WorkQueueServer:
         return keys
 
     def _on_end(self, worker: str, attempt: int) -> None:
-        """A worker has ended; called in a thread of launchpad's."""
+        """End the leases of a worker that has ended. launchpad calls this in a thread of its own."""
         with self._calls.changing():
             self._look_at = 0.0
             self._end_leases()
@@ -173,7 +179,7 @@ class WorkQueueServer:
 
 
 def _page(finished: Sequence[FinishedJob]) -> list[FinishedJob]:
-    """The first of them, as many as an answer may have."""
+    """Return the first finished jobs, as many as one answer may hold."""
     page: list[FinishedJob] = []
     left = _MOST_BYTES
     for job in finished:
