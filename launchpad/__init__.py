@@ -1,4 +1,4 @@
-"""launchpad: describe a distributed program as a graph, run the very same graph anywhere.
+"""launchpad: describe a distributed program as a graph of nodes, and run the same graph anywhere.
 
     import launchpad as lp
 
@@ -7,16 +7,17 @@
     program.add_node(lp.PyNode(ask, server), label="client")
     lp.launch(program, launch_type="local_mp")
 
-Importing this is quick: a name's module is imported when the name is first used. `__init__.pyi` says which
-module that is: it is the one list of all public names, which type checkers read too. One thing cannot
-wait: `launch`, whose name is also that of a folder in here.
+This import is quick: the module that defines a public name is imported when the name is first used.
+`__init__.pyi` lists all public names with their modules; type checkers read it too. Only `launch` is
+imported at once, because `launchpad.launch` is also a folder.
 """
 
 from __future__ import annotations
 
 from launchpad.launch import excepthook
 
-excepthook.install()  # first of all, so that it covers the rest of the import
+# Installed before anything else, so that it covers the rest of the import.
+excepthook.install()
 # ruff: noqa: E402
 
 import importlib
@@ -26,7 +27,8 @@ from launchpad.launch import exit_hooks
 from launchpad.launch.launch import launch, plan
 from launchpad.runtime import import_hook
 
-TYPE_CHECKING = False  # as checkers read it; `typing` takes milliseconds
+# Type checkers take this for `typing.TYPE_CHECKING`. Importing `typing` takes milliseconds.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
@@ -38,7 +40,7 @@ if any(argument.lstrip("-").startswith(("lp_", "nolp_")) for argument in sys.arg
 __version__ = "0.1.0"
 
 
-# Public name → the module that has it. Each line is `from MODULE import NAME as NAME`.
+# Public name → the module that defines it. Each line reads `from MODULE import NAME as NAME`.
 _MODULES = {
     line.split()[3]: line.split()[1]
     for line in __spec__.loader.get_data(f"{__path__[0]}/__init__.pyi").decode().splitlines()

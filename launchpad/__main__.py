@@ -1,5 +1,5 @@
 # PYTHON_ARGCOMPLETE_OK
-"""`launchpad`, or `python -m launchpad`: run programs, and look at them from another terminal."""
+"""The command `launchpad`, or `python -m launchpad`: run programs, and watch them from another terminal."""
 
 from __future__ import annotations
 

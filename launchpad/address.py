@@ -1,11 +1,11 @@
-"""Address: a name owned by a node, which becomes an endpoint when the program runs.
+"""Address: a name that a node owns, which becomes an endpoint when the program runs.
 
     describing      Address(), owned by one node
     setup           gets its name: learner-0/courier
     plan            name → endpoint: unix:learner-0.courier, localhost:port
     in the worker   resolve() asks the run context for the endpoint
 
-Launching never writes into an Address of the program, so that one program can run twice at once.
+A launch never writes into the program's addresses, so one program can run twice at the same time.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ _RESOLVE_S = 60.0
 _POLL_S = 0.01
 
 COURIER, PORT = "courier", "port"
-"""What an address is for: a courier server, or a TCP port for a service of the user's own."""
+"""The kinds of address: a courier server, or a TCP port for a service of the user's own."""
 
 
 class Address:
-    """A name that a node owns and others can resolve once the program runs.
+    """A name that a node owns, and that other nodes can resolve once the program runs.
 
-    CourierNode makes its own. One that you make stands for a TCP port, for a service other than courier:
+    A CourierNode makes its own address. Make one yourself for a service other than courier; it stands
+    for a TCP port:
 
     Example:
         address = lp.Address("board")
@@ -48,9 +49,9 @@ class Address:
         program.add_node(lp.PyNode(watch, address), label="watcher")    # in watch: connect(address.resolve())
 
     Attributes:
-        role: The last part of its name: `board-0/board`.
+        role: The last part of its name, such as `board` in `board-0/board`.
         kind: COURIER or PORT.
-        name: The whole name; empty until setup gives a worker its copy.
+        name: The whole name; empty except in the copy that a worker gets.
     """
 
     def __init__(self, role: str = "port", *, kind: str = PORT) -> None:
@@ -61,12 +62,12 @@ class Address:
         self.owner = ""
 
     def resolve(self) -> str:
-        """The endpoint of this address: `host:port`, or a courier endpoint such as `unix:/run/…`.
+        """Return the endpoint of this address: `host:port`, or a courier endpoint such as `unix:/run/…`.
 
-        Where workers move between hosts it is the present one; this waits until it is known.
+        Where workers can move between hosts, wait until the current endpoint is known, then return it.
 
         Raises:
-            NotRunningError: outside a running program, with what to do about it.
+            NotRunningError: called outside a running program; the text says what to do about it.
         """
         me = context.try_current()
         if me is not None and self.name:
@@ -74,23 +75,23 @@ class Address:
         return self.place().where()
 
     def wait(self, timeout_s: float | None = 60.0) -> str:
-        """Waits until something listens at this address, a TCP port, and returns its endpoint.
+        """Wait until something listens at this address, a TCP port, and return its endpoint.
 
-        For a service of the user's own, which its worker starts when it gets to it. It is found out by
-        connecting, as a probe of Kubernetes does; the connection is closed again.
+        Use it for a service of your own, which its worker starts at some point. This polls by opening a
+        connection and closing it again, as a TCP probe of Kubernetes does.
 
         Example:
             def watch(board: lp.Address):
               connect(board.wait(timeout_s=30))
 
         Args:
-            timeout_s: How long to wait at most; None: as long as it takes.
+            timeout_s: Seconds to wait at most; None waits for as long as it takes.
 
         Raises:
             TimeoutError: nothing listens there; the text names the worker.
-            WorkerFailed: that worker has failed or ended, or this one is asked to stop.
-            NotRunningError: outside a running program.
-            TypeError: it is the address of a courier server, whose clients wait by themselves.
+            WorkerFailed: that worker failed or ended, or this worker was asked to stop.
+            NotRunningError: called outside a running program.
+            TypeError: this is the address of a courier server, whose clients wait by themselves.
         """
         if self.kind == COURIER:
             raise TypeError(f"{self!r} is that of a courier server: its clients wait for it")
@@ -113,19 +114,21 @@ class Address:
             pause_s = next_pause(pause_s)
 
     def lookup(self) -> str | Callable[[], str]:
-        """What a courier client takes: an endpoint, or, where servers move, a function that returns it.
+        """Return the address as a courier client takes it.
+
+        It is an endpoint, or, where servers can move, a function that returns the current one.
 
         Raises:
-            NotRunningError: outside a running program.
+            NotRunningError: called outside a running program.
         """
         place = self.place()
         return place.where if place.can_move else place.where()
 
     def place(self) -> LaunchedAddress:
-        """Where it is, as the calling thread sees it.
+        """Return where this address is, as seen from the worker or script that the calling thread belongs to.
 
         Raises:
-            NotRunningError: outside a running program.
+            NotRunningError: called outside a running program.
         """
         me = context.try_current()
         if me is not None and self.name:
@@ -150,7 +153,7 @@ class Address:
 def _endpoint_of(me: RunContext, address: str) -> str:
     """Return the endpoint of an address, `unix:/run/…/learner-0.sock`.
 
-    Where servers move it waits until that is known; a minute at most.
+    Where servers can move, wait until the endpoint is known, for a minute at most.
 
     Raises:
         NotRunningError: there is no such address, its worker has ended, or the minute is over.
@@ -178,7 +181,7 @@ def _endpoint_of(me: RunContext, address: str) -> str:
 
 
 def _listens(host: str, port: str) -> bool:
-    """True if something takes connections there."""
+    """Return True if something accepts connections there."""
     with contextlib.suppress(OSError):
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
         return True
@@ -186,7 +189,7 @@ def _listens(host: str, port: str) -> bool:
 
 
 def _why_not(host: str, port: str) -> str:
-    """Why nothing listens there, as far as can be seen from here."""
+    """Return why nothing listens there, as far as this host can tell."""
     if host not in ("", "localhost", _LOOPBACK) and _listens(_LOOPBACK, port):
         return (
             f"a service listens at {_LOOPBACK}:{port} of this host, which other hosts do not reach. Let it"
@@ -197,10 +200,10 @@ def _why_not(host: str, port: str) -> str:
 
 @dataclass(frozen=True)
 class AddressLookup:
-    """The present endpoint of an address, as known to the calling worker; empty while it is not known.
+    """The current endpoint of an address, as the calling worker knows it; empty while it is unknown.
 
-    It is pickled with clients, and then uses the context of the worker that has received them. Clients are
-    equal if these are.
+    A client is pickled together with its lookup, which then uses the context of the worker that
+    unpickled it. Clients are equal if their lookups are.
     """
 
     name: str
@@ -211,9 +214,13 @@ class AddressLookup:
 
 
 def _worker_failure(me: RunContext, worker: str) -> Exception | None:
-    """Whether the worker of a server has ended: polled by a client that waits for the server."""
+    """Return a WorkerFailed if a server's worker has ended or will not start; None if waiting makes sense.
+
+    A client that waits for the server polls this.
+    """
     why = me.link.gone_reason(worker)
-    if not why and me.stop.event.is_set():  # a server that is not up by now does not start any more
+    # Once the program stops, a server that is not up yet doesn't start any more.
+    if not why and me.stop.event.is_set():
         why = f"{worker} does not serve, and {me.name} was asked to stop"
     if why:
         return WorkerFailed(why, server=worker)
@@ -222,13 +229,13 @@ def _worker_failure(me: RunContext, worker: str) -> Exception | None:
 
 
 def get_port_from_address(address: str) -> int:
-    """The port in `host:port`.
+    """Return the port in `host:port`.
 
     Example:
         server.listen(lp.get_port_from_address(address.resolve()))
 
     Raises:
-        ValueError: there is no port in it.
+        ValueError: the address has no port.
     """
     _, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():

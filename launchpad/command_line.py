@@ -1,11 +1,11 @@
 """The flags that launchpad adds to every program, read from the command line.
 
-    absl has parsed the command line      what it has found
-    the script's own parser reads it      what `launch.script_flags` has remembered
-    else                                  read here: only these, without a change to the others or to absl
+    absl has parsed the command line      its values are used
+    the script's own parser reads it      the values that `launch.script_flags` remembered are used
+    else                                  read here: only these flags; other arguments and absl don't change
 
-absl is not imported for this, which takes longer than all of `import launchpad`: where the script has not
-imported it, it cannot have parsed anything. `launchpad.flags` makes absl's flags of these.
+This module doesn't import absl, which takes longer than all of `import launchpad`: if the script hasn't
+imported absl, absl cannot have parsed anything. `launchpad.flags` defines the same flags for absl.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ VIEWS = ("browser", "terminal")
 
 
 def _as_switch(text: str) -> bool:
-    """As absl reads it."""
+    """Parse a boolean as absl does."""
     if text.lower() not in ("true", "t", "1", "false", "f", "0"):
         raise ValueError("it is either true or false")
     return text.lower() in ("true", "t", "1")
 
 
 def _as_name(text: str) -> str:
-    """A launch type's name, of which only the registry knows whether there is one."""
+    """Return the name of a launch type if it isn't empty; the registry checks later that it exists."""
     if not text:
         raise ValueError("it needs a value, such as local_mp")
     return text
 
 
 def as_view(text: str) -> str:
-    """One of `VIEWS`, or empty; the flag alone, which is `true`, is the browser."""
+    """Return one of `VIEWS`, or an empty string. The flag without a value reads `true`: the browser."""
     view = {"true": VIEWS[0], "false": ""}.get(text, text)
     if view not in ("", *VIEWS):
         raise ValueError(f"there is no view {view!r}, only {', '.join(VIEWS)}")
@@ -42,12 +42,12 @@ def as_view(text: str) -> str:
 
 @dataclass(frozen=True)
 class Flag:
-    """One of them.
+    """A command-line flag of launchpad's.
 
     Attributes:
-        parse: Makes a value of the text behind `--name=`; ValueError if it cannot.
-        metavar: Stands for the value in the help of argparse.
-        is_switch: True if it may stand without a value.
+        parse: Makes a value of the text after `--name=`, or raises ValueError.
+        metavar: The placeholder for the value in argparse's help.
+        is_switch: True if the flag may be given without a value.
     """
 
     name: str
@@ -93,7 +93,7 @@ VIEW = Flag(
 ALL = (LAUNCH_TYPE, TERMINATION_NOTICE_SECS, PDB, VIEW)
 
 _remembered: dict[str, Any] = {}
-"""Name → value, of flags that the script's parser has read, or that were taken out of `sys.argv` for it."""
+"""Flag name → value, for flags that the script's parser read, or that were taken out of `sys.argv` for it."""
 
 
 _parser_refuses = False
@@ -105,7 +105,7 @@ class Occurrence:
 
     Attributes:
         text: Its value, as `Flag.parse` takes it.
-        start, stop: Which arguments it is made of: one or two.
+        start, stop: The range of arguments that it is made of, one or two.
     """
 
     flag: Flag
@@ -114,7 +114,7 @@ class Occurrence:
     stop: int
 
     def value(self) -> Any:
-        """The value; ValueError, with the flag's name, if it cannot have it."""
+        """Return the parsed value, or raise a ValueError that names the flag."""
         try:
             return self.flag.parse(self.text)
         except ValueError as error:
@@ -122,7 +122,7 @@ class Occurrence:
 
 
 def occurrences(arguments: Sequence[str]) -> list[Occurrence]:
-    """All flags: `--name=value` or `--name value`, with one dash or two, before a lone `--`."""
+    """Find launchpad's flags: `--name=value` or `--name value`, with one dash or two, before a lone `--`."""
     flag_of = {flag.name: flag for flag in ALL}
     switch_off = {f"no{flag.name}": flag for flag in ALL if flag.is_switch}
     found: list[Occurrence] = []
@@ -149,21 +149,23 @@ def occurrences(arguments: Sequence[str]) -> list[Occurrence]:
 
 
 def termination_notice_s() -> float:
-    """The value of --lp_termination_notice_secs."""
+    """Return the value of --lp_termination_notice_secs."""
     return float(read(TERMINATION_NOTICE_SECS))
 
 
 def check_command_line(*, chooses: bool) -> None:
-    """Answers `--help`, and refuses what looks like one of these flags and is none.
+    """Answer `--help`, and refuse mistyped launchpad flags.
 
-    Only where absl has not parsed it: it does both, and so do parsers that know all flags.
+    Does nothing if absl has parsed the command line, since absl does both. Leaves mistyped flags to the
+    script's parser if that one knows all flags.
 
     Args:
-        chooses: Whether the launch type is a matter of the flag; a script that has one of its own passes it.
+        chooses: True if the flag decides the launch type, False if the script passes its own. Mistyped
+            flags are refused only if it is True.
 
     Raises:
-        SystemExit: `--help` was given; the text has been printed.
-        DefinitionError: a flag that is nearly one of these does not exist.
+        SystemExit: `--help` was given, and the help has been printed.
+        DefinitionError: an argument is nearly one of these flags.
     """
     absl = _absl_values()
     if absl is not None and absl.is_parsed():
@@ -178,10 +180,10 @@ def check_command_line(*, chooses: bool) -> None:
 
 
 def refuse_mistyped(arguments: Sequence[str], prefix: str) -> None:
-    """Refuses an argument that begins with the prefix, and is nearly one of these flags, but none.
+    """Refuse an argument that begins with the prefix and looks like a mistyped launchpad flag.
 
     Raises:
-        DefinitionError: there is one; the nearest flag is named.
+        DefinitionError: there is one; the text names the nearest flag.
     """
     names = [flag.name for flag in ALL]
     known = {*names, *(f"no{flag.name}" for flag in ALL if flag.is_switch)}
@@ -203,13 +205,13 @@ def _before_lone_dashes(arguments: Sequence[str]) -> Sequence[str]:
 
 
 def leave_mistyped_to_parser() -> None:
-    """Has launches refuse no flag that is nearly one of these: the script's own parser knows what it is."""
+    """Let the script's own parser, not the launch, refuse mistyped flags: it knows all of them."""
     global _parser_refuses
     _parser_refuses = True
 
 
 def remember(values: Mapping[str, Any]) -> None:
-    """Sets flags, name → value, whatever `sys.argv` says; absl's flags too, once absl is imported."""
+    """Set flags, name → value, whatever `sys.argv` says; set absl's flags too, once absl is imported."""
     _remembered.update(values)
     absl = _absl_values()
     if absl is not None:
@@ -218,7 +220,7 @@ def remember(values: Mapping[str, Any]) -> None:
 
 
 def forget(flag: Flag) -> None:
-    """Makes a flag as if it had not been remembered."""
+    """Undo `remember` for one flag."""
     if flag.name in _remembered:
         del _remembered[flag.name]
         absl = _absl_values()
@@ -227,12 +229,16 @@ def forget(flag: Flag) -> None:
 
 
 def remembered() -> Mapping[str, Any]:
-    """The flags that `remember` has set."""
+    """Return the flags that `remember` set, name → value."""
     return _remembered
 
 
 def read(flag: Flag) -> Any:
-    """A flag's value, whether or not absl has parsed the command line; ValueError: it cannot have it."""
+    """Return a flag's value or its default, whether or not absl has parsed the command line.
+
+    Raises:
+        ValueError: the value on the command line is not valid.
+    """
     value = given(flag)
     if value is not None:
         return value
@@ -241,7 +247,7 @@ def read(flag: Flag) -> Any:
 
 
 def given(flag: Flag) -> Any:
-    """A flag's value where the command line or the script sets it; else None. Raises as `read` does."""
+    """Return a flag's value if the command line or the script sets it, else None. Raises as `read` does."""
     absl = _absl_values()
     is_parsed = absl is not None and absl.is_parsed()
     if is_parsed and not absl[flag.name].using_default_value:
@@ -253,6 +259,7 @@ def given(flag: Flag) -> Any:
 
 
 def _absl_values() -> Any:
-    """FLAGS of absl, if they have been imported; then these are among them."""
+    """Return absl's FLAGS, launchpad's among them; None unless the script has imported absl."""
     ours: Any = sys.modules.get("launchpad.flags")
-    return ours.flags.FLAGS if hasattr(ours, "VIEW") else None  # a thread may be importing it
+    # Another thread may be importing the module: it is complete once it has VIEW.
+    return ours.flags.FLAGS if hasattr(ours, "VIEW") else None

@@ -1,6 +1,6 @@
-"""What is here only for programs that were written for dm-launchpad.
+"""Names that exist only for programs written for dm-launchpad.
 
-`docs/coming_from_dm_launchpad.md` compares the two. What cannot be in this file, since it belongs to a class:
+`docs/coming_from_dm_launchpad.md` compares the two. Some such names are methods, and are with their class:
 `Bind`, `Start`, `Stop` and the like of `courier.Server`; `Running.wait(labels)` and `Running.stop_and_wait`.
 """
 
@@ -21,11 +21,15 @@ LaunchContext = context.RunContext
 get_context = context.current
 
 MEANINGLESS = ("serialize_py_nodes", "controller_xm_requirements")
-"""Options of a launch that do nothing: nodes are always serialised, and XManager is not supported."""
+"""Launch options that have no effect: nodes are always serialised, and XManager is not supported."""
 
 
 def without_meaningless(options: Mapping[str, Any], xm_resources: None) -> dict[str, Any]:
-    """The options for the launch type; DefinitionError: one that would have had an effect in dm-launchpad."""
+    """Return the launch options without those that have no effect here.
+
+    Raises:
+        DefinitionError: one of those has a value that would have an effect in dm-launchpad.
+    """
     if xm_resources is not None or options.get("controller_xm_requirements") is not None:
         raise DefinitionError(
             "xm_resources and controller_xm_requirements mean nothing here; leave them out"
@@ -41,7 +45,10 @@ def without_meaningless(options: Mapping[str, Any], xm_resources: None) -> dict[
 def of_groups(
     local_resources: Mapping[str, Any] | None, program: Program
 ) -> dict[str, PythonProcess]:
-    """`local_resources`, as dm-launchpad takes them: what is false counts as not given, other labels warn."""
+    """Return `local_resources` for the program's groups, as dm-launchpad reads them.
+
+    Leave out false values, and warn about labels that the program doesn't have.
+    """
     given = {label: value for label, value in (local_resources or {}).items() if value}
     for label in [label for label in given if label not in program.groups]:
         warnings.warn(
@@ -54,9 +61,9 @@ def of_groups(
 
 
 def make_program_stopper(launch_type: object = None) -> Callable[..., None]:
-    """A function that stops the program; `launch_type` is accepted and makes no difference.
+    """Return a function that stops the program.
 
-    In dm-launchpad a stopper depends on the launch type.
+    `launch_type` is accepted but ignored; in dm-launchpad a stopper depends on it.
 
     Example:
         stopper = lp.make_program_stopper()
@@ -70,7 +77,7 @@ def make_program_stopper(launch_type: object = None) -> Callable[..., None]:
 
 
 class AbstractAddressBuilder(abc.ABC):
-    """Chooses an endpoint; for programs that assign addresses by themselves.
+    """The base of classes that choose an endpoint, for programs that assign addresses by themselves.
 
     Example:
         class FixedPort(lp.AbstractAddressBuilder):
@@ -80,18 +87,18 @@ class AbstractAddressBuilder(abc.ABC):
 
     @abc.abstractmethod
     def build(self) -> str:
-        """The endpoint, `host:port`."""
+        """Return the endpoint, `host:port`."""
 
 
 class SimpleLocalAddressBuilder(AbstractAddressBuilder):
-    """A free TCP port of this host.
+    """An address builder that picks a free TCP port of this host.
 
     Example:
         port = lp.get_port_from_address(lp.SimpleLocalAddressBuilder().build())
     """
 
     def build(self) -> str:
-        """`localhost:port`, with a port that was free a moment ago."""
+        """Return `localhost:port`, with a port that was free a moment ago."""
         import portpicker
 
         return f"localhost:{portpicker.pick_unused_port()}"

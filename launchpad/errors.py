@@ -1,4 +1,4 @@
-"""What can go wrong, as one tree.
+"""The exceptions that launchpad raises, as one tree.
 
     LaunchpadError
     ├── DefinitionError (also a ValueError)     the graph has a mistake; nothing was started
@@ -6,16 +6,16 @@
     ├── NotRunningError (also a RuntimeError)   a handle or context was used outside a running program
     ├── LaunchError                             the backend could not start the plan
     ├── ProgramFailed (also a RuntimeError)     a worker failed and the program was stopped
-    ├── ResultError                             what a worker returned cannot be had
+    ├── ResultError                             a worker's return value could not be delivered
     ├── ReplayError                             a call does not fit the recorded order
-    ├── BarrierBroken                           one that the others wait for has ended for good
+    ├── BarrierBroken                           a worker that the others wait for has ended for good
     ├── QueueFull, QueueEmpty (TimeoutError)    a queue had no room, or no item, within the time
-    ├── QueueClosed (also an EOFError)          nothing comes out of a queue any more, or may go in
-    ├── QueueLost                               a queue's worker was started again, and what waited is lost
-    ├── PeerFailed                              another rank of a collective has died, or has left
-    │   └── MembersChanged                      others have come: the next generation begins
+    ├── QueueClosed (also an EOFError)          a queue gives no more items, or takes no more
+    ├── QueueLost                               a queue's worker was started again, and its items are lost
+    ├── PeerFailed                              another rank of a collective died, or left
+    │   └── MembersChanged                      a worker joined: the next generation begins
     ├── CollectiveMismatch (also a ValueError)  ranks of a collective did different things
-    ├── StateError                              what a worker saves cannot be written or read
+    ├── StateError                              a worker's saved state could not be written or read
     ├── DoNotRestart                            a worker failed and would fail again if it were restarted
     └── StaleError                              a CacherNode has no answer that is fresh enough
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class LaunchpadError(Exception):
-    """The root of all that launchpad itself raises, but for `Stopped`.
+    """The base class of all exceptions that launchpad itself raises, except `Stopped`.
 
     Example:
         try:
@@ -47,7 +47,7 @@ class LaunchpadError(Exception):
 
 
 class DefinitionError(LaunchpadError, ValueError):
-    """The program's description has a mistake; it is found before anything starts.
+    """The program's description has a mistake. Raised before anything starts.
 
     Example:
         program = lp.Program("hello")
@@ -61,7 +61,7 @@ class DefinitionError(LaunchpadError, ValueError):
 def did_you_mean(
     given: str, known: Iterable[str], shown: Callable[[str], str] = str, *, cutoff: float = 0.6
 ) -> str:
-    """A question to end an error's text with, ` Did you mean run?`; empty if nothing known is near enough."""
+    """Return a question to end an error's text with, ` Did you mean run?`; empty if no known name is near."""
     import difflib
 
     near = difflib.get_close_matches(given, list(known), 1, cutoff)
@@ -69,7 +69,10 @@ def did_you_mean(
 
 
 def refuse_unless(of: object, rules: Iterable[tuple[str, bool, str]]) -> None:
-    """DefinitionError for the first rule that is broken: attribute, whether it is good, what is expected."""
+    """Raise DefinitionError for the first broken rule.
+
+    A rule is an attribute's name, True if its value is good, and what is expected of it.
+    """
     for name, is_good, expected in rules:
         if not is_good:
             given = f"{type(of).__name__}({name}={getattr(of, name)!r})"
@@ -77,7 +80,7 @@ def refuse_unless(of: object, rules: Iterable[tuple[str, bool, str]]) -> None:
 
 
 class PayloadError(DefinitionError):
-    """A value that belongs to a node cannot be sent to its worker.
+    """A value among a node's arguments cannot be sent to its worker.
 
     Example:
         program = lp.Program("locks")
@@ -89,7 +92,7 @@ class PayloadError(DefinitionError):
 
     Attributes:
         node: The worker's name, `learner-0`.
-        path: Where the value sits, `learner-0.args[1].cfg.lock`.
+        path: The way to the value, `learner-0.args[1].cfg.lock`.
     """
 
     def __init__(self, message: str, node: str = "", path: str = "") -> None:
@@ -110,7 +113,7 @@ class NotRunningError(LaunchpadError, RuntimeError):
 
 
 class LaunchError(LaunchpadError):
-    """The backend could not start the plan; what had been started was stopped.
+    """The backend could not start the plan. What it had already started was stopped.
 
     Example:
         try:
@@ -121,18 +124,18 @@ class LaunchError(LaunchpadError):
 
 
 class ResultError(LaunchpadError):
-    """What a worker returned cannot be pickled, sent or unpickled; the text says why.
+    """A worker's return value could not be pickled, sent or unpickled; the text says why.
 
     Example:
         try:
             lp.run(program, "local_mp")
         except lp.ResultError as error:
-            print(error)                            # which worker has returned what
+            print(error)                            # which worker returned what
     """
 
 
 class ReplayError(LaunchpadError):
-    """A call does not fit the recorded order of calls; the text says which one is expected.
+    """A call does not fit the recorded order of calls; the text says which call comes next.
 
     Example:
         try:
@@ -143,18 +146,18 @@ class ReplayError(LaunchpadError):
 
 
 class BarrierBroken(LaunchpadError):
-    """A worker of the group has ended for good, and will never come to the barrier.
+    """A worker of the group has ended for good and will never reach the barrier.
 
     Example:
         try:
             lp.barrier("loaded")
         except lp.BarrierBroken as error:
-            print(error)                            # which worker does not come any more
+            print(error)                            # which worker will not come
     """
 
 
 class QueueFull(LaunchpadError, queue.Full, TimeoutError):
-    """A queue had no room within the time.
+    """A queue had no room for an item within the timeout.
 
     Example:
         try:
@@ -163,7 +166,7 @@ class QueueFull(LaunchpadError, queue.Full, TimeoutError):
             rows = rows[error.accepted :]
 
     Attributes:
-        accepted: How many of the items of `put_many` were taken: the first of them.
+        accepted: The number of items of `put_many` that the queue took, counted from the first.
     """
 
     def __init__(self, message: str, accepted: int = 0) -> None:
@@ -172,7 +175,7 @@ class QueueFull(LaunchpadError, queue.Full, TimeoutError):
 
 
 class QueueEmpty(LaunchpadError, queue.Empty, TimeoutError):
-    """A queue had no item within the time.
+    """A queue had no item within the timeout.
 
     Example:
         try:
@@ -183,7 +186,7 @@ class QueueEmpty(LaunchpadError, queue.Empty, TimeoutError):
 
 
 class QueueClosed(LaunchpadError, EOFError):
-    """Nothing comes out of a queue any more, or this worker has said that it puts nothing more in.
+    """A queue will give no more items, or this worker said that it will put in no more.
 
     Example:
         try:
@@ -194,9 +197,10 @@ class QueueClosed(LaunchpadError, EOFError):
 
 
 class QueueLost(LaunchpadError):
-    """A queue's worker has ended and was started again: what waited in it is lost, the text names it.
+    """A queue's worker ended and was started again, so the items that waited in it are lost.
 
-    Raised once in each thread that used the queue before; then the new one can be used.
+    The text names the queue. Raised once in each thread that used the queue before; after that, the thread
+    uses the new queue.
 
     Example:
         try:
@@ -208,9 +212,9 @@ class QueueLost(LaunchpadError):
 
 
 class PeerFailed(LaunchpadError):
-    """Another rank of a collective has died or left, so that this generation of it is over.
+    """Another rank of a collective died or left, so this generation of the collective is over.
 
-    Every operation of that generation raises it from then on.
+    From then on, every operation of that generation raises this error.
 
     Example:
         def train(group: lp.Collective, numbers: list[float]) -> float:
@@ -221,10 +225,10 @@ class PeerFailed(LaunchpadError):
                 raise
 
     Attributes:
-        worker: The worker of that rank, `trainer-2`; the failure report takes it for the cause.
-        rank: Its rank in that generation; -1 where it is none of the ranks.
+        worker: The worker of that rank, `trainer-2`; the failure report names it as the cause.
+        rank: Its rank in that generation; -1 if it has no rank there.
         generation: The number of the generation.
-        has_returned: Whether it has not died: its function has returned while others waited for it.
+        has_returned: True if the worker didn't die: its function returned while others waited for it.
     """
 
     def __init__(
@@ -244,9 +248,9 @@ class PeerFailed(LaunchpadError):
 
 
 class MembersChanged(PeerFailed):
-    """A worker has come to an elastic collective: the next generation begins, with it.
+    """A worker joined an elastic collective: the next generation begins, and includes it.
 
-    A PeerFailed, so that one `except` serves both.
+    It is a PeerFailed, so that one `except` handles both.
 
     Example:
         def train(group: lp.Collective) -> None:
@@ -259,9 +263,9 @@ class MembersChanged(PeerFailed):
 
 
 class CollectiveMismatch(LaunchpadError, ValueError):
-    """Ranks of a collective made different calls at the same point; the text names two of them and the calls.
+    """Ranks of a collective made different calls at the same point; the text names two ranks and their calls.
 
-    The calls are also different if their values differ in structure, types or shapes.
+    Two calls also differ if their values differ in structure, types or shapes.
 
     Example:
         def train(group: lp.Collective) -> None:
@@ -273,7 +277,7 @@ class CollectiveMismatch(LaunchpadError, ValueError):
 
 
 class StateError(LaunchpadError):
-    """What a worker saves cannot be written or read; the text names worker, place and reason.
+    """A worker's saved state could not be written or read; the text names worker, place and reason.
 
     Example:
         try:
@@ -290,12 +294,12 @@ class StaleError(LaunchpadError):
         try:
             weights = cached.get_variables()
         except lp.StaleError:
-            weights = learner.get_variables()       # slower, and of this moment
+            weights = learner.get_variables()       # slower, but up to date
     """
 
 
 class DoNotRestart(LaunchpadError):
-    """Raised by a worker that would fail again if it were restarted: its restart policy does not apply.
+    """Raise this in a worker that would fail again if it were restarted: its restart policy is ignored.
 
     Example:
         raise lp.DoNotRestart(f"there is no dataset at {path}") from error
@@ -305,8 +309,8 @@ class DoNotRestart(LaunchpadError):
 class ProgramFailed(LaunchpadError, RuntimeError):
     """A worker failed, and the program was stopped because of it.
 
-    Its text is the whole report: the first cause with its remote traceback, the worker's last lines,
-    the path of its log, and what else failed after it.
+    Its text is the whole report: the first cause with its remote traceback, the last lines that the worker
+    printed, the path of its log, and what else failed afterwards.
 
     Example:
         try:
@@ -315,8 +319,8 @@ class ProgramFailed(LaunchpadError, RuntimeError):
             print(error.worker, error.outcome.cause)        # trainer-0 ValueError: no data
 
     Attributes:
-        outcome: The first cause.
-        consequences: What failed after it, in the order it became known.
+        outcome: The first cause: how that worker ended.
+        consequences: What failed afterwards, in the order in which it became known.
     """
 
     def __init__(
@@ -334,12 +338,12 @@ class ProgramFailed(LaunchpadError, RuntimeError):
 
     @property
     def phase(self) -> str:
-        """How far that worker had come: `import`, `init`, `run` or `stop`."""
+        """The phase that worker was in: `start`, `import`, `init`, `run` or `stop`."""
         return self.outcome.phase
 
     @property
     def log_path(self) -> str:
-        """The file that holds all that worker printed."""
+        """The path of the file with everything that worker printed."""
         return self.outcome.log_path
 
     def __str__(self) -> str:
@@ -348,16 +352,16 @@ class ProgramFailed(LaunchpadError, RuntimeError):
         return report(self.program, self.outcome, self.consequences)
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows in the place of a traceback: the report, without frames of the launcher."""
+        """Return what IPython shows instead of a traceback: the report, without the launcher's frames."""
         return [f"{type(self).__name__}: {self}"]
 
 
 class Stopped(BaseException):
-    """Raised inside a worker's `run()` when the program stops and that worker does not watch for it.
+    """Raised inside a worker's `run()` when the program stops and the worker does not watch for the stop.
 
-    Like KeyboardInterrupt it is no Exception, so that `except Exception` lets it pass; `finally` blocks run.
-    A worker that has called `lp.stop_event()`, `lp.wait_for_stop()` or `lp.register_stop_handler()`
-    ends by itself, and is not interrupted until the grace period is over.
+    Like KeyboardInterrupt it is not an Exception, so `except Exception` lets it pass; `finally` blocks run.
+    A worker that called `lp.stop_event()`, `lp.wait_for_stop()` or `lp.register_stop_handler()` is
+    expected to end by itself, and is not interrupted until its grace period is over.
 
     Example:
         class Actor:

@@ -1,7 +1,7 @@
-"""The command-line flags that launchpad adds to every program, for absl: `absl.app.run` accepts them.
+"""The command-line flags that launchpad adds to every program, defined for absl: `absl.app.run` accepts them.
 
-Imported as soon as absl's flags are, whichever of absl and launchpad a script imports first, or when it is
-used. `launchpad.command_line` has their values also where absl is not used.
+This module is imported together with absl's flags, whether the script imports absl or launchpad first, or
+when it is first used. `launchpad.command_line` reads the same flags without absl.
 
 Example:
     print(f"workers may take {lp.flags.termination_notice_s()} s to stop")
@@ -19,7 +19,7 @@ LAUNCH_TYPE: flags.FlagHolder[str] = flags.DEFINE_string(
     command_line.LAUNCH_TYPE.default,
     command_line.LAUNCH_TYPE.help,
 )
-"""How the program is run, by the command line; `lp.launch` reads it where a script says nothing else.
+"""The launch type given on the command line. `lp.launch` uses it unless the script passes a launch type.
 
 Example:
     def main(argv):
@@ -36,7 +36,7 @@ PDB: flags.FlagHolder[bool] = flags.DEFINE_bool(
 
 
 class _ViewParser(flags.ArgumentParser[str]):
-    """One of `command_line.VIEWS`; the flag alone is the browser."""
+    """A parser for one of `command_line.VIEWS`; the flag without a value means the browser."""
 
     syntactic_help = f"one of {', '.join(command_line.VIEWS)}"
 
@@ -54,6 +54,6 @@ VIEW: flags.FlagHolder[str] = flags.DEFINE_flag(
         boolean=True,
     )
 )
-# What a parser of the script's has read before absl was imported.
+# Values that a parser of the script's own read before absl was imported.
 for _name, _value in command_line.remembered().items():
     setattr(flags.FLAGS, _name, _value)

@@ -1,4 +1,4 @@
-"""Handle: what a node gives to others. Passed to another node, it is an edge of the graph."""
+"""Handle: a reference to a node. Passing it to another node makes an edge of the graph."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class GraphNode(Protocol):
-    """What planning reads of a handle's node: where the user's code added it, and to what."""
+    """A handle's node, as planning reads it: the line that added it, and the group it was added to."""
 
     added_at: str
     added_to: str
@@ -26,14 +26,14 @@ class GraphNode(Protocol):
 
 
 class Dereferenceable(abc.ABC, Generic[ClientT]):
-    """A value that is replaced by what it stands for when a worker starts.
+    """A placeholder that is replaced by the value it stands for when a worker starts.
 
     Example:
         class Secret(lp.Dereferenceable[str]):
             def __init__(self, path: str):
                 self.path = path
 
-            def dereference(self) -> str:           # read where the worker is
+            def dereference(self) -> str:           # runs in the worker, reads the file there
                 return pathlib.Path(self.path).read_text()
 
         token = lp.maybe_dereference(Secret("token.txt"))
@@ -41,17 +41,17 @@ class Dereferenceable(abc.ABC, Generic[ClientT]):
 
     @abc.abstractmethod
     def dereference(self) -> ClientT:
-        """What it stands for. Called where the node runs."""
+        """Return the value that this stands for. Called where the node runs."""
 
 
 class Handle(Dereferenceable[ClientT]):
-    """Stands for a node while the program is described; in a worker it turns into a client.
+    """A reference to a node while the program is described; in a worker it turns into a client.
 
-    Handles are found in nested lists, tuples, dicts, sets, dataclasses, attrs classes, namedtuples,
-    `functools.partial`, closures, `Deferred` and the attributes of objects. A worker unpickles its
-    arguments with a client in the place of each handle.
+    Pass handles to nodes as arguments. launchpad finds them in nested lists, tuples, dicts, sets,
+    dataclasses, attrs classes, namedtuples, `functools.partial`, closures, `Deferred` and the attributes of
+    objects. When a worker unpickles its arguments, it gets a client instead of each handle.
 
-    To make one of your own, keep an `Address` in an attribute and resolve it in `dereference`:
+    To write a handle class of your own, keep an `Address` in an attribute and resolve it in `dereference`:
 
     Example:
         class BoardHandle(lp.Handle[str]):
@@ -68,10 +68,11 @@ class Handle(Dereferenceable[ClientT]):
     def __init__(self, node: GraphNode) -> None:
         self.node = node
 
-    if not TYPE_CHECKING:  # or type checkers would accept any method of a handle
+    # Hidden from type checkers, which would otherwise accept any method of a handle.
+    if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            # Reached only for what is missing: most often a call that was meant for the client.
+            # Python calls this only for missing attributes: most often a call that was meant for the client.
             if name.startswith("_"):
                 raise AttributeError(name)
             raise AttributeError(
@@ -82,7 +83,7 @@ class Handle(Dereferenceable[ClientT]):
             )
 
     def __copy__(self, memo: object = None) -> Self:
-        # Also in a copy of its container (dataclasses.asdict) it stands for the same node.
+        # A copy of its container, as by dataclasses.asdict, keeps the same handle: it stands for one node.
         return self
 
     __deepcopy__ = __copy__
@@ -92,10 +93,10 @@ class Handle(Dereferenceable[ClientT]):
 
 
 class Deferred(Dereferenceable[T]):
-    """A value built where the node runs, once, instead of where the program is described.
+    """A value that is built once where the node runs, instead of where the program is described.
 
-    For what cannot be pickled or is large: environments, data sets, database connections.
-    Handles among its arguments arrive in `fn` as clients.
+    Use it for values that are large or cannot be pickled: environments, data sets, database connections.
+    `fn` receives clients instead of the handles among its arguments.
 
     Example:
         environment = lp.Deferred(make_environment, "CartPole-v1")
@@ -120,23 +121,23 @@ class Deferred(Dereferenceable[T]):
 
 
 def handles_in(node: GraphNode, name: str) -> Iterator[Found]:
-    """The handles among a node's arguments, each with the path to it."""
+    """Find the handles among a node's arguments, each with the path to it."""
     for where, value in node.arguments().items():
         found = walk(value, f"{name}.{where}", stop_at=(Handle,))
         yield from (each for each in found if isinstance(each.value, Handle))
 
 
 def maybe_dereference(value: Any) -> Any:
-    """What a handle or Deferred stands for; anything else as it is.
+    """Return the client or value that a handle or Deferred stands for; return anything else unchanged.
 
     Example:
-        learner = lp.maybe_dereference(given)       # of a handle the client; a learner itself stays one
+        learner = lp.maybe_dereference(given)       # a handle becomes a client; a Learner stays itself
     """
     return value.dereference() if isinstance(value, Dereferenceable) else value
 
 
 class ClientPickler(by_value.Pickler):
-    """Handles and Deferreds become, where they are unpickled, the clients and values they stand for."""
+    """A pickler whose handles and Deferreds unpickle as the clients and values that they stand for."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Handle):
@@ -150,7 +151,7 @@ class ClientPickler(by_value.Pickler):
 building: ContextVar[Callable[[Callable[[], Any]], Any]] = ContextVar(
     "launchpad_building", default=lambda build: build()
 )
-"""What calls the function of a Deferred that is unpickled."""
+"""The function that builds the value of an unpickled Deferred; it takes a function without arguments."""
 
 
 def _dereferenced(kind: type[Handle[Any]], state: dict[str, Any]) -> Any:

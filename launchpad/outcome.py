@@ -1,4 +1,4 @@
-"""How a worker ended, as data, and the report for people."""
+"""Outcome: the end of a worker's attempt as data, and the failure report for people."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ from launchpad.courier import formatting
 from launchpad.courier.light_dataclass import dataclass
 
 SUCCEEDED, FAILED, STOPPED, LOST = "succeeded", "failed", "stopped", "lost"
-"""It did its work; it raised or died by itself; it ended because it was asked to; it is not known."""
+"""Kinds of outcome: did its work; raised or died by itself; ended because it was asked to; unknown."""
 
 _SHOWN_LINES = 20
 
 RAISED, CRASHED, OUT_OF_MEMORY, HUNG, NOT_THERE = 1, 3, 4, 5, 6
-"""Exit codes: an exception; a signal, or an exit without a report; too little memory; hung in start or stop;
-never started, or lost. Not 2, which is for wrong command lines."""
+"""Exit codes: an exception; a signal, or an exit without a report; out of memory; hung in start or stop;
+never started, or lost. 2 is left to wrong command lines."""
 
 NO_RESTART_CODES = range(42, 50)
-"""A worker that exits with one of these is not started again, whatever its policy."""
+"""Exit codes after which a worker is not started again, whatever its policy."""
 
 PHASES = ("start", "import", "init", "run", "stop")
-"""How far a worker had come: being started, unpickling its node, in constructors, running, closing."""
+"""The phases of a worker: being started, unpickling its node, in constructors, running, closing."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one attempt of one worker ended.
+    """The end of one attempt of one worker.
 
-    It has more than 15 fields, as it is one flat record: users read them, and JSON has them, by these names.
+    It has more than 15 fields because it is one flat record: users and JSON read the fields by these names.
 
-    `cause` is one line ("ValueError: boom", "killed by SIGKILL"); `traceback` is the worker's own, as
-    text, empty where there is none. `blames` names the worker whose death or absence this failure
-    reports, so that a consequence is not taken for the cause. `raised_in` names the worker in which an
-    exception that came out of a call was raised. `may_restart` is False where the worker has requested that
-    there be no other attempt; `earlier` are the ends of attempts after which it was restarted, a line each.
-    `log_path` and `last_lines` are of its log, or of another file in which the reason stands; empty if there
-    is none. `hung`: it was killed, or given up, because it made no progress; `peak_bytes` is 0 where it is
-    not known.
+    `cause` is one line ("ValueError: boom", "killed by SIGKILL"). `traceback` is the worker's own, as text;
+    empty if there is none. `blames` names the worker whose death or absence caused this failure, so that
+    reports don't take a consequence for the cause. `raised_in` names the worker in which an exception
+    was first raised, if it reached this worker through a call. `may_restart` is False if the worker asked
+    for no further attempt. `earlier` has one line for each earlier attempt after which it was restarted.
+    `log_path` and `last_lines` belong to the worker's log, or to another file that shows the reason; empty if
+    there is none. `hung` is True if the worker was killed, or given up, because it made no progress.
+    `peak_bytes` is 0 if it is not known.
 
     Example:
         try:
@@ -68,18 +68,18 @@ class Outcome:
 
     @property
     def is_failure(self) -> bool:
-        """Whether the worker failed or was lost."""
+        """True if the worker failed or was lost."""
         return self.kind in (FAILED, LOST)
 
     def headline(self) -> str:
-        """One line: which worker, in which phase, why."""
+        """Return one line that says which worker ended, in which phase, and why."""
         is_of_another = self.raised_in not in ("", self.worker)
         origin = f" (it began in {self.raised_in})" if is_of_another else ""
         return f"{self.worker} {self.kind} in {self.phase} (attempt {self.attempt}): {self.cause}{origin}"
 
 
 def exit_status(ended: Outcome) -> int:
-    """The exit code of a script whose program ended because of this outcome."""
+    """Return the exit code of a script whose program ended because of this outcome."""
     if ended.out_of_memory:
         return OUT_OF_MEMORY
     if ended.hung:
@@ -92,9 +92,10 @@ def exit_status(ended: Outcome) -> int:
 
 
 def first_cause(failures: list[Outcome]) -> Outcome:
-    """The failure that explains the others: the earliest that does not merely report another's.
+    """Return the failure that explains the others: the earliest that doesn't blame another failed worker.
 
-    A client's failure is often reported before that of the dead worker it called; it blames that worker.
+    A client's failure is often reported before that of the dead worker it called; the client's blames
+    that worker.
     """
     failed = {outcome.worker for outcome in failures}
     independent = [o for o in failures if o.blames not in failed or o.blames == o.worker]
@@ -102,9 +103,10 @@ def first_cause(failures: list[Outcome]) -> Outcome:
 
 
 def report(program: str, first: Outcome, consequences: tuple[Outcome, ...] = ()) -> str:
-    """The failure as text for a terminal: first cause first, then its traceback, log and consequences."""
+    """Return the failure as text for a terminal: the first cause, its traceback and log, the consequences."""
     output = list(first.last_lines)
-    for line in reversed(first.traceback.splitlines()):  # shown by itself
+    # The report shows the traceback by itself, so drop it from the end of the output.
+    for line in reversed(first.traceback.splitlines()):
         if output and output[-1] == line:
             output.pop()
     lines = [f"program {program!r} failed: {first.headline()}"]
@@ -119,7 +121,7 @@ def report(program: str, first: Outcome, consequences: tuple[Outcome, ...] = ())
 
 
 def _block(title: str, text: str) -> list[str]:
-    """An indented paragraph under a title; nothing where there is no text."""
+    """Return the lines of an indented paragraph under a title; none if there is no text."""
     if not text.strip():
         return []
     return [f"  {title}:", *("    " + line for line in text.rstrip().splitlines())]

@@ -1,4 +1,4 @@
-"""Program: the graph. It is data: launching reads it and never writes to it."""
+"""Program: the graph of nodes. It is data: a launch reads it and never writes to it."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from launchpad.traverse import Opaque
 HandleT = TypeVar("HandleT", bound=Handle[Any])
 
 UNTIL_RUN, UNTIL_GROUP, UNTIL_PROGRAM = SERVES_UNTIL = ("run", "group", "program")
-"""For how long a worker serves others whose own `run()` has returned."""
+"""How long a worker goes on serving after its own `run()` has returned."""
 
 SetUp = Callable[[], object]
-"""A function that each process of workers runs first."""
+"""A function that each worker's process runs first."""
 
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]{0,61}[A-Za-z0-9_])?")
 
 
 @dataclass(frozen=True)
 class Group:
-    """Nodes of one label, and what holds for all of them."""
+    """The options of a group: they apply to all nodes with its label."""
 
     label: str
     resources: Resources = field(default_factory=Resources)
@@ -55,18 +55,20 @@ class Program(Opaque):
         program.add_node(lp.PyNode(ask, server), label="client")
         lp.launch(program)
 
-    A mistake is a DefinitionError (a ValueError) at the line that makes it. A Program may be launched
-    more than once, also at the same time, and pickled if its nodes' arguments can be. One that a node holds,
-    as its builder's attribute say, travels to the worker without its nodes.
+    A mistake raises DefinitionError (a ValueError) at the line that makes it. You can launch a Program
+    more than once, also at the same time. You can pickle it if its nodes' arguments can be pickled. If a
+    node's arguments hold a Program, for instance as an attribute of the object that built it, the worker
+    gets it without its nodes.
 
     Args:
-        name: What reports and listings call it.
-        setup: A function without arguments that runs first in each process of a worker, and again after a
-            restart: for what a script sets in other modules and workers are to find there, such as
-            `gymnasium.register`, entries of a registry, torch's default dtype. On threads it runs once.
+        name: The name used in reports and listings.
+        setup: A function without arguments that runs first in each worker's process, and again after a
+            restart. Use it for settings that the script makes in other modules and that workers need too,
+            such as `gymnasium.register`, entries of a registry, torch's default dtype. With threads it runs
+            once.
 
     Raises:
-        DefinitionError: the name is empty, or no text; `setup` cannot be called without arguments.
+        DefinitionError: the name is empty or not a string, or `setup` cannot be called without arguments.
     """
 
     def __init__(self, name: str, *, setup: SetUp | None = None) -> None:
@@ -80,7 +82,7 @@ class Program(Opaque):
         self._current: str | None = None
 
     def __deepcopy__(self, memo: object) -> Program:
-        # As a pickle: the handles in it, also those in closures, then stand for the nodes of the copy.
+        # Copy by pickling, so that the handles in it, even those in closures, refer to the nodes of the copy.
         from launchpad.courier.codec import by_value
 
         copied: Program = pickle.loads(by_value.dumps(self, pickle.HIGHEST_PROTOCOL))
@@ -88,30 +90,30 @@ class Program(Opaque):
 
     @property
     def name(self) -> str:
-        """Its name in reports and listings."""
+        """The program's name in reports and listings."""
         return self._name
 
     @property
     def setup(self) -> SetUp | None:
-        """Lists what each process of a worker runs first."""
+        """The function that each worker's process runs first, or None."""
         return self._setup
 
     @property
     def groups(self) -> dict[str, list[Node[Any]]]:
-        """Label → its nodes, in the order in which groups were opened."""
+        """Label → the nodes of that group, in the order in which groups were opened."""
         return {label: list(nodes) for label, nodes in self._nodes.items()}
 
     @property
     def current_group(self) -> str | None:
-        """The label of the open group; None outside one."""
+        """The label of the open group; None outside `with program.group(…)`."""
         return self._current
 
     def group_options(self, label: str) -> Group:
-        """The options with which the group was opened."""
+        """Return the options with which the group was opened."""
         return self._groups[label]
 
     def get_all_nodes(self) -> list[Node[Any]]:
-        """All nodes, group by group."""
+        """Return all nodes, group by group."""
         return [node for nodes in self._nodes.values() for node in nodes]
 
     @contextlib.contextmanager
@@ -126,22 +128,24 @@ class Program(Opaque):
         serves_until: str = UNTIL_RUN,
         setup: SetUp | None = None,
     ) -> Iterator[str]:
-        """Opens a group: the nodes added inside are its replicas. Opening it again adds to it.
+        """Open a group: the nodes added inside the `with` block are its replicas. Reopening it adds to it.
 
         Args:
-            label: Letters, digits, dots, dashes and underscores, 63 at most; begins and ends with a letter
-                or digit. Workers are called `label-0`, `label-1`, …
-            resources: What each replica gets.
-            restart: What happens when one of them ends; None: a failure ends the program.
-            main: The program ends, well, when all main groups have ended.
-            preload: Modules, such as `"torch"`, that are imported once, before the workers are forked: these
-                start, and start again, without importing them, and share their memory.
-            serves_until: How long one whose `run()` has returned answers calls: no longer (`run`), until that
-                of all in this `group` has, for those that call each other, or until the `program` stops.
-            setup: As that of the program, for the workers of this group; it runs after that.
+            label: Up to 63 letters, digits, dots, dashes and underscores, with no dot or dash at either
+                end. Workers are called `label-0`, `label-1`, …
+            resources: The resources of each replica.
+            restart: What happens when a replica ends. With None, a failure ends the program.
+            main: If True, the program ends, as succeeded, when all main groups have ended.
+            preload: Modules, such as `"torch"`, that are imported once, before the workers are forked. The
+                workers then start and restart without importing them, and share their memory.
+            serves_until: How long a worker answers calls after its own `run()` has returned. `run`: it stops
+                at once. `group`: until every `run()` of the group has returned, for replicas that call each
+                other. `program`: until the program stops.
+            setup: Like the program's `setup`, for the workers of this group; it runs after the program's.
 
         Raises:
-            DefinitionError: a bad label, a group inside a group, or other options than at its first opening.
+            DefinitionError: the label is not valid, another group is open, or the group was opened before
+                with other options.
         """
         _check_label(label)
         if restart is not None and not isinstance(restart, RestartPolicy):
@@ -172,15 +176,16 @@ class Program(Opaque):
             self._current = None
 
     def add_node(self, node: Node[HandleT], label: str | None = None) -> HandleT:
-        """Adds a node and returns its handle, which other nodes take as an argument.
+        """Add a node and return its handle, which you pass to other nodes as an argument.
 
         Args:
-            node: A node that is in no program yet.
-            label: Its group. Needed outside `with program.group(…)`; inside it may be left out.
+            node: A node that has not been added to a program yet.
+            label: The group of the node. Required outside `with program.group(…)`, optional inside it.
 
         Raises:
-            DefinitionError: no label, another label than the open group's, a node added before, or one that
-                cannot run: wrong arguments, a class without `run()`, a generator.
+            DefinitionError: there is no label, the label differs from the open group's, the node was added
+                before, or it cannot run: wrong arguments, a class without `run()`, a generator.
+            TypeError: `node` is not a node.
         """
         if not isinstance(node, Node):
             raise TypeError(f"add_node takes a node such as lp.CourierNode(…), got {node!r}")
@@ -217,15 +222,15 @@ class Program(Opaque):
         return node.create_handle()
 
     def edges(self) -> list[Edge]:
-        """Which node holds whose handle, as data: one Edge for each place where a handle was found."""
+        """Return which node holds whose handle: one Edge for each place where a handle was found."""
         return list(self.graph().edges)
 
     def graph(self) -> Graph:
-        """The whole graph as data; `.to_dict()` for JSON."""
+        """Return the whole graph as data; call `.to_dict()` on it for JSON."""
         return Graph.of(self._name, self.groups)
 
     def to_mermaid(self) -> str:
-        """The graph as a Mermaid flowchart, which GitHub and most editors draw."""
+        """Return the graph as a Mermaid flowchart, which GitHub and most editors draw."""
         return mermaid(self)
 
     def __str__(self) -> str:
@@ -235,7 +240,7 @@ class Program(Opaque):
         return f"Program({self._name!r}, {len(self.get_all_nodes())} nodes)"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """What a notebook shows: the richest of these that it can draw."""
+        """Return the graph in three formats; a notebook shows the richest that it can draw."""
         from launchpad.graph.svg import svg
 
         return {
@@ -245,7 +250,7 @@ class Program(Opaque):
         }
 
     def _add_worker(self, node: Node[HandleT], label: str) -> HandleT:
-        """Adds what serves the nodes of a group, while that may be open."""
+        """Add a node that serves the nodes of a group, even while that group is open."""
         current, self._current = self._current, None
         try:
             return self.add_node(node, label)
@@ -266,9 +271,9 @@ class Program(Opaque):
 
 
 def make_program(*nodes: Node[Any], name: str = "program") -> Program:
-    """A program of these nodes, each in a group of its own: `CourierNode(Learner)` becomes `learner`.
+    """Make a program of these nodes, with labels from their constructors: `CourierNode(Learner)` → `learner`.
 
-    A label is the constructor's name in snake_case; nodes of the same constructor share a group.
+    A label is the constructor's name in snake_case. Nodes with the same constructor share a group.
 
     Example:
         server = lp.CourierNode(Server)
@@ -284,7 +289,7 @@ def make_program(*nodes: Node[Any], name: str = "program") -> Program:
 
 
 def checked_modules(names: Sequence[str]) -> tuple[str, ...]:
-    """Names of modules; DefinitionError if they are no such names."""
+    """Return the names of modules as a tuple, or raise DefinitionError if one is not a module's name."""
     if isinstance(names, str) or not all(
         isinstance(name, str) and all(part.isidentifier() for part in name.split("."))
         for name in names
@@ -311,7 +316,7 @@ def _check_label(label: str) -> None:
 
 
 def _line_of_caller() -> str:
-    """`file.py:12`, the nearest line outside this package."""
+    """Return the nearest line of the call stack outside this package, as `file.py:12`."""
     here = __name__.partition(".")[0]
     frame = sys._getframe(1)
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == here:

@@ -1,4 +1,4 @@
-"""What a worker is given, as frozen data. One specification serves every backend."""
+"""Resources: the CPUs, GPUs, memory and environment of a worker, as frozen data, for every backend."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACK, SPREAD, STRICT_PACK, STRICT_SPREAD = PLACEMENTS = (
 )
 
 SMALLEST_SHARE = 0.0001
-"""The smallest share of a GPU that can be requested; as on Ray."""
+"""The smallest share of a GPU that can be requested, the same as on Ray."""
 
 _PREFIXES = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(i?)(b?)", re.IGNORECASE)
@@ -28,7 +28,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(i?)(b?)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Resources:
-    """What each worker of a group gets, wherever it runs.
+    """The resources of each worker of a group, on any backend.
 
     Example:
         with program.group("learner", resources=lp.Resources(gpus=2, cpus=8, memory="64GiB")):
@@ -37,22 +37,23 @@ class Resources:
           for seed in range(8):
             program.add_node(lp.PyClassNode(Actor, learner, seed))
 
-    What a host, or a cluster, does not have is an error before anything starts. The same can be given at
-    launch, in place of all that the group says: `lp.launch(program, resources={"actor": lp.Resources()})`.
-    What each backend makes of it is in docs/guides/resources.md.
+    If the host or cluster doesn't have these resources, the launch fails before anything starts. Resources
+    given at launch replace all that the group says: `lp.launch(program, resources={"actor": …})`.
+    docs/guides/resources.md says how each backend treats them.
 
     Attributes:
-        cpus: How many, also fractions. None: as many as there are, shared with all other workers.
-        gpus: 0, a share of one that is below 1, or a whole number, for this worker alone. A worker sees
-            the GPUs that it was given, and no others: `lp.current().gpus`.
-        memory: The limit, in bytes, or as text with a unit: `"4GiB"` is 4 × 2**30, `"500MB"` is
-            500 × 10**6. None: no limit.
-        accelerator: A part of the GPUs' name, such as `"A100"`; the case makes no difference. None: any.
-        env: Environment variables, set before the worker imports anything of yours.
+        cpus: Number of CPUs; fractions are allowed. None means all CPUs, shared with all other workers.
+        gpus: 0, a fraction of one GPU below 1, or a whole number of GPUs for this worker alone. A worker
+            sees only the GPUs that it was given: `lp.current().gpus`.
+        memory: The memory limit in bytes, or as text with a unit: `"4GiB"` is 4 × 2**30, `"500MB"` is
+            500 × 10**6. None means no limit.
+        accelerator: A part of the GPUs' name, such as `"A100"`, in upper or lower case. None means any GPU.
+        env: Environment variables, set before the worker imports any of your code.
         python: Another interpreter to run the worker with; it must have launchpad and your code.
-        labels: Labels that a host must have; without effect where there is one host.
-        placement: How the workers of the group are spread over several hosts: `pack` (few) or `spread`
-            (many) if possible, `strict_pack` (one) or `strict_spread` (each its own) or else it is an error.
+        labels: Labels that a host must have; no effect if there is only one host.
+        placement: How the workers of the group are placed on several hosts. `pack` (on few hosts) and
+            `spread` (on many) are preferences; `strict_pack` (all on one host) and `strict_spread` (each
+            on its own) are errors if they are not possible.
     """
 
     cpus: float | None = None
@@ -102,11 +103,11 @@ class Resources:
 
     @property
     def memory_bytes(self) -> int | None:
-        """The limit of memory in bytes; None if there is none."""
+        """The memory limit in bytes; None if there is no limit."""
         return None if self.memory is None else _bytes_in(self.memory)
 
     def asked(self) -> str:
-        """What is requested of a host, in a few words; empty if nothing is."""
+        """Return a short description of what is requested of a host; empty if nothing is."""
         parts = [
             self.cpus is not None and formatting.counted(self.cpus, "CPU"),
             self.gpus > 0
@@ -118,24 +119,24 @@ class Resources:
         return ", ".join(part for part in parts if part)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON; memory in bytes."""
+        """Return the resources as plain data for JSON, with the memory in bytes."""
         plain = {k: dict(v) if isinstance(v, Mapping) else v for k, v in vars(self).items()}
         return {**plain, "memory": self.memory_bytes}
 
 
 @dataclass(frozen=True)
 class PythonProcess:
-    """How local processes of one group are started: `lp.launch(local_resources={label: …})`.
+    """Options for the local processes of one group: `lp.launch(local_resources={label: …})`.
 
     Example:
         lp.launch(program, "local_mp", local_resources={
             "actor": lp.PythonProcess(args={"verbosity": 1}, env={"CUDA_VISIBLE_DEVICES": ""})})
 
     Attributes:
-        args: Command-line flags that the worker sees in `sys.argv`, `{"seed": 1}` as `--seed=1`.
-        env: Environment variables; a variable may be set here or in the group's Resources, not in both.
-        python: Another interpreter to run the worker with; it must have launchpad and your code. It may be
-            set here or in the group's Resources, not in both.
+        args: Command-line flags that the worker sees in `sys.argv`; `{"seed": 1}` becomes `--seed=1`.
+        env: Environment variables. Set a variable here or in the group's Resources, not in both.
+        python: Another interpreter to run the worker with; it must have launchpad and your code. Set it here
+            or in the group's Resources, not in both.
     """
 
     args: Mapping[str, Any] = field(default_factory=dict)
@@ -143,7 +144,7 @@ class PythonProcess:
     python: str = ""
 
     def argv(self) -> tuple[str, ...]:
-        """The flags as on a command line."""
+        """Return the flags as on a command line."""
         return tuple(f"--{name}={value}" for name, value in self.args.items())
 
 
@@ -152,7 +153,7 @@ def _is_finite(value: object) -> TypeGuard[float]:
 
 
 def _bytes_in(memory: object) -> int:
-    """The size in bytes; 0 for what is not a size."""
+    """Return the size in bytes; 0 if `memory` is not a size."""
     if is_whole(memory, at_least=0):
         return memory
     found = _SIZE.fullmatch(memory.strip()) if isinstance(memory, str) else None

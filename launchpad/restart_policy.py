@@ -15,46 +15,49 @@ _LONGEST_DELAY_S = 30.0
 
 @dataclass(frozen=True)
 class RestartPolicy:
-    """Whether and how workers of a group are started again.
+    """The rules by which workers of a group are started again.
 
-    Without one a failure ends the program. With `lp.RestartPolicy()` a worker that fails is started again,
-    three times a minute at most; one more failure ends the program, and the report lists all of them.
+    Without a policy, a failure ends the program. With `lp.RestartPolicy()`, a worker that fails is started
+    again, at most three times a minute; one more failure ends the program, and the report lists all of them.
 
     Example:
         with program.group("actor", restart=lp.RestartPolicy(max_restarts=10, within_s=60)):
           for seed in range(8):
             program.add_node(lp.PyClassNode(Actor, learner, seed))
 
-    A call to a worker that is being restarted waits; one that was in flight raises OutcomeUnknown. Clients
-    connect again by themselves. A worker is not started again if it raised `lp.DoNotRestart` or exited
-    with a code from 42 to 49, nor if its code could not be imported.
+    A call to a worker that is being restarted waits; a call that was in flight raises OutcomeUnknown. Clients
+    reconnect by themselves. A worker is not started again if it raised `lp.DoNotRestart`, exited with a code
+    from 42 to 49, or could not import its code.
 
-    After Erlang/OTP's supervisors: `mode` is the child's restart type (temporary, transient, permanent),
-    `max_restarts` and `within_s` the restart intensity, `scope` the strategy (one_for_one, one_for_all).
+    The policy follows Erlang/OTP's supervisors: `mode` is the child's restart type (temporary, transient,
+    permanent), `max_restarts` and `within_s` are the restart intensity, and `scope` is the strategy
+    (one_for_one, one_for_all).
 
     Attributes:
-        mode: `never`, `on_failure`, or `always`: also when it has ended well.
-        max_restarts: How many within `within_s` seconds; one more ends the program.
-        within_s: The length of that window.
-        backoff: Seconds. The first restart within the window is immediate; the next waits this long, and
-            each further one twice as long as the one before, 30 s at most.
-        scope: What is started again: the `worker`, all of its `group`, or all of the `program`. Workers of
-            the scope that still run are stopped first, as at the end of a program.
-        start_timeout_s: How long a start may take until the worker is ready; then its stacks go to its log,
-            and it is killed, which counts as a failure. No limit if None.
-        stop_grace_s: How long a worker of this group may take to stop, in place of
-            --lp_termination_notice_secs; negative: as long as it takes.
-        save_every_s: How often `save()` of an object is called beside its other methods, by another thread.
-            Without it, it is called where a worker is stopped to be started again; with `launch(state=…)` at
-            each end that is no failure.
-        heartbeat_s: How long a `run()` may go without a call of `lp.heartbeat()`. Past it the worker's stacks
-            are written to its log, and it is killed, which counts as a failure. One that only serves is not
-            watched.
-        min_replicas: For a group of `lp.CollectiveNode`, with scope `worker`: so many go on. When one is lost
-            the others begin the next generation without it; when it is back, another one with it.
+        mode: `never`, `on_failure`, or `always`, which also restarts a worker that succeeded.
+        max_restarts: The number of restarts allowed within `within_s` seconds; one more failure ends the
+            program.
+        within_s: The length of that window, in seconds.
+        backoff: Seconds. The first restart within the window is immediate, the second waits this long, and
+            each further restart waits twice as long as the one before, 30 s at most.
+        scope: What is started again: the `worker`, its whole `group`, or the whole `program`. Workers in
+            that scope that still run are stopped first, as at the end of a program.
+        start_timeout_s: Seconds a worker may take to become ready. After that, its stacks are written to its
+            log and it is killed, which counts as a failure. None means no limit.
+        stop_grace_s: Seconds a worker of this group may take to stop; overrides
+            --lp_termination_notice_secs. Negative means no limit.
+        save_every_s: Seconds between calls of the object's `save()`, made by another thread while other
+            methods run. Without it, `save()` is called when a worker is stopped to be started again, and with
+            `launch(state=…)` whenever a worker ends without a failure.
+        heartbeat_s: Seconds that a `run()` may go without calling `lp.heartbeat()`. After that, the worker's
+            stacks are written to its log and it is killed, which counts as a failure. A worker that only
+            serves is not watched.
+        min_replicas: The fewest replicas with which a group of `lp.CollectiveNode` goes on; needs scope
+            `worker`. When a worker is lost, the others begin the next generation without it; when it is
+            back, another generation begins with it.
 
     Raises:
-        DefinitionError: a value that makes no sense; the text says what is expected.
+        DefinitionError: a value is not valid; the text says what is expected.
     """
 
     mode: str = ON_FAILURE
@@ -101,14 +104,14 @@ class RestartPolicy:
             )
 
     def delay_s(self, n_before: int) -> float:
-        """How long a restart waits that has had `n_before` others before it within the window."""
+        """Return the seconds that a restart waits after `n_before` earlier restarts within the window."""
         if not n_before:
             return 0.0
         return min(self.backoff * 2.0 ** min(n_before - 1, 60), max(_LONGEST_DELAY_S, self.backoff))
 
 
 def refuse_endless_main(label: str, policy: RestartPolicy) -> None:
-    """DefinitionError for a policy that would never let a main group end."""
+    """Raise DefinitionError for a policy that would never let a main group end."""
     if policy.mode == ALWAYS:
         raise DefinitionError(
             f"group {label!r} is main=True, so the program ends when it has; with"

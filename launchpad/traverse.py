@@ -1,7 +1,8 @@
-"""Walking through a node's arguments: where the handles are, and the path to a culprit.
+"""A walk through a node's arguments, which finds handles, and the path to a value that cannot be sent.
 
-`children` lists what an object holds, each with the Python expression that leads to it. `walk` follows it
-without recursion, so that depth is no danger, and never calls user code: it reads `__dict__`, not attributes.
+`children` lists the objects that an object holds, each with the Python expression that leads to it. `walk`
+follows them without recursion, so that deep nesting is safe. It never calls user code: it reads `__dict__`
+instead of getting attributes.
 
     learner.args[1].cfg['lock']
     └─ root ┘└─ steps ────────┘
@@ -25,12 +26,12 @@ _ATOMS = frozenset[type]((type, type(None), type(...), property, *_VALUES, *_OF_
 
 
 class Opaque:
-    """A base for what `walk` does not look into, wherever it is met."""
+    """A base class for objects that `walk` never looks into."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An object met on a walk, and the way to it as a linked list (cheap to make, printed rarely)."""
+    """An object found on a walk, and the way to it as a linked list (cheap to make, rarely printed)."""
 
     value: Any
     step: str
@@ -39,7 +40,7 @@ class Found:
 
     @property
     def path(self) -> str:
-        """The way from the root, `learner-0.args[1].cfg`; the middle of a very long one is left out."""
+        """The path from the root, `learner-0.args[1].cfg`; a path of over 20 steps lacks its middle."""
         steps: list[str] = []
         here: Found | None = self
         while here is not None:
@@ -52,12 +53,13 @@ class Found:
 
 
 def walk(root: Any, name: str = "", stop_at: tuple[type, ...] = ()) -> Iterator[Found]:
-    """Every object reachable from `root`, each once, parents before children, atoms left out.
+    """Find every object reachable from `root`, each once, parents before children, without atoms.
 
-    What objects of the types in `stop_at` hold is not looked into, nor what an `Opaque` holds.
+    Don't look into objects of the types in `stop_at`, nor into an `Opaque`.
     """
     seen: set[int] = set()
-    keep: list[Any] = []  # ids are unique only while the objects exist
+    # Keep what was seen: ids are unique only while their objects exist.
+    keep: list[Any] = []
     stack = [Found(root, name)]
     while stack:
         found = stack.pop()
@@ -76,9 +78,9 @@ def walk(root: Any, name: str = "", stop_at: tuple[type, ...] = ()) -> Iterator[
 
 
 def contains_itself(root: Any, name: str = "") -> Found | None:
-    """A list, tuple, deque, dict or set that holds itself, directly or through others of these, if any does.
+    """Find a list, tuple, deque, dict or set that holds itself, directly or through others of these.
 
-    Other objects may well refer to each other.
+    Return None if there is none. Other objects may refer to each other.
     """
     open_ids: set[int] = set()
     done: set[int] = set()
@@ -103,7 +105,7 @@ def contains_itself(root: Any, name: str = "") -> Found | None:
 
 
 def children(value: Any) -> Iterator[Step]:
-    """What `value` holds, each with the text that leads to it."""
+    """Yield the objects that `value` holds, each with the expression that leads to it."""
     if isinstance(value, (list, tuple, collections.deque)):
         fields = getattr(type(value), "_fields", None)
         for i, item in enumerate(value):
