@@ -1,1 +1,1 @@
-"""The kinds of node. One file each; a new kind needs `create_handle` and `to_executable`."""
+"""The kinds of node, one file each. A new kind needs `create_handle` and `to_executable`."""

@@ -15,9 +15,10 @@ HandleT = TypeVar("HandleT", bound=Handle[Any], covariant=True)
 
 
 class Node(abc.ABC, Generic[HandleT]):
-    """A service described in a program; nothing of it is built until the program runs.
+    """A service described in a program; nothing is built until the program runs.
 
-    A kind of your own makes a handle, gives what a worker runs, and owns the addresses at which it serves:
+    To write a kind of node of your own, create its handle, return what its worker runs, and allocate the
+    addresses at which it serves:
 
     Example:
         class BoardNode(lp.Node[BoardHandle]):
@@ -34,7 +35,7 @@ class Node(abc.ABC, Generic[HandleT]):
     """
 
     stops_last = False
-    """Whether it is asked to stop when all others have ended, or half of the time that they have is over."""
+    """True if its worker is asked to stop only when all others have ended, or half their time is over."""
 
     def __init__(self) -> None:
         self.addresses: list[Address] = []
@@ -43,25 +44,25 @@ class Node(abc.ABC, Generic[HandleT]):
 
     @abc.abstractmethod
     def create_handle(self) -> HandleT:
-        """A handle of this node; may be called before the node is in a program, and more than once."""
+        """Return a handle of this node. May be called more than once, and before the node is in a program."""
 
     @abc.abstractmethod
     def to_executable(self) -> Executable:
-        """What a worker runs, as data. Called at each setup; must not change the node."""
+        """Return what a worker runs, as data. Called at each setup; must not change the node."""
 
     def check_definition(self, *, is_final: bool = True) -> None:
-        """Raises DefinitionError for a mistake in it that can be seen before it runs.
+        """Raise DefinitionError for a mistake in the node that can be found before it runs.
 
-        Called when it is added, and once more, `is_final`, when its program is planned.
+        Called when the node is added, and once more, with `is_final`, when its program is planned.
         """
         return
 
     def allocate_address(self, address: Address) -> Address:
-        """Makes `address` this node's own: the backend gives it an endpoint when the program runs.
+        """Make `address` this node's own: the backend gives it an endpoint when the program runs.
 
         Raises:
-            DefinitionError: it has another address of the same role.
-            TypeError: it is no Address.
+            DefinitionError: the node has another address with the same role.
+            TypeError: `address` is not an Address.
         """
         if not isinstance(address, Address):
             raise TypeError(f"expected an lp.Address, got {address!r}")
@@ -81,20 +82,20 @@ class Node(abc.ABC, Generic[HandleT]):
         siblings: Sequence[Node[Any]],
         add_worker: Callable[[Node[Any], str], Handle[Any]],
     ) -> None:
-        """Called once, when it has been added to a group, by itself or in a colocation.
+        """React to being added to a group, alone or in a colocation. Called once.
 
-        For kinds whose replicas know each other, or need a worker that serves all of them.
+        Override it in kinds of node whose replicas know each other, or need a worker that serves all of them.
 
         Args:
-            siblings: The nodes that the group had before, those in colocations as well.
+            siblings: The nodes that the group already had, including those in colocations.
             add_worker: Adds a node to the program, in a group of its own, and returns its handle.
         """
         return
 
     def members(self) -> tuple[Node[Any], ...]:
-        """The nodes inside this one; none, unless it is a colocation."""
+        """Return the nodes inside this one; empty unless it is a colocation."""
         return ()
 
     def arguments(self) -> dict[str, Any]:
-        """What the user gave, by the name with which a path to it begins. Handles are looked for here."""
+        """Return the user's arguments, by the name that begins a path to them. Handles are searched here."""
         return {}

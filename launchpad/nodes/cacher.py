@@ -1,11 +1,11 @@
-"""CacherNode: serves the answers of another node from copies that are refreshed in the background.
+"""CacherNode: a node that serves another node's answers from copies, and refreshes them in the background.
 
     many clients ──▶ cacher ──(one call per refresh)──▶ target
 
-The key of an answer is the method and its arguments. The first call with a key goes through to the target;
-from then on its answer is refreshed every `refresh_interval_ms`, unless a call to the target is still
-pending. An answer older than `stale_after_ms`, because the target is slow or gone, is not returned: the
-caller gets a StaleError with the reason.
+The key of an answer is the method and its arguments. The first call with a key goes through to the target.
+From then on, the cacher refreshes the answer every `refresh_interval_ms`, unless a call to the target is
+still pending. If an answer becomes older than `stale_after_ms`, because the target is slow or gone, the
+caller gets a StaleError with the reason instead.
 """
 
 from __future__ import annotations
@@ -32,25 +32,26 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _KEPT = 1024
-"""Most keys; past that the least recently used one is dropped."""
+"""The maximum number of keys; beyond it, the least recently used key is dropped."""
 
 
 class CacherNode(Node["CourierHandle[T]"], Generic[T]):
-    """Caches another node's answers: for one server that very many clients read from.
+    """A node that caches another node's answers, for a server that very many clients read from.
 
     Example:
         learner = program.add_node(lp.CourierNode(Learner), label="learner")
         cacher = lp.CacherNode(learner, refresh_interval_ms=100, stale_after_ms=1000)
         cached = program.add_node(cacher, label="cacher")
-        # actors that are given `cached` call get_variables() on it as on the learner
+        # actors that get `cached` call get_variables() on it as they would on the learner
 
     Args:
         target: The handle of the node whose answers are cached.
-        refresh_interval_ms: How often answers are refreshed.
-        stale_after_ms: The greatest age of an answer; an older one is a StaleError. At least the interval.
+        refresh_interval_ms: Milliseconds between refreshes of an answer.
+        stale_after_ms: The greatest age of an answer; for an older one the caller gets a StaleError. At least
+            the interval.
 
     Raises:
-        ValueError: `stale_after_ms` is less than the interval, or that is not more than 0.
+        ValueError: `stale_after_ms` is less than the interval, or the interval is not more than 0.
     """
 
     def __init__(
@@ -82,9 +83,9 @@ class CacherNode(Node["CourierHandle[T]"], Generic[T]):
 
 @dataclass
 class Entry:
-    """The last answer for one key, and the call to the target that is pending, if there is one.
+    """The last answer for one key, and the pending call to the target, if there is one.
 
-    `answer` is its value, and when the target was called: from then on its age is counted.
+    `answer` is the value, and the time at which the target was called: the answer's age counts from there.
     """
 
     method: str
@@ -97,10 +98,10 @@ class Entry:
 
 
 class Cache:
-    """Answers calls from copies, and refreshes the copies.
+    """A cache that answers calls from copies, and refreshes the copies.
 
-    Calls to the target are concurrent futures: one that takes long, or is never answered, makes no other
-    answer stale.
+    Calls to the target are futures and run concurrently: a slow or unanswered call makes no other answer
+    stale.
     """
 
     def __init__(
@@ -116,7 +117,11 @@ class Cache:
         self._lock = threading.Lock()
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The answer, from the copy if there is a fresh one; the first one whatever its age."""
+        """Return the answer: from the target for the first call with its key, else from the copy.
+
+        Raises:
+            StaleError: the copy is too old.
+        """
         import cloudpickle
 
         key = cloudpickle.dumps((method, args, sorted(kwargs.items())))
@@ -141,23 +146,23 @@ class Cache:
         )
 
     def refresh_all(self) -> None:
-        """Calls the target again for each answer; after an error the old answer stays, and ages."""
+        """Call the target again for each answer. After an error the old answer stays, and ages."""
         for entry in list(self._entries.values()):
             with entry.lock:
                 if entry.answer is None:
-                    continue  # the first call is still pending
+                    continue  # the first call is pending
                 try:
                     self._call_target(entry)
                 except Exception as error:
                     entry.last_error = error
 
     def refresh_until(self, stop: threading.Event) -> None:
-        """Runs in the background thread."""
+        """Refresh all answers at each interval until `stop` is set. Runs in the background thread."""
         while not stop.wait(self._refresh_s):
             self.refresh_all()
 
     def _call_target(self, entry: Entry) -> Future[Any]:
-        """The pending call to the target; made now if there is none. The caller has locked the entry."""
+        """Return the pending call to the target, or make one. The caller holds the entry's lock."""
         if entry.pending is not None:
             return entry.pending
         called_at = self._clock()
@@ -179,7 +184,7 @@ class Cache:
 
 
 def _check(value: Any, method: str) -> Any:
-    """The value, if it can be returned more than once."""
+    """Return the value, or raise TypeError if it is a stream, which cannot be returned more than once."""
     if not isinstance(value, Stream):
         return value
     value.close()
@@ -191,7 +196,7 @@ def _check(value: Any, method: str) -> Any:
 
 @dataclass
 class ServeCache(Serving):
-    """Serves a Cache in front of the target."""
+    """An executable that serves a Cache in front of the target."""
 
     target: Any
     address: Address
@@ -209,6 +214,6 @@ class ServeCache(Serving):
             threading.Thread(target=refresh, args=(me.stop.event,), daemon=True).start()
 
     def close(self) -> None:
-        """Stops serving and refreshing; the thread ends with the worker."""
+        """Stop serving, and close the client of the target. The refreshing thread ends with the worker."""
         super().close()
         close(self.target)

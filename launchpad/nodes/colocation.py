@@ -16,7 +16,7 @@ from launchpad.runtime.executable import Executable
 
 
 class Colocation(UnservedNode):
-    """Nodes that run together. Their handles are made by the nodes in it, not by the colocation."""
+    """Nodes that run together. Get handles from the nodes in it, not from the colocation."""
 
     def __init__(self, nodes: Sequence[Node[Any]]) -> None:
         super().__init__()
@@ -43,10 +43,10 @@ class Colocation(UnservedNode):
 
 
 class MultiThreadingColocation(Colocation):
-    """Runs several nodes as threads of one worker; they still call each other through clients.
+    """A colocation that runs several nodes as threads of one worker; they call each other through clients.
 
-    When all that had something to run have ended, servers in it go on serving until the program stops;
-    without any the worker ends.
+    When every node with something to run has ended, the servers in it go on serving until the program
+    stops. If there are no servers, the worker ends.
 
     Example:
         replay, learner = lp.CourierNode(Replay), lp.CourierNode(Learner)
@@ -54,12 +54,12 @@ class MultiThreadingColocation(Colocation):
         program.add_node(lp.MultiThreadingColocation([replay, learner]), label="learner")
 
     Args:
-        nodes: What runs in it.
-        return_on_first_completed: Ends when the first `run()` ends, not the last.
+        nodes: The nodes that run in it.
+        return_on_first_completed: If True, the worker ends when the first `run()` ends, not the last.
 
     Raises:
         DefinitionError: a node is in it twice.
-        TypeError: something in it is no node.
+        TypeError: something in it is not a node.
         ValueError: it has no nodes, or holds a colocation.
     """
 
@@ -72,21 +72,21 @@ class MultiThreadingColocation(Colocation):
 
 
 class MultiProcessingColocation(Colocation):
-    """Runs several nodes as processes on one host, which are listed together.
+    """A colocation that runs several nodes as processes on one host.
 
-    Each node in it is a worker of its own, `trainer-0.0`, `trainer-0.1`.
+    Each node in it is a worker of its own, `trainer-0.0`, `trainer-0.1`; they are listed together.
 
     Example:
         program.add_node(lp.MultiProcessingColocation([loader, trainer]), label="trainer")
 
     Args:
-        nodes: What runs in it.
-        num_retries_on_failure: How often each of them is started again after a failure, in place of the
-            group's restart policy.
+        nodes: The nodes that run in it.
+        num_retries_on_failure: How often each of them is started again after a failure; if more than 0, it
+            replaces the group's restart policy.
 
     Raises:
         DefinitionError: a node is in it twice.
-        TypeError: something in it is no node.
+        TypeError: something in it is not a node.
         ValueError: it has no nodes, holds a colocation, or has fewer than 0 retries.
     """
 
@@ -94,10 +94,10 @@ class MultiProcessingColocation(Colocation):
         super().__init__(nodes)
         if not is_whole(num_retries_on_failure, at_least=0):
             raise ValueError(f"num_retries_on_failure is 0 or more, got {num_retries_on_failure}")
-        # So many in all, each at once.
+        # The number limits all restarts together, and each restart is immediate.
         policy = RestartPolicy(max_restarts=num_retries_on_failure, within_s=math.inf, backoff=0.0)
         self.restart = policy if num_retries_on_failure else None
 
     def to_executable(self) -> Executable:
-        """Never reached: its nodes are workers of their own, and the plan has an executable of each."""
+        """Fail: its nodes are workers of their own, and the plan has an executable for each of them."""
         raise AssertionError("the plan takes a colocation of processes apart")

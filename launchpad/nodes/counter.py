@@ -1,4 +1,4 @@
-"""CounterNode: serves a counter."""
+"""CounterNode: a node that serves a counter."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from launchpad.nodes.courier import CourierNode, ServiceHandle
 
 
 class CounterHandle(ServiceHandle[Counter]):
-    """Stands for a CounterNode; in a worker it turns into a `Counter`."""
+    """The handle of a CounterNode; in a worker it turns into a `Counter`."""
 
     made_into = Counter
 
 
 class CounterNode(CourierNode[CounterServer]):
-    """Counts that all nodes share, as Acme has them: steps, episodes, updates.
+    """A node with counts that all nodes share, as in Acme: steps, episodes, updates.
 
     Example:
         counter = program.add_node(lp.CounterNode(), label="counter")
         program.add_node(lp.PyNode(act, counter), label="actor")     # counter.increment(actor_steps=3)
 
-    The counts survive restarts of the node, and launches with `state=`: they are saved at each orderly end,
-    and every `lp.RestartPolicy(save_every_s=…)`.
+    The counts survive restarts of the node, and launches with `state=`. They are saved at each orderly end,
+    and every `save_every_s` seconds of the group's `lp.RestartPolicy`.
 
     Args:
         courier_kwargs: As for `CourierNode`.

@@ -1,4 +1,4 @@
-"""CourierNode: an object whose public methods other nodes can call."""
+"""CourierNode: a node with an object whose public methods other nodes can call."""
 
 from __future__ import annotations
 
@@ -39,16 +39,17 @@ ServiceClientT = TypeVar("ServiceClientT", covariant=True)
 
 _SERVER_OPTIONS = frozenset({"thread_pool_size", "max_bytes", "also_at"})
 _CLIENT_OPTIONS = frozenset({"call_timeout", "wait_for_ready", "max_bytes", "compress"})
-_GRACE_S = 1.0  # for the call that runs as its server stops
+# Seconds for the call that runs when its server stops.
+_GRACE_S = 1.0
 
 
 class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
-    """Stands for a CourierNode; in a worker it turns into a `CourierClient`.
+    """The handle of a CourierNode; in a worker it turns into a `CourierClient`.
 
     Example:
         learner = program.add_node(lp.CourierNode(Learner), label="learner")
         with lp.launch(program):
-            client = learner.dereference()          # in the script; nodes that are given it find a client
+            client = learner.dereference()          # in the script; nodes that take `learner` get a client
             loss = client.step([1.0, 2.0])
     """
 
@@ -67,20 +68,19 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
         self.ordering: Ordering | None = None
 
     def through(self, *transforms: Delay | Bandwidth | Ordering) -> CourierHandle[T]:
-        """Another handle of the same node, whose clients' calls go through these: for tests and experiments.
+        """Return another handle of the node whose clients' calls go through these: for tests and experiments.
 
         Example:
             slow = learner.through(lp.edges.Delay(0.05), lp.edges.Bandwidth(10e6))
             program.add_node(lp.PyClassNode(Actor, slow), label="straggler")
 
         Args:
-            transforms: `lp.edges.Delay` and `Bandwidth` hold up the messages of each client that this
-                handle turns into. `Record` and `Replay` are the server's: they hold for all
-                of its calls.
+            transforms: `lp.edges.Delay` and `Bandwidth` delay the messages of each client that the new
+                handle turns into. `Record` and `Replay` apply to the server, and so to all of its calls.
 
         Raises:
-            TypeError: something else.
-            DefinitionError: several of Record and Replay.
+            TypeError: a transform is none of these.
+            DefinitionError: there is more than one of Record and Replay.
         """
         new = type(self)(
             cast("Node[Any]", self.node), self._address, self._client_kwargs, self._idempotent
@@ -105,19 +105,19 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
         return new
 
     def set_client_kwargs(self, **kwargs: Any) -> None:
-        """Options of the client that this handle turns into: `call_timeout`, `wait_for_ready`, `compress`."""
+        """Set the client's options: `call_timeout`, `wait_for_ready`, `max_bytes`, `compress`."""
         self._client_kwargs = _checked_client(kwargs, "client option")
 
     @property
     def client_options(self) -> tuple[str, dict[str, Any]]:
-        """The uid of its address, and the options of the client that it turns into."""
+        """The uid of its address, and the options of the client that the handle turns into."""
         return self._address.uid, self._client_options()
 
     def dereference(self) -> CourierClient[T]:
-        """The client. Connects when it is first used.
+        """Return the client, which connects when it is first used.
 
         Raises:
-            NotRunningError: outside a running program.
+            NotRunningError: called outside a running program.
         """
         place = self._address.place()
         client = Client[Any](
@@ -134,7 +134,7 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
 
 
 class ServiceHandle(CourierHandle[Any], Generic[ServiceClientT]):
-    """Stands for a node whose client has methods of its own, as a queue's has.
+    """The handle of a node whose client has methods of its own, as a queue's client does.
 
     Example:
         class CounterHandle(ServiceHandle[Counter]):
@@ -142,7 +142,7 @@ class ServiceHandle(CourierHandle[Any], Generic[ServiceClientT]):
     """
 
     made_into: ClassVar[type]
-    """The class of the client; takes the `CourierClient` that it calls the node by."""
+    """The class of the client. It takes the `CourierClient` with which it calls the node."""
 
     @property
     def client_options(self) -> tuple[str, dict[str, Any]]:
@@ -154,11 +154,11 @@ class ServiceHandle(CourierHandle[Any], Generic[ServiceClientT]):
 
 
 class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
-    """Builds an object, serves its public methods, and calls its `run()` if there is one.
+    """A node that builds an object, serves its public methods, and calls its `run()` if it has one.
 
-    `run()` may be an `async def`, and then runs on the event loop of its async methods.
-    With `run()`, serving ends when it returns; without, the node serves until the program stops.
-    Not served: `run`, names that begin with an underscore, properties.
+    `run()` may be an `async def`; it then runs on the event loop of the object's async methods. If the
+    object has a `run()`, serving ends when it returns; if not, the node serves until the program stops.
+    `run`, names that begin with an underscore, and properties are not served.
 
     Example:
         learner = program.add_node(lp.CourierNode(Learner, lr=0.1), label="learner")
@@ -169,14 +169,14 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
         courier_kwargs: Options of the server: `thread_pool_size`, `max_bytes`, `also_at`.
         courier_client_kwargs: Options of the clients that its handles turn into: `call_timeout` in seconds,
             `wait_for_ready`, `compress`, `max_bytes`.
-        one_at_a_time: Calls run one at a time, in the thread that has built the object, which in a process is
-            the main one: for what belongs to a thread, such as a connection of sqlite, a context of GL or
-            CUDA, `signal.alarm`. So does `thread_pool_size=1`, but an object that has a `run()` keeps that
-            thread for it, and its calls have another one.
+        one_at_a_time: If True, calls run one at a time, in the thread that built the object; in a process
+            that is the main thread. Use it for objects bound to a thread, such as an sqlite connection, a
+            GL or CUDA context, or `signal.alarm`. `thread_pool_size=1` does the same, except that `run()`,
+            if there is one, keeps that thread, and calls run in another.
 
     Raises:
-        DefinitionError: where it is added to a program: it is to run one call at a time, and has a `run()`,
-            or methods that have threads of their own (`async def`, batched ones).
+        DefinitionError: raised by `add_node`: with `one_at_a_time`, the object has a `run()`, or methods that
+            run in threads of their own (`async def` or batched ones).
     """
 
     _may_be_configured = True
@@ -200,10 +200,10 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
         self._address = self.allocate_address(Address("courier", kind=COURIER))
 
     def check_definition(self, *, is_final: bool = True) -> None:
-        """Checks besides that one which is to run one call at a time can do so.
+        """Check also that a node with `one_at_a_time` can run one call at a time.
 
         Raises:
-            DefinitionError: it cannot.
+            DefinitionError: it cannot, or another check failed.
         """
         super().check_definition(is_final=is_final)
         kind = self._code.function
@@ -213,7 +213,7 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
                 raise DefinitionError(f"{self!r} cannot run one call at a time: {why_not}")
 
     def configure(self, *args: Any, **kwargs: Any) -> None:
-        """Sets the constructor's arguments anew: for nodes that hold handles of each other."""
+        """Replace the constructor's arguments: for nodes that hold handles of each other."""
         self._args, self._kwargs = args, kwargs
 
     def create_handle(self) -> CourierHandle[T]:
@@ -234,7 +234,7 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
 
 
 class Serving(Executable):
-    """What all that serve have in common: they stop their server."""
+    """A base for executables that serve: it stops their server."""
 
     _server: Server | None = None
 
@@ -243,7 +243,7 @@ class Serving(Executable):
             self._server.stop(0.0)
 
     def release(self) -> None:
-        """Ends the calls before anything else: none may find what it needs closed."""
+        """End the calls before anything is released, so that no call finds something it needs closed."""
         if self._server is not None:
             self._server.stop_serving()
         super().release()
@@ -255,7 +255,7 @@ class Serving(Executable):
 
 @dataclass
 class ServeObject(BuildObject, Serving):
-    """Builds an object, serves it at an address, runs it."""
+    """An executable that builds an object, serves it at an address, and runs it."""
 
     address: Address
     server_kwargs: Mapping[str, Any]
@@ -271,14 +271,14 @@ class ServeObject(BuildObject, Serving):
             self._order.close()
 
     def open(self) -> Run | None:
-        """Builds the object, then serves it: no call reaches one that is half built."""
+        """Build the object, then serve it, so that no call reaches an object that is only half built."""
         me = context.current()
         with me.stop.interruption.forbidden():
             if self.one_at_a_time or self.server_kwargs.get("thread_pool_size") == 1:
                 self._one_thread = OneThread()
             server = new_server(self.address, self.server_kwargs, self._one_thread)
             self._loop = server.event_loop
-        # The thread of one of several nodes in a worker ends when all are open.
+        # With several nodes in a worker, this thread ends when all are open: the object needs another one.
         if self._one_thread is not None and me.part:
             self._start_thread(self._one_thread)
             built = self._one_thread.call(self.build, self._loop)
@@ -306,7 +306,7 @@ class ServeObject(BuildObject, Serving):
         return run
 
     def serve(self, stop: threading.Event) -> None:
-        """Runs the calls, if that is to be done one at a time, in the thread that has built the object."""
+        """Serve until the stop. With one call at a time, run the calls here, where the object was built."""
         if self._one_thread is None or context.current().part:
             super().serve(stop)
             return
@@ -314,14 +314,14 @@ class ServeObject(BuildObject, Serving):
         self._one_thread.run()
 
     def save_while_it_runs(self, built: object, loop: EventLoop) -> None:
-        """In its turn, where one call runs at a time."""
+        """Let the object save itself; where one call runs at a time, take a turn like a call."""
         if self._one_thread is None:
             super().save_while_it_runs(built, loop)
         else:
             self._one_thread.call(super().save_while_it_runs, built, loop)
 
     def _start_thread(self, one_thread: OneThread) -> None:
-        """A thread for the calls, where this one has other things to do."""
+        """Start a thread for the calls, because the current one has other things to do."""
         me = context.current()
 
         def run() -> None:
@@ -331,7 +331,7 @@ class ServeObject(BuildObject, Serving):
         OwnThread(target=run, name=f"{me.name}-calls").start()
 
     def _end_turns(self) -> None:
-        """At the stop: the call that runs has a moment to end, and is interrupted then."""
+        """Let no more calls run, and interrupt the running one unless it ends within a second."""
         one_thread = self._one_thread
         me = context.current()
         assert one_thread is not None
@@ -344,7 +344,7 @@ class ServeObject(BuildObject, Serving):
         OwnThread(target=interrupt_if_busy, name="launchpad-interrupt").start()
 
     def find_close(self, built: object) -> Callable[[], object] | None:
-        """Leaves out a `close()` that others have called."""
+        """Return the object's closing method, which does nothing if other nodes have called it."""
         found = hooks.find_close(built)
         if found is None:
             return None
@@ -357,18 +357,19 @@ class ServeObject(BuildObject, Serving):
         return close_unless_called
 
     def save(self) -> None:
-        """Lets the object save itself, when no call changes it any more."""
+        """End the calls, so that none changes the object any more, and let it save itself."""
         self._end_calls()
         self._in_its_thread(super().save)
 
     def release(self) -> None:
-        """Lets go of what the object holds, when no call needs it any more."""
+        """End the calls, so that none needs the object any more, and release what it holds."""
         self._end_calls()
         self._in_its_thread(super().release)
 
     def _end_calls(self) -> None:
-        """Ends the calls of others and periodic saves; what is to run in the one thread still can."""
-        if self._saves is not None:  # first, as it may wait for its turn
+        """End other nodes' calls and periodic saves. This worker itself can still use the one thread."""
+        # Saves end first: a save may be waiting for its turn in the one thread.
+        if self._saves is not None:
             self._saves.end()
         if self._one_thread is not None:
             self._one_thread.refuse()
@@ -376,7 +377,7 @@ class ServeObject(BuildObject, Serving):
             self._server.stop_serving()
 
     def _in_its_thread(self, function: Callable[[], None]) -> None:
-        """Calls it in the thread that has built the object."""
+        """Call a function in the thread that built the object."""
         one_thread = self._one_thread
         if one_thread is None or one_thread.has_ended or not context.current().part:
             function()
@@ -385,7 +386,7 @@ class ServeObject(BuildObject, Serving):
 
 
 def why_not_one_at_a_time(kind: type, *, runs: bool) -> str:
-    """Returns what keeps objects of a class from running one call at a time; empty if nothing does."""
+    """Return what keeps objects of a class from running one call at a time; empty if nothing does."""
     if runs and callable(getattr(kind, "run", None)):
         return (
             f"{kind.__qualname__}.run() would keep the thread that has built the object, in which they are to"
@@ -411,7 +412,7 @@ def new_server(
     server_kwargs: Mapping[str, Any] = MappingProxyType({}),
     one_thread: OneThread | None = None,
 ) -> Server:
-    """A server at the address, and at another one for workers on other hosts if there can be any."""
+    """Make a server at the address, and at another address if there can be workers on other hosts."""
     me = context.current()
     known = me.addresses
     also_at = [*server_kwargs.get("also_at", ())]
@@ -423,28 +424,31 @@ def new_server(
 
 
 def start(server: Server, address: Address) -> None:
-    """Starts it, and reports its endpoints for workers that do not have them from the plan."""
-    server.Start()  # its object may have done so, in set_courier_server
+    """Start the server, and report its endpoints if the plan doesn't have them."""
+    # The object may have started it already, in set_courier_server.
+    server.Start()
     me = context.current()
-    if (
-        me.addresses.listens_at
-    ):  # where servers move, the launcher sends the endpoints to the other workers
+    # Where servers can move, the launcher sends the endpoints to the other workers.
+    if me.addresses.listens_at:
         me.link.report(Bound(me.name, me.attempt, address.name, tuple(server.addresses)))
 
 
 def checked_server(given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The options of a server, none of them unknown."""
+    """Return the options of a server, or raise TypeError if one of them is unknown."""
     return _checked(given, _SERVER_OPTIONS, "courier_kwargs")
 
 
 def _checked_client(given: Mapping[str, Any] | None, what: str) -> dict[str, Any]:
-    """The options of a client; ValueError or TypeError also for what a call would raise it."""
+    """Return the options of a client, or raise TypeError for an unknown one.
+
+    Also raise the ValueError or TypeError that a call would raise for its timeout.
+    """
     Options((given or {}).get("call_timeout"))
     return _checked(given, _CLIENT_OPTIONS, what)
 
 
 def _checked(given: Mapping[str, Any] | None, allowed: frozenset[str], what: str) -> dict[str, Any]:
-    """The options, none of them unknown."""
+    """Return the options, or raise TypeError if one of them is unknown."""
     options = dict(given or {})
     if unknown := sorted(set(options) - allowed):
         raise TypeError(f"unknown {what} {unknown}; there are {sorted(allowed)}")

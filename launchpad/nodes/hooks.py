@@ -1,19 +1,19 @@
 """The methods of a node's object that a worker calls by their names.
 
-How it keeps what it knows over a restart, or to the next launch:
+These keep the object's state over a restart, or until the next launch:
 
-    save()             returns None, and has saved itself: into `lp.current().state_dir`, say
-                       returns anything else, which is saved for it
-    restore()          loads what it has saved itself
-    restore(saved)     is given what its `save()` has returned, if it has returned anything
-    restore(saved=None)    both: what was returned, else nothing
+    save()             returns None if it saved the state itself, into `lp.current().state_dir`, say;
+                       returns anything else to have that saved
+    restore()          loads what the object saved itself
+    restore(saved)     gets what `save()` returned, if it returned anything
+    restore(saved=None)    both: gets what `save()` returned, or no argument
 
-How it lets go of what it holds, when an attempt has ended in good order; the first of these that there is:
+These release what the object holds when an attempt ends cleanly; the worker calls the first that exists:
 
     close()
     __aexit__, __exit__    as at the end of a `with` block without an exception; not a lock's
 
-Methods of these names that want other arguments are not meant for us: a model's `save(path)`.
+The worker ignores methods of these names that take other arguments, such as a model's `save(path)`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _END_S = 60.0
 
 
 def save(built: object, loop: EventLoop) -> None:
-    """Lets the object save itself, or saves what it gives."""
+    """Call the object's `save()`, and save what it returns."""
     if (hook := _hook(built, "save")) is None or not _takes(hook):
         return
     saved = user_code.until_done(hook, loop)()
@@ -47,7 +47,7 @@ def save(built: object, loop: EventLoop) -> None:
 
 
 def restore(built: object, loop: EventLoop) -> None:
-    """Lets the object restore itself, with what it has given to be saved if it wants that."""
+    """Call the object's `restore()`, with what its `save()` returned if it takes an argument."""
     if (hook := _hook(built, "restore")) is None:
         return
     found = None
@@ -61,16 +61,17 @@ def restore(built: object, loop: EventLoop) -> None:
 
 
 def find_close(built: object) -> tuple[str, Callable[[], object]] | None:
-    """Returns the name of what closes the object, and what calls it; None where there is nothing.
+    """Return the name of the object's closing method, and a function that calls it; None if there is none.
 
-    Of the class, since clients and the like answer to any name.
+    The method must be the class's: clients, for instance, seem to have a method of any name.
     """
     kind = type(built)
     if hasattr(kind, CLOSE):
         hook = _hook(built, CLOSE)
         if hook is not None and _takes(hook):
             return CLOSE, hook
-    if hasattr(kind, "acquire"):  # its `__exit__` gives back what nothing has acquired
+    # A lock's `__exit__` would release a lock that nothing has acquired.
+    if hasattr(kind, "acquire"):
         return None
     for name in ("__aexit__", "__exit__"):
         if hasattr(kind, name):
@@ -79,7 +80,7 @@ def find_close(built: object) -> tuple[str, Callable[[], object]] | None:
 
 
 class PeriodicSave:
-    """A thread that lets an object save itself every so often. What it raises is logged; it goes on."""
+    """A thread that lets an object save itself at intervals. It logs what a save raises, and goes on."""
 
     def __init__(self, save: Callable[[], None], every_s: float) -> None:
         self._save = save
@@ -90,7 +91,7 @@ class PeriodicSave:
         self._thread.start()
 
     def end(self) -> None:
-        """Begins no other save, and waits for one that is under way."""
+        """Begin no other save, and wait for the one that is running."""
         self._has_ended.set()
         if self._thread is not threading.current_thread():
             self._thread.join(_END_S)

@@ -13,7 +13,7 @@ from launchpad.runtime.executable import Executable
 
 
 class PoolNode(CourierNode[PoolWorker]):
-    """A worker that runs whatever a pool sends: functions, lambdas and closures, of the script too.
+    """A node that runs whatever a pool sends: functions, lambdas and closures, also those of the script.
 
     Example:
         program = lp.Program("sweep")
@@ -22,9 +22,9 @@ class PoolNode(CourierNode[PoolWorker]):
         program.add_node(lp.PyNode(search, workers), label="search")    # in search: lp.pool(workers)
 
     Args:
-        slots: How many calls it runs side by side, each in a thread.
-        initializer: Called once in each worker, before it serves; what it raises ends the worker.
-        initargs: The arguments of the initializer; may have handles in them.
+        slots: The number of calls that it runs at the same time, each in a thread.
+        initializer: Called once in each worker, before it serves; an exception in it ends the worker.
+        initargs: The arguments of the initializer; they may contain handles.
         courier_kwargs: As for `CourierNode`.
 
     Raises:
@@ -60,7 +60,7 @@ class PoolNode(CourierNode[PoolWorker]):
 
 
 class ServePool(ServeObject):
-    """Serves a PoolWorker; what it still runs does not hold up its end."""
+    """An executable that serves a PoolWorker; calls that still run don't delay its end."""
 
     def abandon(self) -> None:
         if isinstance(self._built, PoolWorker):

@@ -1,4 +1,4 @@
-"""PyNode and PyClassNode: a function, or an object with a run method, that serves no calls."""
+"""PyNode and PyClassNode: nodes with a function, or an object with a `run()`, that serve no calls."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PyHandle(Handle[NoReturn]):
     can_be_dereferenced = False
 
     def dereference(self) -> NoReturn:
-        """Always a TypeError: there is nothing to call."""
+        """Raise TypeError: there is nothing to call."""
         raise TypeError(
             f"{self!r} cannot be dereferenced: a PyNode or PyClassNode serves no calls. Use a"
             " CourierNode if others are to call it."
@@ -43,7 +43,7 @@ class UnservedNode(Node[PyHandle]):
 
 
 class ConstructorNode(Node[HandleT]):
-    """A node described by a constructor and its arguments: the base of the common kinds."""
+    """A node described by a constructor and its arguments: the base of the usual kinds of node."""
 
     _may_be_configured = False
 
@@ -58,7 +58,7 @@ class ConstructorNode(Node[HandleT]):
         self._kwargs = kwargs
 
     def check_definition(self, *, is_final: bool = True) -> None:
-        """Its constructor takes these arguments. Where they may be set later, there may be none yet."""
+        """Check that the constructor takes these arguments; if they may be set later, some may be missing."""
         if (run := getattr(type(self), "run", None)) is not None:
             raise DefinitionError(
                 f"{self!r} has a method run ({run.__qualname__}), which nothing would call: a node of a kind"
@@ -73,7 +73,7 @@ class ConstructorNode(Node[HandleT]):
         )
 
     def arguments(self) -> dict[str, Any]:
-        """The constructor, for its closure, and its arguments."""
+        """Return the constructor, whose closure may hold handles, and its arguments."""
         return {"constructor": self._code.function, "args": self._args, "kwargs": self._kwargs}
 
     def __repr__(self) -> str:
@@ -81,16 +81,16 @@ class ConstructorNode(Node[HandleT]):
 
 
 class PyNode(UnservedNode, ConstructorNode[PyHandle]):
-    """Runs a function once.
+    """A node that runs a function once.
 
     Example:
         program.add_node(lp.PyNode(train, learner, num_steps=1000), label="trainer")
 
-    An `async def` runs on an event loop of the worker's, in another thread than the worker's main one.
+    An `async def` runs on the worker's event loop, which is not in the worker's main thread.
     """
 
     def check_definition(self, *, is_final: bool = True) -> None:
-        """Besides, it is not a generator."""
+        """Check also that the function is not a generator."""
         user_code.check_function(repr(self), self._code.function)
         super().check_definition(is_final=is_final)
 
@@ -105,7 +105,10 @@ class RunnableNode(ConstructorNode[HandleT]):
     _needs_run = False
 
     def check_definition(self, *, is_final: bool = True) -> None:
-        """Besides, it builds an object; its `run()` is no generator, and is there where it has to be."""
+        """Check also that the constructor builds an object, and that its `run()` is not a generator.
+
+        If the kind of node needs a `run()`, check that there is one.
+        """
         function = self._code.function
         user_code.check_constructor(repr(self), function)
         if self._runs:
@@ -113,17 +116,17 @@ class RunnableNode(ConstructorNode[HandleT]):
         super().check_definition(is_final=is_final)
 
     def disable_run(self) -> None:
-        """The object is built (and served) but its `run()` is not called. For unit tests."""
+        """Let the worker build (and serve) the object without calling its `run()`, for unit tests."""
         self._runs = False
 
     def enable_run(self) -> None:
-        """Undoes `disable_run`."""
+        """Undo `disable_run`."""
         self._runs = True
 
     def construct(self) -> Any:
-        """An object as the worker builds it, but here, with clients in place of handles: for tests of it.
+        """Build the object in this process as the worker does, with clients instead of handles, for tests.
 
-        What the constructor is given are copies, made by pickle.
+        The constructor gets copies of its arguments, made by pickle.
 
         Example:
             node = lp.PyClassNode(Coordinator, workers)
@@ -140,17 +143,18 @@ class RunnableNode(ConstructorNode[HandleT]):
             function, args, kwargs = pickle.loads(file.getvalue())
         return function(*args, **kwargs)
 
-    _construct_instance = construct  # the name that dm-launchpad gives it
+    # dm-launchpad's name for it.
+    _construct_instance = construct
 
 
 class PyClassNode(UnservedNode, RunnableNode[PyHandle]):
-    """Builds an object, then calls its `run()`, which may be an `async def`.
+    """A node that builds an object, then calls its `run()`, which may be an `async def`.
 
     Example:
         program.add_node(lp.PyClassNode(Actor, learner, seed=1), label="actor")
 
-    A class without one is refused where the node is added, since nothing would run and the worker never end:
-    for one that works from its constructor on, call `disable_run()` before.
+    `add_node` refuses a class without `run()`: nothing would run, and the worker would never end. If the
+    class works from its constructor on, call `disable_run()` first.
     """
 
     _needs_run = True
@@ -161,7 +165,7 @@ class PyClassNode(UnservedNode, RunnableNode[PyHandle]):
 
 @dataclass
 class Calling(Executable):
-    """What all that call a function or a class have in common."""
+    """A base for executables that call a function or a class."""
 
     function: Code
     args: tuple[Any, ...]
@@ -169,7 +173,7 @@ class Calling(Executable):
     _loop: EventLoop | None = field(default=None, init=False)
 
     def release(self) -> None:
-        """Calls the exit handlers; those that are coroutines run on the event loop."""
+        """Call the exit handlers; those that are coroutines run on the event loop."""
         loop = self._loop
         if loop is None:  # it was stopped before it was open
             super().release()
@@ -177,14 +181,14 @@ class Calling(Executable):
         user_code.call_exit_handlers(loop)
 
     def close(self) -> None:
-        """Ends what has been left on the event loop."""
+        """End what is left on the event loop."""
         super().close()
         if self._loop is not None:
             self._loop.close()
 
 
 class CallFunction(Calling):
-    """Calls a function once."""
+    """An executable that calls a function once."""
 
     def open(self) -> Run:
         self._loop = EventLoop(context.current().name)
@@ -194,7 +198,7 @@ class CallFunction(Calling):
 
 @dataclass
 class BuildObject(Calling):
-    """Builds an object and runs it."""
+    """An executable that builds an object and runs it."""
 
     runs: bool
     _built: object = field(default=None, init=False)
@@ -206,7 +210,7 @@ class BuildObject(Calling):
         return self.run_on(self._loop)
 
     def save(self) -> None:
-        """Lets the object save itself, when it is not doing so already."""
+        """End the periodic save, then let the object save itself."""
         if self._saves is not None:
             self._saves.end()
         if self._built is None or self._loop is None:  # it was stopped before it was open
@@ -214,21 +218,22 @@ class BuildObject(Calling):
         hooks.save(self._built, self._loop)
 
     def release(self) -> None:
-        """Ends the periodic save before anything else: what is closed cannot save itself."""
+        """End the periodic save before anything is released: a closed object cannot save itself."""
         if self._saves is not None:
             self._saves.end()
         super().release()
 
     def close(self) -> None:
-        """Besides, and first, ends the periodic save, which needs the event loop."""
+        """End the periodic save, which needs the event loop, then close."""
         if self._saves is not None:
             self._saves.end()
         super().close()
 
     def build(self, loop: EventLoop) -> Any:
-        """Builds the object; one that was there before restores what it knew."""
+        """Build the object, and let it restore its state if there was an earlier attempt or launch."""
         me = context.current()
-        is_resumed = me.is_resumed  # asked first: the constructor may leave files
+        # Read this before the constructor runs, which may leave files that look like an earlier launch's.
+        is_resumed = me.is_resumed
         built = self.function(*self.args, **self.kwargs)
         if is_resumed:
             hooks.restore(built, loop)
@@ -236,7 +241,8 @@ class BuildObject(Calling):
         if (close := self.find_close(built)) is not None:
             me.exits.add(close)
         if me.link.policy.save_every_s is not None:
-            with me.stop.interruption.forbidden():  # no thread that `close` would not know of
+            # An interruption between the thread's start and the assignment would hide it from `close`.
+            with me.stop.interruption.forbidden():
                 self._saves = PeriodicSave(
                     functools.partial(self.save_while_it_runs, built, loop),
                     me.link.policy.save_every_s,
@@ -244,21 +250,21 @@ class BuildObject(Calling):
         return built
 
     def find_close(self, built: object) -> Callable[[], object] | None:
-        """Returns what is to close the object in the end, if there is anything."""
+        """Return the function that closes the object at the end, or None."""
         found = hooks.find_close(built)
         return None if found is None else found[1]
 
     def save_while_it_runs(self, built: object, loop: EventLoop) -> None:
-        """Lets the object save itself, from another thread."""
+        """Let the object save itself, from another thread."""
         hooks.save(built, loop)
 
     def run_on(self, loop: EventLoop) -> Run | None:
-        """What runs the object, if it has a `run` that is not switched off."""
+        """Return a function that runs the object; None if it has no `run`, or `run` is switched off."""
         run = getattr(self._built, "run", None) if self.runs else None
         return user_code.until_done(run, loop) if callable(run) else None
 
 
-# dm-launchpad's programs import it from a module of this name, below this one, which is a package there.
+# Programs for dm-launchpad import PythonProcess from a module of this name. There, this module is a package.
 _ALIAS = f"{__name__}.local_multi_processing"
 sys.modules[_ALIAS] = types.ModuleType(_ALIAS)
 vars(sys.modules[_ALIAS])["PythonProcess"] = PythonProcess

@@ -2,8 +2,8 @@
 
     handle ──▶ reverb.Client ──gRPC──▶ reverb.Server (C++)     localhost:port, or wherever its worker is
 
-Reverb is a package of its own, `pip install 'launchpad-graph[reverb]'`, also on the nodes or in the image
-where its workers run. Only they import it.
+Reverb is a separate package: `pip install 'launchpad-graph[reverb]'`, also on the hosts or in the image where
+its workers run. Only those workers import it.
 (Cassirer et al., "Reverb: A Framework for Experience Replay", arXiv 2102.04736.)
 """
 
@@ -25,7 +25,7 @@ from launchpad.runtime.executable import Code, Executable, Run
 
 
 class ReverbHandle(Handle[Any]):
-    """Stands for a ReverbNode; in a worker it turns into a `reverb.Client`.
+    """The handle of a ReverbNode; in a worker it turns into a `reverb.Client`.
 
     Example:
         replay = program.add_node(lp.ReverbNode(make_tables), label="replay")
@@ -37,12 +37,12 @@ class ReverbHandle(Handle[Any]):
         self._address = address
 
     def dereference(self) -> Any:
-        """The client. It connects when it is first used, and waits for the server."""
+        """Return the client. It connects when it is first used, and waits for the server."""
         return _reverb().Client(self._address.resolve())
 
 
 class ReverbNode(Node[ReverbHandle]):
-    """Serves tables of Reverb.
+    """A node that serves tables of Reverb.
 
     Example:
         def make_tables():
@@ -52,17 +52,18 @@ class ReverbNode(Node[ReverbHandle]):
         program.add_node(lp.CourierNode(Actor, replay), label="actor")   # in Actor: replay.insert(…)
 
     Args:
-        priority_tables_fn: Called in the worker; returns its tables.
-        checkpoint_ctor: Called in the worker; returns its checkpointer, from which the tables are filled at
-            the start. None: Reverb's default, in a temporary directory.
-        checkpoint_time_delta_minutes: How often the tables are written by its checkpointer, and once more at
-            the stop. None: only when a client asks for it.
+        priority_tables_fn: A function that returns the tables. Called in the worker.
+        checkpoint_ctor: A function that returns the checkpointer, which fills the tables at the start. Called
+            in the worker. None means Reverb's default, in a temporary directory.
+        checkpoint_time_delta_minutes: Minutes between checkpoints of the tables; one more is written at the
+            stop. None means that only clients ask for checkpoints.
 
-    It stops last: what samples from a server that has gone is not told, and waits for it for ever.
+    The node stops last, because a client that samples from a server that is gone gets no error, and would
+    wait indefinitely.
 
     Raises:
-        DefinitionError: a time that is not more than 0.
-        TypeError: what makes the tables cannot be called.
+        DefinitionError: `checkpoint_time_delta_minutes` is not more than 0.
+        TypeError: `priority_tables_fn` cannot be called.
     """
 
     stops_last = True
@@ -102,7 +103,7 @@ class ReverbNode(Node[ReverbHandle]):
 
 @dataclass
 class ServeTables(Executable):
-    """Serves tables, and writes them from time to time."""
+    """An executable that serves tables, and writes checkpoints of them at intervals."""
 
     tables: Code
     checkpointer: Code | None
@@ -128,7 +129,7 @@ class ServeTables(Executable):
         return None
 
     def close(self) -> None:
-        """Writes the tables once more, where they are written at all, and stops the server."""
+        """Write a last checkpoint, if they are written at intervals, and stop the server."""
         if self._writing is not None:
             self._is_over.set()
             self._writing.join()

@@ -4,8 +4,8 @@
     one thread each      open()            run()
                          ended, failed, or the worker is asked to stop ──▶ the waiting thread goes on
 
-Each has a run context of its own, which differs from the worker's in one thing: whether its code watches for
-the stop. If it does, the thread ends by itself; if not, it is interrupted.
+Each executable has its own run context. Its stop signal records whether that executable's code watches for
+the stop: if it does, the thread ends by itself; if not, it is interrupted.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from launchpad.runtime.executable import Executable, Run
 from launchpad.runtime.interrupt import Interruption, interrupt_thread, is_interruption
 
 _STOP_TIMEOUT_S = 1.0
-"""How long a thread that was interrupted may take to unwind; it may be blocked in a call."""
+"""Seconds that an interrupted thread may take to unwind; it may be blocked in a call."""
 
 
 @dataclass
 class RunColocated(Executable):
-    """Runs executables as threads of this worker.
+    """An executable that runs several executables as threads of this worker.
 
-    All are opened at once, in threads of their own, since constructors may call each other.
+    It opens all of them at once, each in its own thread, because constructors may call each other.
     """
 
     executables: list[Executable]
@@ -39,7 +39,7 @@ class RunColocated(Executable):
     _threads: list[NodeThread] = field(default_factory=list, init=False)
 
     def open(self) -> Run | None:
-        """Opens all; the run methods of those that have one are then run together."""
+        """Open all executables; return a function that runs those that have something to run."""
         context.inherit()
         self._me = context.current()
         self._changed = threading.Condition()
@@ -48,22 +48,22 @@ class RunColocated(Executable):
         self._threads = [
             NodeThread(each, self._me, i, self._on_end) for i, each in enumerate(self.executables)
         ]
-        # so the worker's own thread is never interrupted
+        # With a handler, the worker watches for the stop, so its own thread is never interrupted.
         self._me.stop.add_handler(self._wake)
         self._together(self._threads, NodeThread.open, first=False)
         return self._run if any(node_thread.has_run for node_thread in self._threads) else None
 
     def save(self) -> None:
-        """Saves each as itself: what it restores is looked for under its own name, too."""
+        """Save each executable in its own context: it looks for its saved state under its own name, too."""
         self._interrupt(lambda: not self._busy())
         for node_thread in self._threads:
             with context.entered(node_thread.context):
                 node_thread.executable.save()
 
     def release(self) -> None:
-        """Lets each let go of what it holds, the last one first; then this worker of what is left.
+        """Release what each executable holds, the last one first, and then what this worker holds.
 
-        One whose thread cannot be interrupted keeps what it holds.
+        An executable whose thread cannot be interrupted keeps what it holds.
         """
         self._interrupt(lambda: not self._busy())
         errors: list[BaseException] = []
@@ -84,9 +84,9 @@ class RunColocated(Executable):
             executable.abandon()
 
     def _run(self) -> Any:
-        """Calls all runs, until all or the first have ended; servers then go on serving.
+        """Call all runs until all, or the first, have ended. Servers then go on serving.
 
-        Returns what each has returned, as a tuple; None if none has returned anything.
+        Return a tuple of what each returned, or None if none of them returned anything.
         """
         first = self.return_on_first_completed
         runners = [node_thread for node_thread in self._threads if node_thread.has_run]
@@ -94,7 +94,7 @@ class RunColocated(Executable):
         result = tuple(node_thread.result for node_thread in self._threads)
         has_any = any(each is not None for each in result)
         me = self._me
-        # One that is stopped has not done its work: to say so would end the program.
+        # A worker that is stopped has not done its work: reporting Done would end the program.
         if len(runners) < len(self._threads) and not first and not me.stop.event.is_set():
             if has_any and (event := results.returned(me.name, me.attempt, result)) is not None:
                 me.link.report(event)
@@ -104,7 +104,7 @@ class RunColocated(Executable):
         return result if has_any else None
 
     def close(self) -> None:
-        """Interrupts those that still run, waits a moment for them, and closes all, the last one first."""
+        """Interrupt the threads that still run, wait a moment, and close all, the last one first."""
         errors = []
         self._interrupt(lambda: not self._busy())
         for node_thread in self._busy():
@@ -115,24 +115,26 @@ class RunColocated(Executable):
                 node_thread.close()
             except BaseException as error:
                 errors.append(error)
-        if self._threads:  # else it was stopped before it was open
-            # The worker's context outlives it, and must not keep the clients that its nodes have.
-            with contextlib.suppress(ValueError):  # it was stopped before it had the handler
+        # There are no threads if the worker was stopped before `open`.
+        if self._threads:
+            # The worker's context outlives this object, and must not keep its nodes' clients alive. The
+            # handler is missing if the stop came before `open` added it.
+            with contextlib.suppress(ValueError):
                 self._me.stop.remove_handler(self._wake)
         if errors:
             raise errors[0]
 
     def _wake(self) -> None:
-        """Has the worker's thread look whether it is to stop."""
+        """Make the worker's thread check for the stop."""
         self._on_end(None)
 
     def _together(
         self, threads: list[NodeThread], call: Callable[[NodeThread], None], first: bool
     ) -> None:
-        """Until all have ended, or one if `first`, or failed; when asked to stop, until all have stopped.
+        """Start a call in each thread, and wait until all have ended, or one has failed.
 
-        It waits as long as it takes for threads that watch for the stop; for those that are interrupted,
-        only a moment.
+        With `first`, wait only until one has ended. When asked to stop, wait until all have stopped: as long
+        as it takes for threads that watch for the stop, only a moment for those that are interrupted.
         """
         for node_thread in threads:
             node_thread.start(call)
@@ -140,7 +142,8 @@ class RunColocated(Executable):
         stop = self._me.stop.event
         self._wait(lambda: stop.is_set() or bool(self._errors) or len(self._busy()) <= may_run)
         if stop.is_set():
-            self._me.stop.request()  # that has begun; this waits for the handlers
+            # The stop has begun already: this call only waits for the handlers.
+            self._me.stop.request()
             self._interrupt(lambda: all(t.context.stop.is_watched for t in self._busy()))
             self._wait(
                 lambda: (
@@ -152,8 +155,8 @@ class RunColocated(Executable):
             raise (self._own_errors or self._errors)[0]
 
     def _interrupt(self, until: Callable[[], bool]) -> None:
-        """Interrupt those that do not watch for the stop, and wait a moment for the condition."""
-        # A stop may come before `open` has got anywhere.
+        """Interrupt the threads that do not watch for the stop, and wait a moment for the condition."""
+        # A stop may come before `open` has made any threads.
         if not self._threads:
             return
         for node_thread in self._busy():
@@ -178,7 +181,7 @@ class RunColocated(Executable):
 
 
 class NodeThread:
-    """One executable and the thread that it runs in, where `on_end` is called with what a call raised."""
+    """One executable and the thread that it runs in; each call ends with `on_end`, given what it raised."""
 
     def __init__(
         self,
@@ -195,12 +198,13 @@ class NodeThread:
         self.result: Any = None
         self.executable, self._on_end = executable, on_end
         self._run: Run | None = None
-        self._thread: threading.Thread  # from the first start on
+        # Set by the first start.
+        self._thread: threading.Thread
         self._lock = threading.Lock()
         self._is_open = self._is_closed = False
 
     def start(self, call: Callable[[NodeThread], None]) -> None:
-        """Calls `NodeThread.open` or `NodeThread.run` in a thread."""
+        """Call `NodeThread.open` or `NodeThread.run` in a thread."""
         self._thread = threading.Thread(
             target=self._run_call, args=(call,), name=f"{self.context.name}-member", daemon=True
         )
@@ -212,7 +216,7 @@ class NodeThread:
             raise
 
     def open(self) -> None:
-        """Opens the executable; closes it again if the worker has been closed meanwhile."""
+        """Open the executable; close it again if `close` was called in the meantime."""
         try:
             self._run = self.executable.open()
             self.has_run = self._run is not None
@@ -228,7 +232,7 @@ class NodeThread:
         self.result = self._run()
 
     def close(self) -> None:
-        """Closes the executable; one that is being opened, as soon as it is open."""
+        """Close the executable. If it is being opened, `open` closes it as soon as it is open."""
         with self._lock:
             self._is_closed = True
             if not self._is_open:

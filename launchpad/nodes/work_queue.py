@@ -1,4 +1,4 @@
-"""WorkQueueNode: serves a work queue."""
+"""WorkQueueNode: a node that serves a work queue."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from launchpad.work_queues.server import WorkQueueServer
 
 
 class WorkQueueHandle(ServiceHandle[WorkQueue]):
-    """Stands for a WorkQueueNode; in a worker it turns into a `WorkQueue`."""
+    """The handle of a WorkQueueNode; in a worker it turns into a `WorkQueue`."""
 
     made_into = WorkQueue
 
 
 class WorkQueueNode(CourierNode[WorkQueueServer]):
-    """A set of jobs, each of which is done once: a worker that dies gives its job back at once.
+    """A node with a set of jobs, each of which is done once. If a worker dies, its job returns at once.
 
     Example:
         program = lp.Program("render")
@@ -28,20 +28,21 @@ class WorkQueueNode(CourierNode[WorkQueueServer]):
           for _ in range(8):
             program.add_node(lp.PyNode(work, queue))       # in work: for lease in queue: …
 
-    Its state survives restarts, and launches with `state=`, as it was saved last: at each orderly end, and
-    every `lp.RestartPolicy(save_every_s=…)`. Jobs that were done since then are done once more.
+    The state as it was last saved survives restarts, and launches with `state=`. It is saved at each orderly
+    end, and every `save_every_s` seconds of the group's `lp.RestartPolicy`. Jobs that were done after the
+    last save are done once more.
 
-    For items that flow through and are gone, `lp.QueueNode`.
+    For items that are consumed and gone, use `lp.QueueNode`.
 
     Args:
-        max_attempts: How often a job is tried; then it is `failed`. An attempt is over when its worker ends,
-            calls `fail`, or has taken too long.
-        lease_s: How long a worker may take for a job, since it took it or called `extend`. No limit if None.
-            The launching script's jobs come back only by this.
+        max_attempts: The number of attempts at a job; after that it is `failed`. An attempt is over when its
+            worker ends, calls `fail`, or takes too long.
+        lease_s: Seconds that a worker may take for a job after it took it or called `extend`. None means no
+            limit. A job that the launching script took returns only when this time is over.
         courier_kwargs: As for `CourierNode`.
 
     Raises:
-        DefinitionError: a number is not more than 0.
+        DefinitionError: `max_attempts` or `lease_s` is not valid.
     """
 
     def __init__(
