@@ -1,5 +1,5 @@
 """A pool: a `concurrent.futures.Executor` over a group of workers.
 
-submit, map ──▶ Schedule: what waits ──▶ a frame of calls ──▶ PoolWorker: its slots run them
+submit, map ──▶ Schedule: waiting calls ──▶ a frame of calls ──▶ PoolWorker: its slots run them
                                     ◀── their outcomes ◀──
 """

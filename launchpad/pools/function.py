@@ -1,4 +1,4 @@
-"""A function as a pool sends it: its definition once to each worker, its digest with each job."""
+"""Functions in the form that a pool sends: the definition once to each worker, the digest with each chunk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Pickled = tuple[bytes, tuple[bytes, ...]]
 
 
 class Definition(NamedTuple):
-    """A function as bytes, and the arguments that it has from partials, which each call gets anew."""
+    """A function as bytes, and its arguments from partials, of which each call gets new copies."""
 
     function: Pickled
     arguments: Pickled | None
@@ -32,13 +32,13 @@ class Definition(NamedTuple):
 
 @dataclass(eq=False)
 class PoolFunction:
-    """A function to be run by workers.
+    """A function for workers to run.
 
     Attributes:
-        digest: Of its definition: what has the same does the same.
-        name: For errors.
-        is_idempotent: Whether it may run twice.
-        mean_s: How long a call has taken on the average, lately; None: none has been seen.
+        digest: The digest of its definition. Functions with equal digests do the same.
+        name: Its name, for errors.
+        is_idempotent: True if a call may run twice.
+        mean_s: The recent average duration of a call, in seconds; None before the first one.
     """
 
     digest: bytes
@@ -48,30 +48,33 @@ class PoolFunction:
     mean_s: float | None = None
 
     def note(self, seconds: float, n_calls: int) -> None:
-        """Takes the time of some calls into the average."""
+        """Include the duration of some calls in the average."""
         of_these = seconds / n_calls
         self.mean_s = of_these if self.mean_s is None else 0.5 * (self.mean_s + of_these)
 
 
 class PoolFunctions:
-    """The functions of one pool: what has the same digest is one, with what is known of its duration."""
+    """The functions of one pool, by digest, with their average durations."""
 
     def __init__(self, are_idempotent: bool) -> None:
         self._are_idempotent = are_idempotent
         self._known: OrderedDict[tuple[bytes, bool], PoolFunction] = OrderedDict()
 
     def find(self, function: Callable[..., Any]) -> PoolFunction:
-        """Pickles the function: what it refers to may have changed since it was pickled last.
+        """Return the PoolFunction of a function.
+
+        This pickles the function each time, because the values that it refers to may have changed.
 
         Raises:
-            TypeError: it cannot be called.
-            Exception: what pickling it raised.
+            TypeError: the function is not callable.
+            Exception: pickling the function has failed.
         """
         if not callable(function):
             raise TypeError(f"a pool runs functions, and was given {function!r}")
         plain: Any = function
         is_idempotent = self._are_idempotent or getattr(plain, IDEMPOTENT, False)
-        partials: list[tuple[tuple[Any, ...], dict[str, Any]]] = []  # from the inside out
+        # From the inside out.
+        partials: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         while isinstance(plain, functools.partial):
             partials.insert(0, (plain.args, plain.keywords))
             plain = plain.func
@@ -92,9 +95,9 @@ class PoolFunctions:
 
 
 class DefinedFunction:
-    """A function in a worker: made of its definition when it is called first, and kept.
+    """A function in a worker. It is unpickled at its first call, and kept.
 
-    What it has from partials is arguments: each call has its own.
+    Arguments from partials are not kept: each call gets its own copies.
     """
 
     def __init__(self, definition: Definition) -> None:
@@ -103,7 +106,7 @@ class DefinedFunction:
         self._function: Callable[..., Any] | None = None
 
     def load(self) -> Callable[..., Any]:
-        """The function for one call. Raises what unpickling it raises."""
+        """Return the function for one call. Errors of unpickling are raised."""
         pickled = self._pickled
         if self._function is None and pickled is not None:
             self._function = _unpickled(pickled)
@@ -117,7 +120,10 @@ class DefinedFunction:
 
 
 class _FunctionPickler(by_value.Pickler):
-    """Leaves the state of the script's generators behind: all workers would draw the same numbers."""
+    """A pickler that omits the state of the script's generators.
+
+    With it, all workers would draw the same random numbers.
+    """
 
     keeps_definitions = False
 
@@ -146,20 +152,20 @@ def _unpickled(pickled: Pickled) -> Any:
 
 
 class DefinedFunctions:
-    """The functions that a worker has been sent last, by their digests. Used with a lock held."""
+    """The functions that a worker has received, by digest, the latest ones. The caller holds a lock."""
 
     def __init__(self, kept: int = _KEPT) -> None:
         self._kept = kept
         self._known: OrderedDict[bytes, DefinedFunction] = OrderedDict()
 
     def add(self, definitions: Mapping[bytes, Definition]) -> None:
-        """Takes what it does not know yet; what was not used for longest is dropped."""
+        """Add the definitions that are new. `find` drops the functions unused for longest."""
         for digest, definition in definitions.items():
             if digest not in self._known:
                 self._known[digest] = DefinedFunction(definition)
 
     def find(self, digest: bytes) -> DefinedFunction | None:
-        """The function; None: it was never here, or is dropped."""
+        """Return the function with this digest; None if it never came, or was dropped."""
         found = self._known.get(digest)
         if found is not None:
             self._known.move_to_end(digest)

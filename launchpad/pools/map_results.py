@@ -1,4 +1,4 @@
-"""The results of a map, in order, as they are taken."""
+"""The results of a map, in order, read as they are needed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from launchpad.pools.schedule import MapCalls
 
 
 class MapFeed:
-    """Reads the arguments of a map: all at once, or no further ahead of its results than is told.
+    """A reader of a map's arguments. It reads all at once, or only a limited number ahead of the results.
 
     Args:
-        work: Where the calls go.
-        calls: The arguments, perhaps without an end.
-        ahead: Returns how many calls may be without a result that was taken.
-        add: Hands some to the pool.
+        work: The calls of the map, as the pool schedules them.
+        calls: The calls to read, perhaps endless.
+        ahead: Returns the largest number of calls whose results were not taken yet.
+        add: Hands calls to the pool.
     """
 
     def __init__(
@@ -33,19 +33,20 @@ class MapFeed:
         self._calls = iter(calls)
         self._ahead, self._add = ahead, add
         self.n_open = 0
-        """Calls whose results were not taken yet."""
+        """The number of calls whose results were not taken yet."""
         self.error: Exception | None = None
-        """Why no more can be read: what the iterables, or pickling, raised after the calls that were read."""
+        """The error of the iterables or of pickling that ended the reading, after the calls before it."""
 
     def fill(self) -> None:
-        """Reads as far ahead as may be, unless there was an error."""
+        """Read as far ahead as allowed, unless there was an error."""
         room = self._ahead() - self.n_open
         if room <= 0 or self.error is not None:
             return
         calls: list[Call] = []
         try:
+            # Append one by one, to keep the calls before an error.
             for call in itertools.islice(self._calls, None if room == float("inf") else int(room)):
-                calls.append(call)  # one by one: those before an error are kept
+                calls.append(call)
         except Exception as error:
             self.error = error
         if calls:
@@ -59,11 +60,11 @@ def taken(
     deadline: float | None,
     drop: Callable[[MapCalls], None],
 ) -> Iterator[Any]:
-    """The results; raises the first error when its turn comes, and TimeoutError when the time is up.
+    """Yield the results. Raise the first error at its turn, and TimeoutError when the time is up.
 
-    What reading further ahead raises (the iterables; RuntimeError once the pool is shut down) comes after
-    the results of what was sent before.
-    Whatever ends it, calls that were not sent are dropped.
+    Reading further ahead may raise errors of the iterables, or RuntimeError once the pool is shut down. These
+    come after the results of the calls that were sent before. In every case, calls that were not sent by the
+    end are dropped.
     """
 
     def left_s() -> float | None:

@@ -1,4 +1,4 @@
-"""Pool: an executor over a group of workers; its thread is in `pool_thread.py`."""
+"""Pool: an executor over a group of workers. Its thread is in `pool_thread.py`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LEAST_AHEAD = 64
 
 
 def pool(workers: Iterable[Any], *, idempotent: bool = False) -> Pool:
-    """An executor that runs functions on the workers of a group: `concurrent.futures`, on any backend.
+    """Return a `concurrent.futures` executor that runs functions on a group's workers, on any backend.
 
     Example:
         program = lp.Program("sweep")
@@ -38,14 +38,14 @@ def pool(workers: Iterable[Any], *, idempotent: bool = False) -> Pool:
           with lp.pool(running.clients("worker")) as pool:
             scores = list(pool.map(evaluate, range(1000)))
 
-    In a node it is `lp.pool(workers)`, with the list of handles that the node was given. See `Pool`.
+    Inside a node, call `lp.pool(workers)` with the list of handles that the node was given. See `Pool`.
 
     Args:
         workers: Clients of `lp.PoolNode`s. Several pools may share them.
-        idempotent: All functions may run twice. Else those with `@lp.idempotent` may.
+        idempotent: If True, all functions may run twice. Otherwise only those with `@lp.idempotent` may.
 
     Raises:
-        TypeError, ValueError: no list of clients, or an empty one.
+        TypeError, ValueError: `workers` is not a list of clients, or it is empty.
     """
     clients = tuple(workers)
     if not clients:
@@ -61,7 +61,7 @@ def pool(workers: Iterable[Any], *, idempotent: bool = False) -> Pool:
 
 
 class Pool(Executor):
-    """Runs functions on workers; made by `lp.pool`. A `concurrent.futures.Executor`, safe from any thread.
+    """A `concurrent.futures.Executor` over workers, made by `lp.pool`. Safe from any thread.
 
     Example:
         with lp.pool(self._workers) as pool:
@@ -70,16 +70,16 @@ class Pool(Executor):
             print(score)
           print(future.result())
 
-    Functions, lambdas and closures travel by value, once to each worker; what a `functools.partial` has for
-    arguments is made anew for each call. A coroutine function is run to its end. An exception arrives as its
-    own type, with the remote traceback. A worker gets more when it is free.
+    Functions, lambdas and closures travel by value, once to each worker. Each call gets new copies of the
+    arguments in a `functools.partial`. A worker runs a coroutine function to its end. An exception arrives
+    with its own type and the remote traceback. A worker gets more calls when it is free.
 
-    A worker that ends: what it had not begun is run by another. What it may have begun is run again only if
-    the function is declared to be idempotent; else its future raises `courier.OutcomeUnknown`. A worker that
-    is started again takes part again. When all are gone for good, futures raise `courier.WorkerFailed`; when
-    the program stops, `lp.Stopped`.
+    If a worker ends, another one runs the calls that it had not begun. Calls that it may have begun run again
+    only if their function is declared idempotent; otherwise their futures raise `courier.OutcomeUnknown`. A
+    restarted worker takes part again. If all workers are gone for good, futures raise `courier.WorkerFailed`.
+    When the program stops, they raise `lp.Stopped`.
 
-    `cancel()` works for what was not sent; `running()` is true of what was.
+    A future's `cancel()` works until its call is sent; from then on, `running()` is True.
     """
 
     def __init__(self, clients: Iterable[Client[Any]], idempotent: bool) -> None:
@@ -89,12 +89,12 @@ class Pool(Executor):
         weakref.finalize(self, self._thread.shut, cancels=False).atexit = False
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Runs `fn(*args, **kwargs)` on one of the workers, with the arguments as they are now.
+        """Run `fn(*args, **kwargs)` on one of the workers, with the current values of the arguments.
 
         Raises:
             RuntimeError: the pool is shut down.
             Stopped: the program stops.
-            Exception: what pickling the function raised; the future has what pickling an argument raised.
+            Exception: pickling the function has failed. If pickling an argument fails, the future raises.
         """
         future: Future[R] = CourierFuture()
         function = self._find(fn)
@@ -115,22 +115,22 @@ class Pool(Executor):
         chunksize: int | None = None,
         buffersize: int | None = None,
     ) -> Iterator[R]:
-        """`fn` of each, side by side; the results in order.
+        """Call `fn` with the items of the iterables, in parallel, and return the results in order.
 
-        The function is pickled once. Iterables that have a length are read at once; of others, so few
-        are read ahead of the results that are taken that workers have enough to do: one may be endless.
+        The function is pickled once. If one of the iterables has a length, they are read at once. Otherwise
+        they are read only as far ahead of the results as the workers need, so they may be endless.
 
         Args:
-            timeout: Seconds from now on, after which the iterator raises TimeoutError.
-            chunksize: How many calls a worker gets at once. By default as many as take 20 ms, by how long
-                they have taken so far.
-            buffersize: How many calls at most are under way, or have results that were not taken.
+            timeout: Seconds from now after which the iterator raises TimeoutError.
+            chunksize: The number of calls that a worker gets at once. By default, as many as take 20 ms,
+                judging by earlier calls.
+            buffersize: The largest number of calls that are under way or whose results were not taken yet.
 
         Raises:
             ValueError: `chunksize` or `buffersize` is less than 1.
-            RuntimeError, Stopped, Exception: as `submit`; the iterator raises the error of the first call
-                that fails, or of the iterables, after the results before it. Then calls that were not sent
-                are dropped.
+            RuntimeError, Stopped, Exception: for the same reasons as in `submit`. The iterator raises the
+                first error of a call or of the iterables after the results before it, and then drops the
+                calls that were not sent.
         """
         for name, number in (("chunksize", chunksize), ("buffersize", buffersize)):
             if number is not None and not is_whole(number, at_least=1):
@@ -144,7 +144,8 @@ class Pool(Executor):
         def ahead() -> float:
             if buffersize is not None:
                 return buffersize
-            schedule = self._thread.schedule  # an iteration keeps the pool
+            # This reference to `self` keeps the pool alive during the iteration.
+            schedule = self._thread.schedule
             n = chunksize or schedule.frame_calls(function)
             return float("inf") if is_finite else max(_LEAST_AHEAD, 4 * n * schedule.slots)
 
@@ -155,18 +156,18 @@ class Pool(Executor):
         return map_results.taken(feed, timeout, deadline, self._thread.drop)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Takes no more work, and waits until all is done; the workers stay.
+        """Accept no more calls, and wait until all are done. The workers keep running.
 
         Args:
-            wait: Whether to wait.
-            cancel_futures: Whether what was not sent is cancelled.
+            wait: If False, return without waiting.
+            cancel_futures: If True, cancel the calls that were not sent.
         """
         self._thread.shut(cancels=cancel_futures)
         if wait:
             self._thread.join()
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        """Waits until all is done; where the block has raised, what was not sent is cancelled before."""
+        """Shut down the pool, and wait. If the block raised, first cancel the calls that were not sent."""
         self.shutdown(cancel_futures=kind is not None)
 
     def __repr__(self) -> str:

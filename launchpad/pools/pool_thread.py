@@ -1,9 +1,9 @@
-"""PoolThread: the thread of a pool. It has the schedule, sends frames and takes their outcomes.
+"""PoolThread: the thread of a pool. It owns the schedule, sends frames and takes their outcomes.
 
     add, feed, shut ──▶ inbox ──▶ the thread ──▶ Schedule ──▶ client.futures.run_frame
     outcomes of frames ──▲             └──▶ futures get their results
 
-What becomes of a frame:
+Outcomes of a frame:
     done                                  its futures have results or errors
     not sent, not begun, taken back       its chunks are sent again, to any worker
     its worker ended, or was stopped      chunks that may run twice are sent again, `MAX_LOST` times at most;
@@ -53,17 +53,20 @@ from launchpad.pools.worker import DONE, STOPPED, STOPPING, UNKNOWN_FUNCTIONS
 from launchpad.runtime import context
 
 MAX_LOST = 20
-"""So many workers may end while they run one job; then it is not tried again: it may be what ends them."""
+"""The number of workers that may end while they run a chunk. After that it isn't tried again, because the
+chunk itself may be what ends them."""
 
 _POLL_S = 0.25
 _MOST_KNOWN = 1024
 
 
 class PoolThread:
-    """Runs calls on workers, until it is shut or the program stops. Safe from any thread.
+    """The thread that runs a pool's calls on workers, until `shut` or the program's stop.
+
+    Its methods are safe from any thread.
 
     Args:
-        clients: Of the workers.
+        clients: Clients of the workers.
     """
 
     def __init__(self, clients: Iterable[Client[Any]]) -> None:
@@ -75,7 +78,8 @@ class PoolThread:
             members.append(PoolMember(known.server or known.address, sends))
         self.schedule = Schedule(members, f"{os.urandom(8).hex()}-")
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._lock = RLock()  # `shut` may be called by the collector of garbage
+        # Reentrant, because the garbage collector may call `shut` in a thread that holds the lock.
+        self._lock = RLock()
         self._is_shut = False
         self._end: BaseException | None = None
         self._maps: weakref.WeakSet[MapCalls] = weakref.WeakSet()
@@ -86,7 +90,7 @@ class PoolThread:
         fork.drop_in_child(self)
 
     def drop_inherited(self) -> None:
-        """For a forked child, in which the thread does not run: its parent has the pool, and what it does."""
+        """Shut the pool in a forked child. The thread, with all the pool's calls, runs in the parent."""
         self._lock = RLock()
         self._inbox = queue.SimpleQueue()
         self._is_shut = True
@@ -101,7 +105,7 @@ class PoolThread:
             work.chunks.put(failed)
 
     def refuse_if_over(self) -> None:
-        """RuntimeError if it is shut, Stopped if the program stops."""
+        """Raise RuntimeError if the pool is shut, and Stopped if the program stops."""
         if isinstance(self._end, Stopped):
             raise Stopped
         if isinstance(self._end, NotRunningError):
@@ -110,11 +114,11 @@ class PoolThread:
             raise RuntimeError("the pool is shut down, and takes no more work")
 
     def add(self, chunk: CallChunk) -> None:
-        """Runs a chunk; raises as `refuse_if_over`."""
+        """Run a chunk. Raises the errors of `refuse_if_over`."""
         self._put(partial(self.schedule.add, chunk))
 
     def feed(self, work: MapCalls, calls: list[Call]) -> None:
-        """Runs more calls of a map; raises as `refuse_if_over`."""
+        """Run more calls of a map. Raises the errors of `refuse_if_over`."""
 
         def add() -> None:
             work.uncut.extend(calls)
@@ -124,17 +128,17 @@ class PoolThread:
         self._put(add)
 
     def drop(self, work: MapCalls) -> None:
-        """The results of a map are not wanted any more."""
+        """Drop the rest of a map, because its results are no longer needed."""
         self._inbox.put(partial(self.schedule.drop, work))
 
     def shut(self, *, cancels: bool) -> None:
-        """Takes no more work; `cancels` what was not sent."""
+        """Accept no more work. With `cancels`, cancel the calls that were not sent."""
         with self._lock:
             self._is_shut = True
             self._inbox.put(self.schedule.cancel_queued if cancels else lambda: None)
 
     def join(self) -> None:
-        """Waits until all is done; in a callback that the thread runs, for nothing."""
+        """Wait until all is done. In a callback that runs in this thread, return at once."""
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
@@ -149,21 +153,21 @@ class PoolThread:
         end: BaseException = RuntimeError("the pool is shut down")
         try:
             self._work()
-        except (
-            BaseException
-        ) as error:  # Stopped; anything else is a mistake of ours: nothing may hang
+        except BaseException as error:
+            # This is Stopped, or a bug in this class. In either case, no future may wait forever.
             end = error
         with self._lock:
             self._end, self._is_shut = end, True
         with contextlib.suppress(queue.Empty):
             while True:
                 event = self._inbox.get_nowait()
-                with contextlib.suppress(Exception):  # a worker that cannot be asked any more
+                # An event may fail because its worker can't be called any more.
+                with contextlib.suppress(Exception):
                     event()
         self._fail_all(end)
 
     def _work(self) -> None:
-        """Until all is done and the pool shut down; raises Stopped if the program stops before."""
+        """Work until the pool is shut and all is done. Raise Stopped if the program stops before that."""
         stop = None if self._context is None else self._context.stop.event
         members = self.schedule.members
         while not (self._is_shut and self.schedule.is_idle and self._inbox.empty()):
@@ -187,7 +191,7 @@ class PoolThread:
                     action.frame.member.client.futures.take_back(action.frame.name)
 
     def _probe(self, member: PoolMember) -> None:
-        """Asks a worker whether it is up; the answer comes when it is, or will never be."""
+        """Ask a worker if it is up. The answer comes once it is up, or once it is clear that it won't be."""
         member.state = MemberState.STARTING
 
         def receive(call: Future[int]) -> None:
@@ -219,12 +223,14 @@ class PoolThread:
 
         try:
             call = member.client.futures.run_frame(frame.name, new, chunks)
-        except Exception as error:  # an argument cannot be pickled
+        except Exception as error:
+            # An argument cannot be pickled.
             self.schedule.end(frame)
             self._fail(frame, error)
             return
         if len(member.known) > _MOST_KNOWN:
-            member.known.clear()  # they are sent once more
+            # Forget which functions were sent. They are sent once more when they are needed.
+            member.known.clear()
         member.known.update(new)
         call.add_done_callback(receive)
 
@@ -258,12 +264,15 @@ class PoolThread:
                 schedule.give_back(frame.chunks)
 
     def _lose(self, member: PoolMember) -> None:
-        """It cannot be reached: it may be started again."""
+        """Ask a worker that can't be reached if it is up again, because it may be restarted."""
         if member.state is MemberState.UP:
             self._probe(member)
 
     def _fail(self, frame: Frame, error: Exception) -> None:
-        """The frame as a whole has failed: which chunk is to blame shows when each is sent alone."""
+        """Handle the failure of a whole frame.
+
+        If its chunks may run twice, send each of them again alone, to find the one that causes the failure.
+        """
         may_share = len(frame.chunks) > 1
         if may_share and (all(c.function.is_idempotent for c in frame.chunks)):
             for chunk in frame.chunks:
@@ -274,7 +283,7 @@ class PoolThread:
             _set_error(chunk, error)
 
     def _run_again(self, frame: Frame, error: BaseException | None) -> None:
-        """What may have begun, and will have no outcome."""
+        """Send chunks again that may have begun and have no outcome, or fail those that must not run twice."""
         for chunk in reversed(frame.chunks):
             chunk.times_lost += 1
             if chunk.function.is_idempotent and chunk.times_lost < MAX_LOST:
@@ -315,13 +324,14 @@ class PoolThread:
 def _complete(
     chunk: CallChunk, member: PoolMember, packed: list[Any], error: bytes | None, seconds: float
 ) -> None:
-    """Gives the future of a chunk what its calls have returned or raised."""
+    """Set the results or the error of a chunk's calls on its future."""
     chunk.function.note(seconds, len(packed) + (error is not None))
     results: list[Any] = []
     raised: BaseException | None = None
     try:
+        # Append one by one, to keep the results before an error.
         for each in packed:
-            results.append(unpack_result(each))  # one by one: those before an error are kept
+            results.append(unpack_result(each))
     except Exception as unreadable:
         unreadable.add_note(
             f"(the result of {chunk.function.name!r}, which has run at {member.name}, cannot be unpickled"

@@ -1,4 +1,4 @@
-"""What a pool sends next, and to which worker. It touches nothing, and is used by one thread.
+"""Schedule: it decides what a pool sends next, and to which worker. Pure, and for one thread.
 
     add ──▶ queue: calls of maps, not cut yet; chunks ──next──▶ Send(frame) ──▶ in flight, at a worker
               ▲                                                                    │
@@ -6,13 +6,14 @@
                                                                         end: its outcome is known
 
 Rules:
-1. A worker has one frame for each slot in flight. One that may run twice is also sent ahead, up to two for
-   each slot, so that none waits for the network; of any other it must be certain whether it has begun.
-2. A frame takes about `FRAME_S`, by what calls of its function have taken so far, and never more than half of
-   a slot's share of what waits: so all workers end at about the same time.
-3. Chunks of several submits share a frame only where they may run twice.
-4. When nothing waits and a worker is free, a frame that was sent ahead to another is taken back.
-5. What was given back is sent first.
+1. A worker has one frame in flight for each slot. If its calls may run twice, a second frame for each slot is
+   sent ahead, so that no slot waits for the network. Other frames are not, because the pool must know for
+   certain whether they have begun.
+2. A frame takes about `FRAME_S`, judging by earlier calls of its function. It is never larger than half of a
+   slot's share of the waiting calls, so that all workers finish at about the same time.
+3. Chunks of several submits share a frame only if they may run twice.
+4. When nothing waits and a worker is free, a frame that was sent ahead to another one is taken back.
+5. Chunks that were given back are sent first.
 """
 
 from __future__ import annotations
@@ -39,12 +40,13 @@ _AHEAD = 2
 
 @dataclass(eq=False)
 class CallChunk:
-    """Calls of one function that are run one after the other, and what waits for them.
+    """Calls of one function that run one after the other, and the future that waits for them.
 
     Attributes:
-        is_part: Of a map: the future gets (results, error). Else it gets the one result, or the error.
-        times_lost: How often a worker has ended that may have begun it.
-        is_alone: It shares no frame.
+        is_part: True if it is part of a map; its future gets (results, error). Otherwise the future gets the
+            single result or the error.
+        times_lost: How many times a worker that may have begun it has ended.
+        is_alone: True if it must not share a frame.
     """
 
     function: PoolFunction
@@ -56,7 +58,7 @@ class CallChunk:
     is_begun: bool = False
 
     def begin(self) -> bool:
-        """False if it was cancelled."""
+        """Mark the chunk as begun, so that it can't be cancelled. False if it was cancelled before."""
         if not self.is_begun:
             self.is_begun = self.future.set_running_or_notify_cancel()
         return self.is_begun
@@ -64,7 +66,7 @@ class CallChunk:
 
 @dataclass(eq=False)
 class MapCalls:
-    """The calls of a map: cut into chunks when a worker has room, in their order."""
+    """The calls of a map. They are cut into chunks, in order, when a worker has room."""
 
     function: PoolFunction
     chunksize: int | None
@@ -73,7 +75,7 @@ class MapCalls:
     is_dropped: bool = False
 
     def cut(self, n: int) -> CallChunk:
-        """The next calls, whose future follows those of the chunks before."""
+        """Cut the next n calls into a chunk, and append its future to `chunks`."""
         calls = [self.uncut.popleft() for _ in range(min(n, len(self.uncut)))]
         chunk = CallChunk(self.function, calls, CourierFuture(), is_part=True)
         self.chunks.put(chunk.future)
@@ -81,17 +83,20 @@ class MapCalls:
 
 
 class MemberState(Enum):
-    """What a pool knows of a worker."""
+    """The state of a worker, as far as its pool knows."""
 
-    STARTING = "starting"  # or starting again: it was asked whether it is up
+    # The pool has asked if it is up; it may be starting or restarting.
+    STARTING = "starting"
     UP = "up"
-    UNREACHED = "unreached"  # it is to be asked again
-    GONE = "gone"  # for good
+    # The pool will ask again.
+    UNREACHED = "unreached"
+    # It will not come back.
+    GONE = "gone"
 
 
 @dataclass(eq=False)
 class PoolMember:
-    """A worker, as its pool sees it."""
+    """A pool's view of a worker."""
 
     name: str
     client: Any = None
@@ -99,16 +104,16 @@ class PoolMember:
     slots: int = 1
     frames: dict[str, Frame] = field(default_factory=dict)
     known: set[bytes] = field(default_factory=set)
-    """The functions that were sent to it."""
+    """The digests of the functions that were sent to it."""
     end: BaseException | None = None
     n_sent: int = 0
     probe_at: float = 0.0
-    """When it is asked again, if it is not reached; monotonic seconds."""
+    """When to ask it again while it is UNREACHED, in monotonic seconds."""
 
 
 @dataclass(eq=False)
 class Frame:
-    """Chunks that were sent together."""
+    """Chunks that are sent together."""
 
     name: str
     member: PoolMember
@@ -118,40 +123,41 @@ class Frame:
 
 @dataclass(frozen=True)
 class Send:
-    """Send this frame to its member."""
+    """The decision to send a frame to its member."""
 
     frame: Frame
 
 
 @dataclass(frozen=True)
 class TakeBack:
-    """Ask the frame's member not to begin it."""
+    """The decision to ask a frame's member not to begin it."""
 
     frame: Frame
 
 
 class Schedule:
-    """Which chunk goes where."""
+    """The chunks and maps that wait, and the frames that are in flight."""
 
     def __init__(self, members: Sequence[PoolMember], name: str = "") -> None:
         self.members = tuple(members)
         self._queue: deque[MapCalls | CallChunk] = deque()
-        self._maps: list[MapCalls] = []  # those in the queue
+        # The maps that are in the queue.
+        self._maps: list[MapCalls] = []
         self._name = name
         self._numbers = itertools.count()
 
     @property
     def is_idle(self) -> bool:
-        """Nothing waits, and nothing is in flight."""
+        """True if nothing waits and nothing is in flight."""
         return not self._queue and not any(member.frames for member in self.members)
 
     @property
     def slots(self) -> int:
-        """Of all members that may still work."""
+        """The number of slots of all members that are not gone, at least 1."""
         return max(1, sum(m.slots for m in self.members if m.state is not MemberState.GONE))
 
     def add(self, work: MapCalls | CallChunk) -> None:
-        """Queues a chunk, or the calls that a map has now."""
+        """Queue a chunk, or the current calls of a map."""
         if isinstance(work, MapCalls):
             if work in self._maps or work.is_dropped:
                 return
@@ -159,7 +165,7 @@ class Schedule:
         self._queue.append(work)
 
     def drop(self, work: MapCalls) -> None:
-        """Its results are not wanted any more: what was not cut is never sent."""
+        """Drop the calls of a map that were not cut yet, because its results are no longer needed."""
         work.is_dropped = True
         work.uncut.clear()
         if work in self._maps:
@@ -167,15 +173,15 @@ class Schedule:
             self._queue.remove(work)
 
     def give_back(self, chunks: Iterable[CallChunk]) -> None:
-        """These have not run, or may run again: they are the next to be sent."""
+        """Queue chunks again that have not run or may run twice. They are sent next."""
         self._queue.extendleft(reversed(list(chunks)))
 
     def end(self, frame: Frame) -> None:
-        """It is not in flight any more."""
+        """Remove a frame that is no longer in flight."""
         frame.member.frames.pop(frame.name, None)
 
     def next(self) -> Send | TakeBack | None:
-        """What to do now; None: nothing, until something changes."""
+        """Return the next thing to do; None if there is nothing to do until something changes."""
         up = [member for member in self.members if member.state is MemberState.UP]
         if not up:
             return None
@@ -198,7 +204,7 @@ class Schedule:
         return None
 
     def drain(self) -> list[CallChunk]:
-        """All chunks that have no outcome, in flight or not; of maps, all that is left as one."""
+        """Remove and return all chunks without an outcome, in flight or not; the rest of a map as one chunk."""
         chunks = [chunk for m in self.members for f in m.frames.values() for chunk in f.chunks]
         for work in self._queue:
             chunks.append(work if isinstance(work, CallChunk) else work.cut(len(work.uncut)))
@@ -209,24 +215,25 @@ class Schedule:
         return chunks
 
     def cancel_queued(self) -> None:
-        """Cancels what was not sent."""
+        """Cancel all chunks and calls that were not sent."""
         queued, self._queue = self._queue, deque()
         self._maps.clear()
         for work in queued:
             chunk = work if isinstance(work, CallChunk) else work.cut(len(work.uncut))
             if chunk.is_begun:
-                self._queue.append(chunk)  # it was given back: it counts as running
+                # A chunk that was given back counts as running.
+                self._queue.append(chunk)
             elif chunk.future.cancel():
                 chunk.future.set_running_or_notify_cancel()
 
     def frame_calls(self, function: PoolFunction) -> int:
-        """How many calls of a function a frame has, by their duration; 1 until that is known."""
+        """Return how many calls of a function fill a frame, by their duration; 1 until that is known."""
         if function.mean_s is None:
             return 1
         return max(1, min(_MOST_CALLS, int(FRAME_S / max(function.mean_s, 1e-9))))
 
     def _take(self) -> list[CallChunk]:
-        """The chunks of the next frame; none if those at the head were cancelled."""
+        """Take the chunks of the next frame from the queue; none if those at its head were cancelled."""
         head = self._queue[0]
         n_waiting = len(self._queue) - len(self._maps) + sum(len(m.uncut) for m in self._maps)
         most = min(self.frame_calls(head.function), math.ceil(n_waiting / (2 * self.slots)))
@@ -255,10 +262,10 @@ class Schedule:
 
 
 def _load(member: PoolMember) -> float:
-    """Frames for each slot."""
+    """Return the number of frames in flight for each slot of a member."""
     return len(member.frames) / member.slots
 
 
 def _fitting(calls: deque[Call], most: int) -> int:
-    """How many of the next calls go into a frame, if all are as large as the first."""
+    """Return how many of the next calls fit into a frame, if all are as large as the first one."""
     return max(1, min(most, FRAME_BYTES // max(1, size_of(calls[0]))))

@@ -1,14 +1,14 @@
-"""PoolWorker: what a PoolNode serves. It runs the calls that pools send.
+"""PoolWorker: the server of a PoolNode. It runs the calls that pools send.
 
     run_frame ──▶ waiting frames ──▶ a slot, which is a thread: runs the calls of the frame ──▶ its answer
                        └── take_back: another worker is free
 
 An answer is one of
     (DONE, outcomes)              for each chunk its results, the error that ended it, and its seconds
-    (NOT_BEGUN, ())               it was taken back: nothing of it has run
-    (STOPPING, ())                the worker stops: nothing of it has run
-    (UNKNOWN_FUNCTIONS, digests)  their definitions are to be sent along; nothing of it has run
-    (STOPPED, ())                 the worker stops, while it runs
+    (NOT_BEGUN, ())               the frame was taken back: nothing of it has run
+    (STOPPING, ())                the worker stops: nothing of the frame has run
+    (UNKNOWN_FUNCTIONS, digests)  the pool must send their definitions, too; nothing of the frame has run
+    (STOPPED, ())                 the worker stops, while the frame runs
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ DONE, NOT_BEGUN, UNKNOWN_FUNCTIONS = "done", "not begun", "unknown functions"
 STOPPING, STOPPED = "stopping", "stopped"
 
 Outcome = tuple[list[Any], bytes | None, float]
-"""Results of the calls of a chunk up to the first that failed, packed; its error, encoded; seconds."""
+"""Packed results of a chunk's calls, up to the first that failed; its encoded error; and the seconds taken."""
 
 
 @serves(only=["hello", "run_frame", "take_back"])
 class PoolWorker:
-    """Runs functions that pools send, in `slots` threads.
+    """A server that runs functions of pools in `slots` threads.
 
     Args:
-        slots: How many calls run side by side.
+        slots: The number of calls that run at the same time.
         initializer: Called once in each worker, before it serves.
-        initargs: Its arguments.
+        initargs: The arguments of the initializer.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class PoolWorker:
             threading.Thread(target=self._run_frames, name=name, daemon=True).start()
 
     def hello(self) -> int:
-        """How many calls run side by side; 0 when it stops."""
+        """Return the number of slots; 0 if the worker is stopping."""
         return 0 if self._is_stopping else self._slots
 
     def run_frame(
@@ -78,12 +78,12 @@ class PoolWorker:
         definitions: Mapping[bytes, Definition],
         chunks: Sequence[tuple[bytes, Sequence[Call]]],
     ) -> Any:
-        """Runs chunks of calls, one after the other; the answer is a promise, as they may have to wait.
+        """Run chunks of calls, one after the other. The answer is a promise, because the frame may wait.
 
         Args:
-            frame: A name by which it can be taken back.
-            definitions: Functions that may not be known yet, by digest.
-            chunks: The digest of a function, and arguments.
+            frame: The name by which `take_back` finds the frame.
+            definitions: Functions that this worker may not know yet, by digest.
+            chunks: For each chunk the digest of its function, and its calls.
         """
         with self._changed:
             self._functions.add(definitions)
@@ -99,21 +99,23 @@ class PoolWorker:
         return promise
 
     def take_back(self, frame: str) -> bool:
-        """Drops a frame if it has not begun; its answer then says so."""
+        """Drop a frame if it has not begun, and answer it with NOT_BEGUN. False if it has begun."""
         with self._changed:
             waiting = self._waiting.pop(frame, None)
         return waiting is not None and waiting.promise.set_result((NOT_BEGUN, ()))
 
     def _run_frames(self) -> None:
         me = threading.current_thread()
-        with contextlib.suppress(Stopped):  # which may come when the job is just over
+        # `end` may raise Stopped in this thread just after the frame is done.
+        with contextlib.suppress(Stopped):
             while True:
                 with self._changed:
                     self._changed.wait_for(lambda: self._waiting or self._is_stopping)
                     if self._is_stopping:
                         return
                     _, frame = self._waiting.popitem(last=False)
-                    if not frame.promise.begin():  # its caller has gone
+                    if not frame.promise.begin():
+                        # Its caller has gone.
                         del frame
                         continue
                     self._running[me] = frame.promise
@@ -121,10 +123,11 @@ class PoolWorker:
                 with self._changed:
                     del self._running[me]
                 frame.promise.set_result((DONE, outcomes))
-                del frame, outcomes  # a slot that waits keeps no results
+                # Don't keep the results in memory while the slot waits.
+                del frame, outcomes
 
     def end(self) -> None:
-        """Answers all frames, interrupts what runs, and ends the threads; not served."""
+        """Answer all frames, interrupt the running ones, and end the threads. Clients cannot call this."""
         with self._changed:
             self._is_stopping = True
             waiting, running = list(self._waiting.values()), dict(self._running)
@@ -139,14 +142,14 @@ class PoolWorker:
 
 @dataclass
 class _WaitingFrame:
-    """Calls that wait for a slot."""
+    """A frame that waits for a slot."""
 
     chunks: list[tuple[DefinedFunction, Sequence[Call]]]
     promise: Promise
 
 
 def _run_chunk(function: DefinedFunction, calls: Sequence[Call]) -> Outcome:
-    """Runs calls until one fails."""
+    """Run the calls of a chunk until one fails."""
     results: list[Any] = []
     error: bytes | None = None
     began = time.perf_counter()
@@ -163,6 +166,7 @@ def _run_chunk(function: DefinedFunction, calls: Sequence[Call]) -> Outcome:
             except Exception as unpicklable:
                 error = pickling.encode_unpicklable(result, unpicklable)
                 break
-    except BaseException as raised:  # SystemExit, too: a job does not end the worker
+    except BaseException as raised:
+        # Catch SystemExit, too: a call must not end the worker.
         error = pickling.encode_error(raised)
     return results, error, time.perf_counter() - began

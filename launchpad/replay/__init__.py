@@ -1,4 +1,4 @@
-"""Experience replay: what a `lp.ReplayNode` has, and what its clients do with it.
+"""Experience replay: the tables of an `lp.ReplayNode`, and the clients that insert and sample.
 
     Table(name, sampler, remover, max_size, max_times_sampled, rate_limiter)
         sampler, remover    Uniform, Prioritized, Fifo, Lifo, MaxHeap, MinHeap
@@ -39,7 +39,7 @@ __all__ = [
     # Tables.
     "Table",
     "TableInfo",
-    # What is sampled, and what is removed.
+    # Selectors, for sampling and for removal.
     "Fifo",
     "Lifo",
     "MaxHeap",
@@ -47,13 +47,13 @@ __all__ = [
     "Prioritized",
     "Selector",
     "Uniform",
-    # When inserts and samples wait.
+    # Rate limiters, which let inserts and samples wait.
     "MinSize",
     "QueueLimiter",
     "RateLimiter",
     "SampleToInsertRatio",
     "StackLimiter",
-    # Clients, and what they get.
+    # Clients and samples.
     "Batches",
     "ReplayClient",
     "ReplaySample",

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from launchpad.replay.columns import ReplaySample
 
 _LOOK_S = 0.5
-"""How often the thread looks whether it is to end, where it waits."""
+"""Seconds between the waiting thread's checks whether it must end."""
 
 
 class Batches(StreamedIterator):
-    """An iterator over batches without an end: `ReplayClient.batches`.
+    """An endless iterator over batches, made by `ReplayClient.batches`.
 
-    What the sampling raises, `next` raises, and then StopIteration. It ends with `close()`, with its `with`
-    block, or when it is dropped; the thread within half a second of that, also where it waits for items: it
-    takes none any more.
+    If sampling raises an error, `next` raises it, and after that StopIteration. The iterator ends with
+    `close()`, at the end of its `with` block, or when it is garbage collected. Its thread ends within half a
+    second of that, even if it waits for items, and samples no more of them.
 
     Example:
         with replay.batches("transitions", batch_size=32) as batches:
@@ -36,8 +36,8 @@ class Batches(StreamedIterator):
 
     Args:
         sample: Returns the next batch, or raises CancelledError soon after its argument is set.
-        prefetch: How many batches to have ready.
-        name: Of the thread.
+        prefetch: The number of batches to keep ready.
+        name: The name of the thread.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Batches(StreamedIterator):
         fork.call_in_child(self, type(self)._drop_inherited)
 
     def _drop_inherited(self) -> None:
-        """For a forked child, in which the thread does not run: the batches are the parent's."""
+        """Make `next` raise NotRunningError in a forked child: the thread runs in the parent."""
         self._queue = queue.Queue()
         self._queue.put(
             NotRunningError(
@@ -66,7 +66,7 @@ class Batches(StreamedIterator):
         )
 
     def close(self) -> None:
-        """Ends it."""
+        """End the iterator and its thread."""
         self._has_ended.set()
 
     def __iter__(self) -> Self:
@@ -96,9 +96,10 @@ def _sample_ahead(
     batches: queue.Queue[Any],
     has_ended: threading.Event,
 ) -> None:
-    """Sample, in the thread, until the iterator ends.
+    """Sample in the thread until the iterator ends.
 
-    The thread knows the queue and not the iterator, which may be dropped.
+    The thread holds only the queue, and no reference to the iterator, so that the iterator can be garbage
+    collected.
     """
     while not has_ended.is_set():
         found: Any

@@ -1,4 +1,4 @@
-"""The client of a ReplayNode: inserts, samples, and what else can be done to its tables."""
+"""The client of a ReplayNode: it inserts items, samples them, and manages the tables."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 _STOP_S = 1.0
 _LOOK_S = 0.5
-"""How often a call that may be taken back looks whether it is to be."""
+"""Seconds between checks whether a waiting call must be cancelled."""
 
 
 class ReplayClient:
-    """Inserts into and samples from the tables of a ReplayNode; what its handle turns into.
+    """A client of the tables of a ReplayNode, made from the node's handle.
 
-    Items are structures of arrays and numbers: dicts, tuples, lists, dataclasses. Arrays go in and out as
-    they are; the server does not look into them.
+    Items are structures of arrays and numbers: dicts, tuples, lists, dataclasses. Arrays go in and out
+    unchanged, and the server never reads their contents.
 
     Example:
         def act(replay: lp.replay.ReplayClient):
@@ -49,14 +49,14 @@ class ReplayClient:
             td_errors = step(batch.data["observation"], batch.data["action"])
             replay.update_priorities("transitions", batch.info.key, abs(td_errors))
 
-    Where a table's rate limiter says so, inserts and samples wait; for `timeout_s` at most if that is given,
-    and until the program stops, then they raise `lp.Stopped`. `timeout_s` limits this wait at the server
-    (of an insert, the one for each table), and not the time until a server that was lost is there again.
-    Any number of threads may share a client. It can be pickled.
+    Inserts and samples wait while the table's rate limiter blocks them, for at most `timeout_s` if it is
+    given. When the program stops, they raise `lp.Stopped`. `timeout_s` limits only this wait at the server
+    (for an insert, the wait for each table), and not the time until a lost server is back. Any number of
+    threads may share a client. It can be pickled.
 
-    An insert whose answer is lost (the connection broke, the server was started again) is sent again; the
-    server recognises one that it had carried out, and does nothing. A sample is not: it raises
-    OutcomeUnknown, as any call.
+    If the answer to an insert is lost, because the connection broke or the server was restarted, the client
+    sends the insert again. The server recognizes an insert that it has already done, and does nothing.
+    Samples are not repeated: like any other call, they raise OutcomeUnknown.
 
     Args:
         server: A courier client of the node.
@@ -69,17 +69,17 @@ class ReplayClient:
     def insert(
         self, data: Any, priorities: Mapping[str, float], timeout_s: float | None = None
     ) -> None:
-        """Inserts one item into each of these tables; they share its bytes.
+        """Insert one item into each of these tables. The tables share its bytes.
 
         Args:
             data: A structure of arrays and numbers.
             priorities: Table → priority.
-            timeout_s: How long it may wait for the limiter of each.
+            timeout_s: How long to wait for the rate limiter of each table.
 
         Raises:
-            TimeoutError: it could not be inserted within `timeout_s`, into one of them.
-            TypeError: a leaf is no array or number.
-            DefinitionError: there is no such table. ValueError: a priority that its selector cannot take.
+            TimeoutError: one of the tables did not accept the item within `timeout_s`.
+            TypeError: a leaf is not an array or a number.
+            DefinitionError: there is no such table. ValueError: a selector does not accept the priority.
         """
         arrays, found = columns.arrays_of(data)
         signature = Signature(found, tuple([trees.spec_of(array) for array in arrays]))
@@ -96,14 +96,14 @@ class ReplayClient:
     def sample(
         self, table: str, num_samples: int = 1, timeout_s: float | None = None
     ) -> list[ReplaySample]:
-        """Samples items, each by itself: they need not be alike.
+        """Sample items and return them one by one; they may differ in structure.
 
         Returns:
-            So many; fewer, but one at least, when `timeout_s` is over.
+            `num_samples` samples; fewer, but at least one, if `timeout_s` has passed.
 
         Raises:
-            TimeoutError: none could be sampled within `timeout_s`.
-            OutcomeUnknown: the server was lost meanwhile.
+            TimeoutError: no item could be sampled within `timeout_s`.
+            OutcomeUnknown: the server was lost during the call.
         """
         found: list[ReplaySample] = []
         for infos, groups in self._sample(table, num_samples, timeout_s):
@@ -122,37 +122,39 @@ class ReplayClient:
     def sample_batch(
         self, table: str, batch_size: int, timeout_s: float | None = None
     ) -> ReplaySample:
-        """Samples items that are alike, stacked: each array has a new first axis.
+        """Sample items with the same structure, and stack them: each array has a new first axis.
 
         Returns:
-            So many; fewer, but one at least, when `timeout_s` is over.
+            A batch of `batch_size` items; of fewer, but at least one, if `timeout_s` has passed.
 
         Raises:
-            ValueError: they differ in structure, dtypes or shapes: pad them, or use `sample`.
-            TimeoutError, OutcomeUnknown: as `sample`.
+            ValueError: the items differ in structure, dtypes or shapes. Pad them, or use `sample`.
+            TimeoutError, OutcomeUnknown: for the same reasons as in `sample`.
         """
         return _batch_of(table, self._sample(table, batch_size, timeout_s))
 
     def sample_batch_until(
         self, has_ended: threading.Event, table: str, batch_size: int, timeout_s: float | None
     ) -> ReplaySample:
-        """As `sample_batch`, with CancelledError soon after `has_ended` is set; what Batches calls."""
+        """Sample as `sample_batch` does, but raise CancelledError soon after `has_ended` is set.
+
+        For Batches.
+        """
         return _batch_of(table, self._sample(table, batch_size, timeout_s, has_ended))
 
     def batches(
         self, table: str, batch_size: int, *, prefetch: int = 2, timeout_s: float | None = None
     ) -> Batches:
-        """Return batches without an end, as `sample_batch` gives them, sampled ahead by a thread.
+        """Return an endless iterator over batches like those of `sample_batch`; a thread samples ahead.
 
         Example:
             with replay.batches("transitions", 256) as batches:
               for batch in batches: …
 
         Args:
-            prefetch: How many batches are there already while one is worked on. Their items were sampled,
-                and count as such, before they are used.
-            timeout_s: How long a batch may take; when it is over a batch may be smaller, and if there is
-                nothing at all the iterator raises TimeoutError.
+            prefetch: The number of batches to keep ready. Their items count as sampled before they are used.
+            timeout_s: How long a batch may take. After that, a batch may be smaller; if it has no items at
+                all, the iterator raises TimeoutError.
 
         Raises:
             ValueError: `batch_size` or `prefetch` is less than 1.
@@ -172,13 +174,13 @@ class ReplayClient:
     def trajectory_writer(
         self, max_sequence_length: int, items_per_call: int = 1
     ) -> TrajectoryWriter:
-        """A writer of steps, and of items that share them: see TrajectoryWriter."""
+        """Return a writer of steps, and of items that share them: see TrajectoryWriter."""
         from launchpad.replay.trajectory_writer import TrajectoryWriter
 
         return TrajectoryWriter(self, max_sequence_length, items_per_call)
 
     def n_step_writer(self, table: str, n: int, discount: float, **options: Any) -> NStepWriter:
-        """A writer of n-step transitions: see NStepWriter."""
+        """Return a writer of n-step transitions: see NStepWriter."""
         from launchpad.replay.n_step_writer import NStepWriter
 
         return NStepWriter(self, table, n, discount, **options)
@@ -186,7 +188,7 @@ class ReplayClient:
     def sequence_writer(
         self, table: str, length: int, period: int, **options: Any
     ) -> SequenceWriter:
-        """A writer of sequences of one length, which may overlap: see SequenceWriter."""
+        """Return a writer of sequences of one length, which may overlap: see SequenceWriter."""
         from launchpad.replay.sequence_writer import SequenceWriter
 
         return SequenceWriter(self, table, length, period, **options)
@@ -194,10 +196,10 @@ class ReplayClient:
     def update_priorities(
         self, table: str, keys: Iterable[int], priorities: Iterable[float]
     ) -> int:
-        """Sets the priorities of items; returns of how many. Those that have gone are passed over.
+        """Set the priorities of items, and return the number of items found. Skip those already removed.
 
         Raises:
-            ValueError: there is not a priority for each key.
+            ValueError: the numbers of keys and priorities differ.
         """
         updates = [*map(int, keys)], [*map(float, priorities)]
         if len(updates[0]) != len(updates[1]):
@@ -205,48 +207,48 @@ class ReplayClient:
         return int(self._repeatable.update_priorities(table, *updates))
 
     def delete(self, table: str, keys: Iterable[int]) -> int:
-        """Removes items; returns how many there were."""
+        """Remove items, and return the number of items found."""
         return int(self._server.delete(table, [*map(int, keys)]))
 
     def reset(self, table: str) -> None:
-        """Removes all items of a table; its limiter begins anew."""
+        """Remove all items of a table, and reset its rate limiter."""
         self._server.reset(table)
 
     def info(self) -> dict[str, TableInfo]:
-        """How each table is."""
+        """Return the state and counts of each table, by name."""
         found: dict[str, TableInfo] = self._server.info()
         return found
 
     def checkpoint(self) -> int:
-        """Saves all tables now, durably, and returns which version that is.
+        """Save all tables durably now, and return the version number of the saved state.
 
-        The next attempt of the server begins with what was saved last; so does the next launch with the same
+        The next attempt of the server starts with the last saved state. So does the next launch with the same
         `launch(state=…)`.
 
         Raises:
-            StateError: it could not be written; what was saved before is untouched.
+            StateError: the state could not be written. The previously saved state is untouched.
         """
         return int(self._server.checkpoint())
 
     def new_key(self) -> int:
-        """A key that no other item has, also not one of a process that was forked from this one."""
+        """Return a key that no other item has, not even an item of a process forked from this one."""
         return int.from_bytes(os.urandom(8), "big") >> 1
 
     def send(self, message: Inserts, timeout_s: float | None) -> None:
-        """What writers send."""
+        """Send a writer's message, and repeat it until the server has it."""
         _until_done(functools.partial(self._repeatable.insert, *message), timeout_s)
 
     def send_soon(self, message: Inserts) -> Future[None]:
-        """As `send`, once, without waiting: whatever goes wrong the future has."""
+        """Send a writer's message once, without waiting. The future gets any error."""
         found: Future[None] = self._server.futures.insert(*message, None)
         return found
 
     def forget(self, writer: str) -> None:
-        """A writer is done; see ReplayServer.forget."""
+        """Notify the server that a writer is done; see ReplayServer.forget."""
         self._repeatable.forget(writer)
 
     def forget_soon(self, writer: str) -> None:
-        """As `forget`; does not wait, and it does not matter if that fails."""
+        """Notify the server as `forget` does, without waiting. Ignore failures."""
         self._repeatable.futures.forget(writer)
 
     def _sample(
@@ -256,7 +258,7 @@ class ReplayClient:
         timeout_s: float | None,
         has_ended: threading.Event | None = None,
     ) -> Iterable[tuple[Any, Any]]:
-        """What the server gives, until there are `n` or the time is over: infos, and groups of items."""
+        """Yield infos and groups of items from the server, until there are `n` or the time is up."""
         if not is_whole(n, at_least=1):
             raise ValueError(f"expected 1 sample or more, got {n!r}")
         sample = self._server.sample
@@ -264,7 +266,7 @@ class ReplayClient:
             sample = functools.partial(self._sample_until, has_ended)
         has_some = False
         ends = deadline_after(timeout_s)
-        # At first as it was given: the server's error says how long it was.
+        # Pass the first timeout on as it was given, because the server's error message contains it.
         left_s = None if timeout_s is None else max(0.0, timeout_s)
         while n > 0:
             try:
@@ -279,7 +281,7 @@ class ReplayClient:
             left_s = None if ends is None else max(0.0, ends - time.monotonic())
 
     def _sample_until(self, has_ended: threading.Event, *arguments: Any) -> Any:
-        """Samples, and takes the call back where it still waits when `has_ended` is set."""
+        """Call `sample`, and cancel the call if it still waits when `has_ended` is set."""
         if has_ended.is_set():
             raise CancelledError
         future = self._server.futures.sample(*arguments)
@@ -307,9 +309,9 @@ class ReplayClient:
 
 
 def _until_done(call: Callable[[float | None], Any], timeout_s: float | None) -> Any:
-    """Calls with the time that is left; again where the server was stopping and had not done it.
+    """Make a call with the time that is left. Repeat it if the server was stopping and did not do it.
 
-    Stopped if this worker stops, too.
+    Raise Stopped if this worker stops, too.
     """
     ends = deadline_after(timeout_s)
     left_s = None if timeout_s is None else max(0.0, timeout_s)
@@ -329,7 +331,7 @@ def _until_done(call: Callable[[float | None], Any], timeout_s: float | None) ->
 
 
 def _batch_of(table: str, sampled: Iterable[tuple[Any, Any]]) -> ReplaySample:
-    """Items that are alike, stacked: of what the server gave, in that order."""
+    """Return the sampled items as one batch, stacked in the server's order."""
     import numpy as np
 
     signatures: dict[Signature, Structure] = {}
@@ -352,7 +354,9 @@ def _batch_of(table: str, sampled: Iterable[tuple[Any, Any]]) -> ReplaySample:
     arrays: Iterable[Any] = (
         parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
     )
-    if len(parts) > len(infos):  # equal signatures whose bytes differ: each item to its place
+    if len(parts) > len(infos):
+        # Equal signatures may have different bytes, so that the server grouped their items separately. Put
+        # the items back into the order in which they were sampled.
         by_place = np.argsort(order)
         arrays = [array[by_place] for array in arrays]
     columns_of_info = [np.concatenate([*map(np.asarray, c)]) for c in zip(*infos, strict=True)]

@@ -1,9 +1,9 @@
-"""Columns: arrays as raw bytes, and the signature that says what they are. For clients; needs numpy.
+"""Columns: arrays as raw bytes, and the signature that describes them. For clients; needs numpy.
 
     item       a structure of arrays         signature  its structure, and dtype and shape of each column
     columns    the bytes of each array       batch      for each column the bytes of n items in a row
 
-The server never looks into a signature: items whose signatures are equal can be stacked, and that is all.
+The server never decodes a signature. It only needs to know that items with equal signatures can be stacked.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from launchpad.courier.codec import pickling
 from launchpad.courier.trees import Spec, Structure
 
 _OUT_OF_BAND_FROM = 4 << 10
-"""Courier would look at a message with smaller buffers twice."""
+"""The size from which buffers go out of band. Courier would look twice at a message with smaller ones."""
 
 
 class SampleInfo(NamedTuple):
-    """What is known of a sampled item; of a batch, each of these is an array with a number for each item.
+    """Information about a sampled item; for a batch, each field is an array with a number for each item.
 
     Example:
         info = replay.sample_batch("transitions", batch_size=32).info
         weights = (info.probability * info.table_size) ** -0.4
 
     Attributes:
-        key: Which item it is, for `update_priorities` and `delete`.
-        probability: With which it was chosen; for importance weights.
-        table_size: Of how many.
-        priority: What it was then.
-        times_sampled: How often it had been, this time included.
+        key: The item's key, for `update_priorities` and `delete`.
+        probability: The probability with which it was chosen, for importance weights.
+        table_size: The number of items in the table when it was sampled.
+        priority: The item's priority when it was sampled.
+        times_sampled: How often it has been sampled, including this time.
     """
 
     key: Any
@@ -45,7 +45,7 @@ class SampleInfo(NamedTuple):
 
 
 class ReplaySample(NamedTuple):
-    """An item that was sampled, or a batch of them: the same structure with a new first axis.
+    """A sampled item, or a batch of them with the same structure and a new first axis.
 
     Example:
         batch = replay.sample_batch("transitions", batch_size=32)
@@ -57,13 +57,14 @@ class ReplaySample(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """What an item is, but for the bytes of its columns."""
+    """The structure of an item, with the dtype and shape of each column."""
 
     structure: Structure
-    specs: tuple[Spec, ...]  # of the columns of one item
+    # The dtype and shape of each column of one item.
+    specs: tuple[Spec, ...]
 
     def without_order(self) -> Signature:
-        """Return it without the order of dicts: items that can be stacked have the same one."""
+        """Return the signature without the order of dicts. Items with equal results can be stacked."""
         return Signature(trees.without_order(self.structure), self.specs)
 
     def __str__(self) -> str:
@@ -74,7 +75,7 @@ class Signature(NamedTuple):
 def arrays_of(value: Any) -> tuple[list[Any], Structure]:
     """Return the leaves as contiguous arrays, and the structure.
 
-    TypeError, with the path, for a leaf that is no array.
+    Raise TypeError, with the path, for a leaf that is not an array or a number.
     """
     import numpy as np
 
@@ -96,7 +97,7 @@ def arrays_of(value: Any) -> tuple[list[Any], Structure]:
 
 
 def buffer_of(array: Any) -> pickle.PickleBuffer | bytes:
-    """The bytes of a contiguous array, to be sent as they are; of a small one a copy."""
+    """Return the bytes of a contiguous array, without a copy unless it is small."""
     if array.nbytes < _OUT_OF_BAND_FROM:
         return bytes(array.tobytes())
     import numpy as np
@@ -106,25 +107,29 @@ def buffer_of(array: Any) -> pickle.PickleBuffer | bytes:
 
 @functools.lru_cache(1024)
 def encode_signature(signature: Signature) -> bytes:
-    """A signature as bytes. Those of equal ones are equal, but for some classes that travel by value."""
+    """Encode a signature. Equal signatures give equal bytes, except for some classes that travel by value."""
     return pickling.encode(_with_interned(tuple(signature)))[0]
 
 
 @functools.lru_cache(1024)
 def decode_signature(encoded: bytes) -> Signature:
-    """The way back."""
+    """Decode a signature from the bytes of `encode_signature`."""
     return Signature(*pickle.loads(encoded))
 
 
 def _with_interned(value: Any) -> Any:
-    """The same with equal strings as one object: a pickle shows which of its objects are the same one."""
+    """Return the value with equal strings as the same object.
+
+    A pickle shows which of its objects are the same one. Otherwise, equal signatures could give different
+    bytes.
+    """
     if type(value) is tuple:
         return tuple([_with_interned(each) for each in value])
     return sys.intern(value) if type(value) is str else value
 
 
 def stacked(signature: Signature, buffers: Sequence[Any], n: int) -> list[Any]:
-    """The columns of `n` items, as arrays over the memory of the buffers."""
+    """Return the columns of `n` items, as arrays over the memory of the buffers."""
     import numpy as np
 
     return [

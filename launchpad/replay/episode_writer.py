@@ -1,4 +1,4 @@
-"""EpisodeWriter: what the writers have in common that make items by themselves."""
+"""EpisodeWriter: the base class of writers that make items automatically."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 
 class EpisodeWriter:
-    """Makes items of the steps of its TrajectoryWriter: of such as a subclass says."""
+    """A writer that makes items from the steps of its TrajectoryWriter. A subclass chooses the steps."""
 
     def __init__(self, client: ItemServer, max_sequence_length: int, items_per_call: int) -> None:
         self._writer = TrajectoryWriter(client, max_sequence_length, items_per_call)
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Sends what has not been; returns when all items are in their tables. See TrajectoryWriter."""
+        """Send all unsent items, and return once all items are in their tables. See TrajectoryWriter."""
         self._writer.flush(timeout_s)
 
     def close(self) -> None:
-        """Sends what has not been, and lets the server forget the steps."""
+        """Send all unsent items, and let the server forget the steps."""
         self._writer.close()
 
     def __enter__(self) -> Self:

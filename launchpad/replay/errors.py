@@ -1,4 +1,4 @@
-"""What the server says to its clients, and they handle: neither reaches a user."""
+"""Errors that the server raises for its clients, which handle them. Users never see them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from launchpad.errors import LaunchpadError
 
 
 class UnknownSteps(LaunchpadError):
-    """An item refers to steps that the server does not have, as it was restarted: they are sent again."""
+    """An item refers to steps that a restarted server doesn't have. The client sends them again."""
 
 
 class ServerStopping(LaunchpadError):
-    """The server stops, so a call that waited there was not carried out."""
+    """The server is stopping, and has not done a call that waited there."""
 
 
 class ItemsRefused(LaunchpadError):
-    """Tables do not take some items of a message, however often they are sent.
+    """Tables refuse some items of a message; sending them again would not help.
 
     Attributes:
-        errors: By the item's key: what a user is told.
+        errors: For each refused item, by its key, the error to raise for the user.
     """
 
     def __init__(self, errors: Mapping[int, Exception]) -> None:

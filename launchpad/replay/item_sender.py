@@ -1,18 +1,19 @@
-"""ItemSender: the items of one writer on their way, many in a message where they come quickly.
+"""ItemSender: sends the items of one writer, with many in one message if they come quickly.
 
     add ──▶ waiting ──at most one message at a time──▶ under way ──answered──▶ acknowledged
                ▲                                           │
                └─────────────── it was lost ───────────────┘
 
-An item is sent at once, unless a message is under way. Then it waits for the answer, and goes with all that
-wait by then: those of a slow writer arrive soon, and those of a quick one cost little. The one after the last
-that may wait makes the writer wait, too.
+An item is sent at once, unless a message is under way. Then it waits for the answer to that message, and goes
+together with all items that wait by then. So the items of a slow writer arrive soon, and those of a quick
+writer cost little. If too many items wait, the writer waits, too.
 
-An item that its table refuses is dropped, and the others are sent again, so that the writer goes on after it.
-The writer raises the error by `raise_refusal` when it has done what it was called for.
+If a table refuses an item, the sender drops it and sends the others again, so that the writer can continue.
+The writer raises the error through `raise_refusal` at the end of its call.
 
-The writer's thread sends. Where it does not come back for a while, another one does, which looks every 10 ms
-while a message is under way: it never waits, and what is wrong with an item is raised in the writer's.
+Normally the writer's thread sends. While a message is under way, a second thread checks every 10 ms, and
+sends the next message if the writer's thread doesn't. It never waits, and errors of items are raised in the
+writer's thread.
 """
 
 from __future__ import annotations
@@ -40,41 +41,41 @@ if TYPE_CHECKING:
 _MOST_WAITING, _MOST_BYTES = 8, 4 << 20
 _LOOK_S = 0.01
 _LOST = (OutcomeUnknown, ServerStopping, UnknownSteps)
-"""What is wrong with a message that may simply be sent again."""
+"""Errors after which a message can simply be sent again."""
 
 _watcher = PeriodicChecks("replay-writers", _LOOK_S)
 
 Inserts = tuple[str, int, Sequence[Any], Sequence[Any], Sequence[Any]]
-"""The arguments of ReplayServer.insert, but for the time: writer, keep_from, segments, rows, items."""
+"""The arguments of ReplayServer.insert without the timeout: writer, keep_from, segments, rows, items."""
 
 
 class ItemServer(Protocol):
-    """A server of tables as its writers see it: `ReplayClient`."""
+    """The writers' view of a server of tables, implemented by `ReplayClient`."""
 
     def send(self, message: Inserts, timeout_s: float | None) -> None:
-        """Send the message, again if need be, until the server has it."""
+        """Send the message, and repeat it until the server has it."""
 
     def send_soon(self, message: Inserts) -> Future[None]:
-        """Send it once without waiting: whatever goes wrong the future has."""
+        """Send the message once, without waiting. The future gets any error."""
 
     def forget(self, writer: str) -> None:
-        """Say that a writer is done."""
+        """Notify the server that a writer is done."""
 
     def forget_soon(self, writer: str) -> None:
-        """Say so without waiting; it does not matter if that fails."""
+        """Notify the server that a writer is done, without waiting. Ignore failures."""
 
     def new_key(self) -> int:
         """Return a key that no other item has."""
 
 
 class SentItem(NamedTuple):
-    """An item that is not acknowledged.
+    """An item that the server has not acknowledged yet.
 
     Attributes:
-        row: Its signature, and its columns, as ReplayServer.insert takes them.
-        first: The first step of its writer that it has.
-        stop: The one after its last; as `first` where it has none.
-        keep_from: The first step that later items may have.
+        row: Its signature and its columns, in the form that ReplayServer.insert takes.
+        first: The first of the writer's steps that it contains.
+        stop: The step after its last one; equal to `first` if it contains none.
+        keep_from: The first step that later items may contain.
     """
 
     table: str
@@ -87,15 +88,15 @@ class SentItem(NamedTuple):
 
 
 class ItemSender(ClientSession):
-    """Sends the items of a writer, and the steps that they have. For the writer's thread.
+    """The sender of a writer's items, and of the steps in them. For the writer's thread.
 
-    A forked child becomes a writer that has sent nothing: the parent sends what waits. The steps stay, and
-    are sent with the next item that has them.
+    In a forked child, it becomes the sender of a writer that has sent nothing, because the parent sends the
+    waiting items. The child keeps the steps, and sends them with the next item that contains them.
 
     Args:
-        client: Of the node.
-        items_per_call: So many wait for each other.
-        chunks: The steps; they change with `lock`.
+        client: The client of the node.
+        items_per_call: The number of items to collect before they are sent.
+        chunks: The writer's steps. They change only with `lock` held.
     """
 
     def __init__(self, client: ItemServer, items_per_call: int, chunks: StepChunks) -> None:
@@ -104,31 +105,34 @@ class ItemSender(ClientSession):
         self._chunks = chunks
         self._least = items_per_call
         self._most = max(items_per_call, _MOST_WAITING)
-        # With it the watcher does nothing.
+        # While the writer's thread holds it, the watcher does nothing.
         self.lock = fork.free_in_child(Lock())
 
     def renew(self) -> None:
         super().renew()
-        self._items: list[SentItem] = []  # not acknowledged; the first ones are under way
+        # Not acknowledged. The first `_n_under_way` of them are in the message under way.
+        self._items: list[SentItem] = []
         self._under_way: Future[None] | None = None
         self._n_under_way = 0
-        self._refusal: Exception | None = None  # of an item that was dropped; to be raised
-        # Known to the server, which may have steps.
+        # The error of a refused item, until `raise_refusal` raises it.
+        self._refusal: Exception | None = None
+        # The server has the steps before this one.
         self._sent_to = 0
+        # True if the server may have steps of this writer.
         self._is_known = False
 
     @property
     def first_step(self) -> float:
-        """The first one of all items that are not acknowledged; infinity if they have none."""
+        """The first step of all items that are not acknowledged; infinity if they contain no steps."""
         return min([each.first for each in self._items if each.first < each.stop], default=math.inf)
 
     def limit(self, item_size: int) -> int:
-        """Lets fewer items wait if they have so many bytes; returns how many at most."""
+        """Limit how many items of this size in bytes may wait, and return that number."""
         self._most = max(self._least, min(_MOST_WAITING, _MOST_BYTES // max(1, item_size)))
         return self._most
 
     def add(self, item: SentItem) -> None:
-        """Sends it, now or with others; waits if too many do."""
+        """Send an item, now or together with others. Wait if too many items wait already."""
         with self.lock:
             self._items.append(item)
             n_waiting, under_way = len(self._items) - self._n_under_way, self._under_way
@@ -145,7 +149,10 @@ class ItemSender(ClientSession):
                 self._send_and_wait(None)
 
     def flush(self, timeout_s: float | None) -> None:
-        """Sends what waits, and returns when all is acknowledged; TimeoutError: some is not, and stays."""
+        """Send the waiting items, and return once all are acknowledged.
+
+        Raise TimeoutError if some are not acknowledged in time; these stay, to be sent again.
+        """
         ends = deadline_after(timeout_s)
         with self.lock:
             if self._under_way is not None and not _wait_for(self._under_way, timeout_s):
@@ -159,7 +166,7 @@ class ItemSender(ClientSession):
                 self._send_and_wait(None if ends is None else max(0, ends - time.monotonic()))
 
     def raise_refusal(self) -> None:
-        """Raises the error of an item that a table has refused; once, and apart from what sends."""
+        """Raise, once, the error of an item that a table refused. It sends nothing."""
         with self.lock:
             refusal = self._refusal
             self._refusal = None
@@ -167,31 +174,35 @@ class ItemSender(ClientSession):
             raise refusal
 
     def close(self) -> None:
-        """Lets the server forget the steps: all items are acknowledged."""
+        """Let the server forget the steps. All items must be acknowledged."""
         if self._is_known:
             self._client.forget(self.key)
             self._is_known, self._sent_to = False, 0
 
     def abandon(self) -> None:
-        """As `close`, and waits for nothing; what waits is not sent any more."""
+        """Close without waiting, and drop the items that were not sent yet."""
         with self.lock:
             del self._items[self._n_under_way :]
             under_way, is_known = self._under_way, self._is_known
             self._is_known, self._sent_to = False, 0
-        if under_way is not None:  # the server is to forget what it brings, too
+        if under_way is not None:
+            # Forget only after the message under way: the server must forget its steps, too.
             under_way.add_done_callback(lambda _: self._client.forget_soon(self.key))
         elif is_known:
             self._client.forget_soon(self.key)
 
     def _begin(self) -> None:
-        """Sends all that waits in one message, whose answer `_take_answer` takes."""
+        """Send all waiting items in one message. `_take_answer` takes its answer."""
         self._under_way = self._client.send_soon(self._message(self._sent_to))
         self._n_under_way = len(self._items)
         self._sent_to = max(self._sent_to, *[each.stop for each in self._items])
         _watcher.add(self._look)
 
     def _take_answer(self) -> BaseException | None:
-        """The error that has come, if a message was under way. Its items then wait again."""
+        """Take the answer to the message under way, if there is one, and return its error.
+
+        After an error, the items of the message wait again.
+        """
         if self._under_way is None:
             return None
         under_way, self._under_way = self._under_way, None
@@ -199,7 +210,8 @@ class ItemSender(ClientSession):
         try:
             under_way.result()
         except (Exception, CancelledError) as error:
-            self._sent_to = 0  # the server may have lost any
+            # The server may have lost any of the steps.
+            self._sent_to = 0
             if isinstance(error, ItemsRefused):
                 self._drop(error)
             return error
@@ -207,7 +219,7 @@ class ItemSender(ClientSession):
         return None
 
     def _send_and_wait(self, timeout_s: float | None) -> None:
-        """Sends all that waits until it is acknowledged; raises what is wrong with it."""
+        """Send all waiting items until they are acknowledged. Drop refused items, and raise other errors."""
         while self._items:
             try:
                 try:
@@ -221,12 +233,12 @@ class ItemSender(ClientSession):
             self._items.clear()
 
     def _drop(self, refused: ItemsRefused) -> None:
-        """Forgets the items that a table refuses; `raise_refusal` raises the first error."""
+        """Drop the items that tables refused. `raise_refusal` raises the first error."""
         self._items = [each for each in self._items if each.key not in refused.errors]
         self._refusal = self._refusal or refused.first
 
     def _message(self, sent_to: int) -> Inserts:
-        """All items, with those of their steps that the server does not have."""
+        """Return a message with all items, and those of their steps that the server doesn't have."""
         self._is_known = True
         first = max(self.first_step, sent_to)
         stop = max([each.stop for each in self._items if each.first < each.stop], default=0)
@@ -236,7 +248,10 @@ class ItemSender(ClientSession):
         return self.key, self._items[-1].keep_from, segments, rows, items
 
     def _look(self, _: float) -> bool:
-        """Goes on for the writer's thread; False when no message is under way, or it is for that thread."""
+        """Continue in the watcher's thread. Return False to end its checks.
+
+        They end if no message is under way, or if the writer's thread must handle its error.
+        """
         if context.is_stopping():
             return False
         if not self.lock.acquire(blocking=False):
@@ -253,13 +268,14 @@ class ItemSender(ClientSession):
                 self._begin()
             return self._under_way is not None
         except Exception:
-            return False  # the next `add` or `flush` does the same, and raises it
+            # The next `add` or `flush` does the same in the writer's thread, and raises the error there.
+            return False
         finally:
             self.lock.release()
 
 
 def _wait_for(future: Future[None], timeout_s: float | None) -> bool:
-    """Whether there is an outcome within this time."""
+    """Wait for an outcome. Return True if it came within this time."""
     with contextlib.suppress(CancelledError):
         try:
             future.exception(timeout_s)

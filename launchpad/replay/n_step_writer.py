@@ -1,4 +1,4 @@
-"""NStepWriter: transitions over n steps, as those of Acme's NStepTransitionAdder. Needs numpy."""
+"""NStepWriter: transitions over n steps, like those of Acme's NStepTransitionAdder. Needs numpy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Transition(NamedTuple):
-    """What came of an action; of a batch, each has a new first axis.
+    """An action and its outcome. In a batch, each field has a new first axis.
 
     Example:
         batch = replay.sample_batch("transitions", batch_size=32)
@@ -32,16 +32,16 @@ class Transition(NamedTuple):
 
 
 class NStepWriter(EpisodeWriter):
-    """Writes transitions over n steps: (s_t, a_t, R, D, s_{t+n}).
+    """A writer of transitions over n steps: (s_t, a_t, R, D, s_{t+n}).
 
     With g the agent's discount and d_t the environment's, which is 0 before a terminal state:
 
         R = r_t + g·d_t·r_{t+1} + … + g^(n-1)·d_t…d_{t+n-2}·r_{t+n-1}
         D = g^(n-1) · d_t…d_{t+n-1}
 
-    D has one g less than R would suggest, for the learner to apply: target = R + g·D·max Q(s_{t+n}). At the
-    beginning of an episode there are shorter ones from s_0, at its end shorter ones to the last. Observations
-    are sent once, though each is the first of one transition and the last of another.
+    D has one factor g less than R would suggest. The learner applies it: target = R + g·D·max Q(s_{t+n}). At
+    the start of an episode there are shorter transitions from s_0, and at its end shorter ones to the last
+    state. Each observation is sent once, though it is the first of one transition and the last of another.
     (Hoffman et al., "Acme", arXiv 2006.00979.)
 
     Example:
@@ -51,15 +51,16 @@ class NStepWriter(EpisodeWriter):
             observation, reward, done = environment.step(action := policy(observation))
             writer.add(action, reward, observation, discount=0.0 if done else 1.0, is_last=done)
 
-    What is sampled is a `Transition`, with R and D of float32. For one thread.
+    Samples are `Transition`s, with R and D as float32. Not thread-safe.
 
     Args:
-        client: Of the node.
-        table: Where to.
-        n: How many steps, 1 or more.
-        discount: The agent's, g.
-        priority: Of each new one; or a function of a Transition of arrays.
-        items_per_call: So many items wait for each other before they are sent.
+        client: The client of the node.
+        table: The table to insert into.
+        n: The number of steps, at least 1.
+        discount: The agent's discount g.
+        priority: The priority of each new transition, or a function that computes it from a Transition of
+            arrays.
+        items_per_call: The number of items to collect before they are sent.
 
     Raises:
         ValueError: `n` is less than 1.
@@ -83,10 +84,10 @@ class NStepWriter(EpisodeWriter):
         self._is_in_episode = False
 
     def add_first(self, observation: Any) -> None:
-        """Begins an episode, with its first observation.
+        """Start an episode with its first observation.
 
         Raises:
-            ValueError: an episode has begun, and not ended.
+            ValueError: the previous episode has not ended.
         """
         if self._is_in_episode:
             raise ValueError("add_first within an episode: the last step of one has is_last=True")
@@ -101,14 +102,15 @@ class NStepWriter(EpisodeWriter):
         discount: Any = 1.0,
         is_last: bool = False,
     ) -> None:
-        """Adds a step: what was done, and what came of it. Copies all of it.
+        """Add a step: an action and its outcome. All values are copied.
 
         Args:
-            discount: The environment's; 0 where the next observation is terminal.
-            is_last: The episode ends: by a terminal state, or because it is cut off (with a discount of 1).
+            discount: The environment's discount; 0 if the next observation is terminal.
+            is_last: True if the episode ends, in a terminal state or because it is cut off (with a discount
+                of 1).
 
         Raises:
-            ValueError: no episode has begun.
+            ValueError: `add_first` has not started an episode.
         """
         import numpy as np
 
@@ -132,7 +134,7 @@ class NStepWriter(EpisodeWriter):
             self._writer._raise_refusal()
 
     def _write(self) -> None:
-        """A transition over all recent steps."""
+        """Write a transition over all recent steps."""
         import numpy as np
 
         (action, total_reward, total_discount), *rest = self._recent

@@ -4,7 +4,7 @@
     actor ──insert──▶ ├─▶ tables of items ─┤
     actor ──insert──▶ ┘                    └◀─update_priorities── learner
 
-The terms are those of Reverb (Cassirer et al., arXiv 2102.04736), the real one of which is a ReverbNode.
+The terms are those of Reverb (Cassirer et al., arXiv 2102.04736). For Reverb itself, use a ReverbNode.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from launchpad.runtime.executable import Code, Executable
 
 
 class ReplayHandle(ServiceHandle[ReplayClient]):
-    """Stands for a ReplayNode; in a worker it turns into a `lp.replay.ReplayClient`.
+    """A handle of a ReplayNode. Inside a worker it turns into an `lp.replay.ReplayClient`.
 
     Example:
         replay = program.add_node(lp.ReplayNode([lp.replay.Table.queue("rows", 100)]), label="replay")
@@ -35,7 +35,7 @@ class ReplayHandle(ServiceHandle[ReplayClient]):
 
 
 class ReplayNode(Node[ReplayHandle]):
-    """Serves tables of experience: actors insert, learners sample.
+    """A server of tables of experience: actors insert items, and learners sample them.
 
     Example:
         replay = program.add_node(
@@ -53,17 +53,17 @@ class ReplayNode(Node[ReplayHandle]):
         program.add_node(lp.PyClassNode(Actor, replay), label="actor")      # replay.insert(…)
         program.add_node(lp.PyClassNode(Learner, replay), label="learner")  # replay.batches(…)
 
-    What is in the tables is saved as the object of a CourierNode is: each `save_every_s` of the group's
-    RestartPolicy, before it is restarted on purpose, at the end where `launch(state=…)` keeps it, and by
-    `client.checkpoint()`. A server that is killed and started again begins with what was saved last, or with
-    nothing.
+    The tables are saved at the same times as the object of a CourierNode: every `save_every_s` of the
+    group's RestartPolicy, before a planned restart, at the end if `launch(state=…)` keeps state, and by
+    `client.checkpoint()`. If the server is killed and restarted, it starts with the last saved state, or
+    empty if there is none.
 
     Args:
-        tables: Of different names.
-        courier_kwargs: Options of the server, as those of a CourierNode.
+        tables: Tables with different names.
+        courier_kwargs: Options of the server, the same as those of a CourierNode.
 
     Raises:
-        DefinitionError: no table, or two of one name.
+        DefinitionError: there is no table, or two tables have the same name.
     """
 
     def __init__(

@@ -1,12 +1,12 @@
-"""Rate limiters: when a table may be inserted into and sampled from.
+"""Rate limiters: they decide when a table accepts inserts and samples.
 
 With `diff = inserts · samples_per_insert - samples`, and `size = inserts - deletes`:
 
-    insert   while size stays ≤ min_size_to_sample, and else if diff stays ≤ max_diff
-    sample   while size ≥ min_size_to_sample, and diff stays ≥ min_diff
+    insert   if size stays ≤ min_size_to_sample, or diff stays ≤ max_diff
+    sample   if size is ≥ min_size_to_sample, and diff stays ≥ min_diff
 
-Pure: they count and decide; what waits, and for how long, is the server's. (Cassirer et al., "Reverb: A
-Framework for Experience Replay", arXiv 2102.04736, section 3.3.)
+Pure: a limiter counts and decides, and the server lets calls wait. (Cassirer et al., "Reverb: A Framework for
+Experience Replay", arXiv 2102.04736, section 3.3.)
 """
 
 from __future__ import annotations
@@ -19,29 +19,30 @@ from launchpad.errors import DefinitionError
 
 
 class RateLimiter:
-    """Decides by these bounds; one usually wants MinSize, SampleToInsertRatio, or a `Table.queue`.
+    """A rate limiter with explicit bounds. Most tables need MinSize, SampleToInsertRatio or `Table.queue`.
 
     Example:
         lp.replay.RateLimiter(samples_per_insert=4, min_size_to_sample=100, min_diff=300, max_diff=500)
 
     Args:
-        samples_per_insert: How often an item is sampled on average.
-        min_size_to_sample: How many items must be there to be sampled from.
-        min_diff: The lower bound of `diff`, for samples.
-        max_diff: Its upper bound, for inserts.
+        samples_per_insert: The average number of samples of each item.
+        min_size_to_sample: The number of items that a table needs before it can be sampled.
+        min_diff: The lower bound of `diff`. A sample waits if it would go below.
+        max_diff: The upper bound of `diff`. An insert waits if it would go above.
 
     Attributes:
-        lowest_diff, highest_diff: Of all moments at which there were `min_size_to_sample` items, after each
-            insert and each sample.
+        lowest_diff, highest_diff: The extremes of `diff` after each insert and each sample, as long as there
+            were `min_size_to_sample` items.
 
     Raises:
-        DefinitionError: with these bounds everything would wait for ever.
+        DefinitionError: with these bounds, inserts and samples would wait for each other indefinitely, or a
+            bound is out of range.
     """
 
     def __init__(
         self, samples_per_insert: float, min_size_to_sample: int, min_diff: float, max_diff: float
     ) -> None:
-        # Numbers of numpy would count in their own type, in which small integers overflow.
+        # Convert numpy's numbers: sums of its small integers would keep their type, and overflow.
         samples_per_insert = float(samples_per_insert)
         min_size_to_sample = math.ceil(min_size_to_sample)
         min_diff = float(min_diff)
@@ -70,37 +71,37 @@ class RateLimiter:
 
     @property
     def diff(self) -> float:
-        """How many more samples the inserts so far are good for than there have been."""
+        """The number of samples that the inserts so far allow, less the number of samples so far."""
         return self.inserts * self.samples_per_insert - self.samples
 
     def can_insert(self) -> bool:
-        """Whether one more insert is within the bounds."""
+        """Return True if one more insert stays within the bounds."""
         if self.inserts + 1 - self.deletes <= self.min_size_to_sample:
             return True
         return self.diff + self.samples_per_insert <= self.max_diff
 
     def can_sample(self) -> bool:
-        """Whether one more sample is."""
+        """Return True if one more sample stays within the bounds."""
         if self.inserts - self.deletes < self.min_size_to_sample:
             return False
         return self.diff - 1 >= self.min_diff
 
     def insert(self) -> None:
-        """An item has been inserted."""
+        """Count an inserted item."""
         self.inserts += 1
         self._note_diff()
 
     def sample(self) -> None:
-        """One has been sampled."""
+        """Count a sample."""
         self.samples += 1
         self._note_diff()
 
     def delete(self) -> None:
-        """One has been deleted, by whom or what ever."""
+        """Count a deleted item, whatever deleted it."""
         self.deletes += 1
 
     def reset(self) -> None:
-        """Nothing has happened so far."""
+        """Set all counts back to the start."""
         self.inserts = self.samples = self.deletes = 0
         self.lowest_diff, self.highest_diff = math.inf, -math.inf
 
@@ -112,10 +113,10 @@ class RateLimiter:
 
 
 def _least_max_diff(samples_per_insert: float, min_diff: float) -> float:
-    """Return the smallest `max_diff` that lets an insert through whenever no sample is.
+    """Return the smallest `max_diff` that allows an insert whenever no sample is allowed.
 
-    A sample waits while `diff < min_diff + 1`. Of the values that `diff` can have, which are multiples of
-    1/denominator, the greatest below that must leave room for one insert.
+    A sample waits while `diff < min_diff + 1`. The values of `diff` are multiples of 1/denominator. The
+    greatest of them below `min_diff + 1` must leave room for one insert.
     """
     if math.isinf(min_diff):
         return min_diff
@@ -127,7 +128,7 @@ def _least_max_diff(samples_per_insert: float, min_diff: float) -> float:
 
 
 class MinSize(RateLimiter):
-    """Samples wait until there are so many items; inserts never wait.
+    """A limiter whose samples wait until the table has enough items. Inserts never wait.
 
     Example:
         lp.replay.Table(
@@ -143,21 +144,22 @@ class MinSize(RateLimiter):
 
 
 class SampleToInsertRatio(RateLimiter):
-    """Keeps samples and inserts at a ratio: what runs ahead waits for the other.
+    """A limiter that keeps samples and inserts at a ratio: the side that runs ahead waits.
 
-    Up to `min_size_to_sample` items it is as MinSize. From then on
+    Up to `min_size_to_sample` items, it behaves as MinSize. From then on
     `(inserts - min_size_to_sample) · samples_per_insert - samples` stays within ±error_buffer.
 
     Example:
         lp.replay.SampleToInsertRatio(samples_per_insert=8, min_size_to_sample=1000, error_buffer=800)
 
     Args:
-        samples_per_insert: How often each item is sampled on average, in all.
-        min_size_to_sample: How many items must be there to be sampled from.
-        error_buffer: By how much the samples may run ahead or lag behind; or a pair, min_diff and max_diff.
+        samples_per_insert: The average number of samples of each item, over its whole time in the table.
+        min_size_to_sample: The number of items that the table needs before it can be sampled.
+        error_buffer: The number of samples by which sampling may run ahead or lag behind; or a pair
+            `(min_diff, max_diff)`.
 
     Raises:
-        DefinitionError: a buffer that is so small, or lies so, that everything would wait for ever.
+        DefinitionError: the buffer is too small, or nothing could ever be sampled with it.
     """
 
     def __init__(
@@ -194,7 +196,7 @@ class SampleToInsertRatio(RateLimiter):
 
 
 class QueueLimiter(RateLimiter):
-    """Each item is sampled once, and inserts wait while `size` of them have not been: `Table.queue`.
+    """The limiter of `Table.queue`: each item is sampled once, and inserts wait while `size` items wait.
 
     Example:
         lp.replay.Table.queue("rows", max_size=100)     # has one
@@ -215,7 +217,7 @@ class QueueLimiter(RateLimiter):
 
 
 class StackLimiter(QueueLimiter):
-    """The same for a table of which the newest is taken first: `Table.stack`.
+    """The limiter of `Table.stack`, with the rules of QueueLimiter for a table that gives the newest first.
 
     Example:
         lp.replay.Table.stack("newest", max_size=100)   # has one

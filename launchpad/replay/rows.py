@@ -1,10 +1,10 @@
-"""Rows: the data of items as the server keeps it, bytes that it never looks into.
+"""Rows: the data of items as the server keeps it, in bytes that it never decodes.
 
     a row       (signature, columns)             signature: bytes; equal for rows that can be stacked
     a column    ((bytes, start, stop), …)        pieces of what writers have sent, which items share
 
-A writer sends its steps once, a segment at a time: some consecutive steps, one buffer for each column. Items
-refer to steps by their number. What a writer may still refer to is its window.
+A writer sends each step once, in segments: some consecutive steps, with one buffer for each column. Items
+refer to steps by their numbers. The steps to which a writer may still refer are its window.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from launchpad.courier.buffers import allocate
 from launchpad.replay.errors import UnknownSteps
 
 _OUT_OF_BAND_FROM = 4 << 10
-"""Courier would look at a message with smaller buffers twice."""
+"""The size from which buffers go out of band. Courier would look twice at a message with smaller ones."""
 _COPIED_FROM = 256 << 10
-"""Buffers of this size may be in memory shared with the sender, which is meant to be given back soon."""
+"""The size from which buffers are copied: they may occupy memory shared with the sender, which needs it back."""
 
 
 class StepBytes:
-    """Bytes that several items may share, and that are saved once."""
+    """Bytes that several items may share. A save contains them once."""
 
     __slots__ = ("view",)
 
@@ -36,11 +36,11 @@ class StepBytes:
 Column = tuple[tuple[StepBytes, int, int], ...]
 Row = tuple[bytes, tuple[Column, ...]]
 SentColumn = Any
-"""What a client sends of a column: its bytes, or (column, first step, stop) of steps that were sent."""
+"""A column as a client sends it: its bytes, or (column, first step, stop) for steps that were sent."""
 
 
 class SentSteps(NamedTuple):
-    """Steps `first` to `stop` of a writer."""
+    """The steps of a writer from `first` to before `stop`."""
 
     first: int
     stop: int
@@ -48,21 +48,21 @@ class SentSteps(NamedTuple):
 
 
 class Window:
-    """The steps of one writer that its next items may refer to."""
+    """The steps of one writer to which its next items may refer."""
 
     def __init__(self) -> None:
         self._segments: list[SentSteps] = []
 
     def add(self, first: int, stop: int, buffers: Iterable[Any]) -> None:
-        """Steps have come; again, if the writer does not know whether they have."""
+        """Add steps. A writer sends steps again if it doesn't know whether they arrived."""
         self._segments.append(SentSteps(first, stop, [StepBytes(buffer) for buffer in buffers]))
 
     def forget(self, before: int) -> None:
-        """The writer will not refer to steps before this one any more."""
+        """Forget the steps before this one, to which the writer no longer refers."""
         self._segments = [each for each in self._segments if each.stop > before]
 
     def column(self, number: int, first: int, stop: int) -> Column:
-        """The bytes of some steps of one column. Raises UnknownSteps."""
+        """Return the bytes of some steps of one column. Raise UnknownSteps if a step is not here."""
         for segment in reversed(self._segments):
             if segment.first <= first and stop <= segment.stop:
                 data = segment.columns[number]
@@ -82,7 +82,7 @@ class Window:
         return tuple(pieces)
 
     def row(self, signature: bytes, columns: Iterable[SentColumn]) -> Row:
-        """The row that a client has sent."""
+        """Return a row that a client has sent, in the server's form."""
         return signature, tuple(
             [
                 self.column(*each)
@@ -94,7 +94,7 @@ class Window:
 
 
 def pack(rows: Iterable[Row]) -> dict[str, Any]:
-    """Rows in a form that is quick to pickle, and has what they share once."""
+    """Return rows in a form that is quick to pickle, with shared bytes once."""
     signatures: dict[bytes, int] = {}
     numbers: dict[int, int] = {}
     buffers: list[pickle.PickleBuffer] = []
@@ -113,7 +113,7 @@ def pack(rows: Iterable[Row]) -> dict[str, Any]:
 
 
 def unpack(packed: dict[str, Any]) -> list[Row]:
-    """The way back."""
+    """Return the rows that were given to `pack`."""
     shared, numbers = [StepBytes(each) for each in packed["buffers"]], iter(packed["layout"])
     return [
         (
@@ -135,7 +135,7 @@ def unpack(packed: dict[str, Any]) -> list[Row]:
 
 
 def join(rows: Sequence[Row]) -> list[pickle.PickleBuffer | bytearray]:
-    """The columns of rows with one signature: of each the bytes of all rows, one after the other."""
+    """Return the columns of rows with one signature, each with the bytes of all rows one after the other."""
     found: list[pickle.PickleBuffer | bytearray] = []
     for columns in zip(*(row[1] for row in rows), strict=True):
         length = sum([stop - start for _, start, stop in columns[0]])

@@ -1,11 +1,12 @@
-"""Selectors: which item of a table is sampled next, and which one is removed when it is full.
+"""Selectors: they choose the item to sample next, and the item to remove when a table is full.
 
-    Uniform                          any, all alike
+    Uniform                          any item, all with the same probability
     Prioritized(priority_exponent)   in proportion to priority ** priority_exponent
-    Fifo, Lifo                       the one inserted first, last
-    MaxHeap, MinHeap                 the one of the highest, the lowest priority; of equals the one set first
+    Fifo, Lifo                       the item inserted first, last
+    MaxHeap, MinHeap                 the highest, lowest priority; among equals, the one set first
 
-Pure: each knows keys and priorities, and no items. The same seed and the same calls give the same keys.
+Pure: a selector knows keys and priorities, but no items. The same seed and the same calls give the same
+keys.
 """
 
 from __future__ import annotations
@@ -17,16 +18,18 @@ import random
 from array import array
 from collections import OrderedDict
 
-_LARGEST_WEIGHT = 1e300  # a sum of many is still finite
+# The sum of many such weights is still finite.
+_LARGEST_WEIGHT = 1e300
 
 
 class Selector(abc.ABC):
-    """Chooses among the keys of a table. Used by one thread at a time.
+    """A rule that chooses among the keys of a table. Not thread-safe.
 
-    `insert` takes a new key, `update`, `delete` and `sample` need one that is there: KeyError, or IndexError.
+    `insert` takes a new key. `update` and `delete` raise KeyError if they don't know the key, and `sample`
+    raises IndexError if there are no keys.
 
     Example:
-        selector = lp.replay.Prioritized(1.0)       # a table has two of them, and calls them so
+        selector = lp.replay.Prioritized(1.0)       # a table has two selectors, and calls them like this
         selector.insert(1, priority=3.0)
         selector.insert(2, priority=1.0)
         key, probability = selector.sample()        # 1 0.75, or 2 0.25
@@ -34,42 +37,42 @@ class Selector(abc.ABC):
 
     @abc.abstractmethod
     def insert(self, key: int, priority: float) -> None:
-        """A key comes."""
+        """Add a new key."""
 
     @abc.abstractmethod
     def update(self, key: int, priority: float) -> None:
-        """A key has another priority from now on."""
+        """Change the priority of a key."""
 
     @abc.abstractmethod
     def delete(self, key: int) -> None:
-        """A key goes."""
+        """Remove a key."""
 
     @abc.abstractmethod
     def sample(self) -> tuple[int, float]:
-        """A key, and the probability with which it was chosen.
+        """Choose a key, and return it with the probability of this choice.
 
         Raises:
-            IndexError: there is none.
+            IndexError: there are no keys.
         """
 
     @abc.abstractmethod
     def clear(self) -> None:
-        """All keys go."""
+        """Remove all keys."""
 
     @abc.abstractmethod
     def __len__(self) -> int: ...
 
     def check(self, priority: float) -> None:
-        """Looks at a priority before anything is changed.
+        """Check a priority, before anything is changed.
 
         Raises:
-            ValueError: it cannot take this priority.
+            ValueError: the selector does not accept this priority.
         """
         if math.isnan(priority):
             raise ValueError(f"{self!r} takes a number as a priority, not {priority!r}")
 
     def seed(self, seed: int) -> None:
-        """What is random from now on follows from this number."""
+        """Seed the random choices from now on."""
         return
 
     def __repr__(self) -> str:
@@ -77,7 +80,7 @@ class Selector(abc.ABC):
 
 
 class Uniform(Selector):
-    """Any item, all with the same probability.
+    """A selector that chooses any item, all with the same probability.
 
     Example:
         lp.replay.Table("all", sampler=lp.replay.Uniform(), remover=lp.replay.Fifo(), max_size=1000)
@@ -120,13 +123,13 @@ class Uniform(Selector):
 
 
 class Prioritized(Selector):
-    """An item with a probability in proportion to `priority ** priority_exponent`.
+    """A selector whose probabilities are in proportion to `priority ** priority_exponent`.
 
-    A priority of 0 is a probability of 0, unless all are 0: then all are alike. (Schaul et al., "Prioritized
-    Experience Replay", arXiv 1511.05952; the exponent is their alpha.)
+    A priority of 0 gives a probability of 0, unless all priorities are 0: then all items are equally likely.
+    (Schaul et al., "Prioritized Experience Replay", arXiv 1511.05952; the exponent is their alpha.)
 
-    A sum tree: leaf i is the weight of the i-th key, every other node the sum of the two below it. Sums are
-    computed anew on the way up, so that no rounding errors add up.
+    It uses a sum tree: leaf i is the weight of the i-th key, and every other node is the sum of the two below
+    it. Each change recomputes the sums on the way up, so that rounding errors don't accumulate.
 
     Example:
         lp.replay.Table("errors", lp.replay.Prioritized(0.6), remover=lp.replay.Fifo(), max_size=1000)
@@ -144,10 +147,10 @@ class Prioritized(Selector):
         self.clear()
 
     def check(self, priority: float) -> None:
-        """Besides, it is not negative, and the weight that it gives is finite.
+        """Check that a priority is not negative, and that its weight is finite.
 
         Raises:
-            ValueError: it cannot take this priority.
+            ValueError: the selector does not accept this priority.
         """
         try:
             weight = self._weight(priority) if priority >= 0 else math.nan
@@ -194,7 +197,7 @@ class Prioritized(Selector):
         left_over, node = self._random.random() * total, 1
         while node < self._capacity:
             node *= 2
-            # Rounding may leave a little too much: never go where there is no weight at all.
+            # Rounding may leave `left_over` a little too large. Never descend into a node without weight.
             if left_over >= tree[node] and tree[node + 1] > 0:
                 left_over -= tree[node]
                 node += 1
@@ -227,7 +230,7 @@ class Prioritized(Selector):
 
 
 class Fifo(Selector):
-    """The item that was inserted first.
+    """A selector that chooses the item inserted first.
 
     Example:
         lp.replay.Table("recent", sampler=lp.replay.Uniform(), remover=lp.replay.Fifo(), max_size=1000)
@@ -260,7 +263,7 @@ class Fifo(Selector):
 
 
 class Lifo(Fifo):
-    """The item that was inserted last.
+    """A selector that chooses the item inserted last.
 
     Example:
         lp.replay.Table("newest", sampler=lp.replay.Lifo(), remover=lp.replay.Fifo(), max_size=1000)
@@ -270,9 +273,10 @@ class Lifo(Fifo):
 
 
 class MinHeap(Selector):
-    """The item of the lowest priority; of those with equal ones, that whose priority was set first.
+    """A selector that chooses the item with the lowest priority; among equals, the one set first.
 
-    A table that was restored does not know that order any more: of equals, the one inserted first then.
+    A restored table doesn't know the order in which priorities were set. There, among equals, MinHeap chooses
+    the item inserted first.
 
     Example:
         lp.replay.Table("best", sampler=lp.replay.Uniform(), remover=lp.replay.MinHeap(), max_size=1000)
@@ -301,7 +305,8 @@ class MinHeap(Selector):
     def sample(self) -> tuple[int, float]:
         if not self._entries:
             raise IndexError("there is nothing to sample")
-        while self._entries.get(self._heap[0][2]) != self._heap[0]:  # deleted, or set anew, since
+        # Skip entries of keys that were deleted, or whose priority was set again, since.
+        while self._entries.get(self._heap[0][2]) != self._heap[0]:
             heapq.heappop(self._heap)
         return self._heap[0][2], 1.0
 
@@ -314,14 +319,14 @@ class MinHeap(Selector):
         return len(self._entries)
 
     def _tidy(self) -> None:
-        """Keeps entries that mean nothing any more from being more than the others."""
+        """Rebuild the heap once outdated entries outnumber the valid ones by far."""
         if len(self._heap) > 64 + 2 * len(self._entries):
             self._heap = list(self._entries.values())
             heapq.heapify(self._heap)
 
 
 class MaxHeap(MinHeap):
-    """The item of the highest priority; of those with equal ones, that whose priority was set first.
+    """A selector that chooses the item with the highest priority; among equals, the one set first.
 
     Example:
         lp.replay.Table("best", sampler=lp.replay.MaxHeap(), remover=lp.replay.MinHeap(), max_size=1000)

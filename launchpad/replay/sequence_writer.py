@@ -1,4 +1,4 @@
-"""SequenceWriter: sequences of a fixed length, as those of Acme's SequenceAdder. Needs numpy."""
+"""SequenceWriter: sequences of a fixed length, like those of Acme's SequenceAdder. Needs numpy."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 class SequenceWriter(EpisodeWriter):
-    """Writes sequences of `length` steps, a new one every `period` steps.
+    """A writer of sequences of `length` steps, a new one every `period` steps.
 
         length=4, period=2     s0 s1 s2 s3 s4 s5 s6 ┃ end of the episode
                               └─────────┘
                                     └─────────┘
                                           └────────0┘      padded with zeros
 
-    For recurrent networks: sequences overlap where the period is less than the length; their common steps
-    are sent once. (Kapturowski et al., "Recurrent Experience Replay in Distributed Reinforcement Learning",
-    ICLR 2019.)
+    It is meant for recurrent networks. If the period is less than the length, sequences overlap, and their
+    common steps are sent once. (Kapturowski et al., "Recurrent Experience Replay in Distributed Reinforcement
+    Learning", ICLR 2019.)
 
     Example:
         with replay.sequence_writer("sequences", length=80, period=40) as writer:
@@ -31,16 +31,17 @@ class SequenceWriter(EpisodeWriter):
             writer.append({"observation": step.observation, "reward": step.reward, "mask": 1.0})
           writer.end_episode()        # "mask" is 0 where there is padding
 
-    For one thread.
+    Not thread-safe.
 
     Args:
-        client: Of the node.
-        table: Where to.
-        length: Steps in each sequence.
-        period: Steps from the beginning of one to that of the next.
-        pad: The last sequence of an episode is padded with zeros. If False, what would have to be is dropped.
-        priority: Of each new one.
-        items_per_call: So many items wait for each other before they are sent.
+        client: The client of the node.
+        table: The table to insert into.
+        length: The number of steps in each sequence.
+        period: The number of steps from the start of one sequence to the start of the next.
+        pad: If True, the last sequence of an episode is padded with zeros. If False, a sequence that would
+            need padding is dropped.
+        priority: The priority of each new sequence.
+        items_per_call: The number of items to collect before they are sent.
 
     Raises:
         ValueError: `length` or `period` is less than 1.
@@ -65,15 +66,16 @@ class SequenceWriter(EpisodeWriter):
         self._table, self._length, self._period = table, length, period
         self._pads, self._priority = pad, priority
         self._zeros: Any = None
-        self._missing = length  # steps, until the next sequence
+        # The number of steps until the next sequence.
+        self._missing = length
 
     def append(self, step: Any) -> None:
-        """Appends a step, a structure of arrays and numbers; with it a sequence, if it is the last of one."""
+        """Append a step, a structure of arrays and numbers. If it completes a sequence, insert that, too."""
         self._append(step)
         self._writer._raise_refusal()
 
     def _append(self, step: Any) -> None:
-        """As `append`, without raising what was wrong with earlier sequences."""
+        """Append a step as `append` does, without raising errors of earlier sequences."""
         if self._zeros is None and self._pads:
             import numpy as np
 
@@ -86,11 +88,13 @@ class SequenceWriter(EpisodeWriter):
             self._writer._make_item(self._table, self._priority, num_steps=self._length)
 
     def end_episode(self) -> None:
-        """Ends the episode: its last steps are in a sequence with what pads it, and no sequence has two."""
+        """End the episode, and pad its last sequence. No sequence has steps of two episodes."""
         steps, missing = self._writer.episode_steps, self._missing
         if steps >= self._length:
-            missing %= self._period  # there may have been none since the last sequence
-        if self._pads and steps and missing < self._length:  # else it would be nothing but padding
+            # The remainder is 0 if the last step completed a sequence.
+            missing %= self._period
+        # With `missing == length`, the sequence would contain only padding.
+        if self._pads and steps and missing < self._length:
             for _ in range(missing):
                 self._append(self._zeros)
         self._missing = self._length

@@ -5,7 +5,7 @@
                          no  ──▶ waits for its turn in the line of the table; it ends
                                  with its time, with its caller, or with the program
 
-Each table has a lock and lines of its own.
+Each table has its own lock and lines.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _REMEMBERED = 100_000
 _KEEP = 2
 
 Group = tuple[bytes, list[int], list[pickle.PickleBuffer | bytearray]]
-"""A signature, the places of the items that have it, and their columns."""
+"""A signature, the indexes of the sampled items that have it, and their columns."""
 Answer = tuple[Any, Any, Any, Any, Any, list[Group]]
-"""Of each sampled item: key, probability, table size, priority, times sampled. And their data."""
+"""Key, probability, table size, priority and times sampled of each sampled item, and the items' data."""
 
 
 class Action(NamedTuple, Generic[T]):
-    """Something that a call does to a table as soon as it is its turn, and it may."""
+    """A call's action on a table, done once it is the call's turn and the rate limiter allows it."""
 
     line: Line
     what: str
@@ -49,7 +49,7 @@ class Action(NamedTuple, Generic[T]):
 
 
 class TableServer:
-    """A table, and the calls that wait for it: in each line the first to come is the first to act."""
+    """A table, and the calls that wait for it. In each line, the call that came first acts first."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -59,12 +59,13 @@ class TableServer:
         self._inserted = AnsweredRequests[bool](_REMEMBERED)
 
     def insertion(self, key: int, priority: float, row: Row) -> Action[bool]:
-        """Return the insertion of an item. It is done once: a key that comes again is a repeated call's."""
+        """Return an action that inserts an item, once: if its key comes again, the call was repeated."""
 
         def insert() -> bool:
             try:
                 self.table.insert(key, priority, row)
-            except Exception as error:  # of a user's selector
+            except Exception as error:
+                # A user's own selector may raise anything.
                 raise ItemsRefused({key: error}) from error
             return True
 
@@ -77,7 +78,7 @@ class TableServer:
         return Action(self._inserts, "insert into", may, act)
 
     def sampling(self, most: int) -> Action[list[Sampled]]:
-        """Return the sampling of one item or more, up to `most`: as many as the limiter lets through."""
+        """Return an action that samples from one to `most` items, as many as the limiter allows."""
         table = self.table
 
         def act() -> list[Sampled]:
@@ -89,21 +90,22 @@ class TableServer:
         return Action(self._samples, "sample from", table.can_sample, act)
 
     def try_do(self, action: Action[T]) -> T | None:
-        """Do it if it may be done, and no call waits to do the like; else return None."""
+        """Do an action if it can be done and no other call waits in its line. Otherwise return None."""
         with self._calls.changing():
             done = self._calls.answer(action.line, action.may, action.act, lambda: None, wait_s=0)
-        # There is none for a call that doesn't wait.
+        # A call that doesn't wait never gets a Promise.
         assert not isinstance(done, Promise)
         return done
 
     async def do(self, action: Action[T], timeout_s: float | None) -> T:
-        """Do it when it is its turn.
+        """Do an action when it is its turn.
 
-        It enters the line here, and not before: a call that is cancelled first has left nothing in it.
+        The call enters the line here, and not before. So a call that is cancelled earlier leaves nothing in
+        the line.
 
         Raises:
-            TimeoutError: that was not within `timeout_s`; it was not done.
-            ServerStopping: nothing is done any more.
+            TimeoutError: its turn did not come within `timeout_s`, and it was not done.
+            ServerStopping: the server is stopping, and it was not done.
         """
         caller = courier_caller.current.get()
 
@@ -121,12 +123,12 @@ class TableServer:
         return done
 
     def change(self, change: Callable[[], T]) -> T:
-        """Do something to the table that needs no turn."""
+        """Make a change to the table that doesn't wait for a turn."""
         with self._calls.changing():
             return change()
 
     def stop(self) -> None:
-        """End all that wait, and whatever would act from now on."""
+        """End all waiting calls, and all later ones, with ServerStopping."""
 
         def refuse() -> Any:
             raise ServerStopping(f"table {self.table.name!r} is being stopped")
@@ -134,7 +136,7 @@ class TableServer:
         self._calls.end(refuse)
 
     def info(self) -> TableInfo:
-        """Return how the table is, and how many wait for it."""
+        """Return the state and counts of the table, with the number of waiting calls."""
         with self._calls.changing():
             return self._info()
 
@@ -146,7 +148,7 @@ class TableServer:
         )
 
     def state(self) -> dict[str, Any]:
-        """What is saved. Callers wait only while the list of items is copied, not the items' data."""
+        """Return the state to save. Callers wait only while the list of items is copied, not their data."""
         with self._calls.changing():
             limiter = self.table.rate_limiter
             items = [(i.key, i.priority, i.times_sampled, i.data) for i in self.table.items()]
@@ -161,7 +163,7 @@ class TableServer:
         counts: Iterable[Any],
         inserted: AnsweredRequests[bool],
     ) -> None:
-        """Takes up what `state` gave."""
+        """Replace the table's content with what `state` returned."""
 
         def refill() -> None:
             self.table.refill(items, *counts)
@@ -183,7 +185,7 @@ class TableServer:
     ]
 )
 class ReplayServer:
-    """What a ReplayNode serves, to `ReplayClient`s and to nothing else."""
+    """The server of a ReplayNode, for `ReplayClient`s only."""
 
     def __init__(self, tables: Sequence[Table]) -> None:
         self._tables = {table.name: TableServer(table) for table in tables}
@@ -204,19 +206,19 @@ class ReplayServer:
         items: Sequence[tuple[str, int, float, int]],
         timeout_s: float | None,
     ) -> Coroutine[Any, Any, None] | None:
-        """Inserts items into tables, one after the other.
+        """Insert items into tables, one after the other.
 
         Args:
-            writer: Whose steps these are; empty where the rows hold all themselves.
-            keep_from: It will not refer to steps before this one any more.
-            segments: Steps that are new: the first, the one after the last, and a buffer for each column.
-            rows: Data of items.
-            items: Table, key, priority, and which of the rows.
-            timeout_s: How long each may wait.
+            writer: The writer of the steps; empty if the rows contain all their data.
+            keep_from: The first step to which the writer may still refer after this call.
+            segments: New steps: the first, the one after the last, and a buffer for each column.
+            rows: The data of the items.
+            items: For each item its table, key, priority, and the index of its row.
+            timeout_s: How long each item may wait.
 
         Raises:
-            ItemsRefused: there is no such table, or it does not take that priority. Others may have been
-                inserted, and would not be again.
+            ItemsRefused: for some items there is no such table, or it does not accept the priority. Others
+                may have been inserted already, and are not inserted twice if the call is repeated.
         """
         window = self._window(writer) if writer else Window()
         with self._lock:
@@ -244,7 +246,7 @@ class ReplayServer:
     def sample(
         self, table: str, most: int, timeout_s: float | None
     ) -> Answer | Coroutine[Any, Any, Answer]:
-        """Infos of one item or more, up to `most`, and their data in groups of one signature."""
+        """Return the infos of one to `most` items, and their data in groups with equal signatures."""
         served = self._table(table)
         action = served.sampling(most)
         samples = served.try_do(action)
@@ -271,17 +273,17 @@ class ReplayServer:
         return {name: table.info() for name, table in self._tables.items()}
 
     def checkpoint(self) -> int:
-        """Saves itself now; returns which version that is."""
+        """Save the tables now, and return the version number of the saved state."""
         with context.current().state.saved_states(of_object=True) as states:
             return states.save(self.save(), None, _KEEP)
 
     def forget(self, writer: str) -> None:
-        """A writer was closed."""
+        """Forget the steps of a writer that was closed."""
         with self._lock:
             self._windows.pop(writer, None)
 
     def save(self) -> dict[str, Any]:
-        """All tables, each as it is at one moment; bytes that items share are in it once."""
+        """Return the state of all tables, each at one moment. Bytes that items share are in it once."""
         tables = {name: table.state() for name, table in self._tables.items()}
         rows: list[Row] = []
         numbers: dict[int, int] = {}
@@ -295,7 +297,7 @@ class ReplayServer:
         return {"tables": tables, "rows": pack(rows)}
 
     def restore(self, saved: dict[str, Any]) -> None:
-        """Tables that there are not any more are dropped; new ones begin empty."""
+        """Restore saved tables. Drop those that this node doesn't have; its new tables start empty."""
         rows = unpack(saved["rows"])
         for name, state in saved["tables"].items():
             if name in self._tables:
@@ -304,7 +306,7 @@ class ReplayServer:
                 self._tables[name].refill(made, state["counts"], state["inserted"])
 
     def stop(self) -> None:
-        """Ends the calls that wait."""
+        """End all waiting calls."""
         for table in self._tables.values():
             table.stop()
 
@@ -330,7 +332,7 @@ class ReplayServer:
             ) from None
 
     def _window(self, writer: str) -> Window:
-        """The writer's; those of workers that have ended go when a new one comes."""
+        """Return a writer's window. A new one also replaces those of callers that have gone."""
         with self._lock:
             if (known := self._windows.get(writer)) is not None:
                 return known[0]

@@ -1,10 +1,11 @@
-"""StepChunks: the last steps of a writer, before and while they are sent. Needs numpy.
+"""StepChunks: the last steps of a writer, until they are sent. Needs numpy.
 
     chunk   steps 0 … 79      one array for each column, a row for each step
     chunk   steps 80 … 159
     chunk   steps 160 …       the one that is filled
 
-A chunk of which no step is needed any more is filled anew: fresh memory costs more than the copies into it.
+If no step of a chunk is needed any more, its memory is used again, because fresh memory costs more than the
+copies into it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from launchpad.replay.columns import buffer_of
 
 
 class StepChunk(NamedTuple):
-    """Steps from `first` to before `stop`, as far as they are there already."""
+    """Room for the steps from `first` to before `stop`. The last ones may not be there yet."""
 
     first: int
     stop: int
@@ -26,15 +27,15 @@ class StepChunk(NamedTuple):
 
 
 class StepChunks:
-    """Consecutive steps, by their numbers."""
+    """The chunks of a writer's consecutive steps, by the numbers of the steps."""
 
     def __init__(self) -> None:
         self._chunks: deque[StepChunk] = deque()
 
     def begin(self, specs: Sequence[Spec], first: int, stop: int, keep_from: float) -> list[Any]:
-        """Begins a chunk for these steps, and returns its columns; those before `keep_from` may go.
+        """Start a chunk for these steps, and return its columns. Steps before `keep_from` may be dropped.
 
-        All chunks have one length, and the same columns.
+        All chunks have the same length and the same columns.
         """
         import numpy as np
 
@@ -47,21 +48,21 @@ class StepChunks:
         return columns
 
     def rows(self, column: int, first: int, stop: int) -> Any:
-        """One column of these steps: a view where it can be."""
+        """Return one column of these steps, as a view if they are in one chunk."""
         import numpy as np
 
         parts = [columns[column] for _, _, columns in self._parts(first, stop)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def segments(self, first: int, stop: int) -> list[tuple[int, int, list[Any]]]:
-        """These steps as they are sent: first, stop, and a buffer for each column."""
+        """Return these steps in the form to send: first, stop, and a buffer for each column."""
         return [
             (begin, end, [*map(buffer_of, columns)])
             for begin, end, columns in self._parts(first, stop)
         ]
 
     def _parts(self, first: int, stop: int) -> list[tuple[int, int, list[Any]]]:
-        """Where they are: first, stop, and columns; for each chunk that has some of them."""
+        """Return first, stop and columns of these steps, for each chunk that has some of them."""
         found = []
         for chunk in self._chunks:
             begin, end = max(first, chunk.first), min(stop, chunk.stop)

@@ -1,4 +1,4 @@
-"""Table: items with keys and priorities, how they are sampled and removed, and when.
+"""Table: items with keys and priorities, and the rules by which they are sampled and removed.
 
     insert ──can_insert?──▶ ┌──────────────────────────────┐ ──can_sample?──▶ sample
                             │ items   key → priority, data │
@@ -31,7 +31,7 @@ class TableItem:
 
 
 class Sampled(NamedTuple):
-    """An item that was chosen, as it was then."""
+    """A sampled item, with its state at that moment."""
 
     key: int
     probability: float
@@ -43,7 +43,7 @@ class Sampled(NamedTuple):
 
 @dataclass(frozen=True)
 class TableInfo:
-    """How a table is, and what has happened to it since it was made or reset.
+    """The state of a table, and its counts since it was made or reset.
 
     Example:
         info = replay.info()["transitions"]
@@ -51,8 +51,8 @@ class TableInfo:
 
     Attributes:
         diff: `inserts · samples_per_insert - samples`, which the limiter keeps between min_diff and max_diff.
-        lowest_diff, highest_diff: What it was at least and at most, since there were enough items to sample.
-        waiting_inserts: How many calls wait for the limiter.
+        lowest_diff, highest_diff: The extremes of `diff` while there were enough items to sample.
+        waiting_inserts, waiting_samples: The number of calls that wait for the limiter.
     """
 
     name: str
@@ -75,7 +75,7 @@ class TableInfo:
 
 
 class Table:
-    """A table of a replay server: what is inserted, sampled and removed, and when that may be.
+    """A table of a replay server, with its selectors for sampling and removal and its rate limiter.
 
     Example:
         lp.replay.Table(
@@ -86,18 +86,18 @@ class Table:
             rate_limiter=lp.replay.SampleToInsertRatio(8, min_size_to_sample=1000, error_buffer=800),
         )
 
-    Each table works on copies of the selectors and the limiter that it is given.
+    Each table works on its own copies of the selectors and the limiter.
 
     Args:
-        name: What clients call it.
-        sampler: Chooses what is sampled.
-        remover: Chooses what goes when an item comes and there are `max_size`.
-        max_size: The most items that there can be.
-        max_times_sampled: An item that was sampled so often goes. 0: it stays.
-        rate_limiter: When inserts and samples have to wait.
+        name: The name that clients use.
+        sampler: Chooses the item to sample.
+        remover: Chooses the item to remove when a new one comes and the table is full.
+        max_size: The largest number of items.
+        max_times_sampled: Remove an item once it was sampled this often; 0 for no limit.
+        rate_limiter: Decides when inserts and samples must wait. By default, samples wait for one item.
 
     Raises:
-        DefinitionError: a size that makes no sense, or a limiter that waits for more than there can be.
+        DefinitionError: a size is out of range, or the limiter waits for more items than `max_size`.
     """
 
     def __init__(
@@ -137,31 +137,34 @@ class Table:
 
     @classmethod
     def queue(cls, name: str, max_size: int) -> Self:
-        """One whose items are sampled once, in their order; inserts wait while it is full."""
+        """Return a table whose items are sampled once, the oldest first. Inserts wait while it is full."""
         return cls(name, Fifo(), Fifo(), max_size, 1, QueueLimiter(max_size))
 
     @classmethod
     def stack(cls, name: str, max_size: int) -> Self:
-        """One whose items are sampled once, the newest first; inserts wait while it is full."""
+        """Return a table whose items are sampled once, the newest first. Inserts wait while it is full."""
         return cls(name, Lifo(), Lifo(), max_size, 1, StackLimiter(max_size))
 
     def can_insert(self) -> bool:
-        """Whether the limiter lets an item in."""
+        """Return True if the rate limiter allows an insert now."""
         return self.rate_limiter.can_insert()
 
     def can_sample(self) -> bool:
-        """Whether it lets one be sampled."""
+        """Return True if the rate limiter allows a sample now."""
         return self.rate_limiter.can_sample()
 
     def check(self, priority: float) -> float:
-        """The priority as a float; ValueError for one that a selector cannot take."""
+        """Return the priority as a float. Raise ValueError if a selector does not accept it."""
         priority = float(priority)
         self.sampler.check(priority)
         self.remover.check(priority)
         return priority
 
     def insert(self, key: int, priority: float, data: Any) -> None:
-        """Inserts an item; the remover makes room. One whose key is there gets priority and data anew."""
+        """Insert an item, and first remove one if the table is full.
+
+        If there is an item with this key already, replace its priority and data instead.
+        """
         priority = self.check(priority)
         if (known := self._items.get(key)) is not None:
             known.data = data
@@ -173,17 +176,21 @@ class Table:
         self._add(TableItem(key, priority, data))
 
     def sample(self) -> Sampled:
-        """One item; it goes if that was `max_times_sampled`. IndexError if there is none."""
+        """Sample one item, and remove it after its `max_times_sampled`-th sample.
+
+        Raise IndexError if the table is empty.
+        """
         key, probability = self.sampler.sample()
         item, size = self._items[key], len(self._items)
         self.rate_limiter.sample()
         item.times_sampled += 1
-        if 0 < self.max_times_sampled <= item.times_sampled:  # which may have been more at a save
+        # `times_sampled` may exceed the limit: an item may come from a save of a table with a higher one.
+        if 0 < self.max_times_sampled <= item.times_sampled:
             self.delete(key)
         return Sampled(key, probability, size, item.priority, item.times_sampled, item.data)
 
     def update(self, key: int, priority: float) -> bool:
-        """Sets a priority; False if there is no such item any more."""
+        """Set the priority of an item. False if there is no item with this key."""
         priority = self.check(priority)
         if (item := self._items.get(key)) is None:
             return False
@@ -193,7 +200,7 @@ class Table:
         return True
 
     def delete(self, key: int) -> bool:
-        """Removes an item; False if there is no such any more."""
+        """Remove an item. False if there is no item with this key."""
         if self._items.pop(key, None) is None:
             return False
         self.sampler.delete(key)
@@ -202,19 +209,19 @@ class Table:
         return True
 
     def reset(self) -> None:
-        """Removes all items; the limiter begins anew."""
+        """Remove all items, and reset the rate limiter."""
         self._items.clear()
         self.sampler.clear()
         self.remover.clear()
         self.rate_limiter.reset()
 
     def seed(self, seed: int) -> None:
-        """What is chosen at random follows from this number."""
+        """Seed the random choices of both selectors."""
         self.sampler.seed(seed)
         self.remover.seed(seed ^ 0x5EED)
 
     def items(self) -> list[TableItem]:
-        """All items, the one inserted first at the front."""
+        """Return all items, the one inserted first at the front."""
         return list(self._items.values())
 
     def refill(
@@ -225,18 +232,22 @@ class Table:
         deletes: int,
         diffs: tuple[float, float] = (math.inf, -math.inf),
     ) -> None:
-        """Takes the place of what there is: items as `items()` gave them, and what the limiter had."""
+        """Replace the table's items, and the limiter's counts, with saved ones.
+
+        The items must be in the order of `items()`.
+        """
         self.reset()
         for item in items:
             self._add(item)
         limiter = self.rate_limiter
         limiter.inserts, limiter.samples, limiter.deletes = inserts, samples, deletes
         limiter.lowest_diff, limiter.highest_diff = diffs
-        while len(self._items) > self.max_size:  # which was larger then
+        # `max_size` may have been larger when the items were saved.
+        while len(self._items) > self.max_size:
             self.delete(self.remover.sample()[0])
 
     def info(self) -> TableInfo:
-        """How it is now."""
+        """Return the current state and counts."""
         limiter = self.rate_limiter
         return TableInfo(
             self.name,

@@ -1,11 +1,11 @@
-"""TrajectoryWriter: steps of an episode, and items made of them. Needs numpy.
+"""TrajectoryWriter: a writer of an episode's steps, and of items made from them. Needs numpy.
 
     append   ──▶  s0 s1 s2 s3 s4 s5 s6 …          one array for each column; the last max_sequence_length stay
     create_item(num_steps=4)  [s0 … s3]
     create_item(num_steps=4)        [s2 … s5]      s2, s3 are at the server already: only s4, s5 are sent
 
-What has been sent is known by the number of its step. A server that was started again does not have it any
-more, says so, and is sent it again.
+Server and writer refer to sent steps by their numbers. A restarted server doesn't have the steps any more: it
+says so, and the writer sends them again.
 """
 
 from __future__ import annotations
@@ -27,23 +27,27 @@ if TYPE_CHECKING:
 
 
 class StepRange:
-    """Some steps of one column, as a leaf of a trajectory; `is_one`: one step, without an axis for time."""
+    """A range of steps of one column, as a leaf of a trajectory.
+
+    If `is_one` is True, it is a single step without an axis for time.
+    """
 
     def __init__(
         self, writer: TrajectoryWriter, column: int, first: int, stop: int, is_one: bool
     ) -> None:
         self.writer, self.column = writer, column
         self.first, self.stop, self.is_one = first, stop, is_one
-        writer.rows_of(column, first, stop)  # raises, where they are not kept any more
+        # Raise now if the steps are not kept any more.
+        writer.rows_of(column, first, stop)
 
     def numpy(self) -> Any:
-        """A copy of its content."""
+        """Return a copy of the content as an array."""
         rows = self.writer.rows_of(self.column, self.first, self.stop)
         return (rows[0] if self.is_one else rows).copy()
 
 
 class ColumnHistory:
-    """The steps of one column in this episode, to be indexed as a list of them: `[-1]`, `[-5:]`."""
+    """The steps of one column in this episode. Index it like a list: `[-1]`, `[-5:]`."""
 
     def __init__(self, writer: TrajectoryWriter, column: int) -> None:
         self.writer, self.column = writer, column
@@ -71,7 +75,7 @@ class ColumnHistory:
 
 
 class TrajectoryWriter:
-    """Appends steps, and makes items of them; steps are sent once, however many items have them.
+    """A writer that appends steps and makes items of them. Each step is sent once, even if items share it.
 
     Example:
         with replay.trajectory_writer(max_sequence_length=20) as writer:
@@ -81,13 +85,13 @@ class TrajectoryWriter:
               writer.create_item("sequences", priority=1.0, num_steps=20)
           writer.end_episode()
 
-    All steps have one structure, and the dtypes and shapes of the first. `append` copies; what an environment
-    does to its arrays afterwards does not matter. For one thread.
+    All steps must have the structure, dtypes and shapes of the first one. `append` copies the step, so an
+    environment may reuse its arrays. Not thread-safe.
 
     Args:
-        client: Of the node.
-        max_sequence_length: How many of the last steps items can be made of.
-        items_per_call: So many items wait for each other before they are sent; `flush` sends what there is.
+        client: The client of the node.
+        max_sequence_length: The number of last steps to keep for items.
+        items_per_call: The number of items to collect before they are sent. `flush` sends them earlier.
 
     Raises:
         ValueError: `max_sequence_length` or `items_per_call` is less than 1.
@@ -104,33 +108,38 @@ class TrajectoryWriter:
         self._client, self._length = client, max_sequence_length
         self._structure: Structure = None
         self._specs: list[Spec] = []
-        self._signatures: dict[int, bytes] = {}  # of items of so many steps
+        # The signature of an item, by its number of steps.
+        self._signatures: dict[int, bytes] = {}
         self._chunks = StepChunks()
         self._chunk_length = 0
-        self._chunk_stop = 0  # of the last one, which is filled
-        self._columns: list[Any] = []  # its columns
+        # The last chunk is the one being filled: the step after its end, and its columns.
+        self._chunk_stop = 0
+        self._columns: list[Any] = []
         self._next = self._episode_first = 0
         self._keys: tuple[Any, ...] | None = None
-        self._kinds: list[tuple[int, Any, Any, Any]] = []  # and which column it is
+        # For each value of a flat dict: its column, type, shape and dtype.
+        self._kinds: list[tuple[int, Any, Any, Any]] = []
         self._quick: list[tuple[Any, Any, Any, Any]] = []
         self._sender = ItemSender(client, items_per_call, self._chunks)
 
     @property
     def episode(self) -> tuple[int, int]:
-        """The number of the first step of this episode, and of the next one."""
+        """The number of this episode's first step, and the number that the next step will get."""
         return self._episode_first, self._next
 
     @property
     def episode_steps(self) -> int:
-        """How many steps this episode has so far."""
+        """The number of steps in this episode so far."""
         return self._next - self._episode_first
 
     @property
     def history(self) -> Any:
-        """The columns of the steps so far, in their structure: of `history["reward"][-5:]` items are made.
+        """The columns of this episode's steps, in the structure of a step.
+
+        Build trajectories from it, for example `history["reward"][-5:]`.
 
         Raises:
-            RuntimeError: there has been no step.
+            RuntimeError: the writer has no step yet.
         """
         if not self._specs:
             raise RuntimeError("there is no history before the first step: call append() first")
@@ -138,11 +147,11 @@ class TrajectoryWriter:
         return trees.unflatten(self._structure, leaves)
 
     def append(self, step: Any) -> None:
-        """Appends a step, a structure of arrays and numbers.
+        """Append a step, a structure of arrays and numbers.
 
         Raises:
-            ValueError: it is not like the first one; the text says where.
-            TypeError: a leaf is no array or number.
+            ValueError: the step differs from the first one; the message says where.
+            TypeError: a leaf is not an array or a number.
         """
         if self._next == self._chunk_stop and self._specs:
             self._begin_chunk()
@@ -180,11 +189,12 @@ class TrajectoryWriter:
     def create_item(
         self, table: str, priority: float, *, num_steps: int | None = None, trajectory: Any = None
     ) -> None:
-        """Makes an item, of the last `num_steps` steps or of a `trajectory`, and sends it.
+        """Make an item of the last `num_steps` steps or of a `trajectory`, and send it.
 
-        It does not wait until the item is in its table, as `flush` and `end_episode` do; only where some
-        items already wait for the table's rate limiter. What is wrong with an item is raised by one of the
-        next calls: that item is dropped, and the others are sent, also the one of the call that raises.
+        Unlike `flush` and `end_episode`, this does not wait until the item is in its table. It only waits if
+        several items already wait for the table's rate limiter. If a table refuses an item, one of the next
+        calls raises the error. Only the refused item is dropped; all others are sent, including the one of
+        the call that raises.
 
         Example:
             history = writer.history
@@ -195,8 +205,8 @@ class TrajectoryWriter:
             })
 
         Raises:
-            ValueError: there are not so many steps in this episode, or not any more; or the trajectory has
-                steps of another writer, or of an earlier episode; or the priority is NaN.
+            ValueError: the episode has fewer steps, or the writer doesn't keep them any more; or the
+                trajectory has steps of another writer or of an earlier episode; or the priority is NaN.
         """
         self._make_item(table, priority, num_steps=num_steps, trajectory=trajectory)
         self._raise_refusal()
@@ -204,7 +214,7 @@ class TrajectoryWriter:
     def _make_item(
         self, table: str, priority: float, *, num_steps: int | None = None, trajectory: Any = None
     ) -> None:
-        """As `create_item`, without raising what was wrong with earlier items."""
+        """Make and send an item as `create_item` does, without raising errors of earlier items."""
         if (num_steps is None) == (trajectory is None):
             raise TypeError("create_item takes either num_steps or a trajectory")
         priority = float(priority)
@@ -236,7 +246,8 @@ class TrajectoryWriter:
                         " this one: give their content, history[…].numpy()"
                     )
                 if isinstance(leaf, StepRange):
-                    self.rows_of(leaf.column, leaf.first, leaf.stop)  # raises, if not kept any more
+                    # Raise if the steps are not kept any more.
+                    self.rows_of(leaf.column, leaf.first, leaf.stop)
                     dtype, shape = self._specs[leaf.column]
                     shape = shape if leaf.is_one else (leaf.stop - leaf.first, *shape)
                     specs.append((dtype, shape))
@@ -256,30 +267,30 @@ class TrajectoryWriter:
         self._sender.add(SentItem(table, key, priority, row, first, stop, keep_from))
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Sends what has not been; returns when all items are in their tables.
+        """Send all unsent items, and return once all items are in their tables.
 
         Raises:
-            TimeoutError: an item could not be inserted within `timeout_s`. The items stay, and are sent by
-                the next `flush`; those that are in are not inserted again.
-            DefinitionError, ValueError: a table does not take an item, which is dropped. All others are in
-                their tables.
+            TimeoutError: an item could not be inserted within `timeout_s`. The items stay with the writer,
+                and the next `flush` sends them; items that are in their tables are not inserted again.
+            DefinitionError, ValueError: a table refuses an item, which is dropped. All others are in their
+                tables.
         """
         self._sender.flush(timeout_s)
         self._raise_refusal()
 
     def end_episode(self, timeout_s: float | None = None) -> None:
-        """Sends what has not been, and begins the next episode: no item has steps of two.
+        """Send all unsent items and start the next episode. No item can have steps of two episodes.
 
-        Raises as `flush` does; the episode has ended, unless that is a TimeoutError.
+        It raises the errors of `flush`. The episode has ended, except after a TimeoutError.
         """
         self._sender.flush(timeout_s)
         self._episode_first = self._next
         self._raise_refusal()
 
     def close(self) -> None:
-        """Sends what has not been, and lets the server forget the steps.
+        """Send all unsent items, and let the server forget the steps.
 
-        `with` does so, too; when an exception leaves it, what has not been sent is dropped.
+        A `with` block closes the writer at its end. If the block raises, unsent items are dropped.
         """
         try:
             self._sender.flush(None)
@@ -290,10 +301,10 @@ class TrajectoryWriter:
         self._raise_refusal()
 
     def rows_of(self, column: int, first: int, stop: int) -> Any:
-        """The steps as an array that the next ones may overwrite.
+        """Return the steps as an array. Later steps may overwrite it.
 
         Raises:
-            ValueError: they are not kept any more, or belong to an earlier episode.
+            ValueError: the steps are not kept any more, or belong to an earlier episode.
         """
         if first < self._episode_first:
             raise ValueError(
@@ -317,11 +328,11 @@ class TrajectoryWriter:
             self._sender.abandon()
 
     def _raise_refusal(self) -> None:
-        """Raises what was wrong with an earlier item; at the end of what a user calls."""
+        """Raise the error of an earlier item that a table refused. Call it last in each public method."""
         self._sender.raise_refusal()
 
     def _learn(self, step: Any, arrays: list[Any], found: Structure, specs: list[Spec]) -> None:
-        """Takes the first step as the pattern of all."""
+        """Take structure, dtypes and shapes of all steps from the first one."""
         import numpy as np
 
         self._structure, self._specs = found, specs
@@ -334,7 +345,8 @@ class TrajectoryWriter:
             and (type(value) in (bool, int, float, np.ndarray) or isinstance(value, np.generic))
             for array, value in zip(arrays, [step[key] for key in keys], strict=True)
         ):
-            # Most are flat dicts. A number of the same type is then alike, and an array by shape and dtype.
+            # Most steps are flat dicts. Then `append` has a quick check: a number must have the same type,
+            # and an array the same shape and dtype.
             self._keys = tuple(step)
             for key, value in step.items():
                 is_array = type(value) is np.ndarray
@@ -344,10 +356,10 @@ class TrajectoryWriter:
         self._begin_chunk()
 
     def _begin_chunk(self) -> None:
-        """Makes room for the next steps."""
+        """Start a chunk for the next steps."""
         self._chunk_stop = self._next + self._chunk_length
         with self._sender.lock:
             keep_from = min(self._next - self._length, self._sender.first_step)
             self._columns = self._chunks.begin(self._specs, self._next, self._chunk_stop, keep_from)
-        # There are no kinds where steps are not flat dicts.
+        # If steps are not flat dicts, `_kinds` is empty.
         self._quick = [(self._columns[column], *kind) for column, *kind in self._kinds]
