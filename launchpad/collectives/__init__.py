@@ -1,1 +1,1 @@
-"""Collectives: groups of workers with ranks, that compute together."""
+"""Collectives: groups of workers that compute together, each with a rank."""

@@ -1,4 +1,4 @@
-"""Collective: what the ranks of a group do together."""
+"""Collective: the operations that the ranks of a group do together."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SHOWN = 100
-"""The characters of a structure that are told to the other ranks; of a longer one a checksum as well."""
+"""The number of characters of a structure's text that ranks compare; longer ones also get a checksum."""
 
 
 class Collective:
-    """The ranks of a group, in one generation: the first argument of what a `CollectiveNode` runs.
+    """The ranks of a group in one generation, and the first argument of a `CollectiveNode`'s function.
 
     Example:
         def train(group: lp.Collective, data):
@@ -39,24 +39,25 @@ class Collective:
             gradients = group.all_reduce(gradients_of(weights, batch), op="mean")
             weights = update(weights, gradients)
 
-    Values are numpy's arrays, numbers, and trees of these (dicts, lists, tuples, named tuples, dataclasses):
-    results have the same structure, and are new; `out=` reuses memory. Tensors of torch are changed in
-    place, and returned, by `all_reduce` and `broadcast`, as torch.distributed does. All values of one type in
-    a tree go as one array. After an operation all ranks have equal bits.
+    Values are numpy arrays, numbers, and trees of these (dicts, lists, tuples, named tuples, dataclasses).
+    Results are new and have the same structure; `out=` reuses memory. `all_reduce` and `broadcast` change
+    torch tensors in place and return them, as torch.distributed does. All values of one type in a tree are
+    sent as one array. After an operation, the results are bitwise equal on all ranks.
 
-    All ranks make the same calls in the same order, with values of the same structure, types and shapes, each
-    from one thread at a time. If one does something else, all raise `CollectiveMismatch`; if one dies or
-    returns, the others raise `PeerFailed`, whether they wait or make a call later; if one does not come
-    within `timeout_s`, they raise TimeoutError. All of these end the generation: none of its operations
-    works afterwards. With `backend="gloo"` and `"nccl"` nothing is compared, as in torch.distributed.
+    All ranks must make the same calls in the same order, with values of the same structure, types and
+    shapes, each from one thread at a time. If one rank does something else, all raise `CollectiveMismatch`.
+    If one dies or returns, the others raise `PeerFailed`, in the call that waits or in the next one. If one
+    does not come within `timeout_s`, the others raise TimeoutError. Each of these errors ends the
+    generation, and none of its operations works afterwards. With `backend="gloo"` and `"nccl"`, nothing is
+    compared, as in torch.distributed.
 
     Attributes:
-        rank: This one's number, from 0.
-        size: How many there are.
-        generation: 1, and one more each time that the group has begun anew after a failure.
-        local_rank: The number among the ranks of the same host.
-        local_size: How many ranks are on this host.
-        label: The group.
+        rank: The number of this rank, from 0.
+        size: The number of ranks.
+        generation: 1 at first, and one more each time that the group starts over after a failure.
+        local_rank: The number of this rank among the ranks of the same host.
+        local_size: The number of ranks on this host.
+        label: The label of the group.
     """
 
     def __init__(
@@ -80,12 +81,12 @@ class Collective:
         self.local_size = hosts.count(hosts[self.rank])
 
     def all_reduce(self, x: T, op: str = "sum", *, out: Any = None) -> T:
-        """The sum, mean, greatest, least or product over all ranks, element by element, in all ranks.
+        """Return the elementwise sum, mean, maximum, minimum or product over all ranks, on all ranks.
 
         Args:
-            x: The same structure, shapes and types in all ranks.
-            op: `sum`, `mean`, `max`, `min`, `prod`. `mean` of numbers and arrays with fractions only.
-            out: For one array: where the result is put; may be `x` itself.
+            x: A value with the same structure, shapes and types on all ranks.
+            op: `sum`, `mean`, `max`, `min` or `prod`. `mean` needs floating-point or complex values.
+            out: The memory for the result, if `x` is a single array; may be `x` itself.
         """
         _check_op(op)
 
@@ -106,13 +107,13 @@ class Collective:
         return self._map("all_reduce", x, leaves, reduce, out)  # type: ignore[no-any-return]
 
     def reduce_scatter(self, x: T, op: str = "sum") -> T:
-        """This rank's part of what `all_reduce` would return: each array is cut along its first axis.
+        """Return this rank's part of the result of `all_reduce`, each array split along its first axis.
 
-        As `np.array_split` does: where it cannot be cut evenly, the first parts are longer by one. New
-        arrays.
+        The parts are those of `np.array_split`: if the array cannot be split evenly, the first parts are
+        longer by one. The results are new arrays.
 
         Raises:
-            ValueError: a number, or an array that has no axis.
+            ValueError: `x` contains a number, or an array without axes.
         """
         _check_op(op)
         from launchpad.collectives.courier_operations import even_bounds
@@ -140,9 +141,9 @@ class Collective:
         return trees.rebuilt(x, iter(results))  # type: ignore[no-any-return]
 
     def all_gather(self, x: T) -> list[T]:
-        """The values of all ranks, by rank; shapes and types are the same in all.
+        """Return the values of all ranks, by rank. Their shapes and types must be the same on all ranks.
 
-        `np.stack` makes one array of them. For values of different shapes there is `all_gather_object`.
+        `np.stack` makes one array of them. For values of different shapes, use `all_gather_object`.
         """
         leaves = self._leaves(x)
         columns: list[list[Any]] = [[None] * len(leaves) for _ in range(self.size)]
@@ -157,9 +158,9 @@ class Collective:
         return [trees.rebuilt(x, iter(column)) for column in columns]
 
     def broadcast(self, x: T, root: int = 0, *, out: Any = None) -> T:
-        """The root's values, in all ranks; the others give values of the same shapes and types.
+        """Return the root's values on all ranks. The others pass values of the same shapes and types.
 
-        For what the others do not know beforehand there is `broadcast_object`.
+        If the others don't know the shapes beforehand, use `broadcast_object`.
         """
         self._check_rank(root, "root")
 
@@ -174,12 +175,13 @@ class Collective:
         return self._map("broadcast", x, self._leaves(x), spread, out)  # type: ignore[no-any-return]
 
     def all_to_all(self, parts: Sequence[T]) -> list[T]:
-        """From each rank, by rank, what it has for this one: `parts[r]` goes to rank r.
+        """Send `parts[r]` to each rank r, and return the parts that this rank got, by rank.
 
-        Shapes may differ; structure and types are the same in all parts of all ranks. New arrays.
+        Shapes may differ. All parts of all ranks must have the same structure and types. The results are new
+        arrays.
 
         Raises:
-            ValueError: there is not a part for each rank, or they differ in structure or types.
+            ValueError: the number of parts is not `size`, or they differ in structure or types.
         """
         if len(parts) != self.size:
             raise ValueError(
@@ -212,10 +214,10 @@ class Collective:
         ]
 
     def barrier(self, name: str = "", timeout_s: float | None = None) -> None:
-        """Returns when all ranks have come here. All give the same name.
+        """Wait until all ranks have reached this barrier. All pass the same name.
 
         Raises:
-            TimeoutError: some did not come in time; it says which.
+            TimeoutError: some ranks did not come within the timeout; the message says which.
         """
         check_timeout(timeout_s)
         with self._lock, tracing.quick_wait(f"barrier {name!r}"):
@@ -223,7 +225,7 @@ class Collective:
             self._operations.barrier(name, self._timeout_s if timeout_s is None else timeout_s)
 
     def broadcast_object(self, x: Any = None, root: int = 0) -> Any:
-        """The root's object, anything that can be pickled, in all ranks; the others need give none."""
+        """Return the root's object, anything that can be pickled, on all ranks. The others can omit `x`."""
         self._check_rank(root, "root")
         data = _dumped(x) if self.rank == root else b""
         with self._lock, tracing.quick_wait("broadcast_object"):
@@ -232,14 +234,14 @@ class Collective:
         return x if self.rank == root else _loaded(received)
 
     def all_gather_object(self, x: Any) -> list[Any]:
-        """The objects of all ranks, by rank."""
+        """Return the objects of all ranks, by rank."""
         data = _dumped(x)
         with self._lock, tracing.quick_wait("all_gather_object"):
             self._operations.begin()
             return [_loaded(each) for each in self._operations.all_gather_bytes(data)]
 
     def gather_object(self, x: Any, root: int = 0) -> list[Any] | None:
-        """The objects of all ranks, by rank, in the root; None in the others."""
+        """Return the objects of all ranks, by rank, on the root; None on the others."""
         self._check_rank(root, "root")
         data = _dumped(x)
         with self._lock, tracing.quick_wait("gather_object"):
@@ -254,11 +256,12 @@ class Collective:
     def split(self, color: object, key: int | None = None) -> Collective: ...
 
     def split(self, color: Any, key: int | None = None) -> Collective | None:
-        """The ranks that give the same color, as a collective of their own: rows and columns of a mesh, say.
+        """Return a collective of the ranks with the same color, for example a row or column of a mesh.
 
         Args:
-            color: Anything that can be compared and pickled; None for a rank that is to be in none.
-            key: What ranks are sorted by; by default their rank here.
+            color: Anything that can be compared and pickled. A rank with None joins no collective, and gets
+                None.
+            key: The sort key for the ranks of the new collective; by default the rank in this one.
         """
         given = self.all_gather_object((color, self.rank if key is None else key))
         self._n_splits += 1
@@ -279,26 +282,27 @@ class Collective:
         )
 
     def init_torch(self, backend: str | None = None, *, default_group: bool = True) -> None:
-        """Makes these ranks those of torch.distributed in this process, as torchrun does.
+        """Make these ranks the ranks of torch.distributed in this process, as torchrun does.
 
-        Sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and the others, and makes torch's default group: DDP,
-        FSDP and what is built on them run as they are. When the function ends the group is dropped.
+        This sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and the other variables, and makes torch's default
+        group. DDP, FSDP and code built on them run unchanged. When the node's function ends, the group is
+        dropped.
 
         Example:
             def train(group: lp.Collective):
               group.init_torch()
               model = DistributedDataParallel(Model())
 
-        LOCAL_RANK counts the ranks of a host. Where workers have GPUs of their own (`lp.Resources(gpus=1)`)
-        each sees only these, and LOCAL_RANK is 0: `torch.cuda.set_device(LOCAL_RANK)` is right in both.
+        LOCAL_RANK counts the ranks of a host. If workers have their own GPUs (`lp.Resources(gpus=1)`), each
+        sees only these, and LOCAL_RANK is 0. So `torch.cuda.set_device(LOCAL_RANK)` is right in both cases.
 
         Args:
-            backend: As `dist.init_process_group` takes it. By default gloo for CPUs, and nccl for GPUs if
-                there are any.
-            default_group: False for code that calls `dist.init_process_group()` itself, by `env://`.
+            backend: The backend for `dist.init_process_group`. By default gloo for CPUs, and nccl for GPUs
+                if there are any.
+            default_group: False for code that calls `dist.init_process_group()` itself, with `env://`.
 
         Raises:
-            DoNotRestart: this worker is a thread: torch has one default group in a process.
+            DoNotRestart: this worker is a thread, and torch has only one default group in a process.
             PeerFailed: another rank has failed.
         """
         from launchpad.collectives.default_group import DefaultGroup
@@ -311,13 +315,13 @@ class Collective:
                 group.make(backend)
 
     def init_jax(self) -> None:
-        """Calls jax.distributed.initialize for these ranks: `jax.devices()` are then those of all of them.
+        """Call jax.distributed.initialize for these ranks. `jax.devices()` then has the devices of all ranks.
 
-        Before anything else of jax is used, and once in a process: restart such a group as a whole. If a rank
-        fails, jax cannot go on, and the worker is ended a second later.
+        Call it once in a process, before you use anything else of jax. Restart the group only as a whole. If
+        a rank fails, jax cannot go on, and the worker's process ends a second later.
 
         Raises:
-            DoNotRestart: this worker is a thread: jax has one runtime in a process.
+            DoNotRestart: this worker is a thread, and jax has only one runtime in a process.
             PeerFailed: another rank has failed.
         """
         from launchpad.collectives.jax_runtime import JaxRuntime
@@ -326,7 +330,7 @@ class Collective:
         self._runtimes.append(JaxRuntime(self._store, self._generation))
 
     def close(self, *, has_raised: bool = False) -> None:
-        """Frees what it has. The library does so when the function has returned, or raised."""
+        """Free all resources. The library calls this when the function has returned or raised."""
         with contextlib.ExitStack() as all_of_it:
             all_of_it.callback(self._operations.close)
             for runtime in reversed(self._runtimes):
@@ -334,7 +338,7 @@ class Collective:
 
     @contextlib.contextmanager
     def _translating_errors(self) -> Iterator[None]:
-        """Raises what has ended the generation in place of what torch or jax make of it."""
+        """Replace an error of torch or jax by the error that ended the generation, if that caused it."""
         try:
             yield
         except Exception as error:
@@ -343,7 +347,7 @@ class Collective:
             raise cause from error
 
     def _on_failure(self, callback: Callable[[Exception], object]) -> None:
-        """Calls back once with the error that ends the generation, from a thread of the library."""
+        """Call `callback` once with the error that ends the generation, in a thread of the library."""
         self._generation.on_end(callback)
 
     def __reduce__(self) -> Any:
@@ -387,7 +391,7 @@ class Collective:
         return leaves
 
     def _buckets(self, leaves: list[Leaf]) -> list[tuple[list[int], Any, list[tuple[int, int]]]]:
-        """(numbers of leaves, one flat array of them, where each of them is in it)."""
+        """Join leaves of one type. Return for each flat array the leaves' indexes, the array, their bounds."""
         from launchpad.collectives.leaves import buckets_of, joined
 
         found = []
@@ -408,7 +412,10 @@ class Collective:
         operate: Callable[[Any, Any], Any],
         out: Any,
     ) -> Any:
-        """A tree of what the operation makes of each flat array, given where to put it if that is known."""
+        """Apply an operation to each flat array of a tree, and return the tree of results.
+
+        `operate` gets the flat array, and the memory for the result, or None if it must make new memory.
+        """
         if out is not None:
             leaves[0].target = _checked_out(out, leaves)
         results: list[Any] = [None] * len(leaves)
@@ -429,7 +436,7 @@ def _new(leaf: Leaf, flat: Any, shape: tuple[int, ...] | None = None) -> Any:
 
 
 def _layout(x: Any, leaves: Sequence[Leaf], *, with_shapes: bool = True) -> str:
-    """Return structure, types and shapes as a text that is short, and differs where they do."""
+    """Return structure, types and shapes as a short text, which differs if they do."""
     names = (trees.spec_text(leaf.flat.dtype, leaf.shape if with_shapes else ()) for leaf in leaves)
     text = trees.described(trees.flatten(x, []), names)
     if len(text) <= _SHOWN and text.isascii():
@@ -443,7 +450,11 @@ def _copied(array: Any) -> Any:
 
 
 def _checked_out(out: Any, leaves: list[Leaf]) -> Any:
-    """The memory of `out`, flat. Where a part of x lies there, the leaf is copied: it is read to its end."""
+    """Return the memory of `out`, flattened.
+
+    If `x` shares some of this memory at a different address, copy `x` first: the operation must not overwrite
+    a part of it that it has not read yet.
+    """
     import numpy as np
 
     if not leaves:

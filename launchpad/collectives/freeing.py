@@ -1,8 +1,8 @@
-"""What of torch.distributed belongs to one rank in one generation, so that it is freed and dropped in time.
+"""Freeing the resources of torch.distributed that belong to one rank in one generation.
 
-the generation ends  ──▶ gloo's connections are shut, nccl is aborted: what waits in C++ raises at once
-torch raises         ──▶ `cause_of`: what has ended the generation, PeerFailed with the name of the rank
-the function ends    ──▶ the groups are dropped: no thread of torch's is left
+the generation ends  ──▶ gloo's connections are shut, nccl is aborted: waits in C++ raise at once
+torch raises         ──▶ `cause_of`: the error that ended the generation, PeerFailed with the rank's name
+the function ends    ──▶ the groups are dropped: none of torch's threads is left
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _KINDS = frozenset({"DistBackendError", "DistNetworkError", "DistStoreError"})
 
 
 def in_thread(generation: Generation, make: Callable[[], T]) -> T:
-    """Calls `make`, which may wait in C++, in another thread, and waits for that in Python.
+    """Call `make`, which may wait in C++, in another thread, and wait for that thread in Python.
 
-    A group of gloo is connected in its constructor. If a rank dies after all have found each other there, it
-    waits for that one until its timeout, and has no connection yet that could be ended.
+    The constructor of a gloo group connects the ranks. If a rank dies after all have found each other, the
+    constructor waits for it until its timeout, and there is no connection yet that could be ended.
 
     Raises:
         PeerFailed: the generation has ended.
@@ -63,12 +63,13 @@ def in_thread(generation: Generation, make: Callable[[], T]) -> T:
 
 
 def cause_of(error: BaseException, generation: Generation) -> BaseException | None:
-    """What an error of torch or jax comes of: that a rank has failed or has left, or that the program stops.
+    """Return the cause of an error of torch or jax: a rank has failed or left, or the program stops.
 
-    None if it is no such error, or nothing of that kind is known within 3 s.
+    Return None if the error is of another kind, or if no such cause becomes known within 3 s.
     """
     if type(error).__name__ not in _KINDS and "gloo" not in str(error).lower():
-        return None  # it is about no connection of gloo's or nccl's, and not about torch's store
+        # The error is not about a connection of gloo or nccl, or about torch's store.
+        return None
     if generation.wait_end(NOTICE_S):
         return generation.error
     if context.current().stop.event.is_set():

@@ -1,4 +1,4 @@
-"""CollectiveNode: the replicas of a group that compute together, each with its rank."""
+"""CollectiveNode: a replica in a group that computes together, with a rank."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ TIMEOUT_S = 600.0
 class CollectiveNode(RunnableNode["Handle[Any]"], Generic[T]):
     """A function or an object that computes together with the other replicas of its group.
 
-    Each gets an `lp.Collective` as its first argument: its rank among the replicas, and the operations
-    (all-reduce, broadcast, barrier, …).
+    Its first argument is an `lp.Collective`, with its rank among the replicas and the operations (all-reduce,
+    broadcast, barrier, …).
 
     Example:
         def train(group: lp.Collective, steps):
@@ -42,19 +42,19 @@ class CollectiveNode(RunnableNode["Handle[Any]"], Generic[T]):
           for _ in range(4):
             program.add_node(lp.CollectiveNode(train, steps=1000))
 
-    A function is called once all replicas have come. A class is built then; its public methods are served as
-    those of a `CourierNode`, and its `run()` is called if there is one.
+    A function is called once all replicas have come. A class is instantiated then; its public methods are
+    served like those of a `CourierNode`, and its `run()` is called if it has one.
 
-    Where a rank dies the others raise `lp.PeerFailed`. With `RestartPolicy(scope="group")` all are started
-    again, as the next generation; with `RestartPolicy(min_replicas=k)` those that are left go on.
+    If a rank dies, the others raise `lp.PeerFailed`. With `RestartPolicy(scope="group")`, all replicas
+    restart as the next generation. With `RestartPolicy(min_replicas=k)`, the remaining ones go on.
 
     Args:
-        function: A function, or a class.
-        backend: `courier`: over the edges of the graph; `gloo` and `nccl`: by torch.distributed.
+        function: A function or a class.
+        backend: `courier` uses the edges of the graph; `gloo` and `nccl` use torch.distributed.
         timeout_s: How long an operation may wait for the other ranks, and a generation for all to come.
 
     Raises:
-        DefinitionError: there is no such backend, or a time that is not more than 0.
+        DefinitionError: there is no such backend, or `timeout_s` is not more than 0.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class CollectiveNode(RunnableNode["Handle[Any]"], Generic[T]):
         siblings: Sequence[Node[Any]],
         add_worker: Callable[[Node[Any], str], Handle[Any]],
     ) -> None:
-        """Adds itself to the ranks of its group; the first one adds the rendezvous.
+        """Add this node to the ranks of its group. The first one also adds the rendezvous.
 
         Raises:
-            DefinitionError: the others of the group have another backend.
+            DefinitionError: the other nodes of the group have another backend.
         """
         self._label = label
         first = next((node for node in siblings if isinstance(node, CollectiveNode)), None)
@@ -108,7 +108,7 @@ class CollectiveNode(RunnableNode["Handle[Any]"], Generic[T]):
         self._ranks.append(self)
 
     def check_definition(self, *, is_final: bool = True) -> None:
-        """The function takes the collective first; it is no generator."""
+        """Check that the function takes the collective as its first argument, and is not a generator."""
         function = self._code.function
         if self._is_class:
             user_code.check_run(repr(self), function, is_needed=False)
@@ -117,7 +117,7 @@ class CollectiveNode(RunnableNode["Handle[Any]"], Generic[T]):
         user_code.check_arguments(repr(self), function, ("group", *self._args), self._kwargs)
 
     def arguments(self) -> dict[str, Any]:
-        """Besides, the ports of the other ranks, and the rendezvous: they are edges."""
+        """Return the arguments, with the other ranks' ports and the rendezvous, which are edges, too."""
         others = [node._port for node in self._ranks if node is not self]
         return {**super().arguments(), "peers": others, "rendezvous": self._rendezvous}
 
@@ -152,7 +152,7 @@ class CollectiveNode(RunnableNode["Handle[Any]"], Generic[T]):
 
 @dataclass
 class RunRank(Calling):
-    """Calls a function in each generation, until it returns."""
+    """An executable that calls a function in each generation, until it returns."""
 
     participation: Participation = field(kw_only=True)
 
@@ -181,7 +181,7 @@ class RunRank(Calling):
 
 @dataclass
 class ServeRank(ServeObject):
-    """Builds an object in the first generation, serves it, runs it."""
+    """An executable that builds an object in the first generation, serves it, and runs it."""
 
     participation: Participation = field(kw_only=True)
 
@@ -206,7 +206,7 @@ class ServeRank(ServeObject):
             run = functools.partial(self._run_another, group)
 
     def _run_another(self, group: Any) -> Any:
-        """Builds and runs an object, of the next generation, in place of the one that was served."""
+        """Build the object of the next generation, serve it instead of the last one, and run it."""
         self._built = self.function(group, *self.args, **self.kwargs)
         assert self._server is not None
         assert self._loop is not None

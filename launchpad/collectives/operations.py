@@ -1,11 +1,12 @@
-"""Operations: what a backend of collectives has to do, on flat arrays and bytes.
+"""Operations: the interface of a backend of collectives, on flat arrays and bytes.
 
-`Collective` takes the user's values apart and puts results together; what lies between is one of these:
+`Collective` takes the user's values apart and puts the results together. The work in between is done by one
+of these:
 
     CourierOperations    over the edges of the graph         backend="courier"
     TorchOperations      by torch.distributed                backend="gloo" and "nccl"
 
-One operation at a time: `Collective` has a lock. All raise what `Generation.error` is once there is one.
+A lock in `Collective` lets only one operation run at a time. Once `Generation.error` is set, all raise it.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ from collections.abc import Sequence
 from typing import Any
 
 OPS = ("sum", "mean", "max", "min", "prod")
-"""What arrays are reduced by. Backends never see `mean`: it is the sum, divided afterwards."""
+"""The reductions. Backends never see `mean`: `Collective` divides the sum afterwards."""
 
 
 class Operations(abc.ABC):
     """The operations of one rank in one communicator.
 
-    An array is flat and contiguous: numpy's, or, where `takes_tensors`, torch's that are on a device.
+    Arrays are flat and contiguous. They are numpy arrays, or with `takes_tensors` torch tensors on a device.
 
     Attributes:
-        rank, size: Of this communicator.
-        takes_tensors: Whether tensors of torch come as they are, not as numpy's arrays of their memory.
+        rank, size: This rank and the number of ranks, in this communicator.
+        takes_tensors: True if torch tensors are passed unchanged. Otherwise they are passed as numpy arrays
+            of their memory.
     """
 
     rank: int
@@ -35,56 +37,60 @@ class Operations(abc.ABC):
     _values = ""
 
     def begin(self, values: str = "") -> None:
-        """A user's call begins; of several arrays it is several operations.
+        """Begin a user's call. With several arrays, it consists of several operations.
 
-        What ranks exchange says which call it belongs to, so that those that make another one are found.
+        Messages between ranks contain the call that they belong to, so that ranks which make different calls
+        are detected.
 
         Args:
-            values: The structure, types and shapes of the call's values, the same in all ranks.
+            values: The structure, types and shapes of the call's values, the same on all ranks.
         """
         self._n_calls += 1
         self._values = values
 
     @abc.abstractmethod
     def all_reduce(self, flat: Any, op: str, out: Any) -> None:
-        """Into `out`, which may be `flat` itself, the reduction over all ranks; bits equal on all."""
+        """Write the reduction over all ranks to `out`, which may be `flat`. All ranks get equal bits."""
 
     @abc.abstractmethod
     def reduce_scatter(self, flat: Any, op: str, bounds: Sequence[int]) -> Any:
-        """A new array: this rank's part of the reduction. Rank r's is from `bounds[r]` to `bounds[r + 1]`."""
+        """Return this rank's part of the reduction as a new array.
+
+        The part of rank r goes from `bounds[r]` to `bounds[r + 1]`.
+        """
 
     @abc.abstractmethod
     def all_gather(self, flat: Any) -> list[Any]:
-        """The arrays of all ranks, by rank, all of one size; this rank's own may be `flat` itself."""
+        """Return the arrays of all ranks, by rank, all of one size. This rank's own may be `flat` itself."""
 
     @abc.abstractmethod
     def broadcast(self, flat: Any, root: int) -> None:
-        """In place: the root's array in all ranks."""
+        """Copy the root's array into `flat` on all ranks."""
 
     @abc.abstractmethod
     def all_to_all(self, parts: Sequence[Any]) -> list[Any]:
-        """From each rank what it has for this one. Sizes may differ; so may shapes, which are kept."""
+        """Return the part that each rank has for this one. Sizes and shapes may differ, and are kept."""
 
     @abc.abstractmethod
     def barrier(self, name: str, timeout_s: float) -> None:
-        """Returns when all have come here."""
+        """Wait until all ranks have come here."""
 
     @abc.abstractmethod
     def broadcast_bytes(self, data: bytes, root: int) -> bytes:
-        """The root's, in all ranks."""
+        """Return the root's bytes on all ranks."""
 
     @abc.abstractmethod
     def all_gather_bytes(self, data: bytes) -> list[bytes]:
-        """Those of all ranks, by rank."""
+        """Return the bytes of all ranks, by rank."""
 
     @abc.abstractmethod
     def gather_bytes(self, data: bytes, root: int) -> list[bytes] | None:
-        """Those of all ranks in the root; None in the others."""
+        """Return the bytes of all ranks, by rank, on the root; None on the others."""
 
     @abc.abstractmethod
     def part(self, name: str, ranks: tuple[int, ...]) -> Operations:
-        """The same for a part of the ranks, by their rank in this one; `name` tells parts apart."""
+        """Return the operations of a part of the ranks, named by their rank here. Each part has its own name."""
 
     def close(self) -> None:
-        """The generation is over, or the worker ends: frees what it has."""
+        """Free all resources, when the generation is over or the worker ends."""
         return

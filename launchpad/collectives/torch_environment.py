@@ -1,4 +1,4 @@
-"""The variables that torchrun sets for each process, here for the ranks of a collective.
+"""The environment variables that torchrun sets for each process, here for the ranks of a collective.
 
                       RANK  WORLD_SIZE  LOCAL_RANK  LOCAL_WORLD_SIZE  GROUP_RANK
     host a, CPUs        0       3            0              2              0
@@ -8,8 +8,8 @@
     host a, its own GPU 0       2            0              1              0
     host a, its own GPU 1       2            0              1              1
 
-LOCAL_RANK is what scripts give to `torch.cuda.set_device`. A worker sees the GPUs that it was given, and no
-others (CUDA_VISIBLE_DEVICES), counted from 0. So each that has GPUs is a node of its own, as on Kubernetes.
+Scripts pass LOCAL_RANK to `torch.cuda.set_device`. A worker sees only the GPUs that it was given
+(CUDA_VISIBLE_DEVICES), counted from 0. So each worker with GPUs counts as a separate node, as on Kubernetes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TorchRank:
-    """What torch has to know of a rank, as all ranks tell each other.
+    """The facts about a rank that torch needs. All ranks exchange them.
 
     Attributes:
-        host: The name of the host that it is on.
-        address: At which the other ranks reach that host.
-        port: One that was free there.
-        has_own_gpus: Whether it sees GPUs, which no other worker does.
+        host: The name of its host.
+        address: The address at which the other ranks reach that host.
+        port: A port that was free there.
+        has_own_gpus: True if it sees GPUs, which no other worker sees.
     """
 
     host: str
@@ -44,7 +44,10 @@ def variables(
     generation: int,
     max_restarts: int,
 ) -> dict[str, str]:
-    """What torchrun would set for this rank; `places` by rank, `generation` from 1."""
+    """Return the variables that torchrun would set for this rank.
+
+    `places` are in the order of ranks, and `generation` counts from 1.
+    """
     nodes = [f"{p.host}/{r}" if p.has_own_gpus else p.host for r, p in enumerate(places)]
     order = list(dict.fromkeys(nodes))
     size = len(places)

@@ -53,8 +53,10 @@ from launchpad.pools.worker import DONE, STOPPED, STOPPING, UNKNOWN_FUNCTIONS
 from launchpad.runtime import context
 
 MAX_LOST = 20
-"""The number of workers that may end while they run a chunk. After that it isn't tried again, because the
-chunk itself may be what ends them."""
+"""The number of workers that may end while they run a chunk.
+
+After that, the pool doesn't try it again, because the chunk itself may be what ends them.
+"""
 
 _POLL_S = 0.25
 _MOST_KNOWN = 1024
@@ -283,7 +285,7 @@ class PoolThread:
             _set_error(chunk, error)
 
     def _run_again(self, frame: Frame, error: BaseException | None) -> None:
-        """Send chunks again that may have begun and have no outcome, or fail those that must not run twice."""
+        """Send chunks again that may have begun and have no outcome. Fail those that must not run twice."""
         for chunk in reversed(frame.chunks):
             chunk.times_lost += 1
             if chunk.function.is_idempotent and chunk.times_lost < MAX_LOST:

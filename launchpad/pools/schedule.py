@@ -204,7 +204,7 @@ class Schedule:
         return None
 
     def drain(self) -> list[CallChunk]:
-        """Remove and return all chunks without an outcome, in flight or not; the rest of a map as one chunk."""
+        """Remove and return all chunks without an outcome, and the rest of each map as one chunk."""
         chunks = [chunk for m in self.members for f in m.frames.values() for chunk in f.chunks]
         for work in self._queue:
             chunks.append(work if isinstance(work, CallChunk) else work.cut(len(work.uncut)))

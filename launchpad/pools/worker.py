@@ -36,7 +36,7 @@ DONE, NOT_BEGUN, UNKNOWN_FUNCTIONS = "done", "not begun", "unknown functions"
 STOPPING, STOPPED = "stopping", "stopped"
 
 Outcome = tuple[list[Any], bytes | None, float]
-"""Packed results of a chunk's calls, up to the first that failed; its encoded error; and the seconds taken."""
+"""Packed results of a chunk's calls, up to the first that failed; its encoded error; and the duration."""
 
 
 @serves(only=["hello", "run_frame", "take_back"])
