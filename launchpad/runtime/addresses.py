@@ -1,4 +1,4 @@
-"""Addresses as a worker knows them: where the program's servers are, and where its own serve."""
+"""Addresses as a worker knows them: the endpoints of the program's servers, and of its own."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ class KnownAddresses:
 
     Attributes:
         endpoints: Address → its endpoint.
-        can_move: True if servers may move: then `endpoints` changes, and lacks those of servers that are not
-            up yet.
-        listens_at: Where servers listen for clients on other hosts, `tcp:10.0.0.5:0`; empty where there are
-            none.
-        known_as: Address → the endpoint that others connect to, where it differs from what its server
-            listens at.
-        ordering: How the calls of the worker's server are ordered, `edges.Record` or `Replay`; None: as they
-            come.
+        can_move: True if servers can move; then `endpoints` changes, and lacks servers that are not up yet.
+        listens_at: The endpoint at which servers listen for clients on other hosts, `tcp:10.0.0.5:0`; empty
+            if there are none.
+        known_as: Address → the endpoint that others connect to, if its server listens at a different one.
+        ordering: The order of calls in the worker's server, `edges.Record` or `Replay`. With None, calls run
+            as they arrive.
     """
 
     endpoints: Mapping[str, str] = field(default_factory=dict)

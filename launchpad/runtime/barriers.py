@@ -1,4 +1,4 @@
-"""lp.barrier(): where the workers of a group wait for each other. The supervisor counts who has come."""
+"""lp.barrier(): the workers of a group wait for each other. The supervisor counts those that wait."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from launchpad.runtime.events import BarrierLeft, BarrierReached
 from launchpad.runtime.watermarks import ABSENT, BARRIER, BROKEN, LEFT
 
 _REPLY_S = 5.0
-"""How long the supervisor may take to say who was absent."""
+"""Seconds the supervisor may take to say which workers were absent."""
 
-_numbers = itertools.count(
-    1
-)  # of all waiting in this process: they only grow, as watermarks have to
+# One number for each wait in this process. They only grow, as watermarks must.
+_numbers = itertools.count(1)
 
 
 def barrier(name: str = "", timeout_s: float | None = None) -> None:
-    """Waits until all workers of this worker's group have come here.
+    """Wait until all workers of this worker's group have reached this barrier.
 
-    Each passes it as often as all have come. One that is started again comes anew: restart such a group as a
-    whole, `RestartPolicy(scope="group")`, or give each barrier a name of its own.
+    A worker passes the barrier once for each time that all workers reached it. A restarted worker starts from
+    its first barrier again: restart such a group as a whole, with `RestartPolicy(scope="group")`, or give
+    each barrier its own name.
 
-    It goes by way of the supervisor, on Kubernetes through the cluster's API: it is not meant for the inner
-    loop of a computation.
+    The wait goes through the supervisor, and on Kubernetes through the cluster's API, so don't use it in the
+    inner loop of a computation.
 
     Example:
         for epoch in range(10):
@@ -34,15 +34,15 @@ def barrier(name: str = "", timeout_s: float | None = None) -> None:
           lp.barrier(f"epoch {epoch}", timeout_s=600)
 
     Args:
-        name: Which barrier, if there are several.
-        timeout_s: How long to wait at most.
+        name: The name of the barrier, if there are several.
+        timeout_s: Seconds to wait at most; None waits for as long as it takes.
 
     Raises:
-        TimeoutError: the time was up before all had come; it says who was absent.
-        BarrierBroken: one of the group has ended for good, so that it can never be passed.
+        TimeoutError: the time was up before all workers came; the text says which were absent.
+        BarrierBroken: a worker of the group has ended for good, so the barrier can never be passed.
         Stopped: the program stops.
-        NotRunningError: outside of workers, in a forked child of one, and in `lp.testing.worker` as one of
-            several.
+        NotRunningError: called outside a worker, in a forked child of one, or in `lp.testing.worker` as one
+            of several.
     """
     check_timeout(timeout_s)
     me = context.current()

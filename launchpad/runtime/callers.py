@@ -1,4 +1,4 @@
-"""The caller of a method: which worker it is, and whether it still is."""
+"""Caller: the worker that called a method, and whether it has ended since."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAME = re.compile(r"(?P<label>.+)-(?P<index>\d+)(\.\d+)?")
 
 @dataclass(frozen=True)
 class Caller:
-    """Who calls, as `lp.caller()` gives it. It can be kept, pickled, compared, and used as a key.
+    """The caller of a method, as `lp.caller()` returns it. Keep it, pickle it, compare it, use it as a key.
 
     Example:
         class Votes:
@@ -26,10 +26,11 @@ class Caller:
                 self.of[lp.caller()] = choice       # one for each start of each worker
 
     Attributes:
-        worker: The worker's name, `actor-3`; `pid 4711` for a process that is no worker, as the script.
-        attempt: Which start of that worker; 0 outside of workers.
-        incarnation: Another for each start of each worker, in each launch: two calls are of the same start if
-            theirs are equal.
+        worker: The worker's name, `actor-3`; `pid 4711` for a process that is not a worker, such as the
+            script.
+        attempt: The number of that worker's start; 0 outside workers.
+        incarnation: A text that is unique to one start of one worker in one launch: two calls come from the
+            same start if theirs are equal.
     """
 
     worker: str
@@ -42,7 +43,7 @@ class Caller:
 
     @property
     def label(self) -> str:
-        """The group of the worker; empty outside of workers."""
+        """The group of the worker; empty outside workers."""
         found = _NAME.fullmatch(self.worker)
         return (found["label"] if found else self.worker) if self.attempt else ""
 
@@ -54,11 +55,11 @@ class Caller:
 
     @property
     def is_gone(self) -> bool:
-        """Whether this attempt of the worker has ended; during its call, whether no answer would arrive.
+        """True if this attempt of the worker has ended or, during its call, if it would get no answer.
 
-        During the call of a method or coroutine that is seen at once: the connection has ended, the caller
-        has cancelled the call, or its deadline has passed. Of a caller that is kept for longer, and in a
-        stream, it is what the supervisor announces: soon after the end, later on Kubernetes.
+        While a method or coroutine answers the call, this is known at once: the connection has ended, the
+        caller has cancelled the call, or its deadline has passed. After the call, and in a stream, it is
+        known when the supervisor announces the end: soon after it, later on Kubernetes.
         """
         if self._answered is not None and self._answered.is_in_vain():
             return True
@@ -67,9 +68,10 @@ class Caller:
 
 @dataclass(frozen=True)
 class _AnsweredCall:
-    """The call of a caller, as long as its method runs: in a thread, or as a coroutine with an outcome."""
+    """The call of a caller while its method runs: in a thread, or as a coroutine with an outcome."""
 
-    connection: weakref.ref[_courier.RemoteCaller]  # as the caller may be kept for longer
+    # Weak, because user code may keep the caller for longer than the connection.
+    connection: weakref.ref[_courier.RemoteCaller]
     call_id: int
     deadline: float | None
     record: call_stack.CallRecord
@@ -93,10 +95,10 @@ class _AnsweredCall:
 
 
 def caller() -> Caller:
-    """Who has called the method that runs here.
+    """Return the caller of the method that runs here.
 
-    Works in methods that are served, in their coroutines and in the streams that they return; not in threads
-    that a method starts, nor in batched methods, which have several callers.
+    Works in served methods, in coroutines, and in the streams that methods return; not in threads that a
+    method starts, nor in batched methods, which have several callers.
 
     Example:
         class Barrier:
@@ -104,7 +106,7 @@ def caller() -> Caller:
             self.arrived.add(lp.caller().worker)
 
     Raises:
-        NotRunningError: no call is answered here.
+        NotRunningError: this thread or coroutine is not answering a call.
     """
     call = _courier.current.get()
     if call is None:
@@ -126,7 +128,7 @@ def caller() -> Caller:
 
 
 def try_caller() -> Caller | None:
-    """Return who has called the method that runs here; None where no call is answered."""
+    """Return the caller of the method that runs here; None if this code is not answering a call."""
     try:
         return caller()
     except NotRunningError:

@@ -1,11 +1,11 @@
-"""Commands: what is sent down to workers, as data. What comes back up are events, see `events.py`.
+"""Commands: the data that is sent down to workers. Events come back up, see `events.py`.
 
     Supervisor ──▶ Runner ──▶ Workers.execute(command)           the backend: starts and kills
                                 └──▶ Worker.execute(command)     in the worker's process: all else
 
 The supervisor decides on the first five. A command is the same object all the way: it is pickled where it
-crosses the border of a process, and only what executes it looks into it. To a pod goes what they add up to:
-see `launch/backends/kubernetes/pod_messages.py`.
+crosses the border of a process, and only the code that executes it looks into it. A pod gets the sum of all
+commands: see `launch/backends/kubernetes/pod_messages.py`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class StopWorker:
 class KillWorker:
     """End this worker by force.
 
-    `why` completes `learner-0 …`. `at_once`: without time to write its stacks into its log, as the user wants
-    it: no worker has a grace period, or the user has asked for an immediate end.
+    `why` completes `learner-0 …`. With `at_once`, the worker gets no time to write its stacks into its log,
+    because no worker has a grace period, or the user asked for an immediate end.
     """
 
     worker: str
@@ -46,7 +46,7 @@ class KillWorker:
 
 @dataclass(frozen=True)
 class AnnounceGone:
-    """Announce to all workers that this one is gone for good (failed or ended); without a `why`, is back."""
+    """Announce to all workers that this one is gone for good (failed or ended) or, with no `why`, is back."""
 
     worker: str
     why: str
@@ -62,7 +62,7 @@ class AnnounceWatermarks:
 
 @dataclass(frozen=True)
 class AttachDebugger:
-    """Have this worker connect its debugger with the terminal that listens there."""
+    """Make this worker connect its debugger to the terminal that listens at `path`."""
 
     worker: str
     path: str
@@ -72,13 +72,16 @@ class AttachDebugger:
 
 @dataclass(frozen=True)
 class AddressesChanged:
-    """Where addresses are now; empty for one that is nowhere. Sent to all workers, where servers move."""
+    """Announce the current endpoints of addresses to all workers, where servers can move.
+
+    The endpoint of a server that is not up is empty.
+    """
 
     places: Mapping[str, str]
 
 
 Command = StartWorker | StopWorker | KillWorker | AnnounceGone | AnnounceWatermarks
-"""What the workers of a launch are told: see `lp.Workers.execute`."""
+"""A command to the workers of a launch: see `lp.Workers.execute`."""
 
 ForwardedCommand = StopWorker | AnnounceGone | AnnounceWatermarks | AttachDebugger
-"""What reaches the worker itself, and is executed there: see `Worker.execute`."""
+"""A command that reaches the worker itself, and is executed there: see `Worker.execute`."""

@@ -1,13 +1,13 @@
-"""The run context: the present worker's name, the endpoints of the others, and the stop event.
+"""The run context: the current worker's name, the endpoints of the others, and the stop event.
 
-A thread's context is looked up in three places, so that it is found in any thread that user code starts:
-its own, that of the thread that started it, that of the process.
+A thread's context is looked up in three places, so that any thread that user code starts finds it: the
+thread's own context, that of the thread that started it, and that of the process.
 
     thread of a worker      ──▶ _here (ContextVar)          threads backend, colocated nodes
     a thread it started     ──▶ thread.launchpad_context    copied by `inherit()` when the thread starts
     any thread of a process ──▶ _process                    processes, one worker in each
 
-The launching script has none of these: there, addresses are looked up among the programs it launched.
+The launching script has none of these. It looks up addresses among the programs that it launched.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class RunContext:
         label: Its group: `actor`.
         replica_index: Its number in the group, from 0.
         num_replicas: The size of the group.
-        attempt: 1 at the first start, one more at each restart.
-        seed: An integer below 2**32; the same for this worker at every launch, different between workers.
-        launch_type: `local_mp` and the like.
+        attempt: 1 at the first start, plus 1 at each restart.
+        seed: An integer below 2**32, the same for this worker at every launch, different between workers.
+        launch_type: The launch type, such as `local_mp`.
         gpus: The devices that this worker may use, as in CUDA_VISIBLE_DEVICES.
     """
 
@@ -68,18 +68,19 @@ class RunContext:
     addresses: KnownAddresses = field(default_factory=KnownAddresses, repr=False)
     gpus: tuple[str, ...] = ()
     part: str = ""
-    """Which of several nodes in the worker it is of, as `.0`."""
+    """The number of the node in the worker, such as `.0`; empty unless there are several."""
     stop: StopSignal = field(default_factory=StopSignal, repr=False)
     exits: ExitHandlers = field(default_factory=ExitHandlers, repr=False)
 
     def __post_init__(self) -> None:
-        # What waits for watermarks has nothing to wait for any more once the worker stops.
+        # Threads that wait for watermarks must see the stop, so wake them.
         self.stop.call_at_stop(self.link.watermarks.wake)
 
     def child(self, index: int, interruption: Interruption) -> RunContext:
         """Return the context of one of several nodes in this worker.
 
-        It is stopped with it, but interrupted by itself, and what it saves is its own, files included.
+        The node stops together with the worker, but is interrupted by itself, and its saved state and files
+        are its own.
         """
         return replace(
             self,
@@ -90,11 +91,12 @@ class RunContext:
         )
 
     def save(self, state: object, *, version: int | None = None, keep: int = 2) -> int:
-        """Saves what this worker needs to go on from here, durably, and returns when that is done.
+        """Save what this worker needs to go on from here, and return when it is saved durably.
 
-        Its next attempt finds it by `load`; so does the next launch, if this one was given `state=`. Anything
-        that can be pickled will do, also objects of classes that the script defines. What was saved before
-        stays until this is on the disk: a worker that is killed meanwhile loses nothing. From any thread.
+        The next attempt reads it with `load`; so does the next launch, if this one was given `state=`. It can
+        be anything that can be pickled, also objects of classes that the script defines. The earlier version
+        stays until this one is on disk, so a worker that is killed while it saves loses nothing. Call it from
+        any thread.
 
         Example:
             def run(self):
@@ -105,16 +107,16 @@ class RunContext:
                   lp.current().save((step, weights))
 
         Args:
-            version: Its number; one more than the last by default. Saved versions above it are deleted: where
-                several workers go back to a step that all have saved, later ones mean nothing any more.
-            keep: How many versions stay, this one included.
+            version: The number of this version; by default one more than the last. Versions above it are
+                deleted: if several workers go back to a step that all have saved, later ones are obsolete.
+            keep: The number of versions to keep, including this one.
 
         Returns:
             The number of this version.
 
         Raises:
-            StateError: it could not be written: the disk is full, say. What was saved is untouched.
-            Exception: what pickling it raised.
+            StateError: it could not be written: the disk is full, say. Earlier versions are untouched.
+            Exception: whatever pickling the state raised.
         """
         with self.state.saved_states() as states:
             return states.save(state, version, keep)
@@ -126,18 +128,18 @@ class RunContext:
     def load(self, default: _State, *, version: int | None = None) -> _State: ...
 
     def load(self, default: Any = None, *, version: int | None = None) -> Any:
-        """What was saved last, by an earlier attempt or launch or this one; `default` if nothing was.
+        """Return the state that was saved last, by this or an earlier attempt or launch; else `default`.
 
-        A file that is torn, or that something else has written, is named in the log, and the one before is
-        taken.
+        If a file is incomplete, or something else wrote it, the log names it and the version before it is
+        used.
 
         Args:
-            version: Its number, where it is not to be the last.
+            version: The number of the version to load instead of the last.
 
         Raises:
             StateError: it cannot be read or unpickled, or there is no such version.
         """
-        # In a test there is no place, so there is nothing in it.
+        # In a test there is no place for saved state, so nothing was saved.
         if version is None and not self.state.places.saved:
             return default
         with self.state.saved_states() as states:
@@ -145,7 +147,7 @@ class RunContext:
         return default if saved is None else saved[1]
 
     def saved_versions(self) -> list[int]:
-        """The numbers of what was saved and is whole, the last one last."""
+        """Return the numbers of the saved versions that are complete, the last one last."""
         if not self.state.places.saved:
             return []
         with self.state.saved_states() as states:
@@ -153,12 +155,12 @@ class RunContext:
 
     @property
     def is_resumed(self) -> bool:
-        """True if it goes on from an earlier attempt, or, by `launch(state=…)`, from an earlier launch."""
+        """True if the worker continues an earlier attempt or, with `launch(state=…)`, an earlier launch."""
         return self.attempt > 1 or self.state.has_earlier()
 
     @property
     def state_dir(self) -> Path:
-        """A directory of this worker's own that keeps its contents from one attempt to the next.
+        """The directory of this worker alone; it keeps its contents from one attempt to the next.
 
         Example:
             def run(self):
@@ -166,29 +168,29 @@ class RunContext:
               if checkpoint.exists():           # not the first attempt
                 self.weights = np.load(checkpoint)
 
-        It is kept with the run's logs when the program has ended, or in the folder of `launch(state=…)`. If
-        that is a URL it stays beside the logs: the next launch does not find what is in it. `save` and `load`
-        are for values; here are files. Write one under another name, then `os.replace` it: this process may
-        be killed at any time.
+        After the program has ended, it stays with the run's logs, or in the folder of `launch(state=…)`. If
+        that is a URL, it stays beside the logs, and the next launch doesn't find its contents. Use `save` and
+        `load` for values, and this directory for files. Write a file under another name, then `os.replace`
+        it, because this process may be killed at any time.
 
         Raises:
-            PermissionError: another user could change what is in it, for instance a checkpoint that would be
-                unpickled; the text names the directory for which that is so, and what to do.
+            PermissionError: another user could change its contents, for instance a checkpoint that would be
+                unpickled; the text names the directory that allows it, and says what to do.
         """
         return self.state.directory()
 
     @property
     def group_dir(self) -> Path:
-        """A directory that all workers of this group have, kept as `state_dir` is: for files they exchange.
+        """The directory that the workers of this group share to exchange files; it is kept as `state_dir` is.
 
         Example:
             np.save(lp.current().group_dir / f"shard-{lp.current().replica_index}.npy", shard)
 
-        With a URL as `launch(state=…)` the next launch does not find what is in it either.
+        If `launch(state=…)` is a URL, the next launch doesn't find its contents either.
 
         Raises:
-            NotRunningError: its hosts may share none: on Ray and Kubernetes name one, a path, by
-                `launch(state=…)`.
+            NotRunningError: the hosts may not share a directory: on Ray and Kubernetes, pass the path of one
+                to `launch(state=…)`.
             PermissionError: as for `state_dir`.
         """
         return self.state.group_directory(self.launch_type)
@@ -199,27 +201,27 @@ _process: RunContext | None = None
 
 
 def try_current() -> RunContext | None:
-    """The context of the worker that the calling thread belongs to; None outside workers."""
+    """Return the context of the worker that the calling thread belongs to; None outside workers."""
     return _here.get() or getattr(threading.current_thread(), "launchpad_context", None) or _process
 
 
 def is_stopping() -> bool:
-    """True if the worker that the calling thread belongs to was asked to stop."""
+    """Return True if the worker that the calling thread belongs to was asked to stop."""
     me = try_current()
     return me is not None and me.stop.event.is_set()
 
 
 def current() -> RunContext:
-    """The context of the worker that the calling thread belongs to.
+    """Return the context of the worker that the calling thread belongs to.
 
-    Works in any thread of a worker, and in methods called by other nodes.
+    Works in any thread of a worker, and in methods that other nodes call.
 
     Example:
         with open(f"{lp.current().name}.csv", "a") as file:      # each worker has its own
             print("step,loss", file=file)
 
     Raises:
-        NotRunningError: outside workers, for instance in the script that launches.
+        NotRunningError: called outside a worker, for instance in the launching script.
     """
     context = try_current()
     if context is None:
@@ -232,7 +234,7 @@ def current() -> RunContext:
 
 @contextlib.contextmanager
 def entered(context: RunContext) -> Iterator[RunContext]:
-    """Makes `context` the current one in this thread and in those started from it."""
+    """Make `context` the current one in this thread, and in the threads that it starts."""
     caller.provide(_peer)
     token = _here.set(context)
     try:
@@ -242,33 +244,33 @@ def entered(context: RunContext) -> Iterator[RunContext]:
 
 
 def enter_process(context: RunContext) -> None:
-    """Makes `context` the one of this whole process: it runs one worker and nothing else."""
+    """Make `context` the context of this whole process, which runs one worker and nothing else."""
     global _process
     _process = context
     caller.provide(_peer)
 
 
 def is_a_process(context: RunContext) -> bool:
-    """True if this worker has its process to itself, but for threads of its own."""
+    """Return True if this worker has its process to itself."""
     return _process is not None and context.link is _process.link
 
 
 def _peer() -> Peer | None:
-    """Return what clients say of themselves to servers, in the handshake."""
+    """Return the peer as which clients identify themselves to servers, in the handshake."""
     context = try_current()
     return None if context is None else context.link.peer
 
 
 def belongs_to(thread: threading.Thread, context: RunContext) -> None:
-    """Makes a thread that has not started, and those that it starts, the worker's with this context."""
+    """Make a thread that has not started, and the threads that it starts, belong to this context's worker."""
     thread.__dict__["launchpad_context"] = context
 
 
 def inherit() -> None:
-    """Makes each thread that a worker's thread starts from now on belong to that worker.
+    """Make each thread that a worker's thread starts from now on belong to that worker.
 
-    Python 3.14 can copy contexts into threads by itself; until then the start of a thread is the only
-    place where both threads are known. Takes effect once in a process.
+    Python 3.14 can copy contexts into threads by itself. Before that, the start of a thread is the only place
+    where both threads are known. Takes effect once in a process.
     """
     if getattr(threading.Thread.start, "launchpad_inherits", False):
         return
@@ -288,10 +290,10 @@ class LaunchedAddress:
     """The endpoint of an address, as known in the launching script or in a worker.
 
     Attributes:
-        where: Returns the present endpoint.
-        can_move: Whether the endpoint can change.
+        where: Returns the current endpoint.
+        can_move: True if the endpoint can change.
         worker: The worker that serves there.
-        failure_check: Returns the error for clients if that worker has ended and does not serve any more.
+        failure_check: Returns the error for clients if that worker has ended and no longer serves, else None.
     """
 
     where: Callable[[], str]
@@ -301,14 +303,14 @@ class LaunchedAddress:
 
 
 launched: dict[str, LaunchedAddress] = {}
-"""What the launching script can reach, in each program that it has launched and that still runs, by uid."""
+"""Uid → the address, for all addresses of running programs that the launching script launched."""
 
 
 @contextlib.contextmanager
 def published(addresses: Mapping[str, LaunchedAddress]) -> Iterator[None]:
-    """Makes these addresses, by uid, resolvable in this process outside workers while the block lasts.
+    """Make these addresses, by uid, resolvable in this process, outside workers, during the block.
 
-    Those that another launch has published over meanwhile stay.
+    At the end, leave those that another launch has replaced in the meantime.
     """
     launched.update(addresses)
     try:

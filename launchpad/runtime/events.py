@@ -1,4 +1,4 @@
-"""Events: what is reported of a worker, by its own code, by its process, or by what started it.
+"""Events: reports about a worker, by its own code, by its process, or by the backend that started it.
 
     worker's code          context.link.report(…)   StopRequested · Waiting · Heartbeat ─────┐
                                                EndsWatched · BarrierReached, Left       │
@@ -11,8 +11,8 @@
     Supervisor.on(event) ◀── Runner ◀── Backend.create_workers(…, report) ◀── thread, process, actor, pod
 
 An event is the same object all the way: a process pickles it, a pod prints it as JSON. Two kinds go no
-further than the backend: `Bound`, which it passes on to the other workers, and the `Ended` that a worker with
-a process of its own reports; the one that the supervisor receives has the exit status, too.
+further than the backend: `Bound`, which the backend passes on to the other workers, and the `Ended` that a
+worker with its own process reports: the `Ended` that the supervisor receives has the exit status, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from launchpad.telemetry.process_usage import ProcessUsage
 
 @dataclass(frozen=True)
 class ProcessStarted:
-    """The worker has a process of its own. Backends without processes on this host do not report it."""
+    """The worker has its own process. Backends without processes on this host do not report it."""
 
     worker: str
     attempt: int
@@ -35,7 +35,7 @@ class ProcessStarted:
 
 @dataclass(frozen=True)
 class Ready:
-    """The worker's object is built and served. `runs`: whether it now runs something of its own."""
+    """The worker's object is built and served. `runs` is True if it now runs a function or `run()`."""
 
     worker: str
     attempt: int
@@ -44,7 +44,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Done:
-    """What the worker had to run has ended well; it goes on serving, and the program does not wait for it."""
+    """The worker's runs succeeded; it goes on serving, and the program does not wait for it."""
 
     worker: str
     attempt: int
@@ -52,11 +52,11 @@ class Done:
 
 @dataclass(frozen=True)
 class Returned:
-    """What the worker had to run has returned a value; not reported for None. See `results.py`.
+    """The worker's function or `run()` returned a value; not reported for None. See `results.py`.
 
     Attributes:
         body, buffers: The value, pickled.
-        error: Why it cannot be had; empty if it can.
+        error: The reason why it could not be pickled; empty if it could.
     """
 
     worker: str
@@ -67,18 +67,18 @@ class Returned:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size of the pickled value in bytes."""
         return len(self.body) + sum(map(len, self.buffers))
 
 
 @dataclass(frozen=True)
 class Exiting:
-    """The worker's work is done; it lets go of what it holds, or is closed and its process still runs.
+    """The worker has done its work and releases what it holds; or it is closed, but its process still runs.
 
-    Reported once for each of these; backends without processes do not report the second.
+    Reported once for each of the two; backends without processes do not report the second.
 
     Attributes:
-        awaits: What the end of the worker waits for; empty if it is not known.
+        awaits: The reason why the worker has not ended yet; empty if it is not known.
     """
 
     worker: str
@@ -96,7 +96,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class EndsWatched:
-    """The worker wants to be told when attempts of others end."""
+    """The worker wants to be notified when attempts of other workers end."""
 
     worker: str
     attempt: int
@@ -104,7 +104,7 @@ class EndsWatched:
 
 @dataclass(frozen=True)
 class BarrierReached:
-    """The worker waits at the barrier of its group with this name; `number` is of its waiting."""
+    """The worker waits at its group's barrier of this name; `number` identifies the wait."""
 
     worker: str
     attempt: int
@@ -114,7 +114,7 @@ class BarrierReached:
 
 @dataclass(frozen=True)
 class BarrierLeft:
-    """The worker waits there no longer, and wants to know who was absent."""
+    """The worker gave up waiting at a barrier, and wants to know which workers were absent."""
 
     worker: str
     attempt: int
@@ -124,7 +124,7 @@ class BarrierLeft:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """The worker makes progress. `is_last`: its `run()` has ended, and it sends no more."""
+    """The worker makes progress. `is_last` is True if its `run()` has ended, and it will send no more."""
 
     worker: str
     attempt: int
@@ -133,11 +133,11 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class Debugged:
-    """The worker is in a debugger, or no longer: until then nothing else is expected of it.
+    """The worker entered or left the debugger. While it is there, deadlines are suspended.
 
     Attributes:
-        what: What a user reads of it; empty: no longer.
-        is_waiting: Whether it waits for `attach`, since it has failed or is at a `breakpoint()`.
+        what: The text shown to users while it is there; empty when it left.
+        is_waiting: True if it waits for `attach`, because it has failed or is at a `breakpoint()`.
     """
 
     worker: str
@@ -148,12 +148,12 @@ class Debugged:
 
 @dataclass(frozen=True)
 class EdgesCounted:
-    """What the worker has counted of its calls, and of those that it has answered.
+    """The worker's counts of the calls that it made and answered.
 
     Attributes:
-        number: Which request it answers; 0 for none.
-        is_last: Whether its work has ended, so that there will be no more.
-        usage: What its process uses, in an answer to a request.
+        number: The number of the request that this answers; 0 if there was none.
+        is_last: True if the worker's work has ended, so that no more counts follow.
+        usage: The CPU and memory that its process uses; only in an answer to a request.
     """
 
     worker: str
@@ -165,16 +165,16 @@ class EdgesCounted:
 
     @property
     def order(self) -> tuple[bool, int]:
-        """Greater for what was counted later."""
+        """A key to sort counts by; greater for later counts."""
         return self.is_last, self.number
 
 
 @dataclass(frozen=True)
 class SpansRecorded:
-    """What the worker has done while it recorded it, as it was asked to.
+    """The spans that the worker recorded on request.
 
     Attributes:
-        number: Which request it answers.
+        number: The number of the request that this answers.
     """
 
     worker: str
@@ -193,14 +193,14 @@ class StopRequested:
 
 @dataclass(frozen=True)
 class Ended:
-    """The worker has ended; nothing of it runs any more. The supervisor gets exactly one for each start."""
+    """The worker has ended, and none of its code runs any more. The supervisor gets exactly one per start."""
 
     outcome: Outcome
 
 
 @dataclass(frozen=True)
 class WorkerNote:
-    """A message for the user that changes nothing else: its log's disk is full, for instance."""
+    """A message for the user that has no other effect: the disk of the worker's log is full, for instance."""
 
     worker: str
     text: str
@@ -208,9 +208,9 @@ class WorkerNote:
 
 @dataclass(frozen=True)
 class Bound:
-    """A server has bound, and its endpoint was not in the plan; the backend passes it on to other workers.
+    """A server is bound, and its endpoint was not in the plan. The backend passes it on to other workers.
 
-    `endpoints`: for workers on its own host, then for those on others.
+    `endpoints` has the endpoint for workers on its own host first, then those for workers on other hosts.
     """
 
     worker: str

@@ -5,7 +5,7 @@ in the worker       unpickled: handles are clients, Deferreds are built         
                     run = executable.open()         constructs, serves            phase `init`
                     run()                           or serve(stop)                phase `run`
                     executable.save()               before a restart only         phase `stop`
-                    executable.release()            after an end in good order    phase `stop`
+                    executable.release()            after a clean end             phase `stop`
                     executable.close()              stops serving                 phase `stop`
 """
 
@@ -21,11 +21,11 @@ from launchpad.courier.server.event_loop import EventLoop
 from launchpad.runtime import context, user_code
 
 Run = Callable[[], Any]
-"""What runs the user's function, and returns what that has returned."""
+"""A function that runs the user's function, and returns its result."""
 
 
 class Executable(abc.ABC):
-    """What a worker does. Pickled in the launcher, opened, run and closed in the worker.
+    """A worker's work. It is pickled in the launcher, and opened, run and closed in the worker.
 
     Example:
         class BoardExecutable(lp.Executable):
@@ -41,20 +41,20 @@ class Executable(abc.ABC):
 
     @abc.abstractmethod
     def open(self) -> Run | None:
-        """Builds what the node describes, and returns what to run; None means: serve until the stop."""
+        """Build what the node describes, and return what to run, or None to serve until the stop."""
 
     def serve(self, stop: threading.Event) -> None:
-        """Called where there is nothing to run, in the thread of `open`; returns when `stop` is set."""
+        """Serve until `stop` is set. Called in the thread of `open`, if there is nothing to run."""
         stop.wait()
 
     def save(self) -> None:
-        """Called before `close` when the worker was stopped in order to be started again."""
+        """Save the state. Called before `close` if the worker was stopped in order to be started again."""
         return
 
     def release(self) -> None:
-        """Lets go of what user code holds, by what was given to `lp.on_exit`.
+        """Release what user code holds: call the functions given to `lp.on_exit`.
 
-        Called before `close`, and after `save`, when the attempt ends in good order.
+        Called after `save` and before `close`, if the attempt ends cleanly.
         """
         loop = EventLoop(context.current().name)
         try:
@@ -63,11 +63,11 @@ class Executable(abc.ABC):
             loop.close()
 
     def abandon(self) -> None:
-        """Stops serving at once, without waiting for calls that run. Called from any thread."""
+        """Stop serving at once, without waiting for running calls. Called from any thread."""
         return
 
     def close(self) -> None:
-        """Undoes `open`. Called once, however the run ended."""
+        """Undo `open`. Called once, however the run ended."""
         return
 
 
@@ -75,8 +75,8 @@ class Executable(abc.ABC):
 class Code:
     """A function or class on its way to a worker.
 
-    Many nodes share one constructor. Classes of the launching script travel by value, which is slow to
-    pickle; wrapped in Code they are pickled once per plan.
+    Many nodes share one constructor. Classes of the launching script are pickled by value, which is slow;
+    wrapped in Code they are pickled once per plan.
     """
 
     function: Callable[..., Any]
@@ -86,5 +86,5 @@ class Code:
 
     @property
     def name(self) -> str:
-        """Its name as in the source: `Learner`."""
+        """The name of the function or class in the source, `Learner`."""
         return user_code.name_of(self.function)

@@ -1,15 +1,16 @@
-"""Calls a function when a module has been imported, also where that is later than now.
+"""Hooks that call a function when a module is imported, now or later.
 
-For what has to be set in a module before the user's code uses it, and takes too long to be imported for those
-who do without it: absl's flags, which it parses before any function of ours is called; the seeds of numpy's
-and torch's random numbers. And for flags in `sys.argv` that a parser of that module would refuse.
+They set up modules that take too long to import for programs that don't use them: absl's flags, which absl
+parses before it calls any function of ours, and the seeds of numpy's and torch's random numbers. They also
+handle flags in `sys.argv` that a parser of the module would refuse.
 """
 
 from __future__ import annotations
 
 import sys
 
-TYPE_CHECKING = False  # as checkers read it; `typing` takes milliseconds
+# Type checkers take this for `typing.TYPE_CHECKING`. Importing `typing` takes milliseconds.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def when_imported(name: str, then: Callable[[ModuleType], object]) -> None:
-    """Calls `then(module)` when it has been imported: now, if that has been done."""
+    """Call `then(module)` when the module has been imported; at once if it has been already."""
     module = sys.modules.get(name)
     if module is not None:
         then(module)
@@ -27,7 +28,7 @@ def when_imported(name: str, then: Callable[[ModuleType], object]) -> None:
 
 
 class _Finder:
-    """Finds one module as the finders behind it do, and takes itself out when it has been imported."""
+    """A finder for one module: it uses the finders behind it, and removes itself after the import."""
 
     def __init__(self, name: str, then: Callable[[ModuleType], object]) -> None:
         self._name = name
@@ -38,7 +39,8 @@ class _Finder:
     ) -> ModuleSpec | None:
         if name != self._name:
             return None
-        # Only those behind: another hook for the same module would ask this one again, without end.
+        # Use only the finders behind this one: another hook for the same module would call this one again,
+        # without end.
         behind = sys.meta_path[sys.meta_path.index(self) + 1 :] if self in sys.meta_path else []
         for finder in behind:
             spec = finder.find_spec(name, path, target)
@@ -56,7 +58,7 @@ class _Finder:
 
 
 class _Loader:
-    """Loads the module as the loader does that was found for it, which then is the module's loader."""
+    """A loader that wraps the one found for the module, restores that one, and reports the import."""
 
     def __init__(self, finder: _Finder, loader: Any) -> None:
         self._finder = finder

@@ -1,15 +1,15 @@
-"""Interrupting a thread: when `Stopped` may be raised in it, and when not.
+"""Interruption of a thread: when `Stopped` may be raised in it, and when not.
 
     allowed     the user's constructor or run() is on the stack
     forbidden   launchpad is in the middle of something: starting a server, closing
 
-A request while it is forbidden takes effect when it is allowed again. User code that catches `Stopped` by
-mistake, as a bare `except:` does, and goes on, is interrupted again.
+A request that comes while it is forbidden takes effect when it is allowed again. If user code catches
+`Stopped` by mistake, as a bare `except:` does, and goes on, it is interrupted again.
 
-A thread that runs an event loop is not interrupted but asked: its tasks are cancelled. Many loops lose what
-is raised from outside, or take it for the outcome of whichever task is running.
+If a thread runs an event loop, nothing is raised: its tasks are cancelled. Many loops lose an error that is
+raised from outside, or take it for the outcome of whichever task is running.
 
-Without raising anything, `call_in` has a thread call a function, for the debugger.
+`call_in` raises nothing: it makes a thread call a function, for the debugger.
 """
 
 from __future__ import annotations
@@ -35,23 +35,25 @@ if TYPE_CHECKING:
 
 _MAX_WAIT_S = 1.0
 _BLOCKED_S = 0.2
-# Between two interruptions. They keep out of step with a loop, or all of them come at the same of its lines.
+# Seconds between two interruptions. The time is random: at a fixed one, interruptions of a loop could all hit
+# the same line of it.
 _AGAIN_S = (0.25, 0.75)
 
 
 class Interruption:
-    """Raises `Stopped` in a worker's thread, by the backend, and only where user code runs.
+    """The interruption of a worker's thread: the backend raises `Stopped` in it, only where user code runs.
 
     Args:
-        raise_in_thread: Raises it there; as `RaisedFromOutside`, if it is to come again where it was caught.
+        raise_in_thread: Raises the error in the thread. It must raise `RaisedFromOutside` for the
+            interruption to be repeated where user code caught it.
     """
 
     def __init__(self, raise_in_thread: Callable[[], None] = lambda: None) -> None:
         self.raise_in_thread = raise_in_thread
-        #: Called once, with the place where user code has caught `Stopped` and gone on.
+        #: Called once, with the place where user code caught `Stopped` and went on.
         self.on_caught: Callable[[str], object] = lambda place: None
         self._lock = fork.free_in_child(Lock())
-        self._thread = 0  # that is in `allowed`
+        self._thread = 0  # the thread in `allowed`
         self._allowed = False
         self._requested = False
         self._done = False
@@ -59,7 +61,7 @@ class Interruption:
         self._replacement: Callable[[], object] | None = None
 
     def request(self) -> None:
-        """Interrupts now or as soon as it is allowed. Called from any other thread."""
+        """Interrupt the thread now, or as soon as it is allowed. Called from any other thread."""
         with self._lock:
             self._requested = True
             if self._allowed and not self._done:
@@ -71,12 +73,12 @@ class Interruption:
                     self._start_repeating()
 
     def give_up(self) -> None:
-        """Does not interrupt again."""
+        """Stop interrupting."""
         self._has_ended.set()
 
     @contextlib.contextmanager
     def allowed(self) -> Iterator[None]:
-        """User code runs in this block, in the thread that `raise_in_thread` interrupts."""
+        """Allow interruptions in this block, where user code runs in the thread that they interrupt."""
         self._thread = threading.get_ident()
         self._has_ended.clear()
         try:
@@ -84,16 +86,18 @@ class Interruption:
             yield
         finally:
             try:
-                with self._lock:  # nothing is raised from here on
+                # Nothing is raised once this block is left.
+                with self._lock:
                     self._allowed = False
             finally:
-                self._allowed = False  # where the last one was raised at the lock
+                # Again, in case the last error was raised while this thread took the lock.
+                self._allowed = False
                 self._has_ended.set()
                 _raised.pop(self._thread, None)
 
     @contextlib.contextmanager
     def forbidden(self) -> Iterator[None]:
-        """Launchpad's own code runs in this block, inside an `allowed` one."""
+        """Forbid interruptions in this block, where launchpad's own code runs inside an `allowed` block."""
         was_allowed = self._allowed
         with self._lock:
             self._allowed = False
@@ -105,7 +109,7 @@ class Interruption:
 
     @contextlib.contextmanager
     def replaced_by(self, interrupt: Callable[[], object]) -> Iterator[None]:
-        """In this block a request calls that, once, and nothing is raised."""
+        """Make a request in this block call `interrupt`, once, instead of raising anything."""
         with self._lock:
             self._replacement = interrupt
         try:
@@ -125,36 +129,39 @@ class Interruption:
                 self._replacement()
 
     def _start_repeating(self) -> None:
-        with contextlib.suppress(RuntimeError):  # there can be no more threads
+        with contextlib.suppress(RuntimeError):  # no more threads can be started
             OwnThread(target=self._repeat, name="launchpad-interrupt").start()
 
     def _repeat(self) -> None:
-        """Interrupts again, as often as user code catches `Stopped` and goes on."""
+        """Interrupt again whenever user code catches `Stopped` and goes on."""
         is_known = False
         while not self._has_ended.wait(random.uniform(*_AGAIN_S)):
             with self._lock:
                 raised = _raised.get(self._thread)
-                # It has not been raised yet, if the thread is in C; or a block runs that it has led to.
+                # Wait while the error has not been raised yet, because the thread is in C, or while an
+                # `except` or `finally` block runs because of it.
                 if raised is None or not self._allowed or _is_handled_in(self._thread):
                     continue
-                # None where a finalizer was interrupted, and Python has dropped the error.
+                # There is no traceback if a finalizer was interrupted, and Python dropped the error.
                 step = raised.__traceback__
+                # Code that names `Stopped` caught it on purpose, and ends by itself.
                 if step is not None and "Stopped" in step.tb_frame.f_code.co_names:
-                    return  # it knows what it has caught: it ends by itself
+                    return
                 if step is not None and not is_known:
                     self.on_caught(_place_of(step))
                     is_known = True
                 del _raised[self._thread]
-                del raised, step  # and with them the frames that it has passed
+                # Drop the references to the frames that the error passed.
+                del raised, step
                 self.raise_in_thread()
 
 
 _raised: dict[int, Stopped] = {}
-"""The last error that was raised in a thread from outside, with the traceback to where it was caught."""
+"""Thread → the last error raised in it from outside, with the traceback to where it was caught."""
 
 
 class RaisedFromOutside(Stopped):
-    """`Stopped` that can be found again after it has been caught."""
+    """A `Stopped` that is remembered, so that it can be found after user code caught it."""
 
     def __init__(self) -> None:
         _raised[threading.get_ident()] = self
@@ -163,13 +170,13 @@ class RaisedFromOutside(Stopped):
         return Stopped, ()
 
 
-# In reports and logs of users they have the name that users know.
+# Reports and users' logs show the name that users know.
 RaisedFromOutside.__name__ = RaisedFromOutside.__qualname__ = Stopped.__name__
 RaisedFromOutside.__module__ = Stopped.__module__
 
 
 def _is_handled_in(thread: int) -> bool:
-    """True while an `except` or `finally` block runs there that `Stopped` has led to."""
+    """Return True while an `except` or `finally` block runs in the thread because of `Stopped`."""
     shown: Any = sys._current_exceptions().get(thread)
     error: BaseException | None = shown[1] if isinstance(shown, tuple) else shown  # Python 3.11
     while error is not None:
@@ -185,10 +192,10 @@ def _place_of(step: TracebackType) -> str:
 
 
 def is_interruption(error: BaseException) -> bool:
-    """True for `Stopped`, and for what hides it if it is raised while a condition takes its lock again.
+    """Return True for `Stopped`, for the end of a cancelled task, and for an error that hides `Stopped`.
 
-    `threading` then releases a lock that it does not hold, and that fails. True for the end of a
-    cancelled task, too.
+    If `Stopped` is raised while a condition takes its lock again, `threading` then releases a lock that it
+    does not hold, and that raises RuntimeError.
     """
     asyncio: Any = sys.modules.get("asyncio")
     if asyncio is not None and isinstance(error, asyncio.CancelledError):
@@ -201,9 +208,9 @@ def is_interruption(error: BaseException) -> bool:
 
 
 def is_consequence(error: BaseException) -> bool:
-    """True for an interruption, for what is raised `from` one, and for an exit in the block that caught one.
+    """Return True for an interruption, an error raised `from` one, or an exit in the block that caught one.
 
-    An error that is only raised while an interruption is handled is another: of what cleans up.
+    An error that is merely raised while an interruption is handled is a different one: the cleanup failed.
     """
     if isinstance(error, SystemExit) and error.__context__ is not None:
         error = error.__context__
@@ -213,7 +220,7 @@ def is_consequence(error: BaseException) -> bool:
 
 
 def running_loop(thread: threading.Thread) -> AbstractEventLoop | None:
-    """The event loop of asyncio, or of its kind, that runs in a thread, if any; as far as can be seen."""
+    """Return the event loop, asyncio's or a similar one, that runs in a thread; None if none can be found."""
     asyncio: Any = sys.modules.get("asyncio")
     if asyncio is None:
         return None
@@ -232,10 +239,10 @@ def running_loop(thread: threading.Thread) -> AbstractEventLoop | None:
 
 
 def end_loop(loop: AbstractEventLoop) -> None:
-    """Cancels all tasks of a running loop, or stops it if it has none; from any thread, or a signal handler.
+    """Cancel all tasks of a running loop, or stop it if it has none. Called from any thread or signal handler.
 
     Raises:
-        RuntimeError: it has been closed.
+        RuntimeError: the loop is closed.
     """
     import asyncio
 
@@ -250,7 +257,7 @@ def end_loop(loop: AbstractEventLoop) -> None:
 
 
 def interrupt_thread(thread: threading.Thread) -> None:
-    """Raises `Stopped` in the thread, or ends the event loop that runs there."""
+    """Raise `Stopped` in the thread, or end the event loop that runs there."""
     loop = running_loop(thread)
     if loop is not None:
         with contextlib.suppress(RuntimeError):
@@ -260,20 +267,21 @@ def interrupt_thread(thread: threading.Thread) -> None:
 
 
 def raise_in(thread: threading.Thread, error: type[BaseException] = Stopped) -> None:
-    """Raises an error in the thread at its next bytecode. A thread that blocks in C gets it afterwards.
+    """Raise an error in the thread at its next bytecode. A thread that blocks in C gets it afterwards.
 
-    Waits, for a second at most, while the thread is
+    Wait, for a second at most, while the thread is
 
     - importing: other threads would see a module that is only half executed
     - in a function that is kept whole: sockets that it has made would be lost
-    - starting a thread: CPython gives that the identity of its parent for a moment, and with it the exception
-    - entering a `with lock`: since 3.14 it could be raised when the lock is held and its block not yet begun,
-      and nothing would release it
+    - starting a thread: CPython briefly gives the new thread its parent's identity, and so the exception
+    - entering a `with lock`: since 3.14 the error could be raised when the lock is held but the block has not
+      begun, and nothing would release the lock
     """
     began = moved = time.monotonic()
     place = None
     while (now := time.monotonic()) - began < _MAX_WAIT_S:
-        time.sleep(0.0005)  # so that no other thread gets its turn before the exception is set
+        # Sleep first, so that this thread's turn is new: no other may run before the exception is set.
+        time.sleep(0.0005)
         frame = sys._current_frames().get(thread.ident or 0)
         if frame is not None:
             if place != (place := (frame, frame.f_lasti)):
@@ -298,19 +306,20 @@ _CONDITION = threading.Condition.__enter__.__code__
 _IS_RAISED_AFTER_ENTER = sys.version_info >= (3, 14)
 _TURNS = ("RESUME", "JUMP_BACKWARD")
 _ASKS = (*_TURNS, "CALL", "CALL_KW", "CALL_FUNCTION_EX")
-"""At the end of these CPython lets other threads run, and then raises what was set before."""
+"""Instructions at whose end CPython lets other threads run, and then raises an exception that was set."""
 
 _LEAVES = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "RETURN_VALUE", "RERAISE")
 
 
 def _is_entering(frame: FrameType, is_blocked: bool) -> bool:
-    """Whether what is set now may be raised when `__enter__` of a lock has returned, and before its block.
+    """Return True if an error set now may be raised after a lock's `__enter__` returned, before its block.
 
-    True for a thread that waits for the lock; and for one that waits for its turn to run, when the next
-    instruction that asks is the call of `__enter__`.
+    That is so for a thread that waits for the lock; and for a thread that waits for its turn to run, if the
+    next instruction that checks for exceptions is the call of `__enter__`.
 
     Args:
-        is_blocked: It has been there for so long that it does not wait for its turn, if it is in a call.
+        is_blocked: True if the thread has been at this instruction for so long that, if it is in a call, it
+            isn't just waiting for its turn.
     """
     if frame.f_code is _CONDITION:
         return True
@@ -337,9 +346,9 @@ def _is_entering(frame: FrameType, is_blocked: bool) -> bool:
 
 
 def call_in(thread: threading.Thread, function: Callable[[FrameType], object]) -> None:
-    """Has a thread call a function at its next line, with its frame. Only since Python 3.12.
+    """Make a thread call a function at its next line, with its frame. Needs Python 3.12.
 
-    All threads are traced for a moment: what traces them otherwise, such as coverage, ends.
+    All threads are traced for a moment, which ends any other tracing, such as coverage.
     """
 
     def trace(frame: FrameType, event: str, arg: object) -> None:

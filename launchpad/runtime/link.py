@@ -1,4 +1,4 @@
-"""The link between a worker and the supervisor: what either tells the other while the worker runs."""
+"""The link between a worker and the supervisor, for messages in both directions while the worker runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from launchpad.runtime.watermarks import ENDED, Watermarks
 
 _REPORT_AFTER_S = 1.0
 _BEATS = 5
-"""How often to beat within the time in which one beat has to come: some may be late."""
+"""The number of heartbeats sent in the time in which one must arrive: some may be late."""
 
 
 def _ignore(_: object) -> None:
@@ -32,13 +32,13 @@ class SupervisorLink:
 
     Attributes:
         report: Reports an event of this worker to the supervisor.
-        crash: Makes this attempt a failure, from a thread that is not the worker's own, where it is a thread.
+        crash: Makes this attempt fail, from another thread than the worker's own, if the worker is a thread.
         policy: The restart policy of its group.
-        watermarks: What the supervisor tells this worker.
-        peer: What servers know of this worker when it calls them; its incarnation is random.
-        phase: What the worker is doing: import, init, run, stop.
-        is_inherited: True in a forked child of the worker: the supervisor neither hears it nor tells it
-            anything.
+        watermarks: The numbers that the supervisor sends to this worker.
+        peer: The identity that servers see when this worker calls them; its incarnation is random.
+        phase: The phase that the worker is in: import, init, run, stop.
+        is_inherited: True in a forked child of the worker: the supervisor neither gets its reports nor sends
+            it anything.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class SupervisorLink:
         """Refuse what can't work in a forked child of the worker.
 
         Raises:
-            NotRunningError: this is one.
+            NotRunningError: this process is a forked child.
         """
         if self.is_inherited:
             raise NotRunningError(
@@ -78,9 +78,9 @@ class SupervisorLink:
             )
 
     def end_if_child(self, error: BaseException | None) -> None:
-        """End this process where it is a forked child of the worker, which has left the worker's code.
+        """End this process if it is a forked child of the worker that has returned from the worker's code.
 
-        Only the parent goes on from here: it reports how the worker has ended, and closes what that serves.
+        Only the parent goes on from here: it reports how the worker ended, and closes the worker's servers.
         """
         if not self.is_inherited:
             return
@@ -101,13 +101,13 @@ class SupervisorLink:
         self._gone[worker] = why
 
     def gone_reason(self, worker: str) -> str:
-        """Return why that worker failed or ended for good; empty while it is not known to have."""
+        """Return why that worker failed or ended for good; empty if it is not known to have ended."""
         return self._gone.get(worker, "")
 
     def has_ended(self, worker: str, attempt: int) -> bool:
         """True if this attempt of another worker has ended, as far as the supervisor has announced it.
 
-        It is asked to do so when this is called first: from then on it is known soon after.
+        The first call asks the supervisor for these announcements, which then come soon after each end.
         """
         if not self._watches_ends:
             self._watches_ends = True
@@ -115,13 +115,13 @@ class SupervisorLink:
         return 0 < attempt <= self.watermarks.get(f"{ENDED}{worker}")
 
     def watch_ends(self, callback: Callable[[str, int], None]) -> None:
-        """Call back with each worker and attempt that has ended, in a thread of launchpad's."""
+        """Call `callback` with each worker and attempt that ends, in a thread of launchpad's."""
         self.watermarks.on_growth(ENDED, callback)
-        # From now on the supervisor announces it.
+        # Ask the supervisor to announce ends from now on.
         self.has_ended("", 0)
 
     def heartbeat(self) -> None:
-        """Report that this worker makes progress, where its policy has `heartbeat_s`: `lp.heartbeat()`."""
+        """Report that this worker makes progress, if its policy has `heartbeat_s`: `lp.heartbeat()`."""
         within_s = self.policy.heartbeat_s
         if within_s is None:
             return

@@ -1,15 +1,15 @@
-"""Random numbers of workers: each draws its own, and the same ones at every launch.
+"""Random numbers of workers: each worker draws its own, and the same ones at every launch.
 
-What a script imports by name, or makes at its top, would be copied into each worker with its state, and all
-replicas would draw the same numbers:
+A generator that a script imports by name, or makes at its top, would be copied into each worker with its
+state, and all replicas would draw the same numbers. Instead:
 
-    from random import random           a method of a generator that its module keeps: a worker has its own
+    from random import random           a method of the module's own generator: each worker uses its own
     from numpy.random import rand
-    rng = numpy.random.default_rng()    a generator among the script's global variables: made anew in a worker
+    rng = numpy.random.default_rng()    a global variable of the script: each worker makes a new generator
 
-A process seeds both from the worker's seed and its attempt; in threads the script's generators are shared.
-An argument of a node stays as it is: who passes a generator wants that one. What a pool sends to its workers
-is treated as what a node is sent.
+A process seeds both from the worker's seed and its attempt; threads share the script's generators. A
+generator that is passed to a node as an argument stays as it is, because the user wants that one. Functions
+that a pool sends to its workers are treated like those of a node.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from launchpad.courier.codec import by_value, module_generators
 from launchpad.courier.interruptions import Lock
 from launchpad.runtime import context, import_hook
 
-#: Module → the name of the function in it that seeds the generator which it keeps for all.
+#: Module → the name of its function that seeds the module's own generator.
 _SEED_FUNCTIONS = {"random": "seed", "numpy.random": "seed", "torch": "manual_seed"}
 
 Key = tuple[bytes, int, int]
-"""An interpreter, a process which that one or a fork of it is, the id of an object."""
+"""An interpreter's random id, the pid of its process or of a fork of it, the id of an object."""
 
 _interpreter = os.urandom(16)
 
 _sent: dict[Key, Any] = {}
-"""The generators that this process has sent. They are kept, so that no other object gets their ids."""
+"""The generators that this process has sent, kept so that no other object gets their ids."""
 
 _made: dict[tuple[Any, ...], Any] = {}
-"""By name: what this process, which runs one worker, has made in the place of the script's generators."""
+"""Name and kind → the generator that this process, which runs one worker, made to replace the script's."""
 
-# Two slots of a pool's worker may unpickle functions at the same time: both get the same generator.
+# Two slots of a pool's worker may unpickle functions at the same time, and must get the same generator.
 _lock = fork.free_in_child(Lock())
 
 
 def seed_modules() -> None:
-    """Seeds the generators of modules, also of those that this process imports later."""
+    """Seed the generators of modules, also of those that this process imports later."""
 
     def seed(module: ModuleType) -> None:
         getattr(module, _SEED_FUNCTIONS[module.__name__])(_seed_for(module.__name__))
@@ -56,7 +56,7 @@ def seed_modules() -> None:
 
 
 class ScriptGenerator:
-    """Stands for a generator among the script's global variables; a worker makes its own of it."""
+    """A placeholder for a generator among the script's globals; a worker makes its own from it."""
 
     def __init__(
         self,
@@ -83,12 +83,12 @@ def _key_of(value: object) -> Key:
 
 
 def without_generators(reduced: Any, known: dict[int, ScriptGenerator]) -> Any:
-    """Returns what a Pickler makes of a function, with what stands for generators among its global variables.
+    """Replace the generators among the global variables of a pickled function with placeholders.
 
     Args:
-        reduced: What `by_value.Pickler.reducer_override` has returned. Anything but that of a function of the
-            script is returned as it is.
-        known: Id of a generator → what stands for it. Those that are found are added.
+        reduced: The result of `by_value.Pickler.reducer_override`. It is returned unchanged, unless it is that
+            of a function of the script.
+        known: Id of a generator → its placeholder. New ones are added.
     """
     if not isinstance(reduced, tuple) or reduced[0] is not by_value.make_function:
         return reduced
@@ -103,7 +103,7 @@ def without_generators(reduced: Any, known: dict[int, ScriptGenerator]) -> Any:
 
 
 def of_script(name: str, value: Any) -> ScriptGenerator | None:
-    """Returns what stands for this value of the script; None if it is no generator of the script's own."""
+    """Return a placeholder for a generator of the script's own; None if the value is not one."""
     if module_generators.is_kept(value):
         return None
     if type(value) is random.Random:
@@ -120,7 +120,7 @@ def of_script(name: str, value: Any) -> ScriptGenerator | None:
 
 
 def made(key: Key, name: str, kind: str, bit_generator: Any, device: str) -> Any:
-    """Returns this worker's own generator in the place of the script's; in a thread of the script its own."""
+    """Return this worker's generator that replaces the script's; in a thread of the script, the script's."""
     if key in _sent:
         return _sent[key]
     with _lock:
@@ -128,7 +128,8 @@ def made(key: Key, name: str, kind: str, bit_generator: Any, device: str) -> Any
         if own not in _made:
             _made[own] = _new(kind, _seed_for(name), bit_generator, device)
             me = context.try_current()
-            if me is not None and me.link.phase != "import":  # else the launch has said so
+            # In the import phase, the launch has printed this note already.
+            if me is not None and me.link.phase != "import":
                 print(note([name]), file=sys.stderr)
         return _made[own]
 
@@ -148,7 +149,7 @@ def _new(kind: str, seed: int, bit_generator: Any, device: str) -> Any:
 
 
 def note(names: Iterable[str]) -> str:
-    """Returns what is said once of the script's generators with these names; empty for none."""
+    """Return the note to print once about the script's generators of these names; empty for none."""
     listed = ", ".join(dict.fromkeys(names))
     if not listed:
         return ""
@@ -160,7 +161,7 @@ def note(names: Iterable[str]) -> str:
 
 
 def _seed_for(name: str) -> int:
-    """Below 2**32; depends on the worker, its attempt and the generator's name. Random outside of workers."""
+    """Return a seed below 2**32 for this worker, attempt and generator's name; random outside workers."""
     me = context.try_current()
     if me is None:
         return int.from_bytes(os.urandom(4), "big")

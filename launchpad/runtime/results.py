@@ -1,11 +1,11 @@
-"""Results: what a worker's function or `run()` has returned, on its way to the script.
+"""Results: the values that workers' functions or `run()`s return, on their way to the script.
 
     worker      returned(name, attempt, value)    ──▶ events.Returned    pickled, as the result of a call is
     supervisor  keeps that of the last attempt
     script      running.results("trainer")        ◀── value_of(…)        unpickled each time it is asked for
 
-A value that cannot be pickled is no failure of its worker, which has done its work: only who asks for it is
-told.
+An unpicklable return value doesn't fail the worker, which has done its work. `Running.results()` raises
+ResultError instead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from launchpad.runtime.events import Returned
 
 
 def returned(worker: str, attempt: int, value: object) -> Returned | None:
-    """The event that carries the value; None for None."""
+    """Return the event that carries the value; None if the value is None."""
     if value is None:
         return None
     try:
@@ -32,10 +32,10 @@ def returned(worker: str, attempt: int, value: object) -> Returned | None:
 
 
 def value_of(result: Returned | None) -> Any:
-    """The value: another object each time, so that nothing is changed for who asks next.
+    """Return the value: a new object each time, so that callers cannot change it for each other.
 
     Raises:
-        ResultError: there was one, and it cannot be had.
+        ResultError: there was a value, but it could not be pickled, or cannot be unpickled here.
     """
     if result is None:
         return None

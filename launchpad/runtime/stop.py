@@ -1,4 +1,4 @@
-"""The stop of a worker: the event, what is called then, and whether its code is interrupted."""
+"""The stop of a worker: its event, the handlers called then, and whether its code is interrupted."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _HANDLERS_S = 5.0
 
 
 class StopSignal:
-    """Says to the code of a worker that it has to stop. Methods may be called from any thread.
+    """The signal that tells a worker's code to stop. Methods may be called from any thread.
 
     Attributes:
         event: Set when the worker is asked to stop.
-        is_watched: True if the worker's code watches for the stop; if it does, it is not interrupted.
+        is_watched: True if the worker's code watches for the stop; then it is not interrupted.
         interruption: Interrupts the worker's thread.
     """
 
@@ -32,7 +32,7 @@ class StopSignal:
         self._lock = fork.free_in_child(Lock())
 
     def child(self, interruption: Interruption) -> StopSignal:
-        """Return the signal of one of several nodes in the worker: it is interrupted by itself."""
+        """Return the signal of one of several nodes in the worker. Each node is interrupted by itself."""
         child = StopSignal(interruption)
         child.event = self.event
         child._handlers = self._handlers
@@ -43,8 +43,8 @@ class StopSignal:
     def request(self) -> None:
         """Ask the worker to stop: set the event, then call the handlers.
 
-        A handler that raises has its traceback printed, and the others are called all the same. A second
-        call waits up to 5 s for the handlers: a worker does not end while they run.
+        If a handler raises, its traceback is printed, and the others are still called. A second call waits up
+        to 5 s for the handlers, so that the worker does not end while they run.
         """
         with self._lock:
             is_first = not self.event.is_set()
@@ -58,7 +58,7 @@ class StopSignal:
         self._handlers_called.set()
 
     def give_up(self) -> None:
-        """Set the event without calling a handler: the worker is given up, and waits for none."""
+        """Set the event without calling or awaiting any handlers, because the worker is given up."""
         self.event.set()
         self._handlers_called.set()
 
@@ -68,7 +68,7 @@ class StopSignal:
         self.call_at_stop(handler)
 
     def call_at_stop(self, handler: Callable[[], None]) -> None:
-        """Do the same for what wakes waits of ours: the worker is interrupted as if there were none."""
+        """Call a function of launchpad's at the stop; unlike a handler, it doesn't prevent interruption."""
         with self._lock:
             self._handlers.append(handler)
             is_late = self.event.is_set()
@@ -90,29 +90,29 @@ def _call(handler: Callable[[], None]) -> None:
 
 
 class ExitHandlers:
-    """What is called when an attempt has ended in good order, the last one given first."""
+    """The functions to call when an attempt has ended cleanly, in reverse order."""
 
     def __init__(self) -> None:
         self._handlers: list[Callable[[], object]] = []
 
     def add(self, handler: Callable[[], object]) -> None:
-        """Call `handler` when this attempt has ended in good order."""
+        """Call `handler` when this attempt has ended cleanly."""
         self._handlers.append(handler)
 
     def clear(self) -> None:
-        """Forget those that have not been called, and will not be."""
+        """Forget the handlers, without calling them."""
         self._handlers.clear()
 
     def call(self, call: Callable[[Callable[[], object]], object]) -> None:
-        """Call the handlers, the last one first; also those that are added during it.
+        """Call the handlers, the last one first, including those that handlers add.
 
-        One that raises keeps no other from being called.
+        If a handler raises, the others are still called.
 
         Args:
-            call: Calls one of them.
+            call: Calls one handler.
 
         Raises:
-            BaseException: what the first of those that raise has raised; of the others it is printed.
+            BaseException: the first error that a handler raised; later errors are printed.
         """
         error: BaseException | None = None
         while self._handlers:

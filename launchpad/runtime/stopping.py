@@ -1,4 +1,4 @@
-"""Stopping a program from inside: what a node's code may call, from any of its threads."""
+"""Functions with which a node's code stops the program, or watches for its stop, from any thread."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 
 def stop(reason: str = "") -> None:
-    """Stops the whole program: it ends as succeeded, exit code 0.
+    """Stop the whole program. It ends as succeeded, with exit code 0.
 
-    Returns at once; the supervisor then asks every worker to stop, this one included. Works from any
-    thread of a worker, also while it answers a call. A second call changes nothing.
+    Returns at once; the supervisor then asks every worker to stop, including this one. Works from any
+    thread of a worker, also while it answers a call. A second call has no effect.
 
     Example:
         def run(self):
@@ -28,7 +28,7 @@ def stop(reason: str = "") -> None:
           lp.stop()
 
     Raises:
-        NotRunningError: outside of workers; in a forked child of one that is a thread.
+        NotRunningError: called outside a worker, or in a forked child of a worker that is a thread.
     """
     me = context.current()
     _refuse_in_child_of_thread(me, "lp.stop()")
@@ -36,18 +36,18 @@ def stop(reason: str = "") -> None:
 
 
 def heartbeat() -> None:
-    """Says that this worker makes progress.
+    """Report that this worker makes progress.
 
-    Where its `RestartPolicy` has `heartbeat_s`, a worker that has not called this for so long has its stacks
-    written to its log, and counts as failed. Elsewhere it does nothing. It sends no more than a few
-    messages in that time, so call it in each step.
+    If the worker's `RestartPolicy` has `heartbeat_s`, and the worker doesn't call this for that many seconds,
+    its stacks are written to its log, it is killed, and it counts as failed. Without `heartbeat_s`, this does
+    nothing. It sends only a few messages in that time, so call it in each step.
 
     Example:
         with program.group("trainer", restart=lp.RestartPolicy(heartbeat_s=60)):
           program.add_node(lp.PyNode(train))    # in train, for each batch: step(batch); lp.heartbeat()
 
     Raises:
-        NotRunningError: outside of workers; in a forked child of one that is a thread.
+        NotRunningError: called outside a worker, or in a forked child of a worker that is a thread.
     """
     me = context.current()
     _refuse_in_child_of_thread(me, "lp.heartbeat()")
@@ -55,7 +55,9 @@ def heartbeat() -> None:
 
 
 def stop_event() -> threading.Event:
-    """The event that is set when this worker is asked to stop. It is never set in a forked child.
+    """Return the event that is set when this worker is asked to stop. It is never set in a forked child.
+
+    A worker that called this watches for the stop: it is not interrupted until its grace period is over.
 
     Example:
         while not lp.stop_event().is_set():
@@ -67,14 +69,14 @@ def stop_event() -> threading.Event:
 
 
 def wait_for_stop(timeout_secs: float | None = None) -> bool:
-    """Blocks until this worker is asked to stop; False when the time is up before that.
+    """Block until this worker is asked to stop; return False if the time is up before that.
 
     Example:
         while not lp.wait_for_stop(timeout_secs=60.0):
             write_report()                          # each minute
 
     Raises:
-        NotRunningError: outside of workers, and in a forked child of one, which is not asked.
+        NotRunningError: called outside a worker, or in a forked child of one, which is never asked to stop.
     """
     context.current().link.refuse_in_child(
         "lp.wait_for_stop()",
@@ -85,14 +87,14 @@ def wait_for_stop(timeout_secs: float | None = None) -> bool:
 
 
 def register_stop_handler(handler: Callable[[], None]) -> None:
-    """Calls `handler` (no arguments, in a thread of launchpad's) when this worker is asked to stop.
+    """Call `handler` (no arguments, in a thread of launchpad's) when this worker is asked to stop.
 
     Example:
         lp.register_stop_handler(server.shutdown)
         server.serve_forever()                      # returns when the program stops
 
     Raises:
-        TypeError: it is an async function, whose call would do nothing.
+        TypeError: `handler` is an async function, which a plain call would not run.
     """
     if inspect.iscoroutinefunction(handler):
         raise TypeError(
@@ -103,7 +105,7 @@ def register_stop_handler(handler: Callable[[], None]) -> None:
 
 
 def unregister_stop_handler(handler: Callable[[], None]) -> None:
-    """Removes a handler that was given to `register_stop_handler`.
+    """Remove a handler that was given to `register_stop_handler`.
 
     Example:
         lp.register_stop_handler(download.cancel)
@@ -114,13 +116,13 @@ def unregister_stop_handler(handler: Callable[[], None]) -> None:
 
 
 def on_exit(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Callable[P, T]:
-    """Calls `function(*args, **kwargs)` when this worker's attempt has ended in good order.
+    """Call `function(*args, **kwargs)` when this worker's attempt has ended cleanly.
 
-    That is when `run()` has returned or the program stops: after the last call that others make, and after
-    the object has saved itself. The last function given is called first, as by `contextlib.ExitStack`, in
-    the worker's thread; a coroutine runs on the event loop of its async methods. One that raises makes the
-    attempt a failure, and the others are called all the same. After a failure or a kill none is called.
-    The `close()` of a worker's object, or its `__aexit__` or `__exit__`, is called without having been given.
+    That is when `run()` has returned or the program stops: after the last call from other nodes, and after
+    the object has saved itself. Functions run in the worker's thread, the last one given first, as with
+    `contextlib.ExitStack`; a coroutine runs on the event loop of the object's async methods. If one raises,
+    the attempt counts as a failure, and the others are still called. After a failure or a kill, none is
+    called. The object's `close()`, or else its `__aexit__` or `__exit__`, is called by itself; don't pass it.
 
     Example:
         class Table:
@@ -129,11 +131,11 @@ def on_exit(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> C
                 lp.on_exit(self.db.close)
 
     Returns:
-        The function: so it is a decorator, too.
+        The function, so that this works as a decorator, too.
 
     Raises:
-        NotRunningError: outside of workers, and in a forked child of one.
-        TypeError: it cannot be called.
+        NotRunningError: called outside a worker, or in a forked child of one.
+        TypeError: `function` cannot be called.
     """
     me = context.current()
     me.link.refuse_in_child("lp.on_exit()", "In the child use `try` and `finally`.")
@@ -144,6 +146,9 @@ def on_exit(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> C
 
 
 def _refuse_in_child_of_thread(me: context.RunContext, what: str) -> None:
-    """Raises where what is reported would reach no supervisor: its queue is one between threads."""
+    """Raise in a forked child of a worker that is a thread: its reports would reach no supervisor.
+
+    They go through a queue between threads of the parent.
+    """
     if not context.is_a_process(me):
         me.link.refuse_in_child(what, "Call it there.")

@@ -1,10 +1,10 @@
-"""The user's functions and classes: what can be seen to be wrong before they run, and how coroutines run.
+"""The user's functions and classes: checks for mistakes before they run, and the way coroutines run.
 
-    lp.PyNode(fn)        fn     is called; what is a coroutine then runs to its end on an event loop
-    lp.PyClassNode(C)    C().run() likewise; C has to have it
+    lp.PyNode(fn)        fn     is called; if it returns a coroutine, that runs to its end on an event loop
+    lp.PyClassNode(C)    C().run() likewise; C must have it
     lp.CourierNode(C)    C().run() likewise, on the loop of its async methods, if it has one
 
-A generator has not run when it is returned, so none is taken.
+Generators are refused: when a call returns one, none of its code has run.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ def check_arguments(
     *,
     may_lack_some: bool = False,
 ) -> None:
-    """Refuses arguments that the function or class does not take.
+    """Refuse arguments that the function or class does not take.
 
-    Not looked at are decorators, which may add arguments, as configuration libraries do, and what says itself
-    what it takes (`__signature__`), as pydantic's models do, which take other names, too.
+    Don't look through decorators, which may add arguments, as configuration libraries do. Don't check what
+    has a `__signature__` of its own, such as pydantic's models, which take other names, too.
     """
     kinds = function.__mro__ if isinstance(function, type) else (function, type(function))
     if any("__signature__" in getattr(each, "__dict__", {}) for each in kinds):
         return
     try:
         signature = inspect.signature(function, follow_wrapped=False)
-    except (TypeError, ValueError):  # a built-in one has none
+    except (TypeError, ValueError):  # some built-in functions have no signature
         return
     try:
         (signature.bind_partial if may_lack_some else signature.bind)(*args, **kwargs)
@@ -62,7 +62,7 @@ def check_arguments(
 
 
 def check_function(node: str, function: Function) -> None:
-    """Refuses a function that returns at once and never runs."""
+    """Refuse a generator function: a call of it returns at once, and its code never runs."""
     if kind := _generator_kind(function):
         raise DefinitionError(
             f"{node}: {name_of(function)} is {kind}: a call returns at once, and nothing in it runs. Give"
@@ -71,7 +71,7 @@ def check_function(node: str, function: Function) -> None:
 
 
 def check_constructor(node: str, constructor: Function, *, may_be_generator: bool = False) -> None:
-    """Refuses what returns no object to be run or served."""
+    """Refuse a constructor that returns no object to run or serve."""
     code = _code(constructor)
     kind = "" if may_be_generator else _generator_kind(constructor)
     if inspect.iscoroutinefunction(code):
@@ -84,7 +84,7 @@ def check_constructor(node: str, constructor: Function, *, may_be_generator: boo
 
 
 def check_run(node: str, constructor: Function, *, is_needed: bool) -> None:
-    """Refuses a class whose `run` never runs; where one `is_needed`, also a class that has none."""
+    """Refuse a class whose `run` is a generator; if a `run` `is_needed`, also a class that has none."""
     kind = typing.get_origin(constructor) or constructor
     if not isinstance(kind, type):
         return
@@ -106,9 +106,9 @@ def check_run(node: str, constructor: Function, *, is_needed: bool) -> None:
 
 
 def until_done(function: Function, loop: EventLoop) -> Callable[[], Any]:
-    """What calls the function, and returns its result when all of it has run.
+    """Return a function that calls `function`, and returns its result when all of it has run.
 
-    What can be awaited runs on the loop.
+    An awaitable result runs on the loop.
     """
 
     def run() -> Any:
@@ -127,7 +127,7 @@ def until_done(function: Function, loop: EventLoop) -> Callable[[], Any]:
 
 
 def call_exit_handlers(loop: EventLoop) -> None:
-    """Calls what this worker was given by `lp.on_exit`; coroutines run on the loop."""
+    """Call the functions that this worker's code gave to `lp.on_exit`; coroutines run on the loop."""
     context.current().exits.call(lambda handler: until_done(handler, loop)())
 
 
@@ -136,15 +136,16 @@ async def _awaiting(awaitable: Awaitable[Any]) -> Any:
 
 
 def _run_coroutine(coroutine: Coroutine[Any, Any, Any], loop: EventLoop) -> Any:
-    """Its result, when it is done.
+    """Run the coroutine on the loop, and return its result.
 
-    When this worker is to be interrupted it is cancelled, as asyncio does at Ctrl-C.
+    To interrupt this worker, the coroutine is cancelled, as asyncio does at Ctrl-C.
     """
     me = context.current()
     with contextlib.ExitStack() as until_it_has_ended:
         with me.stop.interruption.forbidden():
             promise = loop.spawn(coroutine)
-            until_it_has_ended.callback(promise.cancel)  # where the waiting is interrupted
+            # If the wait below is interrupted, cancel the coroutine too.
+            until_it_has_ended.callback(promise.cancel)
             until_it_has_ended.enter_context(me.stop.interruption.replaced_by(promise.cancel))
         promise.wait()
     try:
@@ -163,7 +164,7 @@ def _generator_kind(function: object) -> str:
 
 
 def _code(function: object) -> object:
-    """What a call runs: for an object, its class's `__call__`."""
+    """Return the function that a call runs: for an object, its class's `__call__`."""
     while isinstance(function, types.MethodType | staticmethod | classmethod):
         function = function.__func__
     if inspect.isroutine(function) or isinstance(function, type | functools.partial):
@@ -172,7 +173,7 @@ def _code(function: object) -> object:
 
 
 def _may_get_run(kind: type) -> bool:
-    """Whether its objects may have a `run` that the class does not show."""
+    """Return True if objects of the class may have a `run` that the class itself does not define."""
     if hasattr(type(kind), "__getattr__") or type(kind).__call__ is not type.__call__:
         return True
     for each in kind.__mro__[:-1]:
@@ -191,7 +192,7 @@ _SETS_ATTRIBUTES = {"run", "setattr", "__setattr__", "__dict__", "vars"}
 
 
 def _names_in(function: object) -> set[str]:
-    """The names of attributes and globals in its code, and in what is defined or decorated in it."""
+    """Return the names of attributes and globals in a function's code, and in functions defined in it."""
     todo, names = [getattr(inspect.unwrap(function), "__code__", None)], set[str]()  # type: ignore[arg-type]
     while todo:
         if (code := todo.pop()) is not None:
@@ -201,12 +202,12 @@ def _names_in(function: object) -> set[str]:
 
 
 def name_of(function: Function) -> str:
-    """Its name as in the source."""
+    """Return the function's name as in the source."""
     return str(getattr(function, "__qualname__", None) or repr(function)).rpartition("<locals>.")[2]
 
 
 def _shown(signature: inspect.Signature) -> str:
-    """It without the annotations, which are long."""
+    """Return the signature as text, without the annotations, which are long."""
     parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
     try:
         return str(signature.replace(parameters=parameters, return_annotation=signature.empty))
@@ -215,5 +216,5 @@ def _shown(signature: inspect.Signature) -> str:
 
 
 def is_of_user(filename: str) -> bool:
-    """Whether a file of code is neither launchpad's nor of Python's own library."""
+    """Return True if a source file belongs neither to launchpad nor to Python's own library."""
     return not filename.startswith(_OURS) and not _LIBRARY.search(filename)
