@@ -1,4 +1,4 @@
-"""Attendance: what keeps a rank in touch with the rendezvous, from joining to leaving."""
+"""Attendance: a rank's session at the rendezvous, from joining to leaving."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ STOPPED = "was asked to stop"
 
 
 class Attendance:
-    """One session at the rendezvous. Takes part from the construction on; `leave` ends it.
+    """One session at the rendezvous. It begins with the construction, and `leave` ends it.
 
     Args:
-        client: Of the rendezvous.
-        replica: This one's number in the group.
-        label: The group.
+        client: The client of the rendezvous.
+        replica: The number of this replica in the group.
+        label: The label of the group.
     """
 
     def __init__(self, client: Any, replica: int, label: str) -> None:
@@ -57,14 +57,14 @@ class Attendance:
         fork.drop_in_child(self)
 
     def drop_inherited(self) -> None:
-        """For a forked child: its parent takes part, also when the child is done."""
+        """Make the session inactive in a forked child: the parent takes part, even after the child ends."""
         self._has_left = True
 
     def wait_formed(self, timeout_s: float) -> Generation | None:
-        """The generation that it is a member of; None if there will be none, since the others are done.
+        """Wait for a generation with this rank, and return it; None if there will be none any more.
 
         Raises:
-            TimeoutError: others have not come; it says which.
+            TimeoutError: other ranks have not come; the message says which.
             PeerFailed: the rendezvous is lost.
             Stopped: the program stops.
         """
@@ -80,34 +80,35 @@ class Attendance:
             ) from None
 
     def leave(self, why: str, *, has_returned: bool = False) -> None:
-        """Ends it, and says why. The second time does nothing."""
+        """End the session, and report why. A second call does nothing."""
         if self._has_left:
             return
         self._has_left = True
-        with contextlib.suppress(CourierError):  # the rendezvous sees the end of the stream as well
+        # If this fails, the rendezvous still notices the end of the stream.
+        with contextlib.suppress(CourierError):
             self._client.with_options(timeout_s=STOP_S).leave(self._key, why, has_returned)
         self._stream.close()
         if self._thread is not threading.current_thread():
             self._thread.join(STOP_S)
 
     def abandon(self) -> None:
-        """Ends it without a word, as if this worker had died."""
+        """End the session without a report, as if this worker had died."""
         self._has_left = True
         self._stream.close()
 
     def _report(self, event: Event) -> None:
-        with contextlib.suppress(CourierError):  # the others see the end of this one
+        # If this fails, the others still notice the end of this rank.
+        with contextlib.suppress(CourierError):
             self._client.with_options(timeout_s=STOP_S).report(event)
 
     def _listen(self) -> None:
-        """Runs in a thread of its own. However it ends, no rank goes on without it."""
+        """Take events, in a separate thread. When the stream ends, whatever the reason, end the generation."""
         error: BaseException | None = None
         try:
             for event in self._stream:
                 self._take(event)
-        except (
-            BaseException
-        ) as lost:  # also what closing the stream, or the stop of a server, makes of it
+        except BaseException as lost:
+            # Any error counts, also those from closing the stream or from the stop of a server.
             error = lost
         if self._has_left:
             return

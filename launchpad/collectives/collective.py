@@ -391,7 +391,7 @@ class Collective:
         return leaves
 
     def _buckets(self, leaves: list[Leaf]) -> list[tuple[list[int], Any, list[tuple[int, int]]]]:
-        """Join leaves of one type. Return for each flat array the leaves' indexes, the array, their bounds."""
+        """Join leaves of one type. Return, for each flat array: leaves' indexes, the array, their bounds."""
         from launchpad.collectives.leaves import buckets_of, joined
 
         found = []

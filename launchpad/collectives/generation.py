@@ -1,4 +1,4 @@
-"""One generation of a collective, as one of its ranks knows it: its members, and whether it goes on."""
+"""One generation of a collective, from the view of one rank: its members, and the error that ended it."""
 
 from __future__ import annotations
 
@@ -15,21 +15,24 @@ from launchpad.runtime import context
 _LOOK_S = 0.1
 
 STOP_S = 2.0
-"""A member that was asked to stop: so long until this one is, too, or it counts as lost."""
+"""Seconds to wait, after a member was asked to stop, for the same request to this worker.
+
+If it doesn't come, the other member counts as lost.
+"""
 
 NOTICE_S = STOP_S + 1.0
-"""How much later than a failed call its cause may be known."""
+"""Seconds to wait, after a call has failed, until its cause is known."""
 
 
 class Generation:
-    """Its members, and the error that has ended it. Safe from any thread.
+    """The members of a generation, and the error that ended it. Safe from any thread.
 
     Args:
-        number: Which one; 1 is the first.
-        members: By rank.
-        rank: Which of them this is.
-        label: The group, for texts.
-        report: Sends what this rank has found to the rendezvous.
+        number: The number of the generation, from 1.
+        members: The members, by rank.
+        rank: The rank of this worker.
+        label: The label of the group, for messages.
+        report: Sends this rank's findings to the rendezvous.
     """
 
     def __init__(
@@ -53,7 +56,7 @@ class Generation:
         fork.drop_in_child(self)
 
     def drop_inherited(self) -> None:
-        """For a forked child: its parent is the rank, and hears nothing of the child."""
+        """End the generation in a forked child. Only the parent is the rank, and it isn't notified."""
         self._lock = Lock()
         self._callbacks.clear()
         self._on_return.clear()
@@ -68,17 +71,17 @@ class Generation:
 
     @property
     def error(self) -> Exception | None:
-        """What has ended it, a new object each time; None while it goes on."""
+        """The error that ended the generation, as a new object each time; None while it goes on."""
         error = self._error
         return None if error is None else type(error)(*error.args)
 
     def check(self) -> None:
-        """Raises what has ended it."""
+        """Raise the error that ended the generation, if it has ended."""
         if self._error is not None:
             raise type(self._error)(*self._error.args)
 
     def end(self, error: Exception) -> None:
-        """Ends it, in this rank; the second time changes nothing."""
+        """End the generation on this rank. A second call does nothing."""
         with self._lock:
             if self._error is not None:
                 return
@@ -88,13 +91,14 @@ class Generation:
             for callback in callbacks:
                 try:
                     callback(error)
-                except Exception:  # the others free what waits, too
+                except Exception:
+                    # Go on: the other callbacks must free their waits, too.
                     traceback.print_exc()
         finally:
             self._has_ended.set()
 
     def wait_end(self, timeout_s: float) -> bool:
-        """Waits until it ends, so long at most, or until this worker is asked to stop; whether it has."""
+        """Wait until the generation ends. Return False after the timeout, or if this worker must stop."""
         deadline = time.monotonic() + timeout_s
         while not self._has_ended.wait(_LOOK_S):
             if time.monotonic() > deadline or context.is_stopping():
@@ -102,7 +106,10 @@ class Generation:
         return True
 
     def on_end(self, callback: Callable[[Exception], object]) -> None:
-        """Calls back once with the error, in a thread of the library; at once if it has ended already."""
+        """Call `callback` once with the error, in a thread of the library.
+
+        If the generation has ended already, call it at once.
+        """
         with self._lock:
             if self._error is None:
                 self._callbacks.append(callback)
@@ -110,7 +117,7 @@ class Generation:
         callback(self._error)
 
     def on_stop(self, callback: Callable[[], object]) -> None:
-        """Calls back when a member has left, and this worker is asked to stop as well; at once if so."""
+        """Call `callback` when a member has left and this worker is asked to stop, too; at once if so."""
         with self._lock:
             self._on_stop.append(callback)
             is_stopping = self._is_stopping
@@ -118,7 +125,7 @@ class Generation:
             callback()
 
     def note_stop(self) -> None:
-        """A member has left since the program stops, or the group is started again: none waits for it."""
+        """Note that a member has left because the program stops or the group restarts: don't wait for it."""
         with self._lock:
             self._is_stopping = True
             callbacks = tuple(self._on_stop)
@@ -126,31 +133,31 @@ class Generation:
             callback()
 
     def on_return(self, callback: Callable[[int], None]) -> None:
-        """Calls back with each rank whose function returns."""
+        """Call `callback` with each rank whose function returns or has returned."""
         self._on_return.append(callback)
         for rank in tuple(self.returned):
             callback(rank)
 
     def note_returned(self, rank: int) -> None:
-        """The function of this rank has returned."""
+        """Note that the function of this rank has returned."""
         self.returned.add(rank)
         for callback in tuple(self._on_return):
             callback(rank)
 
     def missed(self, rank: int, while_in: str) -> Exception:
-        """The error of waiting for a rank that has returned; the others are told as well."""
+        """Return the error of waiting for a rank that has returned, and report it to the others."""
         member = self.members[rank]
         self._report(Lost(self.number, member, f"has returned, {while_in}", has_returned=True))
         self.wait_end(NOTICE_S)
         return self.error or self.lost(member, "has returned", has_returned=True)
 
     def failed_call(self, rank: int, cause: Exception) -> Exception:
-        """The error for a call of this rank that has failed: what the rendezvous says, if it does."""
+        """Return the error for a failed call to a rank: the one from the rendezvous, if it sends one."""
         self.wait_end(NOTICE_S)
         return self.error or self.lost(self.members[rank], f"does not answer: {cause}")
 
     def mismatch(self, ours: str, rank: int, theirs: str) -> Exception:
-        """The error of ranks that do different things; ends it, and the others are told as well."""
+        """Return the error of ranks in different operations; end the generation, and notify the others."""
         text = (
             f"{self.name_of(self.rank)} is in {ours}, while {self.name_of(rank)} is in {theirs}: all ranks"
             " have to make the same calls in the same order, with values of the same structure, types and"
@@ -159,22 +166,22 @@ class Generation:
         return self._broken(CollectiveMismatch(text), is_late=False)
 
     def late(self, text: str) -> Exception:
-        """The error of ranks that did not come in time; ends it, and the others are told as well."""
+        """Return the error of ranks that did not come in time; end the generation, and notify the others."""
         return self._broken(TimeoutError(text), is_late=True)
 
     def name_of(self, rank: int) -> str:
-        """`trainer-2 (rank 2)`."""
+        """Return the name of a rank for messages, such as `trainer-2 (rank 2)`."""
         return f"{self.members[rank].worker} (rank {rank})"
 
     def _broken(self, error: Exception, *, is_late: bool) -> Exception:
-        # The report comes first: a thread that `end` wakes leaves with this error, and the others would be
-        # told that a rank has failed before they are told why.
+        # Report first. A thread that `end` wakes leaves with this error, so the others would otherwise learn
+        # that a rank has failed before they learn why.
         self._report(Broken(self.number, str(error), is_late))
         self.end(error)
         return self.error or error
 
     def lost(self, member: Member, why: str, *, has_returned: bool = False) -> PeerFailed:
-        """The error about a member that is lost."""
+        """Return the error about a lost member."""
         return PeerFailed(
             f"{member.worker} (rank {member.rank} of {len(self.members)} in {self.label!r}, generation"
             f" {self.number}) {why}",
@@ -185,7 +192,7 @@ class Generation:
         )
 
     def changed(self, worker: str) -> MembersChanged:
-        """The error about one that has come."""
+        """Return the error about a worker that has come back."""
         return MembersChanged(
             f"{worker} has come to {self.label!r}: generation {self.number} ends, and the next one begins"
             " with it",

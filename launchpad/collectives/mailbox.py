@@ -1,7 +1,8 @@
-"""Mailbox: the messages of other ranks, until this rank's operation takes them.
+"""Mailbox: the messages from other ranks, until this rank's operation takes them.
 
-Not an `lp.Inbox`, since an operation's wait has to end for more reasons (the generation ends, the rank that
-it waits for has returned), what arrives is compared with what this rank does, and each microsecond counts.
+It is not an `lp.Inbox`, because an operation's wait can end for more reasons (the generation ends, or the
+rank that it waits for has returned), because messages are compared with this rank's operation, and because
+each microsecond counts.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ Key = tuple[str, int, int, int]
 
 
 class Late(Exception):
-    """A message did not come in time. No TimeoutError, which a signal handler may raise."""
+    """A message did not come in time. This is no TimeoutError, because a signal handler may raise that."""
 
 
 class Gone(Exception):
-    """The rank that is waited for, its argument, has returned."""
+    """The awaited rank, which is the argument, has returned."""
 
 
 class Different(Exception):
-    """A message belongs to another operation than this rank's at the same point: ours, the rank, theirs."""
+    """A rank is in a different operation at the same point. Arguments: our operation, that rank, its own."""
 
     @property
     def rank(self) -> int:
@@ -41,14 +42,14 @@ class Different(Exception):
 
 
 Compare = Callable[[Sequence[int]], Different | None]
-"""Asks ranks that have not come what they do; what is different, if anything is."""
+"""A function that asks absent ranks for their operation, and returns a difference, if there is one."""
 
 COMPARE_S = 1.0
-"""How long a rank waits for others before it asks them what they do."""
+"""Seconds that a rank waits for others before it asks them for their operation."""
 
 
 class Sleeper(Protocol):
-    """What waits for a rank elsewhere, and asks for `Mailbox.reason_to_end`."""
+    """A wait outside the mailbox, which checks `Mailbox.reason_to_end` when it is woken."""
 
     def wake(self) -> None: ...
 
@@ -68,7 +69,7 @@ class Mailbox:
         self._forget_stop: Callable[[], object] = lambda: None
 
     def begin(self, communicator: str, number: int, operation: str) -> None:
-        """This rank's operation begins. Raises Different for messages of another one."""
+        """Begin an operation of this rank. Raise Different if messages for a different one are here."""
         with self._lock:
             self._operations[communicator] = number, operation
             for key, (theirs, _) in self._messages.items():
@@ -79,7 +80,7 @@ class Mailbox:
                 raise Different(operation, min(meeting.parts), meeting.operation)
 
     def put(self, key: Key, operation: str, data: Any) -> None:
-        """A message has come. Raises Different if this rank does something else."""
+        """Take a message. Raise Different if this rank is in a different operation."""
         with self._lock:
             self._check(key, operation)
             if (wait := self._waits.pop(key, None)) is not None:
@@ -88,19 +89,20 @@ class Mailbox:
                 self._messages[key] = operation, data
 
     def progress(self, communicator: str) -> tuple[int, str]:
-        """The number of the operation that this rank has begun last, and which it is."""
+        """Return the number and the text of the operation that this rank began last."""
         return self._operations.get(communicator, (0, ""))
 
     def take(self, key: Key, timeout_s: float, compare: Compare | None = None) -> Any:
-        """The message, once it has come.
+        """Wait for a message, and return it.
 
         Args:
-            compare: Given by this rank itself, which has told its sender nothing of what it does.
+            compare: Passed by this rank's own waits. Their senders don't know this rank's operation, so it
+                must ask for theirs.
 
         Raises:
-            Different: its sender does something else.
-            Gone: its sender has returned.
-            Late: it did not come in time.
+            Different: the sender is in a different operation.
+            Gone: the sender has returned.
+            Late: the message did not come in time.
         """
         with self._lock:
             if (message := self._messages.pop(key, None)) is not None:
@@ -122,18 +124,19 @@ class Mailbox:
         answer: Callable[[list[Any]], Any] | None = None,
         compare: Compare | None = None,
     ) -> Any:
-        """What is answered to all, once all have come: worked out by the thread that comes last.
+        """Wait until all ranks have come, and return the answer for all of them.
 
-        So those that were waiting for an answer are not woken one after the other.
+        The thread that comes last computes it, so that no other thread must wake up first to compute it.
 
         Args:
-            ranks, answer: Given by this rank itself: those that come, and what answers them.
-            compare: Given by this rank itself, as for `take`.
+            ranks, answer: The ranks that come, and the function that answers them. Passed by this rank's own
+                call.
+            compare: Passed by this rank's own call, as in `take`.
 
         Raises:
-            Different: one does something else.
-            Gone: one that has not come has returned.
-            Late: one did not come in time.
+            Different: a rank is in a different operation.
+            Gone: a rank has returned without coming here.
+            Late: a rank did not come in time.
         """
         with self._lock:
             self._check(key, operation)
@@ -157,7 +160,7 @@ class Mailbox:
         try:
             result = meeting.answer([meeting.parts[rank] for rank in meeting.ranks])
         except BaseException as error:
-            # What a signal handler raises is for this rank alone: the others wait for one that is lost.
+            # The error of a signal handler concerns this rank alone. For the others, this rank is lost.
             others_error = Gone(key[3]) if is_interruption(error) else error
             with self._lock:
                 for waiting, other in meeting.waits.items():
@@ -171,7 +174,7 @@ class Mailbox:
         return result
 
     def _check(self, key: Key, operation: str) -> None:
-        """A message can be taken in: nothing has ended, and it fits to what this rank does."""
+        """Raise unless a message can be taken: nothing has ended, and it matches this rank's operation."""
         if self._error is not None:
             raise self._error
         number, ours = self.progress(key[0])
@@ -186,9 +189,10 @@ class Mailbox:
         absent: Callable[[], list[int]],
         compare: Compare | None,
     ) -> Any:
-        """Waits; where there is something to compare with, asks those that are absent from time to time.
+        """Wait for a value. With `compare`, ask the absent ranks for their operation from time to time.
 
-        Two ranks that wait for each other in different operations send nothing, and would not find out.
+        Without that, two ranks that wait for each other in different operations would never find out, because
+        neither sends anything.
         """
         deadline = time.monotonic() + timeout_s
         look_s = timeout_s if compare is None else COMPARE_S
@@ -197,8 +201,9 @@ class Mailbox:
                 if compare is None or time.monotonic() >= deadline:
                     break
                 different = compare(absent())
-                # What a rank has sent before it went on to something else is here by now. With the lock:
-                # a thread that ends several waits has then ended all of them.
+                # A rank may have sent its message, and then gone on to the next operation before it was asked.
+                # The message is here by now, so check once more. Hold the lock, because a thread that ends
+                # several waits holds it until it has ended all of them.
                 with self._lock:
                     if different is not None and not wait.has_ended:
                         raise different
@@ -213,7 +218,7 @@ class Mailbox:
         return wait.value
 
     def end(self, error: BaseException) -> None:
-        """All waits end with this error, now and later."""
+        """End all waits with this error, now and later."""
         with self._lock:
             self._error = self._error or error
             waits = list(self._waits.values())
@@ -223,7 +228,7 @@ class Mailbox:
         self._wake_sleepers()
 
     def note_returned(self, rank: int) -> None:
-        """This rank sends nothing more."""
+        """Note that a rank has returned and sends nothing more, and end the waits for it."""
         with self._lock:
             self._gone.add(rank)
             for key in [key for key in self._waits if key[3] == rank]:
@@ -236,14 +241,15 @@ class Mailbox:
         self._wake_sleepers()
 
     def wake_at_end(self, sleeper: Sleeper) -> None:
-        """Wakes it whenever `reason_to_end` may have changed, for as long as it is referred to."""
+        """Wake a sleeper whenever `reason_to_end` may have changed. This keeps only a weak reference."""
         with self._lock:
             self._sleepers.add(sleeper)
 
     def reason_to_end(self, ranks: Sequence[int]) -> BaseException | None:
-        """What a wait for these ranks raises from now on: that all is over, or that one has returned."""
+        """Return the error that ends a wait for these ranks: all is over, or a rank has returned; or None."""
         if (error := self._error) is not None:
-            return type(error)(*error.args)  # one that is kept would keep the frames that it passes
+            # Return a copy: raising the stored error would add frames to it, and keep them alive.
+            return type(error)(*error.args)
         gone = [Gone(rank) for rank in ranks if rank in self._gone]
         return gone[0] if gone else None
 
@@ -254,7 +260,7 @@ class Mailbox:
             sleeper.wake()
 
     def end_at_stop(self) -> None:
-        """Has the program's stop end all waits, in threads as well."""
+        """Register a callback that ends all waits, in any thread, when the program stops."""
         mailbox = weakref.ref(self)
 
         def end() -> None:
@@ -266,13 +272,13 @@ class Mailbox:
         self._forget_stop = functools.partial(me.stop.remove_handler, end)
 
     def forget_stop(self) -> None:
-        """It is over: the program's stop finds no wait here."""
+        """Remove the callback of `end_at_stop`, once the mailbox is no longer used."""
         self._forget_stop()
 
 
 @dataclass
 class _Meeting:
-    """An operation for which data of all ranks come together here; without ranks until ours has come."""
+    """An operation in which all ranks send data to this one. `ranks` is empty until this rank has come."""
 
     operation: str
     ranks: Sequence[int] = ()

@@ -1,16 +1,16 @@
-"""Which workers form which generation of a collective. Pure: who comes and goes goes in, events come out.
+"""Membership: it decides which workers form each generation of a collective. Pure: joins in, events out.
 
-A session is one attempt of one replica to take part: from when it joins until it leaves, or its connection
-ends. Sessions without a generation wait for the next one, which is formed
+A session is one attempt of one replica to take part, from when it joins until it leaves or its connection
+ends. Sessions without a generation wait for the next one. It is formed
 
-    of all        as soon as each replica of the group waits
-    of fewer      elastic ones only: as soon as all that live wait, `min_replicas` at least, and each that is
-                  absent has been there and was lost: at the very beginning they wait for all
+    of all        as soon as every replica of the group waits
+    of fewer      in elastic groups only: as soon as all that are left wait, at least `min_replicas`, and every
+                  absent replica was there before and was lost. So at the very start they wait for all.
 
-A generation ends for its members when one of them is lost (`Lost`), when ranks do different things or
-do not come in time (`Broken`), and, if it is elastic, when a replica that it lacks has come back
-(`Changed`). Those that go on join again. A member that leaves because its function has returned ends nothing
-(`RankReturned`): only one that waits for it must fail, and reports so.
+A generation ends for its members when one of them is lost (`Lost`), when ranks do different things or don't
+come in time (`Broken`), and, if it is elastic, when a missing replica has come back (`Changed`). Members that
+go on join again. If a member leaves because its function has returned, the generation does not end
+(`RankReturned`). Only a rank that waits for this member fails, and reports it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Member:
-    """One rank of a generation: which worker it is, and where."""
+    """One rank of a generation, with its worker and host."""
 
     rank: int
     replica: int
@@ -32,7 +32,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Formed:
-    """A generation has begun; `members` by rank."""
+    """A generation has begun. `members` are in the order of ranks."""
 
     generation: int
     members: tuple[Member, ...]
@@ -50,7 +50,7 @@ class Lost:
 
 @dataclass(frozen=True)
 class RankReturned:
-    """The function of this member has returned: it takes part in nothing more."""
+    """The function of this member has returned. It takes part in no further operation."""
 
     generation: int
     member: Member
@@ -75,7 +75,7 @@ class Broken:
 
 @dataclass(frozen=True)
 class Finished:
-    """There will be no other generation: all that are absent have returned, and too few are left."""
+    """There will be no further generation: all absent replicas have returned, and too few are left."""
 
     generation: int
 
@@ -85,7 +85,7 @@ Event = Finished | Formed | Lost | RankReturned | Changed | Broken
 
 @dataclass(eq=False)
 class Session:
-    """One attempt of a replica to take part; `member` is what it is in the present generation, if it is."""
+    """One attempt of a replica to take part. `member` is its rank in the current generation, or None."""
 
     replica: int
     worker: str
@@ -98,8 +98,8 @@ class Membership:
     """The sessions of one group.
 
     Args:
-        size: How many replicas the group has.
-        min_replicas: How few may go on; None: it goes on with all or not at all.
+        size: The number of replicas in the group.
+        min_replicas: The smallest number of replicas that may go on; None if only all together may.
     """
 
     def __init__(self, size: int, min_replicas: int | None = None) -> None:
@@ -111,9 +111,10 @@ class Membership:
         self.generation = 0
 
     def join(self, newcomer: Session) -> list[tuple[Session, Event]]:
-        """A session begins. It takes the place of an earlier one of the same replica.
+        """Add a session, instead of an earlier one of the same replica.
 
-        One of the same attempt goes on to the next generation; one of an earlier attempt has died.
+        If the earlier session has the same attempt, the replica goes on to the next generation. If it has an
+        earlier attempt, that one has died.
         """
         events: list[tuple[Session, Event]] = []
         for earlier in [s for s in self._sessions if s.replica == newcomer.replica]:
@@ -130,7 +131,7 @@ class Membership:
     def leave(
         self, session: Session, why: str, *, has_returned: bool = False
     ) -> list[tuple[Session, Event]]:
-        """A session has ended. The second time changes nothing."""
+        """End a session. A second call does nothing."""
         if session not in self._sessions:
             return []
         self._sessions.remove(session)
@@ -146,7 +147,7 @@ class Membership:
         return [*events, *self._form()]
 
     def report(self, event: Lost | Broken) -> list[tuple[Session, Event]]:
-        """A member has found that its generation cannot go on."""
+        """End the generation that a member reports as unable to go on."""
         return self._end(event) if event.generation == self.generation else []
 
     @property
@@ -155,7 +156,7 @@ class Membership:
         return self.generation - (not self._is_over)
 
     def absent(self) -> list[int]:
-        """The replicas that do not wait for the next generation."""
+        """Return the replicas that are not waiting for the next generation."""
         return sorted(set(range(self._size)) - {s.replica for s in self._waiting()})
 
     def _members(self) -> list[Session]:
@@ -165,7 +166,7 @@ class Membership:
         return [session for session in self._sessions if session.member is None]
 
     def _end(self, event: Event) -> list[tuple[Session, Event]]:
-        """Tells all members, once: the first reason counts."""
+        """Return the event for all members. Only the first reason for a generation's end counts."""
         if self._is_over:
             return []
         self._is_over = True
@@ -193,5 +194,5 @@ class Membership:
 
 
 def members_of(sessions: Sequence[Session]) -> tuple[Member, ...]:
-    """Their members, by rank."""
+    """Return the members of these sessions, by rank."""
     return tuple(session.member for session in sessions if session.member is not None)

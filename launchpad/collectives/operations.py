@@ -89,7 +89,10 @@ class Operations(abc.ABC):
 
     @abc.abstractmethod
     def part(self, name: str, ranks: tuple[int, ...]) -> Operations:
-        """Return the operations of a part of the ranks, named by their rank here. Each part has its own name."""
+        """Return the operations of some of the ranks, given by their rank in this communicator.
+
+        Each part has a different name.
+        """
 
     def close(self) -> None:
         """Free all resources, when the generation is over or the worker ends."""

@@ -1,4 +1,4 @@
-"""Participation: how a worker takes part in the collective of its group, over all of its generations.
+"""Participation: a worker's part in the collective of its group, over all generations.
 
 open ──▶ join ──▶ (its function or object runs) ──▶ leave ──▶ close
            ▲                                          │
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class End:
-    """How the work of one generation has ended in this rank."""
+    """The end of one generation's work on this rank: its result, or that the rank goes on to the next."""
 
     result: Any = None
     goes_on: bool = False
@@ -37,15 +37,15 @@ class End:
 
 @dataclass
 class Participation:
-    """One worker's. Sent to it as data.
+    """The participation of one worker, sent to it as data.
 
     Attributes:
-        address: Of its port.
-        places: Where the ports of the others are, by replica; in the launcher, their handles.
-        rendezvous: A client of it; in the launcher, its handle.
-        label: The group.
+        address: The address of its port.
+        places: The places of the other ranks' ports, by replica; in the launcher, their handles.
+        rendezvous: A client of the rendezvous; in the launcher, its handle.
+        label: The label of the group.
         backend: `courier`, `gloo` or `nccl`.
-        timeout_s: For an operation.
+        timeout_s: How long an operation may wait.
     """
 
     address: Address
@@ -60,7 +60,7 @@ class Participation:
     _group: Collective | None = field(init=False, default=None, repr=False)
 
     def open(self) -> None:
-        """Serves the port, before others know of this rank."""
+        """Serve the port. This must come before the other ranks know of this one."""
         with context.current().stop.interruption.forbidden():
             self._port = Port()
             self._server = new_server(self.address)
@@ -68,10 +68,10 @@ class Participation:
             start(self._server, self.address)
 
     def join(self) -> Collective | None:
-        """The collective of the next generation, once all have come; None if the others are done for good.
+        """Wait for the next generation, and return its collective; None if the others have returned for good.
 
         Raises:
-            TimeoutError: others have not come.
+            TimeoutError: other ranks have not come.
             Stopped: the program stops.
         """
         replica = next(i for i, place in enumerate(self.places) if place is None)
@@ -83,14 +83,17 @@ class Participation:
                     group.close()
                 self._group = None
                 generation = attendance.wait_formed(self.timeout_s)
-            finally:  # the rendezvous has put the new one in its place; earlier, this rank would be lost
+            finally:
+                # Only now: the rendezvous has replaced the earlier session by the new one. If the earlier one
+                # had ended before that, this rank would count as lost.
                 if before is not None:
                     before.abandon()
             if generation is None:
                 return None
             try:
                 operations = self._operations(generation)
-            except PeerFailed:  # it has ended while its ranks connected
+            except PeerFailed:
+                # The generation ended while its ranks connected.
                 if not self._goes_on():
                     raise
                 continue
@@ -100,9 +103,10 @@ class Participation:
 
     @contextlib.contextmanager
     def ends(self) -> Iterator[End]:
-        """What runs in here is this rank's work in the generation: leaves it afterwards, and says why.
+        """Run this rank's work of a generation in a block; at its end, leave the generation with a reason.
 
-        An error that ends the generation is not raised where the group goes on with fewer, or again with all.
+        If an error ends the generation and the group goes on, with fewer ranks or with all again, the error is
+        not raised.
         """
         me, end = context.current(), End()
         assert self._group is not None
@@ -127,21 +131,21 @@ class Participation:
             self._leave(STOPPED if is_stopped else "has returned", has_returned=not is_stopped)
 
     def abandon(self) -> None:
-        """Ends at once, as if it had died."""
+        """End at once, as if this worker had died."""
         if self._attendance is not None:
             self._attendance.abandon()
         if self._server is not None:
             self._server.stop(0.0)
 
     def close(self) -> None:
-        """Leaves, and serves no more."""
+        """Leave the generation, and stop serving the port."""
         self._leave(STOPPED if context.current().stop.event.is_set() else "has ended")
         close(self.rendezvous)
         if self._server is not None:
             self._server.stop()
 
     def _goes_on(self) -> bool:
-        """Whether this rank takes part in the next generation when another one is lost."""
+        """Return True if this rank takes part in the next generation after another rank is lost."""
         me = context.current()
         return me.link.policy.min_replicas is not None and not me.stop.event.is_set()
 
@@ -158,7 +162,7 @@ class Participation:
         return CourierOperations(RankEdges(self._port, self.places, generation), self.timeout_s)
 
     def _leave(self, why: str, *, has_returned: bool = False, has_raised: bool = False) -> None:
-        """The second time does nothing."""
+        """Leave the generation, and close its collective. A second call does nothing."""
         with context.current().stop.interruption.forbidden():
             if self._attendance is not None:
                 self._attendance.leave(why, has_returned=has_returned)
@@ -169,4 +173,5 @@ class Participation:
                 except Exception:
                     if not has_raised:
                         raise
-                    traceback.print_exc()  # what was raised first goes on
+                    # Only print this error, so that the first one is raised.
+                    traceback.print_exc()

@@ -1,12 +1,12 @@
-"""Port: where a rank receives what other ranks send it, and RankEdges: what it sends and receives.
+"""Port: the server at which a rank receives messages. RankEdges: the messages that it sends and receives.
 
     rank 0 ──send──▶ call `put` ───▶ Port of rank 1 ──▶ mailbox ──▶ receive
            ──ask───▶ call `swap` ──▶ Port of rank 1 ──▶ mailbox ──▶ receive
            ◀──────── its answer ◀───────────────────◀── mailbox ◀── reply
 
-A call of `put` returns when its message is in the mailbox: the sender may then change what it has sent.
-One of `swap` carries a message in each direction, for the price of one. Arrays of 80 KiB and more go through
-shared memory between processes of one host.
+A call of `put` returns when its message is in the mailbox. From then on, the sender may change the data. A
+call of `swap` carries a message in each direction at the price of one. Between processes of one host, arrays
+of 80 KiB and more go through shared memory.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from launchpad.runtime import context
 _MARGIN_S = 5.0
 _LOOK_S = 0.2
 _ASKED = 8
-"""How many of the absent ones a rank asks at a time."""
+"""The number of absent ranks that a rank asks at a time."""
 
 _REPLIES = 1 << 16
 """Added to the step of a message that is a reply."""
 
 
 class Port:
-    """The served object of one worker; it stays over generations."""
+    """The served object of one worker. It stays the same over all generations."""
 
     def __init__(self) -> None:
         self._lock = fork.free_in_child(Lock())
@@ -49,14 +49,14 @@ class Port:
         self._generation: Generation | None = None
 
     def put(self, generation: int, key: Key, operation: str, data: Any) -> None:
-        """A message of another rank. One of a generation that is over here is refused."""
+        """Take a message from another rank. Raise PeerFailed if its generation is over here."""
         try:
             self._put(self.mailbox(generation), generation, key, operation, data)
         except Stopped:
             raise _stopping(generation) from None
 
     def swap(self, generation: int, key: Key, operation: str, data: Any, timeout_s: float) -> Any:
-        """The same; returns the reply, once there is one."""
+        """Take a message from another rank, and return the reply, once there is one."""
         mailbox = self.mailbox(generation)
         communicator, number, step, source = key
         try:
@@ -66,7 +66,7 @@ class Port:
             raise _stopping(generation) from None
 
     def meet(self, generation: int, key: Key, operation: str, data: Any, timeout_s: float) -> Any:
-        """A message of another rank for an operation that all send to this one; returns the answer."""
+        """Take a message for an operation in which all ranks send to this one, and return the answer."""
         mailbox = self.mailbox(generation)
         try:
             return mailbox.meet(key, operation, data, timeout_s)
@@ -76,21 +76,22 @@ class Port:
             raise _stopping(generation) from None
 
     def progress(self, generation: int, communicator: str) -> tuple[int, str]:
-        """The number of the operation that this rank has begun last, and which it is."""
+        """Return the number and the text of the operation that this rank began last."""
         return self.mailbox(generation).progress(communicator)
 
     def mailbox(self, generation: int) -> Mailbox:
-        """That of a generation, which may not have begun here yet."""
+        """Return the mailbox of a generation, which may not have begun here yet."""
         with self._lock:
             if self._generation is not None and generation < self._generation.number:
                 raise PeerFailed(f"generation {generation} is over here", generation=generation)
             if generation not in self._mailboxes:
                 mailbox = self._mailboxes[generation] = Mailbox()
-                mailbox.end_at_stop()  # now: another rank may wait in it for one that never begins here
+                # Do this now: another rank may wait here for an operation that this one never begins.
+                mailbox.end_at_stop()
             return self._mailboxes[generation]
 
     def open(self, generation: Generation) -> Mailbox:
-        """That of the generation which begins here; what is left of earlier ones is dropped."""
+        """Return the mailbox of a generation that begins here, and drop those of earlier generations."""
         with self._lock:
             for number in [n for n in self._mailboxes if n < generation.number]:
                 self._mailboxes.pop(number).forget_stop()
@@ -113,25 +114,25 @@ class Port:
 
 
 def _stopping(generation: int) -> PeerFailed:
-    """For the caller: it is this worker that is asked to stop, not that of the caller."""
+    """Return the error for the caller: this worker was asked to stop, not the caller's worker."""
     return PeerFailed("that rank is asked to stop", generation=generation)
 
 
 class RankHandle(CourierHandle[Port]):
-    """Stands for the port of a rank; in a worker it turns into its place."""
+    """A handle of a rank's port. Inside a worker it turns into a RankPlace."""
 
     def dereference(self) -> RankPlace:  # type: ignore[override]
         return RankPlace(self._address)
 
 
 class RankPlace:
-    """Where the port of a rank is, as this worker sees it."""
+    """The address of a rank's port, as seen from this worker."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
 
     def connect(self, failure_check: Callable[[], Exception | None]) -> Any:
-        """A client that gives up waiting when the check says so, or the worker has ended."""
+        """Return a client that stops waiting once the check returns an error or the rank's worker ends."""
         place = self._address.place()
 
         def check() -> Exception | None:
@@ -141,12 +142,12 @@ class RankPlace:
 
 
 class RankEdges:
-    """Messages between the ranks of one generation, in one communicator: all of them, or a part.
+    """Messages between ranks of one generation, in one communicator of all ranks or of some.
 
-    One operation after another; the caller sees to that.
+    The caller must run one operation after the other.
 
     Args:
-        ranks: The communicator's, as ranks of the generation.
+        ranks: The communicator's ranks, by their numbers in the generation.
     """
 
     def __init__(
@@ -163,7 +164,7 @@ class RankEdges:
         self.ranks = tuple(range(len(generation.members))) if ranks is None else ranks
         self.rank = self.ranks.index(generation.rank)
         self._mailbox = port.open(generation) if ranks is None else port.mailbox(generation.number)
-        # By rank; and, with a limit of time, by both.
+        # By rank; and those with a timeout by rank and timeout.
         self._clients = {} if clients is None else clients
         self._number = 0
         self._unsent: list[threading.Lock] = []
@@ -175,7 +176,7 @@ class RankEdges:
         return len(self.ranks)
 
     def part(self, name: str, ranks: tuple[int, ...]) -> RankEdges:
-        """The same for a part of these ranks; `name` is the same in all of them, and in no others."""
+        """Return the edges between some of these ranks. Only these ranks call it with this name."""
         communicator = f"{self._communicator}/{name}"
         members = tuple(self.ranks[rank] for rank in ranks)
         return RankEdges(
@@ -183,7 +184,7 @@ class RankEdges:
         )
 
     def begin(self, operation: str, timeout_s: float) -> None:
-        """An operation begins; what it sends and receives belongs to it."""
+        """Begin an operation. All messages until the next `begin` belong to it."""
         self.generation.check()
         self._number += 1
         self._operation, self._timeout_s = operation, timeout_s
@@ -193,11 +194,11 @@ class RankEdges:
             raise self.generation.mismatch(*different.args) from None
 
     def send(self, rank: int, step: int, data: Any) -> None:
-        """Returns when it has arrived.
+        """Send data to a rank, and return once it has arrived.
 
         Raises:
             PeerFailed: the generation is over, or that rank does not answer.
-            CollectiveMismatch: that rank does something else.
+            CollectiveMismatch: that rank is in a different operation.
         """
         generation = self.generation
         key = self._communicator, self._number, step, generation.rank
@@ -210,7 +211,7 @@ class RankEdges:
         raise self._failed(rank, failed)
 
     def ask(self, rank: int, step: int, data: Any) -> Any:
-        """Sends, and returns the reply; raises as `send` does, and TimeoutError."""
+        """Send data to a rank, and return the reply. Raises TimeoutError, and the errors of `send`."""
         generation = self.generation
         key = self._communicator, self._number, step, generation.rank
         client, limit_s = self._client(rank), self._timeout_s
@@ -221,9 +222,10 @@ class RankEdges:
         raise self._failed(rank, failed)
 
     def meet(self, data: Any, answer: Callable[[list[Any]], Any]) -> Any:
-        """What rank 0 answers, in all ranks: `answer` of what all have given, by rank.
+        """Send data to rank 0, and return its answer, on all ranks.
 
-        The answer must not be changed; what has been given may be.
+        Rank 0 computes the answer by calling `answer` with the data of all ranks, by rank. The answer must not
+        be changed; the data may be.
         """
         generation = self.generation
         key = self._communicator, self._number, 0, generation.rank
@@ -240,19 +242,18 @@ class RankEdges:
         raise self._failed(0, failed)
 
     def open_memory(self, row_bytes: int) -> HostMemory | None:
-        """A row for each rank and the means to wake them; None, for all, if they are not on one host."""
-        with (
-            context.current().stop.interruption.forbidden()
-        ):  # between a descriptor and what closes it
+        """Open shared memory with rows for each rank; None, on all ranks, if they are not on one host."""
+        # No interruption may come between opening a descriptor and the code that closes it.
+        with context.current().stop.interruption.forbidden():
             return open_together(self._mailbox, self.ranks, self.rank, row_bytes, self.meet)
 
     def meet_in(self, memory: HostMemory, n_bytes: Sequence[int]) -> None:
-        """Returns when all have come here, and have written what the others now read.
+        """Wait until all ranks have come here, and have written the data that the others will read.
 
-        Raises as `meet` does. Edges count it as calls of `share`.
+        It raises the errors of `meet`. The edges count it as calls of `share`.
 
         Args:
-            n_bytes: How many each rank now reads of what this one has written.
+            n_bytes: For each rank, the number of bytes that it will read of this rank's data.
         """
         number = self._number
         operation = self._operation
@@ -263,7 +264,8 @@ class RankEdges:
                 if time.monotonic() > began + self._timeout_s:
                     raise Late
                 different = self._different(absent)
-                # What a rank announced before it went on to something else is here by now.
+                # A rank may have come here, and then gone on to the next operation before it was asked.
+                # Its announcement is here by now, so look once more.
                 if different is not None and different.rank in memory.wait(number, operation, 0):
                     raise different
         except (Different, Gone, CourierError, LaunchpadError, Late) as error:
@@ -277,12 +279,12 @@ class RankEdges:
         raise self._failed(0, failed)
 
     def receive(self, rank: int, step: int) -> Any:
-        """What that rank has sent, or asks with, once it has come.
+        """Wait for the data that a rank sends or asks with, and return it.
 
         Raises:
             PeerFailed: the generation is over, or that rank has returned.
-            CollectiveMismatch: that rank does something else.
-            TimeoutError: it did not come in time.
+            CollectiveMismatch: that rank is in a different operation.
+            TimeoutError: the data did not come in time.
         """
         key = self._communicator, self._number, step, self.ranks[rank]
         try:
@@ -292,10 +294,10 @@ class RankEdges:
         raise self._failed(rank, failed)
 
     def reply(self, rank: int, step: int, data: Any) -> None:
-        """Answers what that rank asks in this step. The data must not be changed before `finish` returns."""
+        """Reply to a rank that asks in this step. The data must not be changed before `finish` returns."""
         key = self._communicator, self._number, _REPLIES + step, -1 - self.ranks[rank]
         if hasattr(data, "__array__"):
-            # The server's thread has the only reference to this view, and drops it when it has sent it.
+            # Only the server's thread keeps a reference to this view, and drops it when the view is sent.
             data = data[...]
             is_sent = Lock()
             is_sent.acquire()
@@ -304,9 +306,9 @@ class RankEdges:
         self._mailbox.put(key, self._operation, data)
 
     def swap_with_all(self, parts: Sequence[Any], step: int) -> list[Any]:
-        """Sends each rank its part; what each has sent, by rank. Of two ranks the lower one asks.
+        """Send each rank its part, and return the parts from all ranks, by rank.
 
-        The parts must not be changed before `finish` returns.
+        Of two ranks, the lower one asks. The parts must not be changed before `finish` returns.
         """
         received = list(parts)
         for rank in range(self.rank):
@@ -318,14 +320,14 @@ class RankEdges:
         return received
 
     def finish(self) -> None:
-        """Returns when what this rank has replied was sent: it may be changed from then on."""
+        """Wait until all replies of this rank are sent. From then on, their data may be changed."""
         unsent, self._unsent = self._unsent, []
         for is_sent in unsent:
             while not is_sent.acquire(timeout=_LOOK_S):
                 self.generation.check()
 
     def close(self) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         for client in self._clients.values():
             close(client)
         self._clients.clear()
@@ -344,10 +346,10 @@ class RankEdges:
         return client
 
     def _different(self, ranks: Sequence[int]) -> Different | None:
-        """Ask ranks of the generation that have not come what they do; return what is different, if any is.
+        """Ask absent ranks for their current operation. Return the first difference; None if there is none.
 
-        A rank that goes on beyond this operation has done something else in its place. One that does not
-        answer says nothing: if it is lost, the generation ends.
+        A rank that is at a later operation must have done something else instead of this one. A rank that does
+        not answer proves nothing: if it is lost, the generation ends.
         """
         for rank in random.sample(ranks, min(len(ranks), _ASKED)):
             number, operation = self._progress(self.ranks.index(rank), COMPARE_S)
@@ -357,7 +359,7 @@ class RankEdges:
         return None
 
     def _progress(self, rank: int, timeout_s: float) -> tuple[int, str]:
-        """Return number and text of what a rank has begun last; (0, "") if it does not answer in time."""
+        """Return number and text of a rank's latest operation; (0, "") if it does not answer in time."""
         with contextlib.suppress(CourierError, LaunchpadError):
             client = self._client(rank).with_options(timeout_s=timeout_s)
             number, operation = client.progress(self.generation.number, self._communicator)
@@ -365,7 +367,7 @@ class RankEdges:
         return 0, ""
 
     def _failed(self, rank: int, error: Exception) -> Exception:
-        """What to raise for a call, or a wait, that has failed."""
+        """Return the error to raise for a call or a wait that has failed."""
         generation = self.generation
         if generation.error is not None:
             return generation.error
@@ -379,7 +381,7 @@ class RankEdges:
         return self.generation.failed_call(self.ranks[rank], error)
 
     def _late(self) -> Exception:
-        """What to raise when the time is up. Asks the others how far they are."""
+        """Ask the other ranks for their progress, and return the error to raise when the time is up."""
         generation, absent = self.generation, []
         for rank, member in enumerate(self.ranks):
             if rank == self.rank:
