@@ -102,7 +102,7 @@ class Attendance:
             self._client.with_options(timeout_s=STOP_S).report(event)
 
     def _listen(self) -> None:
-        """Take events, in a separate thread. When the stream ends, whatever the reason, end the generation."""
+        """Take events, in a separate thread. When the stream ends, for any reason, end the generation."""
         error: BaseException | None = None
         try:
             for event in self._stream:

@@ -6,15 +6,15 @@ all_reduce, by the size of the array:
       up to SMALL bytes   each writes its array, and reduces all
       more                chunk by chunk: each writes its own, reduces its part, copies those of the others
 
-    else
-      up to SMALL bytes   all send theirs to rank 0, which reduces and answers
-      more, 2 ranks       both send the other theirs, and reduce
-      more, up to 8       direct: each rank sends each other its part, reduces what it gets, and sends each
-                          other the result
+    otherwise
+      up to SMALL bytes   all send their array to rank 0, which reduces and answers
+      more, 2 ranks       each sends its array to the other, and both reduce
+      more, up to 8       direct: each rank sends every other one that rank's part, reduces the parts that it
+                          gets, and sends the result to every other rank
       more ranks          ring: 2(N-1) steps to the neighbour, so that a rank has two connections, not N-1
 
-All of them reduce in the order of ranks, but the ring in its own, and give the same bits on all ranks. All
-for more than SMALL bytes move 2(N-1)/N of the array per rank, the least that is possible.
+The ring reduces in its own order, all others in the order of ranks. All give the same bits on all ranks. For
+more than SMALL bytes, each moves 2(N-1)/N of the array per rank, the smallest possible amount.
 
 Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms (2009); Thakur, Rabenseifner and Gropp,
 Optimization of collective communication operations in MPICH (2005).
@@ -33,16 +33,19 @@ from launchpad.collectives.operations import Operations
 from launchpad.collectives.port import RankEdges
 
 SMALL, AT_ROOT = 1 << 20, 4 << 20
-"""Bytes: of the array, and of all that rank 0 gets. What is larger is cut: see benchmarks/collectives.py."""
+"""The largest array, and the largest sum of arrays at rank 0, in bytes, that are not split into parts.
+
+See benchmarks/collectives.py.
+"""
 
 ROW = 1 << 20
-"""Bytes of a chunk in memory, of each rank; no less than SMALL, and a multiple of the size of a page."""
+"""Bytes of each rank's chunk in shared memory; at least SMALL, and a multiple of the page size."""
 
 TINY = 56 << 10
-"""Bytes; so much is copied into the message: quicker than to send it beside."""
+"""Bytes up to which an array is copied into the message, which is quicker than sending it out of band."""
 
 MANY = 8
-"""Ranks; with more not each exchanges with each."""
+"""The number of ranks up to which every rank exchanges data with every other one."""
 
 _UFUNCS: dict[str, Any] = {
     "sum": np.add,
@@ -53,10 +56,10 @@ _UFUNCS: dict[str, Any] = {
 
 
 class CourierOperations(Operations):
-    """The operations of one rank.
+    """The operations of one rank, over the edges of the graph.
 
     Args:
-        edges: Its messages.
+        edges: The rank's messages.
         timeout_s: How long an operation may wait.
     """
 
@@ -64,7 +67,8 @@ class CourierOperations(Operations):
         self._edges, self._timeout_s = edges, timeout_s
         self.rank, self.size = edges.rank, edges.size
         self._memory: HostMemory | None = None
-        self._has_opened = False  # in the first operation that could use it
+        # True once the first operation that can use the memory has tried to open it.
+        self._has_opened = False
 
     def all_reduce(self, flat: Any, op: str, out: Any) -> None:
         self._begin(f"all_reduce({op!r}) of {self._values}")
@@ -176,7 +180,7 @@ class CourierOperations(Operations):
         out[...] = np.frombuffer(total, flat.dtype) if is_tiny else total
 
     def _reduce_in(self, memory: HostMemory, flat: Any, op: str, out: Any) -> None:
-        """All reduce all, in the order of ranks."""
+        """Reduce the whole array on each rank, in the order of ranks."""
         rows = memory.rows(flat.dtype, flat.size)
         rows[self.rank][...] = flat
         self._edges.meet_in(memory, [flat.nbytes] * self.size)
@@ -185,13 +189,16 @@ class CourierOperations(Operations):
             total = _UFUNCS[op](total, row, out=out)
 
     def _reduce_parts_in(self, memory: HostMemory, flat: Any, op: str, out: Any) -> None:
-        """Each reduces its part of a chunk into the row of rank 0, in the order of ranks; all copy that row.
+        """Reduce an array chunk by chunk.
 
-        One chunk is copied, one is reduced and one is written between two meetings.
+        Each rank reduces its part of a chunk into the row of rank 0, in the order of ranks, and all ranks copy
+        that row. Between two meetings, each rank writes one chunk, copies the result of another, and reduces
+        its part of a third.
         """
         chunks = even_bounds(flat.size, -(-flat.nbytes // ROW))
         copied, total, n_reduced = 0, out[:0], 0
-        for begin, end in itertools.pairwise([*chunks, flat.size]):  # the last one only to copy
+        # The last chunk is empty: its turn only copies the results of the one before.
+        for begin, end in itertools.pairwise([*chunks, flat.size]):
             rows = memory.rows(flat.dtype, end - begin)
             rows[self.rank][...] = flat[begin:end]
             parts = [
@@ -206,8 +213,9 @@ class CourierOperations(Operations):
             copied, total, n_reduced = begin, rows[0], mine.stop - mine.start
 
     def _from_root(self, data: Any, root: int) -> Any:
-        """Down a binomial tree: in each step, each that has it sends it on."""
-        own = (self.rank - root) % self.size  # the root is 0
+        """Return the root's data, sent down a binomial tree: in each step, each rank that has it sends it on."""
+        # Numbered from the root, which is 0.
+        own = (self.rank - root) % self.size
         bit = 1
         while bit < self.size and not own & bit:
             bit <<= 1
@@ -219,16 +227,17 @@ class CourierOperations(Operations):
         return data
 
     def _reduce_direct(self, flat: Any, op: str, bounds: Sequence[int], mine: Any) -> None:
-        """Reduces this rank's part into `mine`, in the order of ranks."""
+        """Reduce this rank's part into `mine`, in the order of ranks."""
         parts = [flat[bounds[rank] : bounds[rank + 1]] for rank in range(self.size)]
         received = self._edges.swap_with_all(parts, 0)
         reduce = _UFUNCS[op]
-        total, ours = received[0], received[0 if self.rank else 1]  # which nothing else refers to
+        # `ours` is a received array that nothing else refers to, so it can hold intermediate results.
+        total, ours = received[0], received[0 if self.rank else 1]
         for rank in range(1, self.size):
             total = reduce(total, received[rank], out=mine if rank == self.size - 1 else ours)
 
     def _reduce_ring(self, flat: Any, op: str, bounds: Sequence[int], out: Any) -> None:
-        """In `out`, this rank's part is reduced; the others are not."""
+        """Reduce this rank's part into `out`; the other parts of `out` are not set."""
         size, rank = self.size, self.rank
         index = (rank - 1) % size
         sent = flat[bounds[index] : bounds[index + 1]]
@@ -251,6 +260,9 @@ class CourierOperations(Operations):
 
 
 def even_bounds(n: int, parts: int) -> list[int]:
-    """Where parts of nearly the same size begin, the first ones larger, and the end: as np.array_split."""
+    """Return the bounds that split n elements into nearly equal parts, as np.array_split does.
+
+    The first parts are the larger ones. The last bound is n.
+    """
     size, larger = divmod(n, parts)
     return [part * size + min(part, larger) for part in range(parts + 1)]

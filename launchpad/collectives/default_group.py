@@ -1,10 +1,10 @@
-"""torch's default group, for code that is written for torchrun: DDP, FSDP, and what is built on them.
+"""torch's default group, for code that is written for torchrun: DDP, FSDP, and code built on them.
 
     init_torch()                      sets torchrun's variables, and makes the default group
     init_torch(default_group=False)   sets them; the code calls dist.init_process_group() itself
 
-Both find the other ranks in our store. For the second, torch's handler for `env://` is replaced by one that
-gives it: MASTER_ADDR and MASTER_PORT are set, to a port that was free, but torch opens nothing there.
+Both find the other ranks through our store. For the second, our handler for `env://` replaces torch's and
+returns that store. MASTER_ADDR and MASTER_PORT are set, to a port that was free, but torch never opens it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class DefaultGroup:
     """torch's default group of this process, in one generation.
 
     Args:
-        client: Of the rendezvous.
-        generation: The one whose ranks it is of.
+        client: The client of the rendezvous.
+        generation: The generation with the group's ranks.
 
     Raises:
         RuntimeError: there is a default group already.
@@ -52,23 +52,24 @@ class DefaultGroup:
         handlers["env"] = self._rendezvous
         c10d: Any = sys.modules["torch.distributed.distributed_c10d"]
         self._groups = c10d._pg_map = _Groups()
-        # Ranks find a group by its number. torch also counts one whose making has failed: an earlier
-        # generation may have ended with that, in some of the ranks only.
+        # Ranks find a group by its number. torch also counts a group that it failed to make. An earlier
+        # generation may have ended with such a failure, on some of the ranks only.
         c10d._world.group_count = 0
         self._watch = StuckWatch(generation)
 
     def make(self, backend: str | None) -> None:
-        """Makes it. By default for CPUs with gloo, and for GPUs, if it has any, with nccl."""
+        """Make the group. By default with gloo for CPUs, and with nccl for GPUs if there are any."""
         import torch
         import torch.distributed as dist
 
         if backend is None:
             backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend)
-        self._generation.check()  # what it waited for may have been ended, which it takes for success
+        # If the generation ended during the wait, torch takes that for success.
+        self._generation.check()
 
     def close(self, *, has_raised: bool) -> None:
-        """Drops it, and all groups that were made from it."""
+        """Drop the group, and all groups made from it."""
         import torch.distributed as dist
 
         if dist.is_initialized():
@@ -98,7 +99,7 @@ class DefaultGroup:
         )
 
     def _rendezvous(self, url: str, **kwargs: object) -> Iterator[tuple[Any, int, int]]:
-        """What torch calls for `env://`."""
+        """Return the store, rank and size for `env://`. torch calls this as its rendezvous handler."""
         asked = parse_qs(urlparse(url).query)
         rank = int(asked.get("rank", [os.environ["RANK"]])[0])
         size = int(asked.get("world_size", [os.environ["WORLD_SIZE"]])[0])
@@ -107,11 +108,12 @@ class DefaultGroup:
 
 
 class _Groups(dict[Any, Any]):
-    """In place of the table in which torch has its groups: keeps those that have been destroyed, too.
+    """A replacement for torch's table of groups, which also keeps destroyed groups.
 
-    Where DDP has the last reference to a group of gloo, its end waits for gloo's threads while it holds the
-    interpreter's lock, which one of them needs to drop what it has done last: a deadlock, one time in ten
-    where the group is destroyed just after. From here references are dropped without that lock.
+    If DDP has the last reference to a gloo group, deleting it waits for gloo's threads while holding the
+    interpreter's lock. One of these threads needs that lock to drop its last work. This is a deadlock, one
+    time in ten if the group is destroyed right afterwards. References in this table are dropped without the
+    lock.
     """
 
     def __init__(self) -> None:
@@ -123,7 +125,7 @@ class _Groups(dict[Any, Any]):
 
 
 def _abort_nccl() -> None:
-    """Frees what waits in nccl, whose connections are not ours to find."""
+    """Abort nccl's groups, to free the threads that wait in them. We can't find nccl's connections."""
     import torch.distributed as dist
 
     if dist.is_initialized() and "nccl" in dist.get_backend_config():

@@ -1,17 +1,17 @@
-"""Frees what waits in gloo when a rank has died: ends the connections of one group, from any thread.
+"""Ending the connections of one gloo group, from any thread, to free its waits when a rank has died.
 
-A thread that waits for a collective operation of gloo waits in C++, for a message of one other rank. If a
-third one has died, neither notices. `abort()` and `shutdown()` of torch's group free no thread, and the group
-cannot be deleted while the thread refers to it. Its connections can be ended, however: gloo then fails
-all that waits on them, here and at the other end, at once.
+A thread in a collective operation of gloo waits in C++, for a message from one other rank. If a third rank
+dies, neither of them notices. `abort()` and `shutdown()` of torch's group free no thread, and the group
+cannot be deleted while the thread refers to it. But we can end its connections: gloo then fails all waits on
+them at once, here and at the other end.
 
-A connection that is not there yet cannot be ended. A group of gloo is connected in its constructor: of two
-ranks one connects, and the other waits for that until its timeout, half an hour. If the first one has died
-before, we connect in its place, and end that.
+A connection that does not exist yet cannot be ended. A gloo group is connected in its constructor: of two
+ranks, one connects, and the other waits for that until its timeout, half an hour. If the first one has died
+before it connected, we connect instead, and end that connection.
 
-gloo keeps its descriptors to itself. Each rank puts the address where it listens into the store, as the bytes
-of a `sockaddr`, and each of a group's connections has such an address at one of its ends. So those of a group
-can be told from all others, those of other groups in this process as well.
+gloo doesn't expose its descriptors. Each rank puts the address at which it listens into the store, as the
+bytes of a `sockaddr`, and every connection of the group has such an address at one of its ends. This
+distinguishes the group's connections from all others, including those of other groups in this process.
 """
 
 from __future__ import annotations
@@ -28,14 +28,17 @@ _CONNECT_S = 1.0
 
 
 def shut(published: Collection[bytes], size: int) -> None:
-    """Ends each TCP connection of this process with an end at an address that is in these values.
+    """End each TCP connection of this process that has one end at an address in these values.
 
-    Those that listen stay as they are: gloo does not expect them to end. What waits there for one of `size`
-    ranks finds a connection that has ended.
+    Listening sockets stay open, because gloo does not expect them to end. For each of `size` ranks, a wait for
+    its connection gets one that has ended.
     """
 
     def is_published(end: tuple[Any, ...]) -> bool:
-        """Its port and address, for IPv6 with the flow between, lie in a `sockaddr` alike everywhere."""
+        """Return True if the address of this end is in one of the values.
+
+        On all systems, a `sockaddr` contains port and address in this form, for IPv6 with the flow in between.
+        """
         host, port = end[:2]
         if ":" in host:
             address = struct.pack("!HI", port, 0) + socket.inet_pton(socket.AF_INET6, host)
@@ -45,12 +48,14 @@ def shut(published: Collection[bytes], size: int) -> None:
 
     numbers: list[str] = []
     listening: list[tuple[Any, ...]] = []
-    with contextlib.suppress(OSError):  # there may be no number left to list them by
+    # Listing them needs a descriptor, and there may be none left.
+    with contextlib.suppress(OSError):
         numbers = os.listdir("/dev/fd")
     for fd in map(int, numbers):
-        with contextlib.suppress(OSError):  # it has been closed meanwhile, or is not connected
+        # The descriptor may have been closed since, or it is not connected.
+        with contextlib.suppress(OSError):
             if stat.S_ISSOCK(os.fstat(fd).st_mode):
-                # Another thread may open something else under its number; a copy stays what it is.
+                # Another thread may close it and open something else under its number. A copy stays valid.
                 with _copy_of(fd) as copy:
                     if copy.family not in (socket.AF_INET, socket.AF_INET6):
                         continue
@@ -59,20 +64,23 @@ def shut(published: Collection[bytes], size: int) -> None:
                         listening += [here] * is_published(here)
                     elif is_published(here) or is_published(copy.getpeername()):
                         # Not SHUT_RDWR: a send that begins before gloo's loop has seen the end would fail,
-                        # and gloo wakes no thread for that. So its loop is always the first to see it, and
-                        # closes the connection, which the other end sees.
+                        # and gloo wakes no thread for that. With SHUT_RD, the loop is always the first to see
+                        # the end. It closes the connection, and the other rank notices.
                         copy.shutdown(socket.SHUT_RD)
-    for host, port, *_ in listening:  # now that connections end: there may be few descriptors
+    # Connect only now that connections have ended, because there may be few descriptors left.
+    for host, port, *_ in listening:
         with contextlib.suppress(OSError):
             for rank in range(size):
                 with socket.create_connection((host, port), _CONNECT_S) as connection:
-                    connection.sendall(struct.pack("=q", rank))  # whose connection it is, to gloo
+                    # gloo reads from this which rank the connection belongs to.
+                    connection.sendall(struct.pack("=q", rank))
 
 
 def _copy_of(fd: int) -> socket.socket:
     copy = os.dup(fd)
     try:
         return socket.socket(fileno=copy)
-    except OSError:  # it is no socket any more
+    except OSError:
+        # It is not a socket any more.
         os.close(copy)
         raise

@@ -1,11 +1,11 @@
-"""HostMemory: how ranks of one host exchange arrays, with no call and no server's thread in between.
+"""HostMemory: shared memory by which ranks of one host exchange arrays, without calls or server threads.
 
     rank 0   writes its row of memory, then a line to each other's pipe ──▶ rank 1 reads all rows
     rank 1   writes its row of memory, then a line to each other's pipe ──▶ rank 0 reads all rows
 
-A rank's own thread wakes the others'. Neither the memory nor the pipes have a name in a file system: ranks
-open each other's once, by way of /proc. They are gone with the last process that has them open, however it
-ends.
+The thread of one rank wakes those of the others directly. Neither the memory nor the pipes have a name in a
+file system: each rank opens those of the others once, through /proc. They disappear with the last process
+that has them open, however it ends.
 """
 
 from __future__ import annotations
@@ -25,27 +25,29 @@ from launchpad.courier.protocol.handshake import boot_id
 from launchpad.courier.shm import segments
 
 Place = tuple[bytes, str, int, int]
-"""Of an open file: the boot of its host, its path in /proc, and what is there: device and inode."""
+"""The place of an open file: the boot id of its host, its path in /proc, and its device and inode."""
 
 _LINE = struct.Struct("<iqq236s")
-"""Rank, number of the use, number and text of the operation; a pipe takes it as a whole."""
+"""Rank, number of the use, and number and text of the operation. A write of it to a pipe is atomic."""
 
 _WAKE = _LINE.pack(-1, -1, -1, b"")
 _ROWS = 3
-_MAX_LINES = 32  # to read at once
+# The number of lines to read at once.
+_MAX_LINES = 32
 
 
 class HostMemory:
-    """Three rows of memory and a pipe for each rank. For one thread; but `wake` is for any.
+    """Three rows of memory and a pipe for each rank. Not thread-safe, except for `wake`.
 
-    The rows are used by turns. From when all have come to a use until they announce the next one, they read
-    its rows and those of the use before, and each writes its row of the next one.
+    The rows are used in turn. After all ranks have come to a use, and before they announce the next one, they
+    read the rows of this use and of the previous one, and each rank writes its row for the next use.
 
     Args:
-        mailbox: Knows why to wait no longer.
-        ranks: Whose they are, by their numbers in the generation.
-        own: The place of this one among them.
-        memories, pipes: Theirs. The pipes are closed with this object.
+        mailbox: The mailbox that knows the reasons to end a wait.
+        ranks: The ranks, by their numbers in the generation.
+        own: The index of this rank in `ranks`.
+        memories, pipes: The ranks' memories and pipes, in the order of `ranks`. The pipes are closed with
+            this object.
     """
 
     def __init__(
@@ -66,29 +68,31 @@ class HostMemory:
         mailbox.wake_at_end(self)
 
     def rows(self, dtype: Any, size: int) -> list[Any]:
-        """The rows of all for the next use, by rank."""
-        import numpy as np  # not with the module: a host that preloads torch must not have it before
+        """Return the rows of all ranks for the next use, by rank."""
+        # Import it here and not with the module: a host that preloads torch must not import it before torch.
+        import numpy as np
 
         all_rows = [np.frombuffer(memory, dtype).reshape(_ROWS, -1) for memory in self._memories]
         return [rows[(self._uses + 1) % _ROWS, :size] for rows in all_rows]
 
     def announce(self, number: int, operation: str) -> None:
-        """Says that this rank has come to the next use, in that operation, and has written its row."""
+        """Announce that this rank has come to the next use, in this operation, and has written its row."""
         self._uses += 1
         line = _LINE.pack(self._rank, self._uses, number, operation.encode())
         for pipe in self._others:
             os.write(pipe, line)
 
     def wait(self, number: int, operation: str, timeout_s: float) -> list[int]:
-        """Waits for all to come to this use, but no longer than that; those that have not come.
+        """Wait until all ranks have come to this use, or the time is up. Return those that have not come.
 
         Raises:
-            Different: one has come to it in another operation.
-            Gone: one that has not come has returned.
+            Different: a rank has come to this use in a different operation.
+            Gone: a rank has returned without coming to this use.
         """
         deadline = time.monotonic() + timeout_s
         while absent := [rank for rank, (use, *_) in self._last.items() if use < self._uses]:
-            reason = self._mailbox.reason_to_end(absent)  # before a look at what came before it
+            # Get the reason before reading: lines that came before it must still be read.
+            reason = self._mailbox.reason_to_end(absent)
             if self._read():
                 continue
             if reason is not None:
@@ -104,12 +108,13 @@ class HostMemory:
         return []
 
     def wake(self) -> None:
-        """Has `wait` look for a reason to end."""
-        with contextlib.suppress(BlockingIOError):  # it has much to read already
+        """Make `wait` check for a reason to end."""
+        # If the pipe is full, `wait` has lines to read anyway.
+        with contextlib.suppress(BlockingIOError):
             os.write(self._pipe, _WAKE)
 
     def _read(self) -> bool:
-        """Whether there was something to read."""
+        """Read lines from this rank's pipe. Return True if there were any."""
         try:
             data = os.read(self._pipe, _MAX_LINES * _LINE.size)
         except BlockingIOError:
@@ -127,16 +132,18 @@ def open_together(
     row_bytes: int,
     meet: Callable[[Any, Callable[[list[Any]], Any]], Any],
 ) -> HostMemory | None:
-    """What these ranks have in common; None in all of them if one cannot open it: it is on another host, say.
+    """Open the memory that these ranks share. Return None on all of them if one cannot open it.
 
-    To be called by all in the same operation. The other arguments are those of HostMemory.
+    A rank on another host cannot, for example. All ranks must call it in the same operation. The other
+    arguments are those of HostMemory.
 
     Args:
-        row_bytes: A multiple of the size of a page.
-        meet: As `RankEdges.meet`; what it raises is raised.
+        row_bytes: The size of a row, a multiple of the page size.
+        meet: A function like `RankEdges.meet`. Its errors are raised.
     """
     offer = found = None
-    fds: list[int] = []  # until all have opened what is theirs
+    # Descriptors that stay open until all ranks have opened their own.
+    fds: list[int] = []
     pipes: list[int] = []
     try:
         with contextlib.suppress(OSError):
@@ -164,7 +171,7 @@ def _place_of(fd: int) -> Place:
 
 
 def _open(place: Place) -> int:
-    """OSError if it is another file, of another host or container. That one is not opened."""
+    """Open a rank's file. Raise OSError, without opening it, if it is a file of another host or container."""
     boot, path, device, inode = place
     status = os.stat(path)
     if (boot, device, inode) != (boot_id(), status.st_dev, status.st_ino):

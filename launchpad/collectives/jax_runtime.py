@@ -1,10 +1,10 @@
-"""jax.distributed among the ranks of a collective: `jax.devices()` are those of all of them.
+"""jax.distributed among the ranks of a collective: `jax.devices()` has the devices of all ranks.
 
     rank 0   listens at a port that was free, and puts its address into the store
     others   find it there
 
-jax has one runtime in a process, and no second one after it: where a rank has failed, the processes of all
-ranks have to end. What waits in it would do so for minutes, so they are ended soon after.
+A process has one jax runtime, and cannot start a second one after it. So if a rank fails, the processes of all
+ranks must end. Threads that wait in jax would wait for minutes, so the processes are ended soon after.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from launchpad.runtime import context
 _FIND_S = 300.0
 _SHUTDOWN_S = 30
 _LEAVE_S = 1.0
-"""How long the worker may take to end by itself when a rank has failed."""
+"""Seconds that the worker has to end by itself after a rank has failed."""
 
 
 class JaxRuntime:
     """jax.distributed in this process, in one generation.
 
     Args:
-        client: Of the rendezvous.
-        generation: The one whose ranks it is of.
+        client: The client of the rendezvous.
+        generation: The generation whose ranks use it.
     """
 
     def __init__(self, client: Any, generation: Generation) -> None:
@@ -65,7 +65,7 @@ class JaxRuntime:
         generation.on_end(lambda error: _end_soon(me.name, error))
 
     def close(self, *, has_raised: bool) -> None:
-        """Ends it together with the other ranks, unless they do not come to their end."""
+        """Shut down jax together with the other ranks, unless the generation or this rank has failed."""
         import jax
 
         if self._generation.error is None and not has_raised:

@@ -1,9 +1,9 @@
-"""Leaves: a user's arrays, numbers and tensors as flat arrays, and results as what the user gave.
+"""Leaves: a user's arrays, numbers and tensors as flat arrays, and results in the user's types.
 
     ArrayLeaf     numpy's arrays and numbers, Python's numbers     the result is new
     TensorLeaf    torch's tensors                                  the result is in the same tensor
 
-A tensor on the CPU is its memory as numpy sees it. Several leaves of one type are one flat array on the way.
+A tensor on the CPU is treated as a numpy array over its memory. Leaves of one type are sent as one flat array.
 """
 
 from __future__ import annotations
@@ -34,14 +34,13 @@ class ArrayLeaf:
         self.shape: tuple[int, ...] = array.shape
         self.kind: Any = self.flat.dtype.str
         self.target: Any = None
-        """Where the result is to be, if that is known."""
+        """The memory for the result, if it is known."""
 
     def restored(self, flat: Any, shape: tuple[int, ...] | None = None) -> Any:
-        """The result as the user gave the value: a Python number for one."""
+        """Return the result in the type of the user's value, such as a Python number for a number."""
         result = flat.reshape(self.shape if shape is None else shape)
-        if isinstance(
-            self._value, np.generic
-        ):  # also a float64, which is one of Python's floats as well
+        # Check this first: a float64 is also a Python float.
+        if isinstance(self._value, np.generic):
             return result[()]
         return flat[0].item() if isinstance(self._value, bool | int | float | complex) else result
 
@@ -54,7 +53,8 @@ class TensorLeaf:
 
         self._tensor = value.detach()
         self.shape = tuple(value.shape)
-        self._is_half = value.dtype is torch.bfloat16  # which numpy does not have
+        # numpy has no bfloat16.
+        self._is_half = value.dtype is torch.bfloat16
         if on_device:
             self.flat = self._tensor.contiguous().view(-1)
             self.kind = value.device, value.dtype
@@ -67,7 +67,7 @@ class TensorLeaf:
         self.target = flat if is_same else None
 
     def restored(self, flat: Any, shape: tuple[int, ...] | None = None) -> Any:
-        """In place; a new tensor if the shape is another one."""
+        """Copy the result into the user's tensor, and return it; a new tensor if the shape differs."""
         import torch
 
         result = flat if isinstance(flat, torch.Tensor) else torch.from_numpy(flat)
@@ -78,7 +78,7 @@ class TensorLeaf:
         return self._tensor
 
     def new(self, flat: Any, shape: tuple[int, ...] | None = None) -> Any:
-        """A new tensor with the result."""
+        """Return a new tensor with the result."""
         import torch
 
         result = flat if isinstance(flat, torch.Tensor) else torch.from_numpy(flat)
@@ -90,7 +90,7 @@ Leaf = ArrayLeaf | TensorLeaf
 
 
 def leaf_of(value: Any, takes_tensors: bool) -> Leaf:
-    """The leaf; TypeError for what is no number, array or tensor."""
+    """Return the leaf of a value. Raise TypeError unless it is a number, an array or a tensor."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return TensorLeaf(value, on_device=takes_tensors)
@@ -98,7 +98,7 @@ def leaf_of(value: Any, takes_tensors: bool) -> Leaf:
 
 
 def buckets_of(leaves: Sequence[Leaf]) -> list[list[int]]:
-    """The numbers of leaves that can be one flat array: those of one type."""
+    """Return the indexes of leaves that can be joined into one flat array, which have the same type."""
     buckets: dict[Any, list[int]] = {}
     for number, leaf in enumerate(leaves):
         buckets.setdefault(leaf.kind, []).append(number)
@@ -106,9 +106,10 @@ def buckets_of(leaves: Sequence[Leaf]) -> list[list[int]]:
 
 
 def joined(flats: Sequence[Any]) -> Any:
-    """One new flat array of several."""
+    """Return one new flat array of several."""
     if isinstance(flats[0], np.ndarray):
-        return np.concatenate(flats, dtype=flats[0].dtype)  # else it has this host's byte order
+        # Without the dtype, the result would have this host's byte order.
+        return np.concatenate(flats, dtype=flats[0].dtype)
     import torch
 
     return torch.cat(list(flats))

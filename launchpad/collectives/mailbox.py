@@ -126,7 +126,7 @@ class Mailbox:
     ) -> Any:
         """Wait until all ranks have come, and return the answer for all of them.
 
-        The thread that comes last computes it, so that no other thread must wake up first to compute it.
+        The thread that comes last computes it. So the waiting threads need not be woken one after the other.
 
         Args:
             ranks, answer: The ranks that come, and the function that answers them. Passed by this rank's own
@@ -201,9 +201,9 @@ class Mailbox:
                 if compare is None or time.monotonic() >= deadline:
                     break
                 different = compare(absent())
-                # A rank may have sent its message, and then gone on to the next operation before it was asked.
-                # The message is here by now, so check once more. Hold the lock, because a thread that ends
-                # several waits holds it until it has ended all of them.
+                # A rank may have sent its message, and then gone on to the next operation before it was
+                # asked. The message is here by now, so check once more. Hold the lock, because a thread that
+                # ends several waits holds it until it has ended all of them.
                 with self._lock:
                     if different is not None and not wait.has_ended:
                         raise different

@@ -4,8 +4,8 @@ A session is one attempt of one replica to take part, from when it joins until i
 ends. Sessions without a generation wait for the next one. It is formed
 
     of all        as soon as every replica of the group waits
-    of fewer      in elastic groups only: as soon as all that are left wait, at least `min_replicas`, and every
-                  absent replica was there before and was lost. So at the very start they wait for all.
+    of fewer      in elastic groups only: as soon as all that are left wait, at least `min_replicas`, and
+                  every absent replica was there before and was lost. So at the very start they wait for all.
 
 A generation ends for its members when one of them is lost (`Lost`), when ranks do different things or don't
 come in time (`Broken`), and, if it is elastic, when a missing replica has come back (`Changed`). Members that

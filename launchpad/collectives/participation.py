@@ -105,8 +105,8 @@ class Participation:
     def ends(self) -> Iterator[End]:
         """Run this rank's work of a generation in a block; at its end, leave the generation with a reason.
 
-        If an error ends the generation and the group goes on, with fewer ranks or with all again, the error is
-        not raised.
+        If an error ends the generation and the group goes on, with fewer ranks or with all again, the error
+        is not raised.
         """
         me, end = context.current(), End()
         assert self._group is not None

@@ -224,8 +224,8 @@ class RankEdges:
     def meet(self, data: Any, answer: Callable[[list[Any]], Any]) -> Any:
         """Send data to rank 0, and return its answer, on all ranks.
 
-        Rank 0 computes the answer by calling `answer` with the data of all ranks, by rank. The answer must not
-        be changed; the data may be.
+        Rank 0 computes the answer by calling `answer` with the data of all ranks, by rank. The answer must
+        not be changed; the data may be.
         """
         generation = self.generation
         key = self._communicator, self._number, 0, generation.rank
@@ -348,8 +348,8 @@ class RankEdges:
     def _different(self, ranks: Sequence[int]) -> Different | None:
         """Ask absent ranks for their current operation. Return the first difference; None if there is none.
 
-        A rank that is at a later operation must have done something else instead of this one. A rank that does
-        not answer proves nothing: if it is lost, the generation ends.
+        A rank that is at a later operation must have done something else instead of this one. A rank that
+        does not answer proves nothing: if it is lost, the generation ends.
         """
         for rank in random.sample(ranks, min(len(ranks), _ASKED)):
             number, operation = self._progress(self.ranks.index(rank), COMPARE_S)

@@ -1,11 +1,11 @@
-"""The rendezvous: a courier server by which the ranks of a group find each other, and notice who is lost.
+"""The rendezvous: a courier server by which the ranks of a group find each other and notice lost ranks.
 
-    rank ══attend()══▶ rendezvous      a stream that stays open, of Formed and what follows it
-         ──leave()───▶                 it has returned, or raised
-         ──report()──▶                 it has found that the generation cannot go on
+    rank ══attend()══▶ rendezvous      a stream that stays open, of Formed and the events after it
+         ──leave()───▶                 the rank has returned or raised
+         ──report()──▶                 the rank has found that the generation cannot go on
 
-The end of a rank's stream is the end of that rank, whatever it died of: the kernel closes the connections of
-a process that is killed. It outlives generations, and the workers of its group; it ends with the program.
+The end of a rank's stream is the end of that rank, whatever the cause: the kernel closes the connections of
+a killed process. The rendezvous outlives generations and the workers of its group. It ends with the program.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from launchpad.runtime.executable import Executable
 
 
 class Rendezvous(StoreServer):
-    """What is served. All of it runs on the event loop of its server, so that it needs no locks."""
+    """The served object. All its methods run on the event loop of its server, so it needs no locks."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -42,11 +42,11 @@ class Rendezvous(StoreServer):
         host: str,
         min_replicas: int | None,
     ) -> AsyncIterator[Event]:
-        """Takes part, until the stream is closed: what happens, one event after another.
+        """Take part until the stream is closed, and yield the events one after another.
 
         Args:
-            key: Names this session in `leave`; random.
-            min_replicas: Of the group's policy.
+            key: A random name of this session, for `leave`.
+            min_replicas: The `min_replicas` of the group's policy.
         """
         session = Session(replica, worker, attempt, host)
         queue = self._queues[session] = asyncio.Queue[Event]()
@@ -61,16 +61,16 @@ class Rendezvous(StoreServer):
             self._publish(self._membership.leave(session, "has died"))
 
     async def leave(self, key: str, why: str, has_returned: bool) -> None:
-        """The function of this session's worker has ended."""
+        """End a session, because the function of its worker has ended."""
         if (session := self._sessions.get(key)) is not None:
             self._publish(self._membership.leave(session, why, has_returned=has_returned))
 
     async def report(self, event: Lost | Broken) -> None:
-        """A rank has found that the generation cannot go on."""
+        """Take the report of a rank that the generation cannot go on."""
         self._publish(self._membership.report(event))
 
     async def absent(self) -> list[int]:
-        """The replicas that the next generation waits for."""
+        """Return the replicas for which the next generation waits."""
         return self._membership.absent()
 
     def _publish(self, events: list[tuple[Session, Event]]) -> None:
@@ -81,13 +81,14 @@ class Rendezvous(StoreServer):
 
 
 class RendezvousNode(Node[CourierHandle[Rendezvous]]):
-    """The worker that serves the rendezvous of one group; added with the group's first node."""
+    """The node that serves the rendezvous of one group. The group's first node adds it."""
 
     stops_last = True
 
     def __init__(self, members: list[Any]) -> None:
         super().__init__()
-        self._members = members  # grows as nodes are added
+        # This list grows as nodes are added.
+        self._members = members
         self._address = self.allocate_address(Address("courier", kind=COURIER))
 
     def create_handle(self) -> CourierHandle[Rendezvous]:
@@ -102,7 +103,7 @@ class RendezvousNode(Node[CourierHandle[Rendezvous]]):
 
 @dataclass
 class ServeRendezvous(Serving):
-    """Serves a rendezvous until the program stops."""
+    """An executable that serves a rendezvous until the program stops."""
 
     address: Address
     size: int

@@ -1,11 +1,11 @@
-"""Keys and values by which the ranks of a collective find each other, as torch's stores hold them.
+"""StoreServer: the keys and values by which ranks of a collective find each other, as in torch's stores.
 
     rank 0 ──set("default_pg/0", address)──▶ ┌─ rendezvous ────────────────┐
     rank 1 ──get("default_pg/0")───────────▶ │ generation 2: key → bytes   │   waits until it is set,
                                              └─────────────────────────────┘   or the generation has ended
 
-Each generation has keys of its own: what an earlier one has left there is not seen, and is dropped when it
-has ended. A wait holds no thread, and one whose caller has died is dropped.
+Each generation has separate keys. A generation never sees the keys of an earlier one, and its own are dropped
+when it ends. A wait occupies no thread, and it is dropped when its caller dies.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ T = TypeVar("T")
 
 
 Values = dict[str, bytes]
-"""What one generation has set."""
+"""The keys and values that one generation has set."""
 
 
 class StoreServer:
-    """The served side: what serves collectives inherits its methods. All of them are safe from any thread.
+    """The server side of the store, a base class for the rendezvous. Safe from any thread.
 
     Example:
         class Rendezvous(StoreServer):
@@ -35,21 +35,21 @@ class StoreServer:
 
     def __init__(self) -> None:
         self._store_calls = WaitingCalls("store")
-        # Each by itself: it waits for keys of its own.
+        # Not ordered: each call waits for keys of its own.
         self._store_gets = self._store_calls.line(is_ordered=False)
         self._generations: dict[int, Values] = {}
         self._last_ended = 0
 
     def store_set(self, generation: int, key: str, value: bytes) -> None:
-        """Sets a key, whether it was there or not."""
+        """Set a key, whether it exists or not."""
         self._change(generation, lambda values: values.__setitem__(key, value))
 
     def store_append(self, generation: int, key: str, value: bytes) -> None:
-        """Adds bytes to the end of a key's value."""
+        """Append bytes to the value of a key."""
         self._change(generation, lambda v: v.__setitem__(key, v.get(key, b"") + value))
 
     def store_add(self, generation: int, key: str, number: int) -> int:
-        """Adds to a counter that begins with 0; what it is then. Its value is decimal digits, as torch's."""
+        """Add to a counter that starts at 0, and return the sum. Its value is decimal digits, as in torch."""
 
         def add(values: Values) -> int:
             total = int(values.get(key, b"0")) + number
@@ -61,7 +61,10 @@ class StoreServer:
     def store_compare_set(
         self, generation: int, key: str, expected: bytes, desired: bytes
     ) -> bytes:
-        """Sets a key if it is as expected, or is not there and nothing is expected; what it is then."""
+        """Set a key if its value is as expected, or if it doesn't exist and b"" is expected.
+
+        Return its value afterwards; `expected` if it doesn't exist.
+        """
 
         def compare_set(values: Values) -> bytes:
             if values.get(key, b"") == expected:
@@ -71,11 +74,11 @@ class StoreServer:
         return self._change(generation, compare_set)
 
     def store_delete(self, generation: int, key: str) -> bool:
-        """Deletes a key; whether it was there."""
+        """Delete a key. True if it existed."""
         return self._change(generation, lambda values: values.pop(key, None) is not None)
 
     def store_keys(self, generation: int) -> list[str]:
-        """All keys that are set."""
+        """Return all keys that are set."""
         return self._change(generation, sorted)
 
     @idempotent
@@ -85,7 +88,7 @@ class StoreServer:
         """Return the values of these keys, once all are set.
 
         Raises:
-            TimeoutError: one is not set in time; it says which.
+            TimeoutError: a key was not set in time; the message says which.
             LookupError: the generation has ended.
         """
 
@@ -108,7 +111,7 @@ class StoreServer:
             return self._store_calls.answer(self._store_gets, is_ready, get, late, timeout_s)
 
     def _end_store(self, generation: int) -> None:
-        """Drops the keys of this generation and those before it. What waits for one raises LookupError."""
+        """Drop the keys of this generation and of all earlier ones. Waits for them raise LookupError."""
         with self._store_calls.changing():
             self._last_ended = max(self._last_ended, generation)
             ended = [number for number in self._generations if number <= self._last_ended]

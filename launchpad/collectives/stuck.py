@@ -1,9 +1,9 @@
-"""Leaves the process where a failure does not free its thread from torch.
+"""StuckWatch: ends the process if a failure does not free its thread from torch.
 
-gloo frees what waits in it when its connections end, but for two cases: where the end comes in the middle of
-a payload, or a send fails before gloo has seen the end, it forgets which thread waits for that. No call of
-Python's gets such a thread back. As it will never return, nothing is lost with it; so the process ends, as if
-the worker had failed, and is started again.
+When its connections end, gloo frees the threads that wait in it, with two exceptions. If the end comes in the
+middle of a payload, or if a send fails before gloo has seen the end, gloo forgets which thread waits. No call
+from Python frees such a thread. It will never return, so nothing is lost with it: the process ends as if the
+worker had failed, and the worker is restarted.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from launchpad.runtime import context
 
 _LOOK_S = 1.0
 _N_ALIKE = 2
-"""So many looks in a row find the thread where it was."""
+"""The number of checks in a row that must find the thread at the same place."""
 
 _OURS = ("launchpad.collectives.default_group", "launchpad.collectives.torch_operations")
-"""What waits here drops a group, whose end waits for gloo's threads."""
+"""Modules in which a thread may drop a group, which waits for gloo's threads."""
 
 _SAVING = ("torch.distributed.checkpoint", "torch.serialization")
-"""What waits here waits for a disk."""
+"""Modules in which a thread may wait for a disk."""
 
 
 class StuckWatch:
-    """Of the thread that makes it, in one generation, until it is closed. For workers that are processes.
+    """A watch over the thread that makes it, in one generation, until it is closed. For process workers.
 
-    The thread is stuck if the generation has ended, and it is in torch's code for collectives or gradients,
-    or in ours that drops groups, at the same instruction as 2 s ago, and has used no time of the processor
-    since: what computes or saves is left alone. Where that time cannot be known (macOS), and in workers that
-    are threads, nothing is watched.
+    The thread counts as stuck if the generation has ended; if the thread is in torch's code for collectives
+    or gradients, or in our code that drops groups; and if it is at the same instruction as 2 s ago and has
+    used no processor time since. A thread that computes or saves is left alone. If a thread's processor time
+    is unknown (macOS), and in workers that are threads, nothing is watched.
     """
 
     def __init__(self, generation: Generation) -> None:
@@ -50,7 +50,7 @@ class StuckWatch:
             generation.on_stop(self._begin)
 
     def close(self) -> None:
-        """The thread has come back."""
+        """Stop watching, because the thread has come back."""
         self._is_closed.set()
 
     def _begin(self) -> None:
@@ -72,7 +72,10 @@ class StuckWatch:
 
 
 def place_in_torch(thread: threading.Thread) -> Any:
-    """Where it is in code for collectives or gradients, and its time so far; None if elsewhere."""
+    """Return a thread's place in code for collectives or gradients, and its processor time so far.
+
+    Return None if the thread is elsewhere.
+    """
     frame = top = sys._current_frames().get(thread.ident or 0)
     if top is None or top.f_globals.get("__name__", "").startswith(_SAVING):
         return None

@@ -1,9 +1,10 @@
-"""TorchOperations: collective operations by torch.distributed, with gloo on CPUs and nccl on GPUs.
+"""TorchOperations: collective operations through torch.distributed, with gloo on CPUs and nccl on GPUs.
 
-A group of torch's for each rank, not torch's default group, of which a process has one: so they work where
-workers are threads, too. This object has the only reference to it: when it is closed, so are its threads.
+Each rank has a torch group of its own. It does not use torch's default group, because a process has only one
+of these. So the operations also work if workers are threads. This object has the only reference to the
+group: when it is closed, the group's threads end.
 
-gloo reduces fewer types than numpy has; the others are reduced as a type that gives the same bits:
+gloo reduces fewer types than numpy has. The others are reduced as a type that gives the same bits:
 
     int16, uint16        as int32
     uint32               as int64
@@ -37,13 +38,13 @@ from launchpad.errors import Stopped
 from launchpad.runtime import context
 
 _LOOK_S = 0.2
-"""How often a wait in C++ is left to see whether the program stops."""
+"""Seconds after which a wait in C++ is interrupted, to check if the program stops."""
 
 _LAST_S = 3.0
-"""How long what a rank has sent may be on its way when its function has returned."""
+"""Seconds to wait for the last data of a rank whose function has returned."""
 
 _MARGIN_S = 10.0
-"""How much later than our limit torch's own is: ours says which rank has not come."""
+"""Seconds by which torch's timeout is longer than ours, so that our error comes first."""
 
 _OPTIONS: dict[str, Any] = {
     "allreduce": dist.AllreduceOptions,
@@ -58,15 +59,15 @@ _FLIP = np.uint64(1 << 63)
 
 
 class TorchOperations(Operations):
-    """The operations of one rank.
+    """The operations of one rank, through torch.distributed.
 
     Args:
         backend: `gloo` or `nccl`.
-        stores: Where the ranks find each other.
-        generation: The one that they are of.
-        ranks: Those that take part, by their rank in the generation.
+        stores: The stores in which the ranks find each other.
+        generation: The generation of the ranks.
+        ranks: The ranks that take part, by their numbers in the generation.
         timeout_s: How long an operation may wait.
-        name: Tells the groups of one generation apart.
+        name: The name of the group, unique in its generation.
     """
 
     def __init__(
@@ -177,11 +178,12 @@ class TorchOperations(Operations):
     def close(self) -> None:
         for part in self._parts:
             part.close()
-        self._group = None  # waits for gloo's threads
+        # Deleting the group waits for gloo's threads.
+        self._group = None
         self._watch.close()
 
     def _abort(self) -> None:
-        """Frees what waits in nccl."""
+        """Abort the nccl group, to free the threads that wait in it."""
         if (group := self._group) is not None:
             group.abort()
 
@@ -199,7 +201,7 @@ class TorchOperations(Operations):
         return gloo(store, self.rank, self.size, options)
 
     def _tensor(self, flat: Any) -> Any:
-        """As torch's group takes it: on its device, over the same memory if that is there."""
+        """Return the array as a tensor on the group's device, over the same memory if it is there already."""
         if isinstance(flat, np.ndarray):
             flat = torch.from_numpy(flat if flat.flags.writeable else flat.copy())
         return flat.to(self._device)
@@ -224,7 +226,7 @@ class TorchOperations(Operations):
         timeout_s: float | None = None,
         what: str = "",
     ) -> None:
-        """Begins an operation of torch's and waits for its end, but not when there is no hope."""
+        """Run an operation of torch, and wait for its end until it can no longer succeed."""
         self._generation.check()
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         options = _OPTIONS[operation]()
@@ -237,7 +239,8 @@ class TorchOperations(Operations):
             work = getattr(self._group, operation)(*arguments, options)
             if self._backend == "nccl":
                 work.wait()
-                self._generation.check()  # an operation that was aborted may end without an error
+                # An aborted operation may end without an error.
+                self._generation.check()
                 return
             self._wait(work, what or operation, limit_s)
         except RuntimeError as error:
@@ -246,7 +249,7 @@ class TorchOperations(Operations):
             raise cause from error
 
     def _wait(self, work: Any, what: str, limit_s: float) -> None:
-        """For gloo, whose wait can be left and begun again."""
+        """Wait for an operation of gloo, whose wait can be interrupted and repeated."""
         generation, began, returned_at = self._generation, time.monotonic(), None
         while True:
             now = time.monotonic()
@@ -255,7 +258,8 @@ class TorchOperations(Operations):
                 work.wait(timedelta(seconds=max(0.001, min(_LOOK_S, left_s))))
                 return
             except RuntimeError:
-                if work.is_completed():  # with an error, or just after the wait has timed out
+                if work.is_completed():
+                    # It ended with an error, or just after the wait timed out.
                     work.wait()
                     return
             generation.check()
@@ -273,18 +277,18 @@ class TorchOperations(Operations):
 
 
 def _as_bytes(flat: Any) -> Any:
-    """The same memory as bytes: what is only moved needs no type."""
+    """Return a view of the same memory as bytes, for operations that only move data."""
     return flat.view(np.uint8) if isinstance(flat, np.ndarray) else flat.view(torch.uint8)
 
 
 def _bring_back(tensor: Any, flat: Any) -> None:
-    """Copies the result to where it was asked for, unless it is there already."""
+    """Copy the result into `flat`, unless it is there already."""
     if isinstance(flat, np.ndarray) and tensor.device.type != "cpu":
         flat[...] = tensor.cpu().numpy()
 
 
 def _like(data: Any, example: Any) -> Any:
-    """Bytes on a device as a flat array of the example's kind and type."""
+    """Return bytes on a device as a flat array of the example's kind and type."""
     if isinstance(example, np.ndarray):
         return data.cpu().numpy().view(example.dtype)
     return data.view(example.dtype)

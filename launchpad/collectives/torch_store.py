@@ -1,8 +1,8 @@
-"""CourierStore: what torch.distributed takes for its store; the rendezvous of a collective has the values.
+"""CourierStore: a store for torch.distributed, with its values at the rendezvous of a collective.
 
-torch needs a store in which its ranks find each other. Its own is a TCP server in rank 0, with a port, and
-with an end when that rank dies. This is a client of the rendezvous, like any other: it needs no port, it
-outlives generations, and a wait in it ends when a rank has failed.
+torch needs a store in which its ranks find each other. Its own store is a TCP server in rank 0, which needs a
+port, and ends when that rank dies. This store is an ordinary client of the rendezvous: it needs no port, it
+outlives generations, and its waits end when a rank fails.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from launchpad.courier import CourierError
 _MARGIN_S = 10.0
 _DEFAULT_S = 300.0
 _LARGEST_ADDRESS = 1 << 16
-"""Bytes: gloo's addresses take a few hundred; what is much larger is something else, and not kept."""
+"""The largest value to keep, in bytes. gloo's addresses take a few hundred; larger values are something else."""
 
 
 class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without torch
     """A `torch.distributed.Store` over a client of `StoreServer`. One per rank; torch's threads may share it.
 
-    torch keeps only its C++ half alive: keep this object as long as the group that is made with it.
+    torch keeps only the C++ half alive. Keep this object as long as the group that is made with it.
 
     Args:
-        client: Of a server that inherits `StoreServer`.
-        generation: Which keys.
-        prefix: Before each key: for several groups in one generation.
+        client: A client of a server that inherits `StoreServer`.
+        generation: The generation whose keys it uses.
+        prefix: A prefix of each key, for several groups in one generation.
     """
 
     def __init__(self, client: Any, generation: int, prefix: str = "") -> None:
@@ -42,7 +42,7 @@ class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without t
 
     @property
     def seen(self) -> Mapping[str, bytes]:
-        """What short values have been set and read here, by key: the addresses of gloo's sockets, too."""
+        """The short values that were set or read here, by key, including the addresses of gloo's sockets."""
         return dict(self._seen)
 
     def set(self, key: str, value: str | bytes) -> None:
@@ -104,7 +104,10 @@ class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without t
         return self
 
     def _wait(self, keys: Sequence[str], timeout_s: float) -> list[bytes]:
-        """The values, once all are set. The server ends the wait; a later deadline is in case it does not."""
+        """Wait until all values are set, and return them.
+
+        The server ends the wait. The client's deadline is later, and only matters if the server doesn't.
+        """
         prefixed = [self._prefix + key for key in keys]
         limit_s = timeout_s + _MARGIN_S
         values: list[bytes] = self._call("store_get", prefixed, timeout_s, limit_s=limit_s)
@@ -117,7 +120,7 @@ class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without t
             self._seen[key] = value
 
     def _call(self, method: str, *arguments: Any, limit_s: float | None = None) -> Any:
-        """Raises DistStoreError whatever a call fails of: torch, and `cause_of`, know it."""
+        """Call the server. Raise DistStoreError for any failure, because torch and `cause_of` expect it."""
         client = self._client if limit_s is None else self._client.with_options(timeout_s=limit_s)
         try:
             return getattr(client, method)(self._generation, *arguments)
@@ -126,11 +129,11 @@ class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without t
 
 
 class TorchStores:
-    """The stores of one rank in one generation. When that ends, the groups made with them are freed.
+    """The stores of one rank in one generation. When it ends, threads in the stores' groups are freed.
 
     Args:
-        client: Of the rendezvous.
-        generation: The one that they are for.
+        client: The client of the rendezvous.
+        generation: The generation that they are for.
     """
 
     def __init__(self, client: Any, generation: Generation) -> None:
@@ -140,13 +143,14 @@ class TorchStores:
         generation.on_stop(self.shut)
 
     def new(self, name: str) -> CourierStore:
-        """A store with keys of its own, which has this name in all ranks that are to meet there."""
+        """Return a store with separate keys. All ranks that meet there must use the same name."""
         store = CourierStore(self._client, self._generation.number, f"{name}/")
-        self._stores.append(store)  # torch keeps no more than the C++ half of it
+        # Keep it alive here: torch keeps only the C++ half of it.
+        self._stores.append(store)
         return store
 
     def shut(self) -> None:
-        """Ends gloo's connections of all groups that were made with these stores, or are in the making."""
+        """End gloo's connections of all groups that were made with these stores, or are being made."""
         published = [value for store in self._stores for value in store.seen.values()]
         gloo_sockets.shut(published, len(self._generation.members))
 

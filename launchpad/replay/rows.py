@@ -20,7 +20,7 @@ from launchpad.replay.errors import UnknownSteps
 _OUT_OF_BAND_FROM = 4 << 10
 """The size from which buffers go out of band. Courier would look twice at a message with smaller ones."""
 _COPIED_FROM = 256 << 10
-"""The size from which buffers are copied. They may be in memory that the sender shares, and wants back soon."""
+"""The size from which buffers are copied. They may be in memory that the sender shares and wants back."""
 
 
 class StepBytes:
