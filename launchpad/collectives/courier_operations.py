@@ -191,9 +191,9 @@ class CourierOperations(Operations):
     def _reduce_parts_in(self, memory: HostMemory, flat: Any, op: str, out: Any) -> None:
         """Reduce an array chunk by chunk.
 
-        Each rank reduces its part of a chunk into the row of rank 0, in the order of ranks, and all ranks copy
-        that row. Between two meetings, each rank writes one chunk, copies the result of another, and reduces
-        its part of a third.
+        Each rank reduces its part of a chunk into the row of rank 0, in the order of ranks, and all ranks
+        copy that row. Between two meetings, each rank writes one chunk, copies the result of another, and
+        reduces its part of a third.
         """
         chunks = even_bounds(flat.size, -(-flat.nbytes // ROW))
         copied, total, n_reduced = 0, out[:0], 0
@@ -213,7 +213,7 @@ class CourierOperations(Operations):
             copied, total, n_reduced = begin, rows[0], mine.stop - mine.start
 
     def _from_root(self, data: Any, root: int) -> Any:
-        """Return the root's data, sent down a binomial tree: in each step, each rank that has it sends it on."""
+        """Return the root's data, sent down a binomial tree: each rank that has it sends it to the next."""
         # Numbered from the root, which is 0.
         own = (self.rank - root) % self.size
         bit = 1

@@ -30,14 +30,14 @@ _CONNECT_S = 1.0
 def shut(published: Collection[bytes], size: int) -> None:
     """End each TCP connection of this process that has one end at an address in these values.
 
-    Listening sockets stay open, because gloo does not expect them to end. For each of `size` ranks, a wait for
-    its connection gets one that has ended.
+    Listening sockets stay open, because gloo does not expect them to end. For each of `size` ranks, a wait
+    for its connection gets one that has ended.
     """
 
     def is_published(end: tuple[Any, ...]) -> bool:
         """Return True if the address of this end is in one of the values.
 
-        On all systems, a `sockaddr` contains port and address in this form, for IPv6 with the flow in between.
+        On all systems, a `sockaddr` contains port and address like this, for IPv6 with the flow in between.
         """
         host, port = end[:2]
         if ":" in host:

@@ -3,8 +3,8 @@
     rank 0   listens at a port that was free, and puts its address into the store
     others   find it there
 
-A process has one jax runtime, and cannot start a second one after it. So if a rank fails, the processes of all
-ranks must end. Threads that wait in jax would wait for minutes, so the processes are ended soon after.
+A process has one jax runtime, and cannot start a second one after it. So if a rank fails, the processes of
+all ranks must end. Threads that wait in jax would wait for minutes, so the processes are ended soon after.
 """
 
 from __future__ import annotations

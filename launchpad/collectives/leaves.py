@@ -3,7 +3,8 @@
     ArrayLeaf     numpy's arrays and numbers, Python's numbers     the result is new
     TensorLeaf    torch's tensors                                  the result is in the same tensor
 
-A tensor on the CPU is treated as a numpy array over its memory. Leaves of one type are sent as one flat array.
+A tensor on the CPU is treated as a numpy array over its memory. Leaves of one type are sent as one flat
+array.
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ _SAVING = ("torch.distributed.checkpoint", "torch.serialization")
 
 
 class StuckWatch:
-    """A watch over the thread that makes it, in one generation, until it is closed. For process workers.
+    """A watch over the thread that makes it, in one generation, until it is closed.
 
-    The thread counts as stuck if the generation has ended; if the thread is in torch's code for collectives
+    It is for workers that are processes. The thread counts as stuck if the generation has ended; if the thread is in torch's code for collectives
     or gradients, or in our code that drops groups; and if it is at the same instruction as 2 s ago and has
     used no processor time since. A thread that computes or saves is left alone. If a thread's processor time
     is unknown (macOS), and in workers that are threads, nothing is watched.
