@@ -1,1 +1,1 @@
-"""The command line: `main.py` reads it, and a file for each subject has the commands."""
+"""The command line: `main.py` reads it, and there is a file of commands for each subject."""

@@ -1,4 +1,4 @@
-"""The command `attach`: a debugger in a worker, and this terminal."""
+"""The command `attach`: it connects this terminal to a debugger in a worker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STOPS_S = 3.0
 _LOOK_S = 0.2
 _PAUSE_S = 0.05
 _END_S = 2.0
-"""How long a launcher may take to learn that a worker has ended."""
+"""Seconds that a launcher may take to learn that a worker has ended."""
 
 _LEAVES = ("q", "quit", "exit", "EOF")
 
@@ -69,10 +69,10 @@ def attach(options: argparse.Namespace) -> None:
 
 
 def _end_of(client: Any, run: RunRecord, before: Mapping[str, Any]) -> str:
-    """Say in a line how the attempt of a worker has ended; empty while it runs.
+    """Return a line that says how a worker's attempt ended; empty while it runs.
 
     Args:
-        before: Its status when it ran.
+        before: The worker's status while the attempt ran.
     """
     worker = before["worker"]
     row = runs.status_of(client, run, worker)
@@ -83,7 +83,7 @@ def _end_of(client: Any, run: RunRecord, before: Mapping[str, Any]) -> str:
 
 
 def _print_end(run: RunRecord, before: Mapping[str, Any]) -> None:
-    """Say how a worker has ended that has left its debugger by itself, as soon as its launcher knows it."""
+    """Print how a worker ended that left its debugger by itself, as soon as its launcher knows it."""
     deadline = time.monotonic() + _END_S
     try:
         with runs.connected(run) as client:
@@ -96,7 +96,7 @@ def _print_end(run: RunRecord, before: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _listening(runtime: Path) -> Iterator[tuple[socket.socket, Path]]:
-    """Listen for one connection, and give the path of the socket."""
+    """Listen for one connection; yield the listener and the path of its socket."""
     path = runtime / f"a-{os.urandom(4).hex()}.socket"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -110,7 +110,7 @@ def _listening(runtime: Path) -> Iterator[tuple[socket.socket, Path]]:
 def _accepted(
     listener: socket.socket, token: bytes, worker: str, end_of_worker: Callable[[], str]
 ) -> socket.socket:
-    """Wait for the connection of the worker; CommandError if there is none, or it refuses."""
+    """Wait for the worker's connection; raise CommandError if none comes, or the worker refuses."""
     deadline = time.monotonic() + _CONNECTS_S
     while not select.select([listener], [], [], _LOOK_S)[0]:
         if end := end_of_worker():
@@ -135,9 +135,9 @@ def _accepted(
 
 
 class _Conversation:
-    """A conversation with pdb: a thread prints what the worker shows, the main one reads what is typed.
+    """A conversation with pdb: a thread prints the worker's output, the main one reads the user's input.
 
-    Lines are read only when the worker awaits one, so that they can be edited.
+    The main thread reads a line only when the worker awaits one, so that the user can edit it.
     """
 
     def __init__(self, connection: socket.socket, worker: str) -> None:
@@ -177,7 +177,7 @@ class _Conversation:
                 printer.join()
 
     def _next_prompt(self, hint: str) -> str | None:
-        """Wait for the prompt of the worker; None if it is over."""
+        """Wait for the worker's prompt and return it; None if the conversation is over."""
         with self._changed:
             if hint and not self._changed.wait_for(self._is_asked, _STOPS_S):
                 print(hint, flush=True)
@@ -190,7 +190,7 @@ class _Conversation:
         return self._is_over or self._prompt is not None
 
     def _answer(self, prompt: str) -> None:
-        """Read a line, again after a Ctrl-C, and send it."""
+        """Read a line and send it; after a Ctrl-C, read another one."""
         while not self._is_over:
             self._is_typing = True
             try:
@@ -213,7 +213,7 @@ class _Conversation:
             self._connection.sendall(data)
 
     def _show(self) -> None:
-        """Print what comes; the last line of what is before a prompt is left to `input`."""
+        """Print the worker's output, except the line of a prompt, which `input` prints."""
         text = b""
         while data := self._received():
             *asked, text = (text + data).split(AWAITS_LINE)
@@ -228,7 +228,8 @@ class _Conversation:
         with self._changed:
             self._is_over = True
             self._changed.notify()
-        if self._is_typing:  # input() waits in C, where nothing but a signal reaches it
+        # The main thread waits for input() in C, where only a signal reaches it.
+        if self._is_typing:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     def _received(self) -> bytes:

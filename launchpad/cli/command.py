@@ -1,4 +1,4 @@
-"""A command of `launchpad`: a function with the arguments that it takes on a command line."""
+"""Subcommand: a command of `launchpad`, a function with its arguments on a command line."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from operator import methodcaller
 from typing import Any
 
 Argument = Callable[[argparse.ArgumentParser], object]
-"""Adds an argument to a parser."""
+"""A function that adds an argument to a parser."""
 
 
 class CommandError(Exception):
-    """A command failed; the text gives the reason, and what to do."""
+    """A command failed; the text says why, and what to do."""
 
 
 @dataclass(frozen=True)
 class Subcommand:
-    """A command, which has the name of its function.
+    """A command with the name of its function.
 
     Attributes:
-        run: The function; the first line of its docstring is shown by `--help`.
-        usage: Only of a command that takes flags of a program, behind `--`.
+        run: The function; `--help` shows the first line of its docstring.
+        usage: The usage line of a command that takes a program's flags after `--`; None for other commands.
     """
 
     run: Callable[[argparse.Namespace], None]
@@ -42,12 +42,12 @@ def command(
 
 
 def argument(*flags: str, **options: Any) -> Argument:
-    """Return an argument, which is described as for `ArgumentParser.add_argument`."""
+    """Return an argument; the parameters are those of `ArgumentParser.add_argument`."""
     return methodcaller("add_argument", *flags, **options)
 
 
 def run_argument(text: str = "which") -> Argument:
-    """Return the argument that names a run; it may be left out."""
+    """Return the optional argument that names a run."""
     return argument("run", metavar="RUN", nargs="?", help=text)
 
 

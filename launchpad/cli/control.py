@@ -1,4 +1,4 @@
-"""Commands that change what runs: `stop`, `restart`."""
+"""Commands that change a running program: `stop`, `restart`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The command `doctor`: what this host has, and for each launch type whether it can run a program from here.
+"""The command `doctor`: facts about this host, and for each launch type, whether it can run a program.
 
-Threads and processes run one. Of a cluster it is looked whether its package is there and whether something
-listens at its address, within seconds: nothing is imported, nothing started, and no right is checked.
+For threads and processes, it runs one. For a cluster, it checks within seconds that the package is installed
+and that something listens at the cluster's address. It doesn't import the package, start anything on the
+cluster, or check permissions.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ EXTRAS = {
     "state": "fsspec",
     "reverb": "dm-reverb",
 }
-"""Extra → a package that it brings."""
+"""Extra → a package that it installs."""
 
 _FEW = 4096
-"""Open files, and processes: each worker takes a handful."""
+"""The limit of open files or processes below which advice is shown: each worker takes a few."""
 
 _UNTESTED = "launchpad is tested on Linux only; what differs here may fail"
 _SMALL_SHM_BYTES = 256 << 20
@@ -61,12 +62,12 @@ _OLDEST_JAVA = 17
 _RAY_PORT = 6379
 _SPARK_PORT = 7077
 _RAY_HERE = Path("/tmp/ray/ray_current_cluster")
-"""Where Ray writes the address of the cluster on this machine: what RAY_ADDRESS=auto means."""
+"""The file with the address of this machine's Ray cluster, which RAY_ADDRESS=auto refers to."""
 
 
 @dataclass(frozen=True)
 class HostFact:
-    """One thing of this host. `advice` is empty where there is nothing to do."""
+    """A fact about this host. `advice` is empty if there is nothing to do."""
 
     name: str
     found: str
@@ -75,7 +76,7 @@ class HostFact:
 
 @dataclass(frozen=True)
 class LaunchCheck:
-    """An answer: can this launch type run a program from here? If not, `next_step` says what to do."""
+    """The result of a check: True in `can_run`, or what to do in `next_step`."""
 
     launch_type: str
     can_run: bool
@@ -123,7 +124,7 @@ def _print_tables(facts: Sequence[HostFact], checks: Sequence[LaunchCheck], defa
 
 
 def host_facts() -> list[HostFact]:
-    """Return all facts of this host; nothing is started but nvidia-smi, if it is there."""
+    """Return all facts about this host. Starts nothing except nvidia-smi, if that is installed."""
     import psutil
 
     is_tested = platform.system() == "Linux"
@@ -150,7 +151,7 @@ def host_facts() -> list[HostFact]:
 
 
 def is_installed(distribution: str) -> bool:
-    """True if pip, or its like, has installed it; nothing is imported."""
+    """Return True if a distribution is installed, by pip or another installer; import nothing."""
     try:
         return bool(metadata.version(distribution))
     except metadata.PackageNotFoundError:
@@ -175,7 +176,7 @@ def _shared_memory() -> HostFact:
 def _limit(name: str, which: int, shell_command: str) -> HostFact:
     limits = resource.getrlimit(which)
     soft, hard = ("unlimited" if n == resource.RLIM_INFINITY else f"{n:,}" for n in limits)
-    # A launch raises what may be open at once as far as it can.
+    # A launch raises the soft limit of open files as far as it can, so the hard limit counts.
     counts = limits[1] if which == resource.RLIMIT_NOFILE else limits[0]
     advice = f"hundreds of workers need more: `{shell_command} 65536`, or /etc/security/limits.conf"
     is_little = counts != resource.RLIM_INFINITY and counts < _FEW
@@ -184,7 +185,7 @@ def _limit(name: str, which: int, shell_command: str) -> HostFact:
 
 
 def launch_checks() -> list[LaunchCheck]:
-    """Check each launch type, the default one always among them."""
+    """Check each launch type, including the default one."""
     looks: dict[str, Callable[[], LaunchCheck]] = {
         "local_mt": lambda: _check_by_running("local_mt", "test_mt"),
         "local_mp": lambda: _check_by_running("local_mp", "test_mp"),

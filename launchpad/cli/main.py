@@ -1,7 +1,7 @@
-"""The parser of the command line, and the table of commands; only the one that is wanted is imported.
+"""The parser of the command line, and the table of commands; only the module of the wanted one is imported.
 
-Exit codes: 0 it is done · 1 it could not be done, with the reason on stderr · 2 the command line is
-wrong · 130 interrupted by Ctrl-C; of `run`, those of the script.
+Exit codes: 0 done · 1 failed, with the reason on stderr · 2 wrong command line · 130 interrupted by Ctrl-C.
+`run` has the exit codes of the script.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MODULES = {
     "graph": "programs",
     "doctor": "doctor",
 }
-"""Command → the module that has it, in the order of `--help`."""
+"""Command → the module that defines it, in the order of `--help`."""
 
 _RUN = (
     "RUN is a program's name, the id of a run or its beginning, or a pid; if only one program runs, it may be"
@@ -46,10 +46,11 @@ _NAMES = ("run", "label", "worker", "drawn")
 
 
 def console() -> int:
-    """Run the command `launchpad`, which imports what `python -m launchpad` would."""
+    """Run the command `launchpad`, which imports from the same places as `python -m launchpad`."""
     if not sys.flags.safe_path:
-        with contextlib.suppress(FileNotFoundError):  # the directory that this runs in was removed
-            sys.path[0] = os.getcwd()  # it was where the command is
+        # The first entry was the command's own directory. The current directory may have been removed.
+        with contextlib.suppress(FileNotFoundError):
+            sys.path[0] = os.getcwd()
     return main(sys.argv[1:], "launchpad")
 
 
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str], prog: str = "python -m launchpad") -> int:
     parser = _parser(commands, prog)
     if "_ARGCOMPLETE" in os.environ:
         _complete(parser)
-    # What follows `--` are the flags of the program.
+    # The arguments after `--` are flags of the program.
     has_flags = wanted in commands and commands[wanted].usage is not None and "--" in arguments
     end = arguments.index("--") if has_flags else len(arguments)
     options = parser.parse_args(arguments[:end])
@@ -106,10 +107,10 @@ def _parser(commands: dict[str, Subcommand], prog: str) -> argparse.ArgumentPars
 
 
 def _complete(parser: argparse.ArgumentParser) -> None:
-    """Print what could stand at the cursor, and exit; return if argcomplete is not installed.
+    """Print completions for the word at the cursor, and exit; return if argcomplete is not installed.
 
-    The shell runs `launchpad` for it, with $_ARGCOMPLETE set. A script that was written once, as shtab's,
-    would know no names of runs.
+    To complete, the shell runs `launchpad` with $_ARGCOMPLETE set. A static script, such as shtab writes,
+    would not know the names of runs.
     """
     with contextlib.suppress(ImportError):
         import argcomplete
@@ -120,9 +121,9 @@ def _complete(parser: argparse.ArgumentParser) -> None:
 def _completions(
     *, prefix: str, action: argparse.Action, parsed_args: argparse.Namespace, **_: Any
 ) -> list[str]:
-    """Return what an argument may be.
+    """Return the possible values of an argument.
 
-    Only of the runs on this machine, since a cluster takes too long to answer.
+    Consider only the runs on this machine, because a cluster takes too long to answer.
     """
     if action.dest not in _NAMES:
         from argcomplete.completers import FilesCompleter

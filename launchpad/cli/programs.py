@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
         _become_python(where, options.flags)
     sys.argv[:] = [where, *options.flags]
     module, program = _find(options.program, options.flags, up_to_launch=False)
-    # The modules beside the script are sent along to a cluster: this says which script it is.
+    # A launch sends the modules beside the script to a cluster: this says which script it is.
     main = sys.modules["__main__"]
     main.__file__ = module.__file__
     main.__spec__ = None if where.endswith(".py") else module.__spec__
@@ -132,18 +132,18 @@ def _become_python(where: str, flags_of_script: Sequence[str]) -> NoReturn:
 
 
 class _LaunchCalled(BaseException):
-    """A module that is only to be imported, or to make a program, calls `lp.launch`."""
+    """A module that should only be imported, or make a program, calls `lp.launch`."""
 
 
 def _find(
     named: str, flags_of_program: Sequence[str], *, up_to_launch: bool
 ) -> tuple[ModuleType, Program]:
-    """Import the module, parse the flags, make the program; nothing that it calls launches anything.
+    """Import the module, parse the flags, and make the program, without launching anything.
 
     Args:
-        named: `where:name`; without a name it is `make_program`.
-        up_to_launch: Whether a module that launches when it is imported is read as far as that; else it is
-            refused, since workers that are processes import it as well.
+        named: `where:name`; the default name is `make_program`.
+        up_to_launch: If True, a module that launches when it is imported is executed up to the launch. If
+            False, it is refused, because workers that are processes import it as well.
 
     Raises:
         CommandError: there is no such module, program or flag.
@@ -186,7 +186,7 @@ def _split(named: str) -> tuple[str, str]:
 
 
 def _imported(where: str) -> tuple[ModuleType, bool]:
-    """Import a module by its name or file, to its end or its launch; return it, and whether it launches."""
+    """Import a module by name or file, up to its end or its launch; return it, and True if it launches."""
     name = where
     if where.endswith(".py"):
         path = os.path.abspath(where)
@@ -213,11 +213,12 @@ def _imported(where: str) -> tuple[ModuleType, bool]:
 
 @contextlib.contextmanager
 def _no_launches() -> Iterator[None]:
-    """Let `lp.launch`, and so `lp.run`, raise _LaunchCalled within the block."""
+    """Make `lp.launch`, and so `lp.run`, raise _LaunchCalled within the block."""
     has_ended = False
 
     def launch(*args: Any, **kwargs: Any) -> Any:
-        if has_ended:  # a module has it under a name of its own
+        # A module may have imported this function, and keep it under its own name.
+        if has_ended:
             return real(*args, **kwargs)
         raise _LaunchCalled
 

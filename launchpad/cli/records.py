@@ -1,4 +1,4 @@
-"""Commands for what workers have done: `logs`, what they have printed, and `trace`, what they have called."""
+"""Commands that show what workers did: `logs`, their output, and `trace`, their calls."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ _ISO = re.compile(
 )
 _ABSL = re.compile(r"[IWEF](\d{4} \d\d:\d\d:\d\d\.\d+)")
 _MORE_S = 30.0
-"""How much longer than the recording the program may take to answer."""
+"""Seconds beyond the recording that the program may take to answer."""
 
 
 @dataclass
 class LogFilter:
-    """The filter of one worker's lines, in their order: since a time, or with a pattern.
+    """A filter for the lines of one worker's log, in order: since a time, or with a pattern.
 
-    Logs have no times of their own, they are what workers print. A line is as old as the time with which it
-    begins, as those of `logging`, absl, loguru or structlog do; without one as old as the line before it,
-    whose traceback it may be. What comes before the first time is shown if the attempt has printed anything
-    since.
+    Logs have no times of their own; they are the output of workers. A line is as old as the time with which
+    it begins, as lines of `logging`, absl, loguru or structlog do. A line without a time is as old as the
+    line before it, whose traceback it may belong to. Lines before the first time are shown if the attempt has
+    printed anything since.
 
     Args:
-        since: In seconds since 1970; None: all.
-        pattern: Searched for in each line without its colours; None: any line.
+        since: Show lines since this time, in seconds since 1970; None shows all.
+        pattern: Show lines in which this is found, ignoring colours; None shows all.
     """
 
     since: float | None
@@ -53,7 +53,7 @@ class LogFilter:
     _at: float | None = None
 
     def passed(self, lines: Iterable[bytes]) -> list[bytes]:
-        """Return those of the lines that are shown."""
+        """Return the lines that pass the filter."""
         if self.since is None and self.pattern is None:
             return list(lines)
         return [line for line in lines if self._passes(line)]
@@ -68,9 +68,9 @@ class LogFilter:
 
 
 def time_of(line: str) -> float | None:
-    """Return the time with which a line begins, in seconds since 1970; None without one.
+    """Return the time with which a line begins, in seconds since 1970; None if it has none.
 
-    It is local, unless it says otherwise.
+    The time is local, unless the line has a time zone.
     """
     try:
         if match := _ISO.match(line):
@@ -87,7 +87,7 @@ def time_of(line: str) -> float | None:
 
 
 def time_since(text: str) -> float:
-    """Read an argument: `90s`, `10m`, `2h`, `1d` ago, or a time such as `2026-11-26T14:30`."""
+    """Parse an argument: `90s`, `10m`, `2h`, `1d` ago, or a time such as `2026-11-26T14:30`."""
     if match := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text):
         return time.time() - float(match[1]) * _UNITS[match[2]]
     try:
@@ -99,7 +99,7 @@ def time_since(text: str) -> float:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """Read an argument: a regular expression of Python's."""
+    """Parse an argument: a Python regular expression."""
     try:
         return re.compile(text)
     except re.error as error:
@@ -136,7 +136,7 @@ def logs(options: argparse.Namespace) -> None:
     if len(workers) > 1:  # as in the launching script
         prefixes = printer.prefixes_of(sys.stdout, workers)
     while True:
-        # Before the lines are read, so that the last ones of the run are among them.
+        # Check for the end before reading, so that the run's last lines are not missed.
         is_last = not options.follow or runs.has_ended(run)
         for worker, tail in tails.items():
             for lines in tail.new(is_last):
@@ -151,7 +151,7 @@ def logs(options: argparse.Namespace) -> None:
 
 
 class _Following:
-    """The lines of one worker as they come, over all its attempts."""
+    """The log lines of one worker as they are written, over all its attempts."""
 
     def __init__(self, run: RunRecord, worker: str, since: float | None) -> None:
         self._files = LogFiles(Path(run.logs))
@@ -161,7 +161,7 @@ class _Following:
         self._checked_at = 0.0
 
     def new(self, is_last: bool) -> Iterator[Sequence[bytes]]:
-        """Yield new lines; look for new attempts only once a second, as that goes through all files."""
+        """Yield new lines. Look for new attempts only once a second, because that lists all log files."""
         now = time.monotonic()
         if is_last or now > self._checked_at + _ATTEMPTS_S:
             self._checked_at = now
@@ -179,7 +179,7 @@ class _Following:
 
 
 class _FollowingDetached:
-    """The lines of a worker whose logs are on a cluster: its supervisor sends what is new."""
+    """The log lines of a worker on a cluster; its supervisor sends new ones."""
 
     def __init__(self, run: RunRecord, worker: str, since: float | None) -> None:
         self._detached = runs.detached_runs()[run.run_id]
@@ -198,7 +198,7 @@ class _FollowingDetached:
 
 
 def _written_at(log: Path) -> float:
-    """Return when it was last written to, in seconds since 1970."""
+    """Return the time of the last write to a log, in seconds since 1970."""
     try:
         return log.stat().st_mtime
     except OSError:  # just being rotated
@@ -206,7 +206,7 @@ def _written_at(log: Path) -> float:
 
 
 def _print(prefix: str, lines: Sequence[bytes]) -> None:
-    """Print lines: on a terminal without control sequences, else as they are."""
+    """Print lines; on a terminal, leave out control sequences."""
     if not lines:
         return
     if printer.is_terminal(sys.stdout):
@@ -226,7 +226,8 @@ def trace(options: argparse.Namespace) -> None:
         raise CommandError(f"--seconds is a number up to {MAX_S:g}, not {options.seconds:g}")
     run = runs.find(options.run)
     try:
-        # Before, not after, the seconds. What the file holds stays there until the recording is here.
+        # Open the file before the recording, so that an error shows at once. Append, so that its old contents
+        # stay until the recording has arrived.
         file = open(options.output, "a", encoding="utf-8")  # noqa: SIM115
     except OSError as error:
         raise CommandError(f"cannot write {options.output}: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""The runs of this user: which there are, which of them a command means, and how it talks to that one."""
+"""The runs of this user: how a command lists them, finds the one it means, and talks to it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,18 @@ from launchpad.launch.rundir.record import RunRecord
 _END_S = 1.0
 _PAUSE_S = 0.05
 LOOK_S = 2.0
-"""How long workers may take to answer a request for their numbers."""
+"""Seconds that workers may take to answer a request for their metrics."""
 
 ALIVE = ("starting", "running", "stopping")
-"""The states of a worker in which it has a process, or a thread."""
+"""The states in which a worker has a process or a thread."""
 
 
 def find(wanted: str | None) -> RunRecord:
-    """Return the run that is meant, among those that have not ended; CommandError if it is not just one."""
+    """Return the run that `wanted` names, among those that have not ended.
+
+    Raises:
+        CommandError: none or several match.
+    """
     runs = candidates(wanted)
     if not runs:
         raise CommandError("no program of yours runs on this machine now")
@@ -38,9 +42,12 @@ def find(wanted: str | None) -> RunRecord:
 
 
 def find_also_ended(wanted: str | None) -> RunRecord:
-    """Return the run that is meant: one that has not ended, if there is one; else one that has.
+    """Return the run that `wanted` names: one that has not ended if any matches, else one that has.
 
-    Of those that have ended it is the last one, if none is named, or several by their program.
+    Among those that have ended, take the last one if no run is named, or if a program's name matches several.
+
+    Raises:
+        CommandError: none or several match.
     """
     running = candidates(wanted)
     found = matching(running, wanted)
@@ -58,15 +65,16 @@ def find_also_ended(wanted: str | None) -> RunRecord:
 
 
 def every_run() -> list[RunRecord]:
-    """Return all runs of this user, also those that have ended and left their logs; the newest last."""
+    """Return all runs of this user, the newest last, including those that ended and left logs."""
     here = [*record.ended(), *record.running()]
     return sorted(here + _detached_besides(here), key=lambda run: run.began)
 
 
 def candidates(wanted: str | None) -> list[RunRecord]:
-    """Return the runs that have not ended and with which `wanted` is matched.
+    """Return the runs that have not ended, among which `wanted` is searched.
 
-    Those on this machine, and the detached ones; a cluster is queried only if `wanted` matches none here.
+    These are the runs on this machine, and the detached ones. Clusters are queried only if `wanted` matches
+    none here.
     """
     here = record.running()
     if wanted is not None and matching(here, wanted):
@@ -81,7 +89,7 @@ def _detached_besides(known: Sequence[RunRecord]) -> list[RunRecord]:
 
 @functools.cache
 def detached_runs() -> dict[str, Detached]:
-    """Return run id → the detached run, for those that have not ended."""
+    """Return the detached runs that have not ended, by run id."""
     warn = functools.partial(print, "launchpad:", file=sys.stderr)
     runs = {}
     for run in registry.detached(warn):
@@ -94,12 +102,12 @@ def detached_runs() -> dict[str, Detached]:
 
 
 def is_detached(run: RunRecord) -> bool:
-    """True if its supervisor does not run on this machine, or not any more, as far as is known here."""
+    """Return True if the run has a host on a cluster, and no supervisor on this machine."""
     return bool(run.host) and not run.is_running
 
 
 def has_ended(run: RunRecord) -> bool:
-    """True if it has ended; on a cluster, as far as that is known there."""
+    """Return True if the run has ended; for a detached run, also if its cluster does not answer."""
     if not is_detached(run):
         return not run.is_running
     try:
@@ -109,7 +117,7 @@ def has_ended(run: RunRecord) -> bool:
 
 
 def matching(runs: Sequence[RunRecord], wanted: str | None) -> list[RunRecord]:
-    """Return the runs that a word on the command line matches; all for None."""
+    """Return the runs that a word on the command line matches; all runs for None."""
     if wanted is None:
         return list(runs)
     exact = [run for run in runs if wanted in (run.run_id, run.program, str(run.pid))]
@@ -119,7 +127,7 @@ def matching(runs: Sequence[RunRecord], wanted: str | None) -> list[RunRecord]:
 def only(
     found: Sequence[RunRecord], wanted: str | None, all_runs: Sequence[RunRecord]
 ) -> RunRecord:
-    """Return the one that was found; else raise a CommandError, which lists those that there are."""
+    """Return the only run that was found, or raise a CommandError that lists the choices."""
     if len(found) == 1:
         return found[0]
     listed = "".join(
@@ -132,7 +140,11 @@ def only(
 
 
 def workers_of(run: RunRecord, label: str | None) -> list[str]:
-    """Return the workers of a group, or the one of that name; all for None. CommandError if there is none."""
+    """Return the workers of a group, or the worker of that name; all workers for None.
+
+    Raises:
+        CommandError: there is no such group or worker.
+    """
     if label is None:
         return list(run.workers)
     workers = run.named(label)
@@ -146,9 +158,11 @@ def workers_of(run: RunRecord, label: str | None) -> list[str]:
 
 @contextlib.contextmanager
 def connected(run: RunRecord) -> Iterator[Any]:
-    """Connect to a run's control endpoint; for a detached run, to an object with the same methods.
+    """Connect to a run's control endpoint; for a detached run, yield an object with the same methods.
 
-    CommandError, or LaunchError for a detached run: it ends just now, or does not answer.
+    Raises:
+        CommandError: the run has just ended, or does not answer.
+        LaunchError: the same, for a detached run.
     """
     if is_detached(run):
         detached = detached_runs()[run.run_id]
@@ -178,7 +192,7 @@ def connected(run: RunRecord) -> Iterator[Any]:
 
 
 def status_of(client: Any, run: RunRecord, worker: str) -> Mapping[str, Any]:
-    """Return the status of one worker; CommandError if there is none of that name."""
+    """Return the status of one worker, or raise CommandError if there is none of that name."""
     rows: dict[str, Mapping[str, Any]] = {row["worker"]: row for row in client.status()}
     if worker not in rows:
         raise CommandError(f"{run.run_id} has no worker {worker!r}; it has {', '.join(rows)}")
@@ -186,7 +200,7 @@ def status_of(client: Any, run: RunRecord, worker: str) -> Mapping[str, Any]:
 
 
 def _ends_soon(run: RunRecord) -> bool:
-    """True if it has ended within a moment: its control endpoint closes before its launcher has ended."""
+    """Return True if the run ends within a moment: its control endpoint closes before its launcher ends."""
     deadline = time.monotonic() + _END_S
     while run.is_running:
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Commands that show what runs: `ps`, `stacks`, `metrics`, and the views `top` and `view`."""
+"""Commands that show running programs: `ps`, `stacks`, `metrics`, and the views `top` and `view`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def ps(options: argparse.Namespace) -> None:
 
 
 def _metrics(client: Any) -> Metrics | None:
-    """Return the numbers of a program; None if they cannot be had where it was left."""
+    """Return the metrics of a program; None if they are not available for a detached one."""
     try:
         metrics: Metrics = client.metrics(runs.LOOK_S)
     except LaunchError:
@@ -57,7 +57,7 @@ def _metrics(client: Any) -> Metrics | None:
 
 
 def _states(run: RunRecord) -> dict[str, int] | None:
-    """Count the workers in each state, the most common first; None if the program does not answer."""
+    """Count the workers in each state, the most common first; return None if the program does not answer."""
     try:
         with runs.connected(run) as client:
             return dict(Counter(row["state"] for row in client.status()).most_common())
@@ -88,7 +88,7 @@ def _print_runs(states: Sequence[tuple[RunRecord, Mapping[str, int] | None]]) ->
 def _print_workers(
     run: RunRecord, status: Sequence[Mapping[str, Any]], metrics: Metrics | None
 ) -> None:
-    """Print a table of workers, and below it what is not of a single one."""
+    """Print a table of workers, and below it what concerns several of them."""
     rows = []
     for worker, plain in zip(Look.of(status, metrics).workers, status, strict=True):
         usage = worker.usage
@@ -118,7 +118,7 @@ def _print_workers(
 
 
 def _size(n_bytes: int) -> str:
-    """Write a size in one word, so that columns can be counted."""
+    """Format a size as one word, so that scripts can split columns at spaces."""
     return formatting.size(n_bytes).replace(" ", "")
 
 
@@ -139,7 +139,8 @@ def _details(
     numbers = {worker["worker"]: worker for worker in details.get("workers", ())}
     rows = [{**worker, **numbers.get(worker["worker"], {})} for worker in status]
     for row in rows:
-        del row["started_at"]  # by a clock of the launcher's; `uptime_s` is what it is good for
+        # This time is by the launcher's own clock. `uptime_s` has the useful part.
+        del row["started_at"]
     return {**details, "workers": rows}
 
 
@@ -152,7 +153,7 @@ def _print_table(
 ) -> None:
     """Print a table: with lines and colours on a terminal, else in aligned columns.
 
-    The GPUs are its last column, if any row has some.
+    If any row has GPUs, they are the last column.
     """
     if any(gpus):
         header = [*header, "GPUS"]
@@ -282,7 +283,7 @@ def view(options: argparse.Namespace) -> None:
 
 
 def view_beside_a_script(run_id: str) -> None:
-    """Serve the pages until stdin is closed, as it is when the script ends that has this as its child."""
+    """Serve the pages until stdin closes, which happens when the script that started this process ends."""
 
     def end() -> None:
         while os.read(0, 1):

@@ -1,4 +1,4 @@
-"""The graph of a program as data and as text; `picture` draws it."""
+"""Graph: the nodes and edges of a program, as data and as text. `picture` draws it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Groups = Mapping[str, Sequence[Node[Any]]]
 
 @dataclass(frozen=True)
 class Edge:
-    """One node holds the handle of another and can call it.
+    """An edge of the graph: one node holds the handle of another and can call it.
 
     Example:
         for edge in program.graph().edges:
@@ -24,8 +24,8 @@ class Edge:
 
     Attributes:
         source: The worker that holds the handle, `actor-3`.
-        target: The worker it is a handle of, `learner-0`.
-        path: Where in the source's arguments the handle is, `actor-3.args[0]`.
+        target: The worker that the handle is of, `learner-0`.
+        path: The way to the handle in the source's arguments, `actor-3.args[0]`.
     """
 
     source: str
@@ -35,14 +35,14 @@ class Edge:
 
 @dataclass(frozen=True)
 class Vertex:
-    """One node.
+    """A node of the graph.
 
     Attributes:
-        name: The worker, `actor-3`; in a colocation it has a number besides, `trainer-0.1`.
+        name: The worker, `actor-3`; with a second number in a colocation, `trainer-0.1`.
         label: Its group.
         kind: The node as a person would write it, `CourierNode(Actor)`.
-        added_at: Where the program adds it, `train.py:12`.
-        colocation: The kind of colocation that it is in; empty: none.
+        added_at: The line that added it to the program, `train.py:12`.
+        colocation: The kind of colocation that it is in; empty if none.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Graph:
         return cls(name, tuple(vertices), edges)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dicts and lists, ready for JSON."""
+        """Return the graph as plain dicts and lists, ready for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:

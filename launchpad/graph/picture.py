@@ -1,9 +1,9 @@
-"""A program as a picture: one box per group, one arrow for all edges between two of them.
+"""Picture: a drawing of a program, with one box per group, and one arrow for all edges between two boxes.
 
     program, plan ── graph() ──▶ Graph ── Picture.of ──▶ Picture ──▶ mermaid, dot, svg.svg
                                                            └──▶ the record of a run ──▶ again
 
-A group of colocations is a frame around a box for each node of one of them. A box has the shape of its kind:
+A group of colocations is a frame with a box for each node of a colocation. A box's shape shows its kind:
 
     what is called       round          CourierNode, and all that are not listed here
     what only calls      a rectangle    PyNode, PyClassNode
@@ -60,13 +60,13 @@ class HasGraph(Protocol):
 
 @dataclass(frozen=True)
 class Box:
-    """The nodes of a group; of a group of colocations, those with one number in it.
+    """A box for the nodes of a group; in a group of colocations, for the nodes with one number.
 
     Attributes:
         id: Its group, `actor`; in a colocation with a number, `trainer.1`.
-        title: What it is called; empty in a frame, which has the title.
-        kind: What it runs, `CourierNode(Actor)`.
-        frame: The title of the frame around it; empty: none.
+        title: The box's title; empty in a frame, which has the title.
+        kind: The node that it stands for, `CourierNode(Actor)`.
+        frame: The title of the frame around it; empty if there is none.
     """
 
     id: str
@@ -81,16 +81,16 @@ class Box:
 
     @property
     def lines(self) -> list[str]:
-        """The lines of its text."""
+        """The lines of the box's text."""
         return [line for line in (self.title, self.kind) if line]
 
 
 @dataclass(frozen=True)
 class Arrow:
-    """From a box to one of which it holds handles.
+    """An arrow from a box to one whose handles it holds.
 
-    `label` is the keyword by which it was given them, `peers=`; empty if there is none, or it is the
-    name of the group.
+    `label` is the keyword argument that holds the handles, `peers`; empty if there is none, or if it is the
+    name of the target's group.
     """
 
     source: str
@@ -100,7 +100,7 @@ class Arrow:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture: its boxes, and arrows from each box to those of which it holds handles."""
+    """A picture: boxes, and arrows from each box to those whose handles it holds."""
 
     name: str
     boxes: tuple[Box, ...]
@@ -143,13 +143,13 @@ class Picture:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Picture:
-        """Return the picture of which `dataclasses.asdict` made this, also by way of JSON."""
+        """Return the picture that `dataclasses.asdict` turned into this dict; it may come from JSON."""
         boxes = tuple(Box(**box) for box in plain["boxes"])
         return cls(plain["name"], boxes, tuple(Arrow(**arrow) for arrow in plain["arrows"]))
 
     @property
     def frames(self) -> dict[tuple[str, str], list[Box]]:
-        """Group and title of the frame (empty: none) → its boxes."""
+        """Group and title of its frame (empty without a frame) → the boxes."""
         frames: dict[tuple[str, str], list[Box]] = {}
         for box in self.boxes:
             frames.setdefault((box.group, box.frame), []).append(box)
@@ -210,7 +210,7 @@ def _identifier(label: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape a text within quotes of Mermaid."""
+    """Escape a text for Mermaid's quotes."""
     return text.translate(_ENTITIES)
 
 

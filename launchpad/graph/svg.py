@@ -1,12 +1,12 @@
-"""A program as an SVG, laid out here: neither Graphviz nor JavaScript is needed.
+"""A drawing of a program as an SVG. The layout is computed here, without Graphviz or JavaScript.
 
-In layers from left to right, as Sugiyama, Tagawa and Toda (1981) do it: a group stands to the right of those
-that call it, and within its layer near them. A frame is laid out as one tall box, and an arrow that skips a
-layer has a passage between its boxes. The one layout in pure Python on PyPI (grandalf) has a copyleft
-licence, no release since 2023 and ten times the code; Graphviz, which is better at large graphs, takes what
-`graph --format dot` prints.
+The layout has layers from left to right, as in Sugiyama, Tagawa and Toda (1981): a group is to the right of
+those that call it, and near them within its layer. A frame is laid out as one tall box, and an arrow that
+skips a layer has a passage between that layer's boxes. The only layout in pure Python on PyPI (grandalf) has
+a copyleft licence, no release since 2023 and ten times the code. Graphviz is better at large graphs, and
+reads what `graph --format dot` prints.
 
-A program that runs is drawn with a look for each box and arrow, which says how it is (`view/live_graph.py`).
+For a running program, each box and arrow is drawn in a style that shows its state (`view/live_graph.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _GAP_Y = 22
 _LONGEST = 44
 _SWEEPS = 4
 _ONE_COLUMN = 12
-"""So many boxes of a frame stand below each other; more are beside each other, too."""
+"""The most boxes of a frame in a single column; more boxes take several columns."""
 
 _T = TypeVar("_T")
 _Unit = tuple[str, str]
@@ -38,12 +38,12 @@ _Unit = tuple[str, str]
 
 @dataclass(frozen=True)
 class BoxStyle:
-    """The look of a box that does not look as all others do.
+    """The style of a box that looks different from the others.
 
     Attributes:
-        note: A last line in it.
-        title: What is shown when the mouse is over it.
-        key: Its attribute `data-key`, for what reacts to a click.
+        note: An extra last line in the box.
+        title: The text shown when the mouse is over it.
+        key: Its attribute `data-key`, for code that reacts to clicks.
     """
 
     fill: str = "white"
@@ -54,10 +54,10 @@ class BoxStyle:
 
 @dataclass(frozen=True)
 class ArrowStyle:
-    """The look of an arrow that does not look as all others do.
+    """The style of an arrow that looks different from the others.
 
     Attributes:
-        label: One line or two, in the place of its own.
+        label: One or two lines that replace the arrow's own label.
     """
 
     color: str = "#888"
@@ -79,7 +79,10 @@ _ARROW_HEADS = (
 
 @dataclass(frozen=True)
 class Styles:
-    """Box → how it looks; source and target of an arrow → how that looks; frame → its `data-key`."""
+    """The styles of boxes and arrows, and the `data-key` of frames.
+
+    The keys are the id of a box, the source and target of an arrow, and the group of a frame.
+    """
 
     boxes: Mapping[str, BoxStyle] = field(default_factory=dict)
     arrows: Mapping[tuple[str, str], ArrowStyle] = field(default_factory=dict)
@@ -88,7 +91,7 @@ class Styles:
 
 @dataclass
 class _Area:
-    """The place in which something is drawn, in px from the top left corner."""
+    """The area in which something is drawn, in px from the top left corner."""
 
     width: float
     height: float
@@ -110,7 +113,7 @@ def svg(drawn: HasGraph | Picture, styles: Styles | None = None) -> str:
 
 
 class _Drawing:
-    """One picture: how large its parts are, then where they stand, then their text."""
+    """The drawing of one picture: it computes the sizes of its parts, then their places, then the text."""
 
     def __init__(self, picture: Picture, styles: Styles) -> None:
         self._picture = picture
@@ -155,7 +158,7 @@ class _Drawing:
         return self._styles.boxes.get(box.id, _PLAIN_BOX)
 
     def _size_of_unit(self, unit: _Unit, boxes: Sequence[_Area]) -> _Area:
-        """Measure a frame, in which boxes stand in rows below its title; or a box without a frame."""
+        """Measure a frame, whose boxes are in rows below its title, or a box without a frame."""
         _, title = unit
         widest = max(box.width for box in boxes)
         width = (widest + _PAD) * _columns(len(boxes)) - _PAD
@@ -166,7 +169,7 @@ class _Drawing:
         return _Area(width, height)
 
     def _place_units(self) -> tuple[float, float]:
-        """Give the units their places, layer by layer from the left; return the size of the whole."""
+        """Place the units, layer by layer from the left; return the size of the whole drawing."""
         heights = []
         for layer in self._layers:
             heights.append(sum(self._units[unit].height + _GAP_Y for unit in layer))
@@ -186,13 +189,13 @@ class _Drawing:
         return max(x - gap, 0) + 48, tallest + 16
 
     def _gap_between_layers(self) -> float:
-        """Return the width in which the longest label of an arrow has room."""
+        """Return the gap between layers in which the longest label of an arrow has room."""
         labels = [style.label for style in self._styles.arrows.values()]
         longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
         return max(_GAP_X, min(longest, _LONGEST) * _CHARACTER + 2 * _PAD)
 
     def _drawn_unit(self, unit: _Unit) -> list[str]:
-        """Draw a frame with its boxes, or a box without a frame; boxes get their places here."""
+        """Place and draw the boxes of a frame and the frame, or a box without a frame."""
         group, title = unit
         boxes = self._picture.frames[unit]
         area = self._units[unit]
@@ -220,7 +223,7 @@ class _Drawing:
         return parts
 
     def _drawn_arrows(self) -> tuple[list[str], list[str]]:
-        """Draw the arrows; return their lines, and apart from them their labels, which are above all else."""
+        """Draw the arrows; return their lines and, separately, their labels, which go on top of all."""
         lines = []
         labels = []
         for arrow in self._picture.arrows:
@@ -239,7 +242,7 @@ class _Drawing:
 
 
 def _columns(n: int) -> int:
-    """Return how many columns the boxes of a frame have."""
+    """Return the number of columns for `n` boxes of a frame."""
     return 1 if n <= _ONE_COLUMN else math.ceil(math.sqrt(n / 3))
 
 
@@ -259,10 +262,10 @@ def _keyed(part: str, key: str, title: str = "") -> str:
 def _layers(
     units: Sequence[_Unit], calls: Sequence[tuple[_Unit, _Unit]]
 ) -> tuple[list[list[_Unit]], dict[tuple[_Unit, _Unit], list[_Unit]]]:
-    """Put callers before those that they call, but for calls in a circle; neighbours on about one height.
+    """Put callers in layers before those they call, except in a cycle; put neighbours at a similar height.
 
-    In the layers are passages, too: units for calls that skip some. They are returned as well: call → those
-    that it goes through.
+    The layers also contain passages: units for calls that skip layers. Return the layers, and a dict: call →
+    the passages that it goes through.
     """
     ranks = _ranks(units, calls)
     passages: dict[tuple[_Unit, _Unit], list[_Unit]] = {}
@@ -283,7 +286,7 @@ def _layers(
 
 
 def _ranks(units: Sequence[_Unit], calls: Sequence[tuple[_Unit, _Unit]]) -> dict[_Unit, int]:
-    """Return the number of each unit's layer: behind its callers; of a circle, behind those that have one."""
+    """Return the number of each unit's layer: after its callers; in a cycle, after those placed already."""
     callers: dict[_Unit, list[_Unit]] = {unit: [] for unit in units}
     for a, b in calls:
         callers[b].append(a)
@@ -363,10 +366,10 @@ def _cut(text: str) -> str:
 def _arrow(
     a: _Area, passed: Sequence[_Area], b: _Area, style: ArrowStyle, *, is_alone: bool
 ) -> tuple[str, list[str]]:
-    """Draw a line through all that are `passed`, and apart from it what is written beside it.
+    """Draw a line through the areas that are `passed`; return it and, separately, its label.
 
-    Calls to the right run straight, those back to the left beside them, those within a layer in a bow. The
-    text is in the first passage, unless other arrows go through it.
+    Calls to the right are straight, calls back to the left are beside them, and calls within a layer are
+    curved. The label is in the first passage, unless other arrows go through it.
     """
     right = a.x + a.width
     if right < b.x:

@@ -239,7 +239,7 @@ def running_loop(thread: threading.Thread) -> AbstractEventLoop | None:
 
 
 def end_loop(loop: AbstractEventLoop) -> None:
-    """Cancel all tasks of a running loop, or stop it if it has none. Called from any thread or signal handler.
+    """Cancel all tasks of a running loop, or stop it if it has none. Works in threads and signal handlers.
 
     Raises:
         RuntimeError: the loop is closed.

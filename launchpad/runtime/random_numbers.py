@@ -86,8 +86,8 @@ def without_generators(reduced: Any, known: dict[int, ScriptGenerator]) -> Any:
     """Replace the generators among the global variables of a pickled function with placeholders.
 
     Args:
-        reduced: The result of `by_value.Pickler.reducer_override`. It is returned unchanged, unless it is that
-            of a function of the script.
+        reduced: The result of `by_value.Pickler.reducer_override`. It is returned unchanged unless it is for
+            a function of the script.
         known: Id of a generator → its placeholder. New ones are added.
     """
     if not isinstance(reduced, tuple) or reduced[0] is not by_value.make_function:

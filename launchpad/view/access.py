@@ -1,20 +1,20 @@
-"""Access to the page: for the user whose programs it shows, in one browser, by a token that works once.
+"""Access control of the page: only for the user whose programs it shows, in one browser, by a one-time token.
 
     launchpad view ── prints http://127.0.0.1:8123/open?token=… ──▶ browser
     GET /open?token=…   the token, not used before   ──▶ a cookie, and on to the page
     all else            the cookie                   ──▶ the page
 
 A port of localhost is open to all users of the machine, and to pages of other sites in the user's own
-browser. A connection of another user is closed when it comes: on Linux the kernel says whose process holds
-its other end. Each request, websockets too, is refused unless
+browser. The server closes a connection of another user at once: on Linux the kernel says whose process holds
+its other end. The server refuses each request, websockets too, unless
 
-    1. its Host is this server: another name that leads here (DNS rebinding) is not
+    1. its Host is this server, and not another name that leads here (DNS rebinding)
     2. its Origin, if it has one, is this server; a websocket must have one
     3. it has the cookie, or the token, once
 
-A browser sends a cookie to all ports of a host, and with it those that other ports have set, whatever they
-look like. It keeps this one from scripts (HttpOnly), and from requests that other sites begin
-(SameSite=Strict).
+A browser sends a cookie to all ports of a host, together with the cookies that other ports have set, even
+malformed ones. It hides this cookie from scripts (HttpOnly), and leaves it out of requests that come from
+other sites (SameSite=Strict).
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ _CONTENT = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline';"
     " img-src 'self' data: blob:; font-src 'self' data:; frame-ancestors 'none'; form-action 'none'"
 )
-"""The page loads nothing from elsewhere, and no other page shows it in a frame. Vue compiles templates."""
+"""The Content-Security-Policy: the page loads nothing from other hosts, and no page may show it in a frame.
+It allows eval because Vue compiles templates."""
 _HEADERS = [
     (b"content-security-policy", _CONTENT.encode()),
     (b"x-content-type-options", b"nosniff"),
@@ -51,7 +52,7 @@ _HEADERS = [
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
 
-# inet_diag: the request that `ss` sends for one socket (sock_diag(7)), and where the answer has its fields.
+# inet_diag: the request that `ss` sends for one socket (sock_diag(7)), and the places of the answer's fields.
 _SOCK_DIAG = 4
 _BY_FAMILY = 20
 _REQUEST = 1
@@ -61,19 +62,21 @@ _ENDS = struct.Struct("!HH16s16s")
 _REST = struct.Struct("=III")
 _STATE = struct.Struct("=xB")
 _UID = struct.Struct("=I")
-_UID_AT = 4 + _ENDS.size + _REST.size + 3 * 4  # behind state and ends: a timer and two queues
+# The uid comes after the state, the ends, a timer and two queues.
+_UID_AT = 4 + _ENDS.size + _REST.size + 3 * 4
 _ANY = 0xFFFFFFFF
 
 _ESTABLISHED = 1
-"""In any other state the kernel may say 0, which is root's number: no process holds the socket any more."""
+"""The state of an open connection. In other states, when no process holds the socket any more, the kernel may
+report uid 0, which is root's."""
 
 
 class AccessControl:
-    """An ASGI application before another one: it answers what is not allowed, and passes on the rest.
+    """An ASGI application in front of another one: it refuses what is not allowed, and passes on the rest.
 
     Args:
-        app: What is protected.
-        port: Where it is served, on 127.0.0.1.
+        app: The protected application.
+        port: The port of 127.0.0.1 that serves it.
         start: The path to which the token leads.
     """
 
@@ -111,7 +114,7 @@ class AccessControl:
             await self._app(scope, receive, _with_headers(send))
 
     def _refusal(self, scope: Message, headers: dict[str, str]) -> str:
-        """Say why a request is refused, whatever cookie it has; empty if it may be answered."""
+        """Return why a request is refused, whatever cookie it has; empty if it may be answered."""
         if headers.get("host") not in self._hosts:
             return (
                 f"it is reached as 127.0.0.1:{self._port} only. From another machine:"
@@ -125,7 +128,7 @@ class AccessControl:
         return "" if is_own else "another site may not use this page"
 
     def _has_cookie(self, headers: dict[str, str]) -> bool:
-        # Not by http.cookies, which gives up at the first cookie that it takes for malformed.
+        # http.cookies would give up at the first cookie that it takes for malformed.
         pairs = (pair.strip().partition("=") for pair in headers.get("cookie", "").split(";"))
         sessions = [value for name, _, value in pairs if name == self._cookie]
         return any(hmac.compare_digest(s.encode(), self._session.encode()) for s in sessions)
@@ -167,10 +170,10 @@ async def _refuse(scope: Message, send: Send, why: str) -> None:
 
 
 def is_of_this_user(client: End | None, server: End | None) -> bool:
-    """True if this user or root holds the client's end; also where the system cannot tell.
+    """Return True if this user or root holds the client's end, or if the system is not Linux.
 
     Args:
-        client, server: The two ends, IPv4.
+        client, server: The two ends of the connection, IPv4.
     """
     if not sys.platform.startswith("linux"):
         return True
@@ -185,7 +188,7 @@ def is_of_this_user(client: End | None, server: End | None) -> bool:
 
 
 def _owner_by_netlink(client: tuple[str, int], server: tuple[str, int]) -> int | None:
-    """Ask the kernel for this one socket; that takes as long however many there are."""
+    """Ask the kernel for this one socket, which takes the same time however many sockets there are."""
     addresses = (ipaddress.IPv4Address(host).packed for host in (client[0], server[0]))
     query = (
         _QUERY.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 0, _ANY)
@@ -204,7 +207,7 @@ def _owner_by_netlink(client: tuple[str, int], server: tuple[str, int]) -> int |
 
 
 def _owner_by_proc(client: tuple[str, int], server: tuple[str, int]) -> int | None:
-    """Look the socket up in the kernel's list of all: proc(5)."""
+    """Look up the socket in the kernel's list of all sockets: proc(5)."""
     ends = [_in_hexadecimal(client), _in_hexadecimal(server)]
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         _, local, remote, state, _, _, _, uid, *_ = line.split()
@@ -214,7 +217,7 @@ def _owner_by_proc(client: tuple[str, int], server: tuple[str, int]) -> int | No
 
 
 def _in_hexadecimal(end: tuple[str, int]) -> str:
-    """Write an end as the kernel does: `0100007F:1F90` for 127.0.0.1:8080."""
+    """Format an end as the kernel does: `0100007F:1F90` for 127.0.0.1:8080."""
     host, port = end
     (number,) = struct.unpack("=I", ipaddress.IPv4Address(host).packed)
     return f"{number:08X}:{port:04X}"

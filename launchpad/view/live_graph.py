@@ -1,11 +1,11 @@
-"""The graph of a program that runs: which boxes and arrows there are, and how they look now.
+"""The graph of a running program: its boxes and arrows, and their current styles.
 
     picture of the program ─┐
     Look, flows            ─┼─▶ live_graph ──▶ Picture, Styles ──▶ svg.svg
     groups that are unfolded┘
 
-A group is one box until it is unfolded; then it is a frame with a box for each worker. An arrow is as wide as
-there are calls, red where calls have failed, and else of a colour that says how long half of them take.
+A group is one box until it is unfolded; then it is a frame with a box for each worker. The width of an arrow
+shows the number of calls. Its colour is red if calls failed, else it shows the median time of a call.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _FILLS = {
     "stopped": "#e5e8e8",
     "succeeded": "#d5f5e3",
 }
-"""The worst first: a group has the colour of its worst worker."""
+"""State → the colour of a box, the worst state first: a group has the colour of its worst worker."""
 
 _FAILED = "#c0392b"
 _IDLE = "#bbb"
 _SLOW = ((0.001, "#1e8449"), (0.01, "#2471a3"), (0.1, "#b9770e"), (math.inf, "#a04000"))
-"""Half of the calls take no longer than that: so an arrow looks."""
+"""Upper limit of the median time of a call in seconds → the colour of the arrow."""
 
 
 def live_graph(
@@ -48,11 +48,11 @@ def live_graph(
     total_flows: Sequence[EdgeStats] = (),
     unfolded: Collection[str] = (),
 ) -> tuple[Picture, Styles]:
-    """Return the picture of a look at a program, and how its parts look.
+    """Return the picture of a program as it was last seen, and the styles of its parts.
 
     Args:
-        picture: Of the program, for edges over which no call has gone; None: there is none.
-        flows: What goes from group to group.
+        picture: The picture of the program, for edges without any calls yet; None if there is none.
+        flows: The calls between groups.
         total_flows: The same since the program began.
         unfolded: The groups whose workers are shown.
     """
@@ -101,7 +101,7 @@ def live_graph(
 
 
 def _planned(picture: Picture, known: Collection[str]) -> dict[tuple[str, str], str]:
-    """Return the arrows of the program between groups that are folded → their labels."""
+    """Return the labels of the program's arrows between folded groups, by their ends."""
     group_of = {box.id: box.group for box in picture.boxes}
     ends = {(group_of[a.source], group_of[a.target]): a.label for a in picture.arrows}
     return {pair: label for pair, label in ends.items() if pair[0] in known and pair[1] in known}
@@ -125,7 +125,7 @@ def _of_group(label: str, workers: Sequence[WorkerRow]) -> BoxStyle:
 
 
 def _add_totals(styles: dict[tuple[str, str], ArrowStyle], total: Sequence[EdgeStats]) -> None:
-    """Write below the arrows between groups how many calls there have been."""
+    """Add the number of calls since the program began to the labels of arrows between groups."""
     calls: dict[tuple[str, str], int] = {}
     for flow in total:
         calls[flow.caller, flow.server] = calls.get((flow.caller, flow.server), 0) + flow.calls

@@ -1,9 +1,9 @@
-"""A look at a running program, as a view shows it: its groups and workers, and what goes between groups.
+"""Look: a snapshot of a running program for a view, with its groups, workers and calls between groups.
 
     control endpoint ── status, metrics ──▶ Observer ── look() ──▶ Look ──▶ terminal.py
                                                                     └─────▶ watched_run.py ──▶ pages
 
-Rates are those since the observer's look before. Nothing is gathered between two looks.
+Rates count from the observer's previous look. Nothing is collected between two looks.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ STATE_COLORS = {
     "stopping": "yellow",
     "restarting": "yellow",
 }
-"""The state of a worker → how a terminal shows it, as rich and textual name styles."""
+"""The state of a worker → its style in a terminal, as named by rich and textual."""
 
 _MOST_SILENT = 5
-"""How many of the workers that have not answered are named."""
+"""The most workers to name among those that have not answered."""
 
 
 @dataclass(frozen=True)
 class WorkerRow:
-    """A worker, as it is now.
+    """The current state of a worker.
 
     Attributes:
         state: `running`, or `restarting, again in 12 s`.
-        cause: Why its last attempt has ended.
-        usage: What its process uses; None where that is not known, or it is a thread of the launcher's.
+        cause: The reason why its last attempt ended.
+        usage: The CPU and memory that its process uses; None if unknown, or if it is a thread of the launcher.
     """
 
     name: str
@@ -58,7 +58,7 @@ class WorkerRow:
 
     @property
     def first_state(self) -> str:
-        """The state without what is said of it: `restarting`."""
+        """The state without the details: `restarting`."""
         return self.state.partition(",")[0]
 
     @property
@@ -72,11 +72,11 @@ class WorkerRow:
 
 @dataclass(frozen=True)
 class Look:
-    """A program at a moment.
+    """A snapshot of a program.
 
     Attributes:
-        workers: In the order of the program, those of a group beside each other.
-        metrics: Since the look before; None: they cannot be had where the program runs.
+        workers: The workers in the order of the program, those of a group next to each other.
+        metrics: The metrics since the previous look; None if they are not available where the program runs.
     """
 
     workers: tuple[WorkerRow, ...]
@@ -84,7 +84,7 @@ class Look:
 
     @classmethod
     def of(cls, status: Sequence[Mapping[str, Any]], metrics: Metrics | None) -> Look:
-        """Return what rows of `Running.status()`, as plain data, and numbers show."""
+        """Make a look from the rows of `Running.status()`, as plain data, and the metrics."""
         numbers = {} if metrics is None else {each.worker: each for each in metrics.workers}
         rows = []
         for worker in status:
@@ -105,7 +105,7 @@ class Look:
 
     @property
     def groups(self) -> dict[str, list[WorkerRow]]:
-        """The workers of each label."""
+        """Label → the workers of that group."""
         groups: dict[str, list[WorkerRow]] = {}
         for worker in self.workers:
             groups.setdefault(worker.group, []).append(worker)
@@ -113,20 +113,20 @@ class Look:
 
     @cached_property
     def flows(self) -> list[EdgeStats]:
-        """The edges from group to group, by method, the most calls first: callers and servers are labels."""
+        """The edges between groups, by method, the most calls first; callers and servers are labels."""
         if self.metrics is None:
             return []
         return flows_of(self.metrics, {worker.name: worker.group for worker in self.workers})
 
 
 class Observer:
-    """An observer of a program, by a client of its control endpoint. For one thread at a time.
+    """An observer of a program through a client of its control endpoint. Not thread-safe.
 
     Args:
-        within_s: How long workers may take to answer; one that has not is shown as it was.
+        within_s: Seconds that workers may take to answer; a worker that doesn't is shown as it was before.
 
     Attributes:
-        total: The numbers since the program began, as they were seen last.
+        total: The metrics since the program began, as last seen.
     """
 
     def __init__(self, client: Any, within_s: float) -> None:
@@ -138,18 +138,19 @@ class Observer:
         """Look at the program now.
 
         Raises:
-            CourierError: it has ended, or does not answer.
+            CourierError: the program has ended, or does not answer.
         """
         return Look.of(self._client.status(), self.numbers())
 
     def numbers(self) -> Metrics | None:
-        """Return the numbers since the look before; None if they cannot be had where the program runs.
+        """Return the metrics since the previous look; None if they are not available where the program runs.
 
-        Raises as `look`.
+        Raises:
+            CourierError: the program has ended, or does not answer.
         """
         try:
             metrics: Metrics | None = self._client.metrics(self._within_s)
-        except LaunchError:  # of a program that was left on Kubernetes
+        except LaunchError:  # raised for a detached program on Kubernetes
             metrics = None
         before = self.total
         self.total = metrics
@@ -159,10 +160,10 @@ class Observer:
 
 
 def flows_of(metrics: Metrics, labels: Mapping[str, str]) -> list[EdgeStats]:
-    """Join the edges between those that have one label, by method, the most calls first.
+    """Join edges with the same labels at both ends, by method, the most calls first.
 
     Args:
-        labels: Worker → what it counts as; itself where it is not in there.
+        labels: Worker → its label; a worker that is missing is its own label.
     """
     rows: dict[tuple[str, str, str], list[EdgeStats]] = {}
     for edge in metrics.edges:
@@ -181,7 +182,7 @@ def joined(
 
 
 def summary(look: Look, flows: Sequence[EdgeStats]) -> str:
-    """Say in a line how a program is: `33 running · up 12.3 s · 515 calls/s`."""
+    """Return one line about the state of a program: `33 running · up 12.3 s · 515 calls/s`."""
     parts = [counted(look.workers)]
     if look.metrics is not None:
         parts.append(f"up {seconds(look.metrics.uptime_s)}")
@@ -193,12 +194,12 @@ def summary(look: Look, flows: Sequence[EdgeStats]) -> str:
 
 
 def titled(label: str, workers: Sequence[WorkerRow]) -> str:
-    """Name a group: `actor`, or `actor ×32`."""
+    """Return the title of a group: `actor`, or `actor ×32`."""
     return f"{label} ×{len(workers)}" if len(workers) > 1 else label
 
 
 def usage_cells(workers: Sequence[WorkerRow]) -> list[str]:
-    """Return the CPU, memory and threads that workers use together; dashes where none of it is known."""
+    """Return the CPU, memory and threads that workers use together; dashes if none of it is known."""
     usages = [worker.usage for worker in workers if worker.usage is not None]
     if not usages:
         return ["–", "–", "–"]
@@ -216,7 +217,7 @@ def counted(workers: Sequence[WorkerRow]) -> str:
 
 
 def without_launchpad_frames(stacks: str) -> str:
-    """Leave out of a worker's stacks the threads that run only launchpad and Python's own library."""
+    """Return a worker's stacks without the threads that run only launchpad and Python's own library."""
     blocks = [block for block in re.split(r"\n\n+", stacks) if block.strip()]
     users = []
     for block in blocks:
