@@ -30,7 +30,7 @@ STOPPED = "was asked to stop"
 
 
 class Attendance:
-    """One session at the rendezvous. It begins with the construction, and `leave` ends it.
+    """A rank's session at the rendezvous. It begins when the object is made, and `leave` ends it.
 
     Args:
         client: The client of the rendezvous.

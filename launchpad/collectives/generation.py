@@ -1,4 +1,4 @@
-"""One generation of a collective, from the view of one rank: its members, and the error that ended it."""
+"""Generation: one rank's view of a generation of a collective, with its members and the error that ended it."""
 
 from __future__ import annotations
 

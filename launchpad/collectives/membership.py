@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Member:
-    """One rank of a generation, with its worker and host."""
+    """A rank of a generation, with its worker and host."""
 
     rank: int
     replica: int
@@ -85,7 +85,7 @@ Event = Finished | Formed | Lost | RankReturned | Changed | Broken
 
 @dataclass(eq=False)
 class Session:
-    """One attempt of a replica to take part. `member` is its rank in the current generation, or None."""
+    """An attempt of a replica to take part. `member` is its part in the current generation, or None."""
 
     replica: int
     worker: str

@@ -33,10 +33,12 @@ _SAVING = ("torch.distributed.checkpoint", "torch.serialization")
 class StuckWatch:
     """A watch over the thread that makes it, in one generation, until it is closed.
 
-    It is for workers that are processes. The thread counts as stuck if the generation has ended; if the thread is in torch's code for collectives
+    The thread counts as stuck if the generation has ended; if the thread is in torch's code for collectives
     or gradients, or in our code that drops groups; and if it is at the same instruction as 2 s ago and has
-    used no processor time since. A thread that computes or saves is left alone. If a thread's processor time
-    is unknown (macOS), and in workers that are threads, nothing is watched.
+    used no processor time since. A thread that computes or saves is left alone.
+
+    It only watches workers that are processes. If a thread's processor time is unknown (macOS), it watches
+    nothing.
     """
 
     def __init__(self, generation: Generation) -> None:

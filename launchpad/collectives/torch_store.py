@@ -20,7 +20,7 @@ from launchpad.courier import CourierError
 _MARGIN_S = 10.0
 _DEFAULT_S = 300.0
 _LARGEST_ADDRESS = 1 << 16
-"""The largest value to keep, in bytes. gloo's addresses take a few hundred; larger ones are something else."""
+"""The size of the largest value to keep, in bytes. gloo's addresses take only a few hundred."""
 
 
 class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without torch

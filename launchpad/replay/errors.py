@@ -16,7 +16,7 @@ class ServerStopping(LaunchpadError):
 
 
 class ItemsRefused(LaunchpadError):
-    """Tables refuse some items of a message; sending them again would not help.
+    """Tables have refused some items of a message. Sending them again would not help.
 
     Attributes:
         errors: For each refused item, by its key, the error to raise for the user.
