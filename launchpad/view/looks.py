@@ -45,7 +45,7 @@ class WorkerRow:
     Attributes:
         state: `running`, or `restarting, again in 12 s`.
         cause: The reason why its last attempt ended.
-        usage: The CPU and memory that its process uses; None if unknown, or if it is a thread of the launcher.
+        usage: The CPU and memory that its process uses; None if unknown, or if it shares the process.
     """
 
     name: str

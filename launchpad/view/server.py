@@ -1,8 +1,8 @@
 """The server of the browser's pages, on a port of localhost.
 
-Any user of this host can connect to it. So a connection of another user is closed when it comes, before
-anything of it is read; one of this user's is closed if it has not asked for anything within some seconds, or
-if the head of its request is too long.
+Any user of this host can connect to it. The server closes a connection of another user at once, before it
+reads anything. It closes a connection of this user if no request comes within some seconds, or if the head of
+a request is too long.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _HOST = "127.0.0.1"
 _END_S = 1
 _HEAD_S = 5.0
 _HEAD_BYTES = 64 << 10
-"""How long the first head of a connection may take, and how long any may be."""
+"""Seconds in which the first head of a connection must arrive, and the most bytes of any head."""
 
 _AT_ONCE = 16
 _WAITING = 4096
 _MOST_SILENT = 128
-"""Connections that have not asked for anything yet; the oldest is closed when more come."""
+"""The most connections that have sent no request yet; when more come, the oldest is closed."""
 
 
 def serve(run_list: RunList, start: str, port: int, on_ready: Callable[[str], None]) -> None:
@@ -39,8 +39,8 @@ def serve(run_list: RunList, start: str, port: int, on_ready: Callable[[str], No
 
     Args:
         start: The path that is shown first.
-        port: On which; 0: on a free one.
-        on_ready: Called with the address that opens the page, once.
+        port: The port of 127.0.0.1; 0 picks a free one.
+        on_ready: Called with the address that opens the page, which works once.
 
     Raises:
         OSError: the port is taken.
@@ -51,7 +51,7 @@ def serve(run_list: RunList, start: str, port: int, on_ready: Callable[[str], No
         listening.listen(_WAITING)
         app = FastAPI(openapi_url=None)
         _add_pages(run_list)
-        # On localhost to compress takes longer than to send.
+        # On localhost, compressing takes longer than sending.
         ui.run_with(
             app,
             title="launchpad",
@@ -76,7 +76,7 @@ def serve(run_list: RunList, start: str, port: int, on_ready: Callable[[str], No
 
 
 class _Listener(socket.socket):
-    """A listening socket for connections of this user; it closes those of others before any is served."""
+    """A listening socket for this user; it closes other users' connections before they are served."""
 
     def accept(self) -> tuple[socket.socket, Any]:
         for _ in range(_AT_ONCE):
@@ -84,21 +84,23 @@ class _Listener(socket.socket):
             if is_of_this_user(client, accepted.getsockname()):
                 return accepted, client
             accepted.close()
-        raise BlockingIOError  # others wait, after requests that are here
+        # Handle the requests that are here before accepting more connections.
+        raise BlockingIOError
 
 
 class _Server(uvicorn.Server):
-    """A server that accepts few connections in each turn of its loop: requests have their turn, too."""
+    """A server that accepts few connections in each turn of its loop, so that requests get their turn."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listening in sockets or ():
-            # asyncio has one number for both, and has set it to the other one.
+            # asyncio uses one number for the backlog and for connections accepted per turn. It has set the
+            # backlog to the latter, so set it again.
             listening.listen(_WAITING)
 
 
 class _Connection(H11Protocol):
-    """A connection of this user's browser, read by h11: uvicorn's other parser does not limit heads."""
+    """A connection of this user's browser, parsed by h11: uvicorn's other parser does not limit heads."""
 
     silent: ClassVar[dict[_Connection, None]] = {}  # the oldest first
 

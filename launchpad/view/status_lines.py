@@ -1,12 +1,12 @@
-"""Lines at the bottom of the launching script's terminal that say how its program is.
+"""Status lines of a program, at the bottom of the launching script's terminal.
 
     rows 1 … n - k    here scrolls what workers print, and whatever else the script or a child of it does
     the last k rows   ───────────────────────────────────────────────────────────────────────────────
                       demo · local_mp · up 12.3 s · 11 running, 1 restarting · 3 restarts · 515 calls/s
                       actor → table   write   424 calls/s   p50 322 µs   p99 2.19 ms   10.4 KiB/s
 
-The terminal itself keeps them apart, by its scrolling region (DECSTBM): nothing else needs to know of them,
-and nothing that is printed is lost. They are set up anew when the size of the terminal has changed.
+The terminal itself keeps them apart, by its scrolling region (DECSTBM): no other code needs to know about
+them, and no output is lost. They are set up again when the size of the terminal changes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _LOOK_S = 1.0
 _FLOWS = 2
 _LEAST_ROWS = 10
-"""A terminal with fewer is left to what is printed."""
+"""A terminal with fewer rows shows no status lines."""
 
 _SAVE = "\x1b7"
 _RESTORE = "\x1b8"
@@ -42,10 +42,10 @@ _WHOLE = "\x1b[r"
 _ERASE_BELOW = "\x1b[J"
 _ERASE_LINE = "\x1b[2K"
 _DOWN = "\x1bD"
-"""A row down in the same column; at the bottom all scrolls."""
+"""Moves the cursor a row down in the same column; at the bottom everything scrolls."""
 
 _on_the_terminal = threading.Lock()
-"""Held by the one program whose lines are shown; those of others wait until it has ended."""
+"""Held by the program whose lines are shown, so that two programs don't write there at the same time."""
 
 
 class StatusLines:
@@ -53,7 +53,7 @@ class StatusLines:
 
     Args:
         stream: The terminal.
-        title: What the first line begins with, until the program has been looked at.
+        title: The text with which the first line begins.
     """
 
     def __init__(self, stream: TextIO, title: str) -> None:
@@ -67,13 +67,13 @@ class StatusLines:
         self._is_closed = threading.Event()
 
     def watch(self, running: Running) -> None:
-        """Look at a program once a second, until that has ended or this is closed."""
+        """Look at a program once a second, until it has ended or `close` is called."""
         threading.Thread(
             target=self._watch, args=(running,), name="launchpad-status", daemon=True
         ).start()
 
     def draw(self) -> None:
-        """Show what has changed; nothing where the terminal does not take it."""
+        """Show the lines if something changed; do nothing if the terminal refuses."""
         with self._lock, contextlib.suppress(OSError, ValueError):
             if self._is_closed.is_set():
                 return
@@ -97,7 +97,7 @@ class StatusLines:
             self._write(text)
 
     def close(self) -> None:
-        """Give the terminal back: what is printed next stands below what was printed last."""
+        """Release the terminal: the next output goes below the last one."""
         with self._lock, contextlib.suppress(OSError, ValueError):
             self._is_closed.set()
             if self._is_shown:
@@ -129,7 +129,7 @@ class StatusLines:
 
 
 def on(stream: TextIO, title: str) -> StatusLines | None:
-    """Return status lines on a terminal; None where the stream is none whose cursor can be moved."""
+    """Return status lines on a terminal; None if the stream is not a terminal with a movable cursor."""
     console = Console(file=stream)
     if not console.is_terminal or console.is_dumb_terminal or not stream.isatty():
         return None

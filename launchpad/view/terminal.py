@@ -1,11 +1,11 @@
-"""`launchpad top`: a program as it runs, in a terminal, by textual.
+"""The terminal view of `launchpad top`: a running program, drawn by textual.
 
-    title      program, run, how its workers are, calls a second
-    workers    by group; a group of many is folded until its row is chosen
-    flows      from group to group, by method, the most calls first
-    log        the last lines of the chosen worker; or where its threads are
+    title      program, run, states of its workers, calls per second
+    workers    by group; a large group is folded until its row is chosen
+    flows      calls between groups, by method, the most calls first
+    log        the last lines of the chosen worker, or the stacks of its threads
 
-One thread looks, and waits between two looks; all that is drawn is drawn in textual's.
+One thread looks at the program, and waits between two looks. Everything is drawn in textual's thread.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from launchpad.view.looks import (
 )
 
 _FOLDED_FROM = 9
-"""So many workers of a group are one row at first."""
+"""The number of workers from which a group is folded into one row at first."""
 
 _FLOWS = 50
 _LINES = 200
@@ -49,7 +49,7 @@ _COLUMNS = ("FROM", "TO", "METHOD", "CALLS/S", "p50", "p99", "BYTES/S", "ERRORS"
 
 
 class Confirm(ModalScreen[bool]):
-    """A question before something is done that cannot be taken back."""
+    """A question that the user must confirm before something that cannot be undone."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "dismiss(True)", "yes"),
@@ -72,10 +72,10 @@ class Top(App[None]):
     """The terminal view of a program.
 
     Args:
-        client: Of the control endpoint, or an object with the same methods.
-        title: What is looked at: `atari, run atari-1121-091533-3cf4, local_mp`.
-        interval_s: The time between two looks.
-        within_s: How long workers may take to answer at one.
+        client: A client of the control endpoint, or an object with the same methods.
+        title: The program that is shown: `atari, run atari-1121-091533-3cf4, local_mp`.
+        interval_s: Seconds between two looks.
+        within_s: Seconds that workers may take to answer at each look.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -101,7 +101,8 @@ class Top(App[None]):
         self._within_s = within_s
         self._has_ended = threading.Event()
         self._look: Look | None = None
-        self._toggled: set[str] = set()  # groups that are not as they were at first
+        # Groups that the user has folded or unfolded.
+        self._toggled: set[str] = set()
         self._stacks_of = ""
         self._shown = ""
 
@@ -114,14 +115,14 @@ class Top(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to look."""
+        """Start looking at the program."""
         self._table("workers").add_columns(*_WORKERS)
         self._table("flows").add_columns(*_COLUMNS)
         self._table("workers").focus()
         self._watch()
 
     def on_unmount(self) -> None:
-        """End the thread that looks."""
+        """End the thread that looks at the program."""
         self._has_ended.set()
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
@@ -180,7 +181,7 @@ class Top(App[None]):
 
     @work(thread=True)
     def _watch(self) -> None:
-        """Look until the program, or the view, has ended."""
+        """Look at the program until it, or the view, has ended."""
         observer = Observer(self._client, self._within_s)
         while not self._has_ended.is_set():
             try:
@@ -196,7 +197,7 @@ class Top(App[None]):
         return self.query_one(f"#{name}", DataTable)
 
     def _chosen(self) -> WorkerRow | None:
-        """Return the worker of the row with the cursor; of a group the first."""
+        """Return the worker in the cursor's row; for a group, its first worker."""
         table = self._table("workers")
         if self._look is None or not table.is_valid_row_index(table.cursor_row):
             return None
@@ -270,13 +271,15 @@ class Top(App[None]):
             self._show_text("\n".join(lines), "")
 
     def _show_text(self, text: str, stacks_of: str) -> None:
-        """Show it, unless the user wants to see something else by now."""
+        """Show a log or stacks, unless the user wants to see something else by now."""
+        # Unchanged text stays: redrawing it would undo the user's scrolling at each look.
         if stacks_of == self._stacks_of and text != self._shown:
-            self._shown = text  # else one that was scrolled would jump at each look
+            self._shown = text
             log = self.query_one("#log", RichLog)
             log.clear()
             log.write(Text(text), scroll_end=not stacks_of)
-            if stacks_of:  # which begin with where it is now
+            # The most important part of stacks is at the top.
+            if stacks_of:
                 log.scroll_to(y=0, animate=False)
 
     def _show_end(self) -> None:

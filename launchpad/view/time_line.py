@@ -1,4 +1,4 @@
-"""Time lines: what the workers of a program have done when, a row for each.
+"""Time lines: what the workers of a program did at which time, in a row for each worker.
 
 RunHistory ── of_attempts ─┐
 Trace      ── of_calls    ─┴─▶ TimeLine ── markup() ──▶ HTML
@@ -20,7 +20,7 @@ from launchpad.telemetry.trace import Trace
 MOST_ROWS = 40
 _MOST_BARS = 4_000
 _PIXELS = 800
-"""Bars that are closer to each other than a pixel of so wide a picture are drawn as one."""
+"""The assumed width of the picture: bars less than one of its pixels apart are drawn as one."""
 
 _TICKS = 4
 _DAY_S = 86_400
@@ -32,17 +32,17 @@ _LANES = {
     "answer": (1, "answer"),
     "coroutine": (1, "answer"),
 }
-"""The category of an event of a trace → its lane, and how it looks."""
+"""The category of a trace's event → its lane, and its style's class."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """From when to when, by the clock of its time line.
+    """A bar between two times, by the clock of its time line.
 
     Attributes:
         look: Its style's class.
-        text: Stands in it, as far as it has room.
-        title: Is shown when the mouse is over it.
+        text: The text inside it, as far as there is room.
+        title: The text shown when the mouse is over it.
     """
 
     began: float
@@ -54,7 +54,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Row:
-    """A worker, and what it has done; a lane for each kind."""
+    """A worker and its bars, with a lane for each kind of bar."""
 
     worker: str
     lanes: Sequence[Sequence[Bar]]
@@ -65,9 +65,9 @@ class TimeLine:
     """A time line: rows on one clock.
 
     Attributes:
-        tick: How a time is written.
-        looks: Class → what it means, for the legend.
-        note: What is not shown; empty if there is nothing.
+        tick: Formats a time.
+        looks: Class → its meaning, for the legend.
+        note: A sentence about what is not shown; empty if everything is.
     """
 
     rows: Sequence[Row]
@@ -78,11 +78,11 @@ class TimeLine:
     note: str = ""
 
     def markup(self, name: str, href: Callable[[str], str]) -> str:
-        """As HTML.
+        """Return the time line as HTML.
 
         Args:
-            name: The id of its element.
-            href: Worker → its page.
+            name: The id of its HTML element.
+            href: Returns the path of a worker's page.
         """
         length = self.ended - self.began
         times = [self.began + length * number / _TICKS for number in range(_TICKS + 1)]
@@ -120,11 +120,11 @@ class TimeLine:
 
 
 def of_attempts(history: RunHistory, now: float, *, has_ended: bool) -> TimeLine:
-    """The attempts of workers, by the wall clock: those with failures first, then those with restarts.
+    """Return a time line of attempts, by the wall clock: workers with failures first, then with restarts.
 
     Args:
-        now: In seconds since 1970.
-        has_ended: Whether the run has ended; then it is no longer than what is known of it.
+        now: The current time, in seconds since 1970.
+        has_ended: True if the run has ended; then the time line ends with the last known event.
     """
     by_worker: dict[str, list[AttemptRecord]] = {}
     for each in history.attempts:
@@ -156,7 +156,7 @@ def of_attempts(history: RunHistory, now: float, *, has_ended: bool) -> TimeLine
 
 
 def _unrest(attempts: Sequence[AttemptRecord]) -> tuple[int, int]:
-    """Less for those that are to be looked at first."""
+    """Return a sort key that puts workers with failures first, then those with restarts."""
     failed = sum(each.outcome is not None and each.outcome.is_failure for each in attempts)
     return -failed, -attempts[-1].attempt
 
@@ -172,7 +172,7 @@ def _of_attempt(attempt: AttemptRecord, end: float) -> list[Bar]:
     bars = [Bar(attempt.began, ready, "starting", f"attempt {attempt.attempt}: starting")]
     if attempt.ready is not None or outcome is not None:
         text = f"{attempt.attempt}" if look == "running" else f"{attempt.attempt} {look}"
-        # One that never was ready is all of the colour of its end.
+        # An attempt that never was ready has the colour of its end throughout.
         bars = bars if attempt.ready is not None else []
         began = attempt.began if attempt.ready is None else ready
         bars.append(Bar(began, ended, look, title, text))
@@ -180,7 +180,7 @@ def _of_attempt(attempt: AttemptRecord, end: float) -> list[Bar]:
 
 
 def of_calls(trace: Trace) -> TimeLine:
-    """The calls that workers have made, and those that they have answered; in microseconds."""
+    """Return a time line of the calls that workers made and answered, in microseconds."""
     names: dict[int, str] = {}
     lanes: dict[int, list[list[Bar]]] = {}
     beside: dict[tuple[int, str], dict[str, Any]] = {}
@@ -230,7 +230,7 @@ def _add(
 
 
 def _joined(bars: Sequence[Bar], pixel: float) -> list[Bar]:
-    """Short ones that are too close to each other to be told apart, as one."""
+    """Join short bars of the same look that are too close together to be distinguished."""
     joined: list[list[Bar]] = []
     ends: dict[str, tuple[float, list[Bar]]] = {}
     for bar in sorted(bars, key=attrgetter("began")):

@@ -1,11 +1,11 @@
-"""A run as the browser's pages know it: looked at while it runs, read from its files when it has ended.
+"""WatchedRun: a run for the browser's pages, observed while it runs, and read from its files afterwards.
 
     control endpoint ── status, 4 times a second ──▶ a thread ─┐
                      ── metrics, once a second   ──▶ a thread ─┴─▶ WatchedRun ◀── pages
     log directory    ── history.json, logs       ──────────────────────┘
 
-What workers do costs them something when it is asked for: a look takes a twentieth of the time at most, and
-is rarer where it takes longer.
+Looking costs CPU time, so looks take at most a twentieth of the time: if a look is slow, the next one comes
+later.
 """
 
 from __future__ import annotations
@@ -35,36 +35,36 @@ from launchpad.view.looks import Look, Observer, flows_of
 _STATUS_S = 0.25
 _METRICS_S = 1.0
 _SHARE = 0.05
-"""The share of the time that looks may take."""
+"""The share of one CPU's time that looks may take."""
 
 _KEPT_S = 3600
 _SAMPLES = 360
 _AGAIN_S = 1.0
 _SILENT_S = 30.0
-"""So soon one that has not answered is asked again; after so long one on a cluster has ended."""
+"""Seconds until a silent run is asked again, and until a silent run on a cluster counts as ended."""
 
 _REMOTE_LOG_S = 5.0
-"""So often the log of a worker is fetched from a cluster, while a page shows it."""
+"""Seconds between fetches of a worker's log from a cluster, while a page shows it."""
 
 _WITHIN_S = 2.0
-"""How long workers may take to answer."""
+"""Seconds that workers may take to answer."""
 
 _TRACED_S = 30.0
-"""So much longer than it records a program may take to answer."""
+"""Seconds beyond the recording that a program may take to answer."""
 
 Connect = Callable[[RunRecord], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A point of a chart, of the time since the sample before: of a program, or of a worker.
+    """A point of a chart for a program or a worker, over the time since the previous sample.
 
     Attributes:
-        at: In seconds since 1970.
-        calls_per_s, errors_per_s: Of a worker, those that it has made.
-        cpu_percent, memory_bytes: None where they are not known, or only those of the whole launcher.
-        gpu_percent: Of all workers that have GPUs, on average; None where none has.
-        gpu_memory_bytes: Of a worker. None for a program, in which several may tell of the same GPU.
+        at: The time, in seconds since 1970.
+        calls_per_s, errors_per_s: The rates of calls and errors; for a worker, of the calls that it made.
+        cpu_percent, memory_bytes: None if unknown, or for a worker that shares the launcher's process.
+        gpu_percent: The average over all workers that have GPUs; None if no worker has any.
+        gpu_memory_bytes: Only for a worker. None for a program, because workers may report the same GPU.
     """
 
     at: float
@@ -78,7 +78,7 @@ class Sample:
 
 @dataclass
 class Samples:
-    """The samples of the last hour, of the program each second or so, of each worker every ten."""
+    """The samples of the last hour: about one a second for the program, one every ten for each worker."""
 
     program: deque[Sample] = field(default_factory=lambda: deque(maxlen=_KEPT_S))
     workers: dict[str, deque[Sample]] = field(default_factory=dict)
@@ -87,13 +87,14 @@ class Samples:
     """Worker → its calls and errors since the program began, at its last sample."""
 
     def add(self, look: Look, flows: Sequence[EdgeStats], total: Metrics) -> None:
-        """Add what is seen now: `flows` between groups, and `total` since the program began."""
+        """Add samples of what is seen now: `flows` between groups, and `total` since the program began."""
         now = time.time()
         metrics = look.metrics
         if metrics is None:
             return
         usages = [worker.usage for worker in look.workers if worker.usage is not None]
-        if not usages:  # threads of one process, which each of them tells of
+        # Workers that are threads of one process each report that process, so count it once.
+        if not usages:
             processes = [w.process for w in metrics.workers if w.process is not None]
             usages = processes[:1]
         gpus = [usage.gpu_percent for usage in usages if usage.gpu_percent is not None]
@@ -132,23 +133,23 @@ class Samples:
 
 
 class WatchedRun:
-    """One run, for all pages that show it. Methods may be called from any thread; those that ask may wait.
+    """A run, for all pages that show it. Methods may be called from any thread, and may wait for the run.
 
     Args:
-        record: Which.
-        connect: Gives a client of its control endpoint, as `launchpad.cli.runs.connected`.
-        may_control: Whether it may be stopped, and its workers restarted, from here.
+        record: The record of the run.
+        connect: Connects to its control endpoint, as `launchpad.cli.runs.connected` does.
+        may_control: True if pages may stop the run, and restart its workers.
 
     Attributes:
-        version: Greater whenever there is something new.
-        states_version: Greater whenever the state of a worker is another one.
-        look: What was seen last; None before the first look, and of a run that ended before.
-        total: What its edges have counted since it began.
-        flows: What goes from group to group, by method, since the look before; the most calls first.
-        total_flows: The same since it began.
-        has_ended: Whether it runs no more, or cannot be reached any more.
-        why_unseen: Why it could not be looked at, for the user.
-        samples: The last hour.
+        version: A number that grows whenever there is something new.
+        states_version: A number that grows whenever the state of a worker changes.
+        look: The last look; None before the first one.
+        total: The metrics since the run began.
+        flows: The calls between groups since the previous look, by method, the most calls first.
+        total_flows: The same since the run began.
+        has_ended: True if it no longer runs, or can no longer be reached.
+        why_unseen: The reason why it could not be observed, for the user.
+        samples: The samples of the last hour.
     """
 
     def __init__(self, record: RunRecord, connect: Connect, *, may_control: bool = False) -> None:
@@ -172,7 +173,7 @@ class WatchedRun:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Begin to look, if it has not ended."""
+        """Start looking at the run, unless it has ended."""
         if not self.is_remote and not self.record.is_running:
             self._end("")
             return
@@ -187,11 +188,11 @@ class WatchedRun:
 
     @property
     def is_remote(self) -> bool:
-        """True if its files are not here."""
+        """True if the run's files are not on this machine."""
         return bool(self.record.host)
 
     def history(self) -> RunHistory:
-        """Return its attempts and failures so far."""
+        """Return the run's attempts and failures so far."""
         if not self.has_ended:
             with contextlib.suppress(CourierError, LaunchpadError, OSError):
                 found: RunHistory = self.client().history()
@@ -200,11 +201,19 @@ class WatchedRun:
         return kept or RunHistory(self.record.program)
 
     def stacks(self, worker: str) -> str:
-        """Return where its threads are now. CourierError, LaunchpadError: it cannot be asked."""
+        """Return the current stacks of a worker's threads.
+
+        Raises:
+            CourierError, LaunchpadError: the run does not answer.
+        """
         return str(self.client().stacks([worker])[worker])
 
     def trace(self, seconds: float) -> Trace:
-        """Record what the workers do from now on. CourierError, LaunchpadError: it cannot be asked."""
+        """Record what the workers do from now on.
+
+        Raises:
+            CourierError, LaunchpadError: the run does not answer, or it is on a cluster.
+        """
         client = self.client()
         if self.is_remote:
             raise LaunchpadError("a program that was left on a cluster cannot be recorded yet")
@@ -212,17 +221,26 @@ class WatchedRun:
         return found
 
     def stop(self) -> None:
-        """Ask the program to stop, as one Ctrl-C does. CourierError, LaunchpadError: it cannot be asked."""
+        """Ask the program to stop, as one Ctrl-C does.
+
+        Raises:
+            CourierError, LaunchpadError: the run does not answer.
+        """
         self._may_control().stop(False)
 
     def restart(self, worker: str) -> None:
-        """Ask for a worker to be restarted. CourierError, LaunchpadError: it cannot be asked."""
+        """Ask the program to restart a worker.
+
+        Raises:
+            CourierError, LaunchpadError: the run does not answer.
+        """
         self._may_control().restart(worker)
 
     def log_lines(self, worker: str, text: str, count: int) -> list[str]:
-        """Return the last lines that a worker has printed, in all attempts, of those in which a text is.
+        """Return the last lines that a worker printed, over all attempts, that contain a text.
 
-        CourierError, LaunchpadError: they are on a cluster, which does not answer.
+        Raises:
+            CourierError, LaunchpadError: the lines are on a cluster, which does not answer.
         """
         files = LogFiles(Path(self.record.logs))
         if self.is_remote:
@@ -235,7 +253,7 @@ class WatchedRun:
         return list(deque((line for line in lines if text in line), count))
 
     def log_version(self, worker: str) -> object:
-        """Return another value whenever a worker has printed something."""
+        """Return a value that changes whenever a worker has printed something."""
         files = LogFiles(Path(self.record.logs))
         if self.is_remote:
             return time.monotonic() // _REMOTE_LOG_S
@@ -246,7 +264,11 @@ class WatchedRun:
         return None
 
     def client(self) -> Any:
-        """Return a client of its control endpoint. LaunchpadError: there is none."""
+        """Return a client of the run's control endpoint.
+
+        Raises:
+            LaunchpadError: there is none.
+        """
         if not self._connected.wait(_WITHIN_S) or self._client is None:
             raise LaunchpadError(self.why_unseen or f"{self.record.run_id} has ended")
         return self._client
@@ -256,7 +278,7 @@ class WatchedRun:
         return self.client()
 
     def _watch_states(self) -> None:
-        """Connect, and see what becomes of workers: the first thread."""
+        """Connect to the run, and watch the states of its workers, in the first thread."""
         seen_at = time.monotonic()
         while not self._is_closed.is_set():
             try:
@@ -266,7 +288,7 @@ class WatchedRun:
                     while not self._is_closed.is_set():
                         self._look_and_wait(self._see_states, _STATUS_S)
                         seen_at = time.monotonic()
-            except Exception as error:  # of whatever cluster it is on
+            except Exception as error:  # the errors depend on the cluster
                 self.why_unseen = str(error)
             is_silent = self.is_remote and time.monotonic() > seen_at + _SILENT_S
             if is_silent or not (self.is_remote or self.record.is_running):
@@ -275,7 +297,7 @@ class WatchedRun:
             self._is_closed.wait(_AGAIN_S)
 
     def _end(self, why_unseen: str) -> None:
-        """Note that it has ended; its files say how."""
+        """Record that the run has ended, and read its last state from its files."""
         self.has_ended = True
         self.why_unseen = why_unseen
         self._connected.set()
@@ -296,7 +318,7 @@ class WatchedRun:
             self.states_version += 1
 
     def _row(self, worker: str, label: str, last: AttemptRecord | None) -> Mapping[str, Any]:
-        """Return a row as in `Running.status()`, of a worker that has ended."""
+        """Return a row as in `Running.status()` for a worker that has ended."""
         attempt = 0 if last is None else last.attempt
         outcome = None if last is None else last.outcome
         return {
@@ -313,7 +335,8 @@ class WatchedRun:
         self._connected.wait()
         while not self._is_closed.is_set() and not self.has_ended:
             observer = Observer(self._client, _WITHIN_S)
-            with contextlib.suppress(Exception):  # the other thread finds out what it is
+            # The other thread handles errors of the connection.
+            with contextlib.suppress(Exception):
                 while not self._is_closed.is_set() and not self.has_ended:
                     self._look_and_wait(functools.partial(self._see_numbers, observer), _METRICS_S)
             self._is_closed.wait(_AGAIN_S)
@@ -341,7 +364,8 @@ class WatchedRun:
 
     def _see_numbers(self, observer: Observer) -> None:
         numbers = observer.numbers()
-        if numbers is None:  # and there never will be any
+        # This run never has metrics, so there is nothing to watch.
+        if numbers is None:
             self._is_closed.wait()
             return
         labels = {worker.worker: worker.label for worker in numbers.workers}
