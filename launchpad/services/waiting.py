@@ -47,7 +47,7 @@ _MARGIN_S = 0.5
 _LONGEST_S = 60.0
 
 _END_S = 1.0
-"""Seconds to wait after a failed call for the news that the program stops, which would explain it."""
+"""Seconds to wait, after a failed call, for the program's stop, which would explain the failure."""
 
 
 class CallInLine:
