@@ -3,8 +3,9 @@
 all_reduce, by the size of the array:
 
     up to 8 ranks of one host, in memory that all read and write
-      up to SMALL bytes   each writes its array, and reduces all
-      more                chunk by chunk: each writes its own, reduces its part, copies those of the others
+      up to SMALL bytes   each rank writes its array, and reduces all of them
+      more                chunk by chunk: each rank writes its own chunk, reduces its part of all, and copies
+                          the parts of the others
 
     otherwise
       up to SMALL bytes   all send their array to rank 0, which reduces and answers

@@ -4,7 +4,7 @@
 of these:
 
     CourierOperations    over the edges of the graph         backend="courier"
-    TorchOperations      by torch.distributed                backend="gloo" and "nccl"
+    TorchOperations      through torch.distributed           backend="gloo" and "nccl"
 
 A lock in `Collective` lets only one operation run at a time. Once `Generation.error` is set, all raise it.
 """

@@ -37,7 +37,7 @@ _ASKED = 8
 """The number of absent ranks that a rank asks at a time."""
 
 _REPLIES = 1 << 16
-"""Added to the step of a message that is a reply."""
+"""A number that is added to the step of a reply, to distinguish it from other messages."""
 
 
 class Port:

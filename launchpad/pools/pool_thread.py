@@ -149,7 +149,7 @@ class PoolThread:
             self.refuse_if_over()
             self._inbox.put(event)
 
-    # The rest runs in the thread.
+    # All methods below run in the thread.
 
     def _run(self) -> None:
         end: BaseException = RuntimeError("the pool is shut down")

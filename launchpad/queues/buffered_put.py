@@ -69,7 +69,8 @@ class BufferedPut:
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        leaves = not (error is None or isinstance(error, Exception))  # Ctrl-C, Stopped
+        # True for Ctrl-C and Stopped, which are no Exceptions: leave without waiting.
+        leaves = not (error is None or isinstance(error, Exception))
         with self._changed:
             self._is_last = True
             self._is_over = self._is_over or leaves

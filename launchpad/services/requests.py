@@ -76,7 +76,7 @@ class AnsweredRequests(Generic[T]):
         self._answers: OrderedDict[Hashable, tuple[int, T]] = OrderedDict()
 
     def has(self, key: Hashable, number: int = 1) -> bool:
-        """True if this request, or a later one of its session, has been answered."""
+        """Return True if this request, or a later one of its session, was answered."""
         answered = self._answers.get(key)
         return answered is not None and number <= answered[0]
 

@@ -119,7 +119,7 @@ class QueuedJob:
 
 @dataclass
 class JobTable:
-    """All jobs of a work queue.
+    """The jobs of a work queue.
 
     Args:
         max_attempts: The largest number of attempts at a job.
@@ -152,7 +152,7 @@ class JobTable:
         return True
 
     def can_take(self, request: str) -> bool:
-        """True if `take` would give a job to this request."""
+        """Return True if `take` would give a job to this request."""
         return bool(self.pending) or request in self.requests
 
     def take(self, holder: Caller, request: str, lease: str, now: float) -> QueuedJob | None:
