@@ -67,7 +67,8 @@ class Address:
         Where workers can move between hosts, wait until the current endpoint is known, then return it.
 
         Raises:
-            NotRunningError: called outside a running program; the text says what to do about it.
+            NotRunningError: called outside a running program, or the endpoint was not known within a minute;
+                the text says what to do about it.
         """
         me = context.try_current()
         if me is not None and self.name:

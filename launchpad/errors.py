@@ -108,7 +108,7 @@ class NotRunningError(LaunchpadError, RuntimeError):
         try:
             lp.current()
         except lp.NotRunningError as error:
-            print(error)                            # the script is no worker
+            print(error)                            # the script is not a worker
     """
 
 

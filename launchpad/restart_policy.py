@@ -35,8 +35,7 @@ class RestartPolicy:
 
     Attributes:
         mode: `never`, `on_failure`, or `always`, which also restarts a worker that succeeded.
-        max_restarts: The number of restarts allowed within `within_s` seconds; one more failure ends the
-            program.
+        max_restarts: The number of restarts allowed within `within_s` seconds; one more ends the program.
         within_s: The length of that window, in seconds.
         backoff: Seconds. The first restart within the window is immediate, the second waits this long, and
             each further restart waits twice as long as the one before, 30 s at most.

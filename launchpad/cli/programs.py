@@ -116,7 +116,8 @@ def graph(options: argparse.Namespace) -> None:
 def _picture_of_run(wanted: str | None) -> Picture:
     run = runs.find(wanted)
     plain = run.picture
-    if not plain:  # on a cluster the record of a run has to be small
+    # The record of a run on a cluster must be small, so it has no picture.
+    if not plain:
         with runs.connected(run) as client:
             plain = client.picture()
     return Picture.from_dict(plain)

@@ -102,7 +102,7 @@ def detached_runs() -> dict[str, Detached]:
 
 
 def is_detached(run: RunRecord) -> bool:
-    """Return True if the run has a host on a cluster, and no supervisor on this machine."""
+    """Return True if the run's launcher is on a cluster, or was, as far as this machine knows."""
     return bool(run.host) and not run.is_running
 
 

@@ -136,6 +136,6 @@ def try_caller() -> Caller | None:
 
 
 def has_ended(each: Caller) -> bool:
-    """True once the supervisor has announced that this attempt of the caller has ended."""
+    """Return True once the supervisor has announced that this attempt of the caller has ended."""
     me = context.try_current()
     return me is not None and me.link.has_ended(each.worker, each.attempt)

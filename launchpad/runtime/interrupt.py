@@ -318,8 +318,8 @@ def _is_entering(frame: FrameType, is_blocked: bool) -> bool:
     next instruction that checks for exceptions is the call of `__enter__`.
 
     Args:
-        is_blocked: True if the thread has been at this instruction for so long that, if it is in a call, it
-            isn't just waiting for its turn.
+        is_blocked: True if the thread has been at this instruction for some time: a thread in a call is then
+            blocked there, and not just waiting for its turn.
     """
     if frame.f_code is _CONDITION:
         return True

@@ -105,7 +105,7 @@ class SupervisorLink:
         return self._gone.get(worker, "")
 
     def has_ended(self, worker: str, attempt: int) -> bool:
-        """True if this attempt of another worker has ended, as far as the supervisor has announced it.
+        """Return True if the supervisor has announced that this attempt of another worker has ended.
 
         The first call asks the supervisor for these announcements, which then come soon after each end.
         """
