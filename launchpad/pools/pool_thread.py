@@ -65,7 +65,7 @@ _MOST_KNOWN = 1024
 class PoolThread:
     """The thread that runs a pool's calls on workers, until `shut` or the program's stop.
 
-    Its methods are safe from any thread.
+    Its public methods are safe from any thread.
 
     Args:
         clients: Clients of the workers.
