@@ -31,7 +31,8 @@ _LOOPBACK = "127.0.0.1"
 _RESOLVE_S = 60.0
 _POLL_S = 0.01
 
-COURIER, PORT = "courier", "port"
+COURIER = "courier"
+PORT = "port"
 """The kinds of address: a courier server, or a TCP port for a service of the user's own."""
 
 
@@ -98,13 +99,15 @@ class Address:
             raise TypeError(f"{self!r} is that of a courier server: its clients wait for it")
         check_timeout(timeout_s)
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        place, pause_s = self.place(), next_pause()
+        place = self.place()
+        pause_s = next_pause()
         while True:
             endpoint = place.where()
             host, _, port = endpoint.rpartition(":")
             if endpoint and _listens(host, port):
                 return endpoint
-            if (error := place.failure_check()) is not None:
+            error = place.failure_check()
+            if error is not None:
                 raise error
             if time.monotonic() >= deadline:
                 raise TimeoutError(
@@ -138,7 +141,8 @@ class Address:
             where = AddressLookup(self.name) if me.addresses.can_move else find
             check = functools.partial(_worker_failure, me, worker)
             return LaunchedAddress(where, me.addresses.can_move, worker, check)
-        if (launched := context.launched.get(self.uid)) is not None:
+        launched = context.launched.get(self.uid)
+        if launched is not None:
             return launched
         owner = self.owner or "a node that was not added to a program"
         raise NotRunningError(

@@ -192,7 +192,8 @@ def refuse_mistyped(arguments: Sequence[str], prefix: str) -> None:
         if name.startswith(prefix) and argument.startswith("-") and name not in known:
             from launchpad.errors import DefinitionError, did_you_mean
 
-            if hint := did_you_mean(name, names, "--{}".format, cutoff=0.8):
+            hint = did_you_mean(name, names, "--{}".format, cutoff=0.8)
+            if hint:
                 raise DefinitionError(f"there is no flag {argument}.{hint}")
 
 

@@ -240,7 +240,9 @@ class PeerFailed(LaunchpadError):
         has_returned: bool = False,
     ) -> None:
         super().__init__(message, worker, rank, generation, has_returned)
-        self.worker, self.rank, self.generation = worker, rank, generation
+        self.worker = worker
+        self.rank = rank
+        self.generation = generation
         self.has_returned = has_returned
 
     def __str__(self) -> str:

@@ -111,7 +111,9 @@ class Deferred(Dereferenceable[T]):
             raise TypeError(f"Deferred needs a function to call later, got {fn!r}")
         user_code.check_constructor(f"Deferred({user_code.name_of(fn)})", fn, may_be_generator=True)
         user_code.check_arguments(f"Deferred({user_code.name_of(fn)})", fn, args, kwargs)
-        self.fn, self.args, self.kwargs = fn, args, kwargs
+        self.fn = fn
+        self.args = args
+        self.kwargs = kwargs
 
     def dereference(self) -> T:
         return self.fn(*self.args, **self.kwargs)

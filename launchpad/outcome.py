@@ -5,12 +5,19 @@ from __future__ import annotations
 from launchpad.courier import formatting
 from launchpad.courier.light_dataclass import dataclass
 
-SUCCEEDED, FAILED, STOPPED, LOST = "succeeded", "failed", "stopped", "lost"
+SUCCEEDED = "succeeded"
+FAILED = "failed"
+STOPPED = "stopped"
+LOST = "lost"
 """Kinds of outcome: did its work; raised or died by itself; ended because it was asked to; unknown."""
 
 _SHOWN_LINES = 20
 
-RAISED, CRASHED, OUT_OF_MEMORY, HUNG, NOT_THERE = 1, 3, 4, 5, 6
+RAISED = 1
+CRASHED = 3
+OUT_OF_MEMORY = 4
+HUNG = 5
+NOT_THERE = 6
 """Exit codes: an exception; a signal, or an exit without a report; out of memory; hung in start or stop;
 never started, or lost. 2 is left to wrong command lines."""
 

@@ -199,7 +199,8 @@ class Program(Opaque):
                 " leave the label out"
             )
         _check_label(label)
-        owner, added_at = f"group {label!r} of program {self._name!r}", _line_of_caller()
+        owner = f"group {label!r} of program {self._name!r}"
+        added_at = _line_of_caller()
         members = (node, *node.members())
         for each in members:
             if each.added_at:
@@ -211,7 +212,8 @@ class Program(Opaque):
         if label not in self._groups:
             self._open_group(Group(label))
         for each in members:
-            each.added_at, each.added_to = added_at, owner
+            each.added_at = added_at
+            each.added_to = owner
             for address in each.addresses:
                 address.owner = f"{each!r} in {owner}"
         siblings = [m for n in self._nodes[label] for m in (n, *n.members())]
@@ -251,14 +253,16 @@ class Program(Opaque):
 
     def _add_worker(self, node: Node[HandleT], label: str) -> HandleT:
         """Add a node that serves the nodes of a group, even while that group is open."""
-        current, self._current = self._current, None
+        current = self._current
+        self._current = None
         try:
             return self.add_node(node, label)
         finally:
             self._current = current
 
     def _open_group(self, options: Group) -> None:
-        label, known = options.label, self._groups.get(options.label)
+        label = options.label
+        known = self._groups.get(options.label)
         if self._current is not None:
             raise DefinitionError(
                 f"group {label!r} is opened inside group {self._current!r}; groups do not nest"

@@ -71,7 +71,8 @@ class RestartPolicy:
     min_replicas: int | None = None
 
     def __post_init__(self) -> None:
-        timeout_s, grace_s = self.start_timeout_s, self.stop_grace_s
+        timeout_s = self.start_timeout_s
+        grace_s = self.stop_grace_s
         rules = (
             ("mode", self.mode in MODES, f"one of {', '.join(MODES)}"),
             ("scope", self.scope in SCOPES, f"one of {', '.join(SCOPES)}"),

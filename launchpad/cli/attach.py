@@ -113,7 +113,8 @@ def _accepted(
     """Wait for the worker's connection; raise CommandError if none comes, or the worker refuses."""
     deadline = time.monotonic() + _CONNECTS_S
     while not select.select([listener], [], [], _LOOK_S)[0]:
-        if end := end_of_worker():
+        end = end_of_worker()
+        if end:
             raise CommandError(end)
         if time.monotonic() > deadline:
             raise CommandError(

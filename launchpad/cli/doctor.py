@@ -259,7 +259,8 @@ def _check_spark() -> LaunchCheck:
         printed = done.stderr
     except (OSError, subprocess.TimeoutExpired):
         printed = ""  # an old or a busy machine: the launch will tell
-    if (version := re.search(r'version "(\d+)', printed)) and int(version[1]) < _OLDEST_JAVA:
+    version = re.search(r'version "(\d+)', printed)
+    if version and int(version[1]) < _OLDEST_JAVA:
         found = f"Java {version[1]}; Spark needs {_OLDEST_JAVA}"
         return LaunchCheck("spark", False, found, step)
     master = os.environ.get("SPARK_MASTER", "")
@@ -274,7 +275,8 @@ def _check_spark() -> LaunchCheck:
 def _check_kubernetes() -> LaunchCheck:
     if not is_installed("kubernetes"):
         return _without("kubernetes", "kubernetes")
-    if host := os.environ.get("KUBERNETES_SERVICE_HOST"):
+    host = os.environ.get("KUBERNETES_SERVICE_HOST")
+    if host:
         port = int(os.environ.get("KUBERNETES_SERVICE_PORT", 443))
         return _reached("kubernetes", "the cluster of this pod", host, port, "look at its network")
     paths = os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")

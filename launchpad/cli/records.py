@@ -73,9 +73,11 @@ def time_of(line: str) -> float | None:
     The time is local, unless the line has a time zone.
     """
     try:
-        if match := _ISO.match(line):
+        match = _ISO.match(line)
+        if match:
             return datetime.fromisoformat(match[1]).timestamp()
-        if match := _ABSL.match(line):  # it has no year
+        match = _ABSL.match(line)
+        if match:  # it has no year
             year = datetime.now().year
             at = datetime.strptime(f"{year} {match[1]}", "%Y %m%d %H:%M:%S.%f")
             if at.timestamp() > time.time() + _DAY_S:
@@ -88,7 +90,8 @@ def time_of(line: str) -> float | None:
 
 def time_since(text: str) -> float:
     """Parse an argument: `90s`, `10m`, `2h`, `1d` ago, or a time such as `2026-11-26T14:30`."""
-    if match := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text):
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
+    if match:
         return time.time() - float(match[1]) * _UNITS[match[2]]
     try:
         return datetime.fromisoformat(text).timestamp()
@@ -146,7 +149,8 @@ def logs(options: argparse.Namespace) -> None:
             break
         time.sleep(_PAUSE_S)
     for worker, tail in tails.items():
-        if rest := tail.rest():  # the last line, if no newline ended it
+        rest = tail.rest()
+        if rest:  # the last line, if no newline ended it
             _print(prefixes[worker], filters[worker].passed([rest]))
 
 

@@ -39,8 +39,10 @@ class Attendance:
     """
 
     def __init__(self, client: Any, replica: int, label: str) -> None:
-        self._me, self._client = context.current(), client
-        self._replica, self._label = replica, label
+        self._me = context.current()
+        self._client = client
+        self._replica = replica
+        self._label = label
         self._key = os.urandom(8).hex()
         self._formed = Inbox[str, Generation | None]()
         self._generation: Generation | None = None

@@ -69,13 +69,19 @@ class Collective:
         store: Any,
         name: str = "",
     ) -> None:
-        self._generation, self._operations, self._ranks = generation, operations, ranks
-        self._timeout_s, self._store, self._name = timeout_s, store, name
+        self._generation = generation
+        self._operations = operations
+        self._ranks = ranks
+        self._timeout_s = timeout_s
+        self._store = store
+        self._name = name
         self._lock = fork.free_in_child(Lock())
         self._n_splits = 0
         self._runtimes: list[DefaultGroup | JaxRuntime] = []
-        self.rank, self.size = operations.rank, operations.size
-        self.generation, self.label = generation.number, generation.label
+        self.rank = operations.rank
+        self.size = operations.size
+        self.generation = generation.number
+        self.label = generation.label
         hosts = [generation.members[rank].host for rank in ranks]
         self.local_rank = hosts[: self.rank].count(hosts[self.rank])
         self.local_size = hosts.count(hosts[self.rank])
@@ -342,7 +348,8 @@ class Collective:
         try:
             yield
         except Exception as error:
-            if (cause := cause_of(error, self._generation)) is None:
+            cause = cause_of(error, self._generation)
+            if cause is None:
                 raise
             raise cause from error
 
@@ -397,7 +404,8 @@ class Collective:
         found = []
         for bucket in buckets_of(leaves):
             flats = [leaves[number].flat for number in bucket]
-            bounds, end = [], 0
+            bounds = []
+            end = 0
             for flat in flats:
                 bounds.append((end, end + len(flat)))
                 end += len(flat)

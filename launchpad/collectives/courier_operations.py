@@ -33,7 +33,8 @@ from launchpad.collectives.host_memory import HostMemory
 from launchpad.collectives.operations import Operations
 from launchpad.collectives.port import RankEdges
 
-SMALL, AT_ROOT = 1 << 20, 4 << 20
+SMALL = 1 << 20
+AT_ROOT = 4 << 20
 """The largest array, and the largest sum of arrays at rank 0, in bytes, that are not split into parts.
 
 See benchmarks/collectives.py.
@@ -65,8 +66,10 @@ class CourierOperations(Operations):
     """
 
     def __init__(self, edges: RankEdges, timeout_s: float) -> None:
-        self._edges, self._timeout_s = edges, timeout_s
-        self.rank, self.size = edges.rank, edges.size
+        self._edges = edges
+        self._timeout_s = timeout_s
+        self.rank = edges.rank
+        self.size = edges.size
         self._memory: HostMemory | None = None
         # True once the first operation that can use the memory has tried to open it.
         self._has_opened = False
@@ -78,7 +81,8 @@ class CourierOperations(Operations):
             return
         if self.size <= MANY:
             if not self._has_opened:
-                self._memory, self._has_opened = self._edges.open_memory(ROW), True
+                self._memory = self._edges.open_memory(ROW)
+                self._has_opened = True
             if self._memory is not None:
                 reduce = self._reduce_in if flat.nbytes <= SMALL else self._reduce_parts_in
                 reduce(self._memory, flat, op, out)
@@ -166,7 +170,8 @@ class CourierOperations(Operations):
         return received
 
     def _reduce_at_root(self, flat: Any, op: str, out: Any) -> None:
-        ufunc, is_tiny = _UFUNCS[op], flat.nbytes <= TINY
+        ufunc = _UFUNCS[op]
+        is_tiny = flat.nbytes <= TINY
 
         def reduce(parts: list[Any]) -> Any:
             arrays = [np.frombuffer(part, flat.dtype) for part in parts] if is_tiny else parts
@@ -197,7 +202,9 @@ class CourierOperations(Operations):
         reduces its part of a third.
         """
         chunks = even_bounds(flat.size, -(-flat.nbytes // ROW))
-        copied, total, n_reduced = 0, out[:0], 0
+        copied = 0
+        total = out[:0]
+        n_reduced = 0
         # The last chunk is empty: its turn only copies the results of the one before.
         for begin, end in itertools.pairwise([*chunks, flat.size]):
             rows = memory.rows(flat.dtype, end - begin)
@@ -211,7 +218,9 @@ class CourierOperations(Operations):
             mine = parts[self.rank]
             for row in rows[1:]:
                 _UFUNCS[op](rows[0][mine], row[mine], out=rows[0][mine])
-            copied, total, n_reduced = begin, rows[0], mine.stop - mine.start
+            copied = begin
+            total = rows[0]
+            n_reduced = mine.stop - mine.start
 
     def _from_root(self, data: Any, root: int) -> Any:
         """Return the root's data, sent down a binomial tree: each rank that has it sends it to the next."""
@@ -233,13 +242,15 @@ class CourierOperations(Operations):
         received = self._edges.swap_with_all(parts, 0)
         reduce = _UFUNCS[op]
         # `ours` is a received array that nothing else refers to, so it can hold intermediate results.
-        total, ours = received[0], received[0 if self.rank else 1]
+        total = received[0]
+        ours = received[0 if self.rank else 1]
         for rank in range(1, self.size):
             total = reduce(total, received[rank], out=mine if rank == self.size - 1 else ours)
 
     def _reduce_ring(self, flat: Any, op: str, bounds: Sequence[int], out: Any) -> None:
         """Reduce this rank's part into `out`; the other parts of `out` are not set."""
-        size, rank = self.size, self.rank
+        size = self.size
+        rank = self.rank
         index = (rank - 1) % size
         sent = flat[bounds[index] : bounds[index + 1]]
         for step in range(size - 1):
@@ -251,7 +262,8 @@ class CourierOperations(Operations):
         out[bounds[rank] : bounds[rank + 1]] = sent
 
     def _gather_ring(self, bounds: Sequence[int], out: Any) -> None:
-        size, rank = self.size, self.rank
+        size = self.size
+        rank = self.rank
         for step in range(size - 1):
             index = (rank - step) % size
             self._edges.send((rank + 1) % size, size + step, out[bounds[index] : bounds[index + 1]])

@@ -43,7 +43,8 @@ class DefaultGroup:
                 f"{context.current().name} has a default group of torch already: call init_torch() once,"
                 " before the code that calls dist.init_process_group()"
             )
-        self._generation, self._n_made = generation, 0
+        self._generation = generation
+        self._n_made = 0
         self._stores = TorchStores(client, generation)
         generation.on_end(lambda error: _abort_nccl())
         generation.on_stop(_abort_nccl)
@@ -79,11 +80,13 @@ class DefaultGroup:
         self._watch.close()
 
     def _variables(self) -> dict[str, str]:
-        me, generation = context.current(), self._generation
+        me = context.current()
+        generation = self._generation
         address = network.own_address(me)
         if not os.environ.get("GLOO_SOCKET_IFNAME") and (name := network.interface_of(address)):
             os.environ["GLOO_SOCKET_IFNAME"] = name
-        host, port = generation.members[generation.rank].host, network.free_port(address)
+        host = generation.members[generation.rank].host
+        port = network.free_port(address)
         here = TorchRank(host, address, port, bool(os.environ.get("CUDA_VISIBLE_DEVICES")))
         store = self._stores.new("torchrun")
         store.set(f"rank/{generation.rank}", pickle.dumps(here))

@@ -43,7 +43,10 @@ class Generation:
         label: str,
         report: Callable[[Event], None],
     ) -> None:
-        self.number, self.members, self.rank, self.label = number, members, rank, label
+        self.number = number
+        self.members = members
+        self.rank = rank
+        self.label = label
         self._report = report
         self._error: Exception | None = None
         self._has_ended = interruptions.Event()
@@ -86,7 +89,8 @@ class Generation:
             if self._error is not None:
                 return
             self._error = error
-            callbacks, self._callbacks = self._callbacks, []
+            callbacks = self._callbacks
+            self._callbacks = []
         try:
             for callback in callbacks:
                 try:

@@ -58,8 +58,11 @@ class HostMemory:
         memories: Sequence[mmap.mmap],
         pipes: Sequence[int],
     ) -> None:
-        self._mailbox, self._rank, self._memories = mailbox, ranks[own], memories
-        self._pipe, self._others = pipes[own], [*pipes[:own], *pipes[own + 1 :]]
+        self._mailbox = mailbox
+        self._rank = ranks[own]
+        self._memories = memories
+        self._pipe = pipes[own]
+        self._others = [*pipes[:own], *pipes[own + 1 :]]
         self._last = {rank: (0, 0, b"") for rank in ranks if rank != self._rank}
         self._uses = 0
         self._poll = select.poll()

@@ -63,7 +63,8 @@ class TensorLeaf:
             return
         on_cpu = self._tensor.float() if self._is_half else self._tensor
         flat = on_cpu.cpu().contiguous().view(-1).numpy()
-        self.flat, self.kind = flat, flat.dtype.str
+        self.flat = flat
+        self.kind = flat.dtype.str
         is_same = flat.size and flat.ctypes.data == self._tensor.data_ptr()
         self.target = flat if is_same else None
 

@@ -83,7 +83,8 @@ class Mailbox:
         """Take a message. Raise Different if this rank is in a different operation."""
         with self._lock:
             self._check(key, operation)
-            if (wait := self._waits.pop(key, None)) is not None:
+            wait = self._waits.pop(key, None)
+            if wait is not None:
                 wait.succeed(data)
             else:
                 self._messages[key] = operation, data
@@ -105,7 +106,8 @@ class Mailbox:
             Late: the message did not come in time.
         """
         with self._lock:
-            if (message := self._messages.pop(key, None)) is not None:
+            message = self._messages.pop(key, None)
+            if message is not None:
                 return message[1]
             if self._error is not None:
                 raise self._error
@@ -145,7 +147,8 @@ class Mailbox:
                 raise Different(meeting.operation, key[3], operation)
             meeting.parts[key[3]] = data
             if answer is not None:
-                meeting.ranks, meeting.answer = ranks, answer
+                meeting.ranks = ranks
+                meeting.answer = answer
             wait = None
             if len(meeting.parts) == len(meeting.ranks):
                 del self._meetings[key[:2]]
@@ -236,7 +239,8 @@ class Mailbox:
             for meeting in self._meetings.values():
                 if rank in meeting.ranks and rank not in meeting.parts:
                     for key in meeting.waits:
-                        if (wait := self._waits.pop(key, None)) is not None:
+                        wait = self._waits.pop(key, None)
+                        if wait is not None:
                             wait.fail(Gone(rank))
         self._wake_sleepers()
 
@@ -247,7 +251,8 @@ class Mailbox:
 
     def reason_to_end(self, ranks: Sequence[int]) -> BaseException | None:
         """Return the error that ends a wait for these ranks: all is over, or a rank has returned; or None."""
-        if (error := self._error) is not None:
+        error = self._error
+        if error is not None:
             # Return a copy: raising the stored error would add frames to it, and keep them alive.
             return type(error)(*error.args)
         gone = [Gone(rank) for rank in ranks if rank in self._gone]
@@ -264,7 +269,8 @@ class Mailbox:
         mailbox = weakref.ref(self)
 
         def end() -> None:
-            if (it := mailbox()) is not None:
+            it = mailbox()
+            if it is not None:
                 it.end(Stopped())
 
         me = context.current()

@@ -103,7 +103,8 @@ class Membership:
     """
 
     def __init__(self, size: int, min_replicas: int | None = None) -> None:
-        self._size, self.min_replicas = size, min_replicas
+        self._size = size
+        self.min_replicas = min_replicas
         self._sessions: list[Session] = []
         self._lost: set[int] = set()
         self._done: set[int] = set()
@@ -139,7 +140,8 @@ class Membership:
         if has_returned:
             self._done.add(session.replica)
         events: list[tuple[Session, Event]] = []
-        if (member := session.member) is not None:
+        member = session.member
+        if member is not None:
             if has_returned:
                 events = [(s, RankReturned(self.generation, member)) for s in self._members()]
             else:

@@ -71,7 +71,8 @@ class CollectiveNode(RunnableNode["Handle[Any]"], Generic[T]):
             raise DefinitionError(f"backend={backend!r}: expected one of {', '.join(BACKENDS)}")
         if not (is_number(timeout_s) and timeout_s > 0):
             raise DefinitionError(f"timeout_s={timeout_s!r}: expected seconds, more than 0")
-        self._backend, self._timeout_s = backend, timeout_s
+        self._backend = backend
+        self._timeout_s = timeout_s
         self._is_class = isinstance(function, type)
         self._port_address = self.allocate_address(Address("collective", kind=COURIER))
         self._port = RankHandle(self, self._port_address)
@@ -187,7 +188,8 @@ class ServeRank(ServeObject):
 
     def open(self) -> Run | None:
         self.participation.open()
-        given, group = self.args, self.participation.join()
+        given = self.args
+        group = self.participation.join()
         if group is None:
             return lambda: None
         self.args = group, *given
@@ -201,7 +203,8 @@ class ServeRank(ServeObject):
                 end.result = run()
             if not end.goes_on:
                 return end.result
-            if (group := self.participation.join()) is None:
+            group = self.participation.join()
+            if group is None:
                 return None
             run = functools.partial(self._run_another, group)
 

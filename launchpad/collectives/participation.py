@@ -76,7 +76,8 @@ class Participation:
         """
         replica = next(i for i, place in enumerate(self.places) if place is None)
         while True:
-            before, group = self._attendance, self._group
+            before = self._attendance
+            group = self._group
             attendance = self._attendance = Attendance(self.rendezvous, replica, self.label)
             try:
                 if group is not None:
@@ -108,7 +109,8 @@ class Participation:
         If an error ends the generation and the group goes on, with fewer ranks or with all again, the error
         is not raised.
         """
-        me, end = context.current(), End()
+        me = context.current()
+        end = End()
         assert self._group is not None
         try:
             with self._group._translating_errors():
@@ -166,7 +168,8 @@ class Participation:
         with context.current().stop.interruption.forbidden():
             if self._attendance is not None:
                 self._attendance.leave(why, has_returned=has_returned)
-            if (group := self._group) is not None:
+            group = self._group
+            if group is not None:
                 self._group = None
                 try:
                     group.close(has_raised=has_raised)

@@ -160,7 +160,9 @@ class RankEdges:
         clients: dict[Any, Any] | None = None,
     ) -> None:
         self.generation = generation
-        self._port, self._places, self._communicator = port, places, communicator
+        self._port = port
+        self._places = places
+        self._communicator = communicator
         self.ranks = tuple(range(len(generation.members))) if ranks is None else ranks
         self.rank = self.ranks.index(generation.rank)
         self._mailbox = port.open(generation) if ranks is None else port.mailbox(generation.number)
@@ -187,7 +189,8 @@ class RankEdges:
         """Begin an operation. All messages until the next `begin` belong to it."""
         self.generation.check()
         self._number += 1
-        self._operation, self._timeout_s = operation, timeout_s
+        self._operation = operation
+        self._timeout_s = timeout_s
         try:
             self._mailbox.begin(self._communicator, self._number, operation)
         except Different as different:
@@ -214,7 +217,8 @@ class RankEdges:
         """Send data to a rank, and return the reply. Raises TimeoutError, and the errors of `send`."""
         generation = self.generation
         key = self._communicator, self._number, step, generation.rank
-        client, limit_s = self._client(rank), self._timeout_s
+        client = self._client(rank)
+        limit_s = self._timeout_s
         try:
             return client.swap(generation.number, key, self._operation, data, limit_s)
         except (CourierError, LaunchpadError, Late) as error:
@@ -321,7 +325,8 @@ class RankEdges:
 
     def finish(self) -> None:
         """Wait until all replies of this rank are sent. From then on, their data may be changed."""
-        unsent, self._unsent = self._unsent, []
+        unsent = self._unsent
+        self._unsent = []
         for is_sent in unsent:
             while not is_sent.acquire(timeout=_LOOK_S):
                 self.generation.check()
@@ -382,7 +387,8 @@ class RankEdges:
 
     def _late(self) -> Exception:
         """Ask the other ranks for their progress, and return the error to raise when the time is up."""
-        generation, absent = self.generation, []
+        generation = self.generation
+        absent = []
         for rank, member in enumerate(self.ranks):
             if rank == self.rank:
                 continue

@@ -62,7 +62,8 @@ class Rendezvous(StoreServer):
 
     async def leave(self, key: str, why: str, has_returned: bool) -> None:
         """End a session, because the function of its worker has ended."""
-        if (session := self._sessions.get(key)) is not None:
+        session = self._sessions.get(key)
+        if session is not None:
             self._publish(self._membership.leave(session, why, has_returned=has_returned))
 
     async def report(self, event: Lost | Broken) -> None:
@@ -75,7 +76,8 @@ class Rendezvous(StoreServer):
 
     def _publish(self, events: list[tuple[Session, Event]]) -> None:
         for session, event in events:
-            if (queue := self._queues.get(session)) is not None:
+            queue = self._queues.get(session)
+            if queue is not None:
                 queue.put_nowait(event)
         self._end_store(self._membership.last_ended)
 

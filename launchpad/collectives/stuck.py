@@ -43,7 +43,8 @@ class StuckWatch:
 
     def __init__(self, generation: Generation) -> None:
         me = context.current()
-        self._generation, self._name = generation, me.name
+        self._generation = generation
+        self._name = me.name
         self._thread = threading.current_thread()
         self._is_closed = Event()
         self._has_begun = False
@@ -61,7 +62,8 @@ class StuckWatch:
             OwnThread(target=self._watch, name="collective-stuck").start()
 
     def _watch(self) -> None:
-        n_alike, before = 0, None
+        n_alike = 0
+        before = None
         while not self._is_closed.wait(_LOOK_S) and self._thread.is_alive():
             now = place_in_torch(self._thread)
             n_alike = n_alike + 1 if now is not None and now == before else 0

@@ -79,9 +79,14 @@ class TorchOperations(Operations):
         timeout_s: float,
         name: str = "operations",
     ) -> None:
-        self._backend, self._stores, self._generation = backend, stores, generation
-        self._ranks, self._timeout_s, self._name = ranks, timeout_s, name
-        self.rank, self.size = ranks.index(generation.rank), len(ranks)
+        self._backend = backend
+        self._stores = stores
+        self._generation = generation
+        self._ranks = ranks
+        self._timeout_s = timeout_s
+        self._name = name
+        self.rank = ranks.index(generation.rank)
+        self.size = len(ranks)
         self.takes_tensors = backend == "nccl"
         self._device = "cuda" if backend == "nccl" else "cpu"
         address = network.own_address(context.current())
@@ -106,7 +111,8 @@ class TorchOperations(Operations):
         _bring_back(tensor, out)
 
     def reduce_scatter(self, flat: Any, op: str, bounds: Sequence[int]) -> Any:
-        begin, end = bounds[self.rank], bounds[self.rank + 1]
+        begin = bounds[self.rank]
+        end = bounds[self.rank + 1]
         if self._backend == "nccl" and len(flat) == (end - begin) * self.size:
             part = torch.empty(end - begin, dtype=flat.dtype, device=flat.device)
             self._run("_reduce_scatter_base", part, flat, op=op)
@@ -184,7 +190,8 @@ class TorchOperations(Operations):
 
     def _abort(self) -> None:
         """Abort the nccl group, to free the threads that wait in it."""
-        if (group := self._group) is not None:
+        group = self._group
+        if group is not None:
             group.abort()
 
     def _connect(self, address: str) -> Any:
@@ -244,13 +251,16 @@ class TorchOperations(Operations):
                 return
             self._wait(work, what or operation, limit_s)
         except RuntimeError as error:
-            if (cause := cause_of(error, self._generation)) is None:
+            cause = cause_of(error, self._generation)
+            if cause is None:
                 raise
             raise cause from error
 
     def _wait(self, work: Any, what: str, limit_s: float) -> None:
         """Wait for an operation of gloo, whose wait can be interrupted and repeated."""
-        generation, began, returned_at = self._generation, time.monotonic(), None
+        generation = self._generation
+        began = time.monotonic()
+        returned_at = None
         while True:
             now = time.monotonic()
             left_s = began + limit_s - now
@@ -265,7 +275,8 @@ class TorchOperations(Operations):
             generation.check()
             if context.current().stop.event.is_set():
                 raise Stopped
-            if returned := generation.returned.intersection(self._ranks):
+            returned = generation.returned.intersection(self._ranks)
+            if returned:
                 returned_at = returned_at or now
                 if now - returned_at > _LAST_S:
                     raise generation.missed(min(returned), f"while others wait for it in {what}")

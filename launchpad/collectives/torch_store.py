@@ -36,7 +36,9 @@ class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without t
 
     def __init__(self, client: Any, generation: int, prefix: str = "") -> None:
         super().__init__()
-        self._client, self._generation, self._prefix = client, generation, prefix
+        self._client = client
+        self._generation = generation
+        self._prefix = prefix
         self._timeout_s = _DEFAULT_S
         self._seen: dict[str, bytes] = {}
 
@@ -88,7 +90,8 @@ class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without t
         there = self._call("store_keys")
         return sum(key.startswith(self._prefix) for key in there)
 
-    deleteKey, getNumKeys = delete_key, num_keys  # noqa: N815  # by which torch looks for them
+    deleteKey = delete_key  # noqa: N815
+    getNumKeys = num_keys  # noqa: N815  # by which torch looks for them
 
     def set_timeout(self, timeout: datetime.timedelta) -> None:
         self._timeout_s = timeout.total_seconds()
@@ -137,7 +140,8 @@ class TorchStores:
     """
 
     def __init__(self, client: Any, generation: Generation) -> None:
-        self._client, self._generation = client, generation
+        self._client = client
+        self._generation = generation
         self._stores: list[CourierStore] = []
         generation.on_end(lambda error: self.shut())
         generation.on_stop(self.shut)

@@ -37,7 +37,8 @@ class Counter:
     """
 
     def __init__(self, client: Any) -> None:
-        self._client, self._prefix = client, ""
+        self._client = client
+        self._prefix = ""
         self._own = _OwnSums(client)
 
     def child(self, prefix: str) -> Counter:
@@ -49,7 +50,8 @@ class Counter:
         if not prefix:
             raise ValueError("a child of a counter needs a prefix that is not empty")
         view = object.__new__(Counter)
-        view._client, view._own = self._client, self._own
+        view._client = self._client
+        view._own = self._own
         view._prefix = f"{self._prefix}{prefix}_"
         return view
 

@@ -15,7 +15,8 @@ import weakref
 from collections.abc import Sequence
 
 _MAPPED_FROM = 256 << 10  # malloc does as well below that
-_HUGE_PAGE, _PAGE = 2 << 20, 64 << 10
+_HUGE_PAGE = 2 << 20
+_PAGE = 64 << 10
 _MAX_IDLE = 256 << 20  # bytes
 _MAX_BLOCKS = 16
 

@@ -31,7 +31,8 @@ def detect(waits: Sequence[Wait]) -> bool:
     try:
         fetcher = _EdgeFetcher([peer for _, peer in waits])
         paths = (_find_path(edge, edge[0], fetcher, set()) for edge in dict(waits))
-        if path := next(filter(None, paths), None):
+        path = next(filter(None, paths), None)
+        if path:
             calls = [f"{edge[2]}.{edge[0][1]}" for edge in (*path, path[0])]
             if frozenset(calls) not in _reported:
                 _reported.add(frozenset(calls))
@@ -54,7 +55,8 @@ def _find_path(edge: Edge, to: Place, fetcher: _EdgeFetcher, seen: set[Place]) -
         return []
     seen.add(edge[1])
     for each in fetcher.edges_from(edge[1]):
-        if path := _find_path(each, to, fetcher, seen):
+        path = _find_path(each, to, fetcher, seen)
+        if path:
             return [edge, *path]
     return []
 

@@ -116,7 +116,8 @@ class Spans:
     ) -> Iterator[tuple[_ClientSpan, Channel]]:
         """A span, and the channel that names it to the server. What is raised within ends it."""
         self.end_dropped()
-        peer, name = channel.peer, method.decode()
+        peer = channel.peer
+        name = method.decode()
         parent = context.get_current()
         span = self._start(peer.server, peer.locate(), name, SpanKind.CLIENT, parent)
         call = _ClientSpan(span, peer, name, self._dropped, bool(peer.server))

@@ -96,8 +96,11 @@ class Promise:
         with self._lock:
             if self._state > latest:
                 return False
-            self._value, self._error, self._state = value, error, _DONE
-            callbacks, self._callbacks = self._callbacks, []
+            self._value = value
+            self._error = error
+            self._state = _DONE
+            callbacks = self._callbacks
+            self._callbacks = []
         for callback in callbacks:
             try:
                 callback(self)

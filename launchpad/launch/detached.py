@@ -37,7 +37,9 @@ class Detached:
     """
 
     def __init__(self, record: RunRecord, ask: Callable[..., Any]) -> None:
-        self.record, self.run_id, self._ask = record, record.run_id, ask
+        self.record = record
+        self.run_id = record.run_id
+        self._ask = ask
 
     def status(self) -> list[WorkerStatus]:
         """Return a row for each worker."""

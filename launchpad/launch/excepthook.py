@@ -24,7 +24,8 @@ waits_for_programs: set[CodeType] = set()
 
 def install() -> None:
     """Put the hooks before those that are there. The latter get everything else."""
-    excepthook, unraisablehook = sys.excepthook, sys.unraisablehook
+    excepthook = sys.excepthook
+    unraisablehook = sys.unraisablehook
 
     def on_exception(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
@@ -56,4 +57,5 @@ def install() -> None:
         with contextlib.suppress(RuntimeError):  # the interpreter is ending
             _thread.start_new_thread(interrupt, ())
 
-    sys.excepthook, sys.unraisablehook = on_exception, on_unraisable
+    sys.excepthook = on_exception
+    sys.unraisablehook = on_unraisable

@@ -29,7 +29,8 @@ _SCRIPT_EXIT = "launchpad.launch.script_exit"
 def install() -> None:
     """Put the hooks before the functions that are there."""
     private: Any = threading
-    sys_exit, shutdown = sys.exit, private._shutdown
+    sys_exit = sys.exit
+    shutdown = private._shutdown
     given: dict[int, object] = {}  # thread → what it called `sys.exit` with last
 
     @functools.wraps(sys_exit)
@@ -49,7 +50,8 @@ def install() -> None:
         finally:
             shutdown()
 
-    sys.exit, private._shutdown = exit_with, wait_and_shutdown
+    sys.exit = exit_with
+    private._shutdown = wait_and_shutdown
     waits_for_programs.add(wait_and_shutdown.__code__)
 
 

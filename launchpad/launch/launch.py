@@ -163,12 +163,14 @@ def launch(
     from launchpad.errors import LaunchError
     from launchpad.launch import registry
 
-    if importer := _importer():
+    importer = _importer()
+    if importer:
         raise LaunchError(
             f"{importer} imports this module, and would launch its program once more. Launch it under"
             " `if __name__ == '__main__':`, or in a function that is called and not imported"
         )
-    if library := _replaces_threads():
+    library = _replaces_threads()
+    if library:
         raise LaunchError(
             f"{library} has replaced Python's threads in this process (monkey patching), and launchpad needs"
             " real ones: the program would hang. Launch from a script that is not patched; a worker that is a"

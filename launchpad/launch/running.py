@@ -74,11 +74,14 @@ class Running:
     """
 
     def __init__(self, plan: LaunchPlan, run: RunDirectory, runner: Runner, is_test: bool) -> None:
-        self.plan, self.run_id, self.log_directory = plan, run.run_id, run.logs
+        self.plan = plan
+        self.run_id = run.run_id
+        self.log_directory = run.logs
         self.is_test = is_test
         self.overlay: Overlay | None = None
         self.is_reported = self.is_asked = self.skips_grace = False
-        self._run, self._runner = run, runner
+        self._run = run
+        self._runner = runner
 
     @classmethod
     def start(
@@ -142,7 +145,8 @@ class Running:
     def _publish(self, output: Output, undo: contextlib.ExitStack) -> None:
         """Let `python -m launchpad` find this program, whose workers have begun already."""
         record.write(self._run, self.plan)
-        by_cli, inbox = "stopped by `python -m launchpad stop`", self._runner.inbox
+        by_cli = "stopped by `python -m launchpad stop`"
+        inbox = self._runner.inbox
         try:
             control = control_server.serve(
                 self._run.runtime,
@@ -203,7 +207,8 @@ class Running:
             if self.failure() is not None:
                 self._runner.wait_for()
             self.is_reported = self.is_reported or self.is_done
-            if (failed := self.failure()) is not None:
+            failed = self.failure()
+            if failed is not None:
                 raise failed
 
     def results(self, label: str, timeout_s: float | None = None) -> list[Any]:
@@ -353,7 +358,8 @@ class Running:
             NotRunningError: this is a forked child of the launching process.
         """
         with KeyboardInterruptHandler(self.ask_to_stop, is_stopping=True):
-            self.is_asked, self.skips_grace = True, self.skips_grace or at_once
+            self.is_asked = True
+            self.skips_grace = self.skips_grace or at_once
             self._runner.inbox.put(StopRequest(reason, at_once))
             self._runner.wait_for()
 
@@ -387,7 +393,8 @@ class Running:
         Args:
             at_once: If True, workers get no time to stop by themselves.
         """
-        self.is_asked, self.skips_grace = True, self.skips_grace or at_once
+        self.is_asked = True
+        self.skips_grace = self.skips_grace or at_once
         note = "" if at_once else "stopping … (Ctrl-C again: by force)"
         reason = "interrupted by Ctrl-C or a signal"
         self._runner.inbox.put(StopRequest(reason, at_once, note))
@@ -416,7 +423,8 @@ class Running:
             first = outcome.first_cause(failures)
             others = tuple(o for o in failures if o is not first)
             return ProgramFailed(self.plan.program, first, others)
-        if (crash := self._runner.crash) is not None:
+        crash = self._runner.crash
+        if crash is not None:
             why = str(crash) if isinstance(crash, BrokenLauncher) else f"it crashed: {crash!r}"
             return LaunchError(
                 f"the launcher of {self.plan.program!r} could not go on, and its workers were ended: {why}"

@@ -80,7 +80,8 @@ def _wait_before_it_is_too_late() -> None:
         wait_for_all(None if isinstance(error, SystemExit) else error)
 
     monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
-    returns, unwinds = monitoring.events.PY_RETURN, monitoring.events.PY_UNWIND
+    returns = monitoring.events.PY_RETURN
+    unwinds = monitoring.events.PY_UNWIND
     monitoring.use_tool_id(_TOOL, "launchpad")
     monitoring.register_callback(_TOOL, returns, lambda code, offset, result: at_end(None))
     monitoring.register_callback(
@@ -113,7 +114,8 @@ def wait_for_all(error: BaseException | None = None, given_to_exit: object = "")
         # The interpreter has removed it, but inspect and multiprocessing ask for it.
         vars(sys.modules["__main__"]).setdefault("__file__", _file)
     # The interpreter keeps the exception that ended a script where a debugger looks for it.
-    error, code_of_signal = error or getattr(sys, "last_value", None), _exit_code
+    error = error or getattr(sys, "last_value", None)
+    code_of_signal = _exit_code
 
     def ask(at_once: bool) -> bool:
         """Ask programs to stop; at once, if they were asked before. Return True if all were asked that."""
@@ -141,7 +143,8 @@ def wait_for_all(error: BaseException | None = None, given_to_exit: object = "")
     except (KeyboardInterrupt, SystemExit) as interrupt:
         code = interrupt.code if isinstance(interrupt, SystemExit) else 130
         _exit_code = code_of_signal or (code if isinstance(code, int) else 130)
-        if open_runs := _open_runs():
+        open_runs = _open_runs()
+        if open_runs:
             for running in open_runs:
                 running.abandon()
             # After one more Ctrl-C, the backend's lifeline ends what is left.

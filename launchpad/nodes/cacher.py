@@ -111,7 +111,9 @@ class Cache:
         stale_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._target, self._refresh_s, self._stale_s = target, refresh_s, stale_s
+        self._target = target
+        self._refresh_s = refresh_s
+        self._stale_s = stale_s
         self._clock = clock
         self._entries: OrderedDict[bytes, Entry] = OrderedDict()
         self._lock = threading.Lock()
@@ -131,7 +133,8 @@ class Cache:
             if len(self._entries) > _KEPT:
                 self._entries.popitem(last=False)
         with entry.lock:
-            answer, pending = entry.answer, None if entry.answer else self._call_target(entry)
+            answer = entry.answer
+            pending = None if entry.answer else self._call_target(entry)
         if pending is not None:
             return _check(pending.result(), method)
         assert answer is not None
@@ -172,7 +175,8 @@ class Cache:
                 entry.pending = None
                 try:
                     value = _check(done.result(), entry.method)
-                    entry.answer, entry.last_error = (value, called_at), None
+                    entry.answer = (value, called_at)
+                    entry.last_error = None
                 except BaseException as error:  # a cancelled call too
                     entry.last_error = error
 

@@ -214,7 +214,8 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
 
     def configure(self, *args: Any, **kwargs: Any) -> None:
         """Replace the constructor's arguments: for nodes that hold handles of each other."""
-        self._args, self._kwargs = args, kwargs
+        self._args = args
+        self._kwargs = kwargs
 
     def create_handle(self) -> CourierHandle[T]:
         kind = self._code.function
@@ -450,6 +451,7 @@ def _checked_client(given: Mapping[str, Any] | None, what: str) -> dict[str, Any
 def _checked(given: Mapping[str, Any] | None, allowed: frozenset[str], what: str) -> dict[str, Any]:
     """Return the options, or raise TypeError if one of them is unknown."""
     options = dict(given or {})
-    if unknown := sorted(set(options) - allowed):
+    unknown = sorted(set(options) - allowed)
+    if unknown:
         raise TypeError(f"unknown {what} {unknown}; there are {sorted(allowed)}")
     return options

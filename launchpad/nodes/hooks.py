@@ -38,7 +38,8 @@ _END_S = 60.0
 
 def save(built: object, loop: EventLoop) -> None:
     """Call the object's `save()`, and save what it returns."""
-    if (hook := _hook(built, "save")) is None or not _takes(hook):
+    hook = _hook(built, "save")
+    if hook is None or not _takes(hook):
         return
     saved = user_code.until_done(hook, loop)()
     if saved is not None:
@@ -48,7 +49,8 @@ def save(built: object, loop: EventLoop) -> None:
 
 def restore(built: object, loop: EventLoop) -> None:
     """Call the object's `restore()`, with what its `save()` returned if it takes an argument."""
-    if (hook := _hook(built, "restore")) is None:
+    hook = _hook(built, "restore")
+    if hook is None:
         return
     found = None
     if _takes(hook, None):

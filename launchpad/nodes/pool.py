@@ -39,7 +39,8 @@ class PoolNode(CourierNode[PoolWorker]):
         initargs: Sequence[Any] = (),
         courier_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        self.slots, self.initializer = slots, initializer
+        self.slots = slots
+        self.initializer = initializer
         is_function = initializer is None or callable(initializer)
         rules = (
             ("slots", is_whole(slots, at_least=1), "an int, 1 or more"),

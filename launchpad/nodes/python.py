@@ -59,7 +59,8 @@ class ConstructorNode(Node[HandleT]):
 
     def check_definition(self, *, is_final: bool = True) -> None:
         """Check that the constructor takes these arguments; if they may be set later, some may be missing."""
-        if (run := getattr(type(self), "run", None)) is not None:
+        run = getattr(type(self), "run", None)
+        if run is not None:
             raise DefinitionError(
                 f"{self!r} has a method run ({run.__qualname__}), which nothing would call: a node of a kind"
                 " of your own gives what a worker runs in to_executable()"
@@ -238,7 +239,8 @@ class BuildObject(Calling):
         if is_resumed:
             hooks.restore(built, loop)
         self._built = built
-        if (close := self.find_close(built)) is not None:
+        close = self.find_close(built)
+        if close is not None:
             me.exits.add(close)
         if me.link.policy.save_every_s is not None:
             # An interruption between the thread's start and the assignment would hide it from `close`.

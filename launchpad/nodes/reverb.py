@@ -115,7 +115,8 @@ class ServeTables(Executable):
     def open(self) -> Run | None:
         reverb = _reverb()
         make = self.checkpointer or reverb.checkpointers.default_checkpointer
-        tables, checkpointer = list(self.tables()), make()
+        tables = list(self.tables())
+        checkpointer = make()
         with context.current().stop.interruption.forbidden():
             port = get_port_from_address(self.address.resolve())
             self._server = reverb.Server(tables=tables, port=port, checkpointer=checkpointer)

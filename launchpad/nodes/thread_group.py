@@ -196,7 +196,8 @@ class NodeThread:
         self.is_busy = False
         self.has_run = False
         self.result: Any = None
-        self.executable, self._on_end = executable, on_end
+        self.executable = executable
+        self._on_end = on_end
         self._run: Run | None = None
         # Set by the first start.
         self._thread: threading.Thread

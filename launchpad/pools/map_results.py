@@ -31,7 +31,8 @@ class MapFeed:
     ) -> None:
         self.work = work
         self._calls = iter(calls)
-        self._ahead, self._add = ahead, add
+        self._ahead = ahead
+        self._add = add
         self.n_open = 0
         """The number of calls whose results were not taken yet."""
         self.error: Exception | None = None

@@ -159,7 +159,8 @@ class PoolThread:
             # This is Stopped, or a bug in this class. In either case, no future may wait forever.
             end = error
         with self._lock:
-            self._end, self._is_shut = end, True
+            self._end = end
+            self._is_shut = True
         with contextlib.suppress(queue.Empty):
             while True:
                 event = self._inbox.get_nowait()
@@ -237,7 +238,8 @@ class PoolThread:
         call.add_done_callback(receive)
 
     def _take_outcome(self, frame: Frame, call: Future[Any]) -> None:
-        member, schedule = frame.member, self.schedule
+        member = frame.member
+        schedule = self.schedule
         if frame.name not in member.frames:
             return
         schedule.end(frame)

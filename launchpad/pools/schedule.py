@@ -190,7 +190,8 @@ class Schedule:
             is_ahead = _load(least) >= 1
             if is_ahead and (_load(least) >= _AHEAD or not self._queue[0].function.is_idempotent):
                 return None
-            if chunks := self._take():
+            chunks = self._take()
+            if chunks:
                 frame = Frame(f"{self._name}{next(self._numbers)}", least, chunks)
                 least.frames[frame.name] = frame
                 least.n_sent += 1
@@ -216,7 +217,8 @@ class Schedule:
 
     def cancel_queued(self) -> None:
         """Cancel all chunks and calls that were not sent."""
-        queued, self._queue = self._queue, deque()
+        queued = self._queue
+        self._queue = deque()
         self._maps.clear()
         for work in queued:
             chunk = work if isinstance(work, CallChunk) else work.cut(len(work.uncut))

@@ -32,8 +32,11 @@ from launchpad.pools.packing import Call, pack_result, unpack_call
 from launchpad.runtime import context
 from launchpad.runtime.interrupt import raise_in
 
-DONE, NOT_BEGUN, UNKNOWN_FUNCTIONS = "done", "not begun", "unknown functions"
-STOPPING, STOPPED = "stopping", "stopped"
+DONE = "done"
+NOT_BEGUN = "not begun"
+UNKNOWN_FUNCTIONS = "unknown functions"
+STOPPING = "stopping"
+STOPPED = "stopped"
 
 Outcome = tuple[list[Any], bytes | None, float]
 """Packed results of a chunk's calls, up to the first that failed; its encoded error; and the duration."""
@@ -130,7 +133,8 @@ class PoolWorker:
         """Answer all frames, interrupt the running ones, and end the threads. Clients cannot call this."""
         with self._changed:
             self._is_stopping = True
-            waiting, running = list(self._waiting.values()), dict(self._running)
+            waiting = list(self._waiting.values())
+            running = dict(self._running)
             self._waiting.clear()
             self._changed.notify_all()
         for frame in waiting:

@@ -15,7 +15,8 @@ from launchpad.errors import NotRunningError, Stopped
 from launchpad.queues.packing import Item
 
 # The largest number of items in the buffer, and of bytes.
-_MOST, _MAX_BYTES = 4000, 4 << 20
+_MOST = 4000
+_MAX_BYTES = 4 << 20
 _AT_ONCE = 1000
 _LOOK_S = 0.2
 
@@ -35,7 +36,8 @@ class BufferedPut:
 
     def __init__(self, put: Callable[[list[Item]], bool], is_stopping: Callable[[], bool]) -> None:
         self.accepted = 0
-        self._put, self._is_stopping = put, is_stopping
+        self._put = put
+        self._is_stopping = is_stopping
         self._changed = Condition(Lock())
         self._buffer: list[Item] = []
         self._size = 0
@@ -97,7 +99,9 @@ class BufferedPut:
             with self._changed:
                 while not self._buffer and not self._is_last and not self._is_over:
                     self._changed.wait()
-                items, self._buffer, self._size = self._buffer, [], 0
+                items = self._buffer
+                self._buffer = []
+                self._size = 0
                 if not items or self._is_over:
                     return
                 self._changed.notify()

@@ -135,7 +135,8 @@ class Queue(Generic[T]):
                 full.accepted += accepted
                 raise
             accepted += len(packed)
-            packed, size = [], 0
+            packed = []
+            size = 0
 
     def put_from(self, items: Iterable[T]) -> int:
         """Put every item of an iterator, many in each call, and return once the queue has them all.
@@ -406,7 +407,9 @@ class Queue(Generic[T]):
                 wait_s = min(wait_s, left_s)
                 calls = with_options(calls, timeout_s=left_s + _MARGIN_S)
             call = getattr(calls, method)
-            key, number, queue_id = session.key, session.number, session.queue_id
+            key = session.key
+            number = session.number
+            queue_id = session.queue_id
             try:
                 state, value = call(key, number, queue_id, *args, wait_s)
             except CourierError as error:

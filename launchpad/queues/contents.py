@@ -26,14 +26,19 @@ from launchpad.services.requests import Conversation
 
 # The size of the items taken at once. A single larger item is taken alone.
 _MAX_BYTES = 4 << 20
-_MAX_REPORTS, _MAX_REPORT_BYTES = 1000, 64 << 20
+_MAX_REPORTS = 1000
+_MAX_REPORT_BYTES = 64 << 20
 _MOST_SESSIONS = 10_000
 
 Numbered = tuple[int, Item]
 Reply = tuple[str, Any]
 
-OK, FULL, EMPTY = "ok", "full", "empty"
-CANCELLED, CLOSED, ENDED = "cancelled", "closed", "ended"
+OK = "ok"
+FULL = "full"
+EMPTY = "empty"
+CANCELLED = "cancelled"
+CLOSED = "closed"
+ENDED = "ended"
 
 
 class QueueSession(Conversation[Reply]):
@@ -86,7 +91,8 @@ class QueueReport:
         return [unpack(each) for each in self.packed]
 
     def __str__(self) -> str:
-        first, last = self.numbers[0], self.numbers[-1]
+        first = self.numbers[0]
+        last = self.numbers[-1]
         which = f"number {first}" if first == last else f"numbers {first} to {last}"
         again = "not delivered again (redeliver=False)" if self.is_lost else "delivered again"
         return (
@@ -147,7 +153,9 @@ class QueueContents:
     """
 
     def __init__(self, maxsize: int, producers: int | None, redeliver: bool) -> None:
-        self.maxsize, self.producers, self.redeliver = maxsize, producers, redeliver
+        self.maxsize = maxsize
+        self.producers = producers
+        self.redeliver = redeliver
         # In the order of their last request, the latest at the end.
         self.sessions: dict[str, QueueSession] = {}
         self._forgets_at = _MOST_SESSIONS
@@ -262,7 +270,10 @@ class QueueContents:
     def end_all(self) -> list[QueueReport]:
         """Prepare the contents for a new launch, in which no earlier session or producer is left."""
         found = [self._report(each) for each in self.sessions.values() if each.in_hand]
-        self.sessions, self._open, self._closed, self._ended = {}, {}, {}, {}
+        self.sessions = {}
+        self._open = {}
+        self._closed = {}
+        self._ended = {}
         self.is_cancelled = False
         return found
 
@@ -345,7 +356,8 @@ class QueueContents:
             self._returned = deque(sorted([*self._returned, *items]))
 
     def _report(self, session: QueueSession) -> QueueReport:
-        items, session.in_hand = session.in_hand, []
+        items = session.in_hand
+        session.in_hand = []
         numbers, packed = zip(*items, strict=True)
         found = QueueReport(
             session.worker, session.attempt, numbers, not self.redeliver, tuple(packed)

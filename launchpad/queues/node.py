@@ -70,7 +70,9 @@ class QueueNode(Node["QueueHandle[T]"], Generic[T]):
         self, maxsize: int = 1000, producers: int | None = None, *, redeliver: bool = True
     ) -> None:
         super().__init__()
-        self.maxsize, self.producers, self.redeliver = maxsize, producers, redeliver
+        self.maxsize = maxsize
+        self.producers = producers
+        self.redeliver = redeliver
         is_known = producers is None or is_whole(producers, at_least=1)
         refuse_unless(
             self,
@@ -142,7 +144,8 @@ class ServeQueue(Serving):
                 return None
             states.save(None, None, 1)
         contents, queue_id = found[1]
-        contents.maxsize, contents.producers = self.maxsize, self.producers
+        contents.maxsize = self.maxsize
+        contents.producers = self.producers
         contents.redeliver = self.redeliver
         if me.attempt == 1:
             # This is a new launch: none of the previous launch's workers is left.

@@ -34,7 +34,9 @@ from launchpad.queues.contents import (
 from launchpad.queues.packing import Item
 from launchpad.services.waiting import WaitingCalls
 
-AGAIN, LOST, GONE = "again", "lost", "gone"
+AGAIN = "again"
+LOST = "lost"
+GONE = "gone"
 """States of a reply, in addition to those of the contents.
 
 AGAIN: the queue's worker is stopping, so the client asks again. LOST: this is another queue than the one that
@@ -46,7 +48,8 @@ _ENDLESS = (
     "%s is empty, and all workers that have put into it have closed; still its consumers wait, until it is"
     " cancelled or the program stops. Let iteration end by itself: lp.QueueNode(producers=…), how many put."
 )
-_ABSENT_AFTER_S, _NAMED = 10.0, 10
+_ABSENT_AFTER_S = 10.0
+_NAMED = 10
 _ABSENT = (
     "%s: nothing was put for %.0f s, and consumers wait: %d of %d producers have come (%s), and iteration"
     " does not end before all have. A worker comes with its first put, or by `with queue.producer():`. If"
@@ -68,7 +71,8 @@ class QueueServer:
     """
 
     def __init__(self, name: str, contents: QueueContents, queue_id: str = "") -> None:
-        self.name, self.contents = name, contents
+        self.name = name
+        self.contents = contents
         self.queue_id = queue_id or os.urandom(8).hex()
         self._calls = WaitingCalls(name)
         # Not ordered: a consumer that keeps an item in hand may reach the end before those ahead of it.

@@ -13,7 +13,9 @@ from launchpad.services.requests import ClientSession
 MOST = 1024
 """The largest number of items in one call."""
 
-_QUICK_S, _SLOW_S, _LONG_S = 0.005, 0.02, 0.05
+_QUICK_S = 0.005
+_SLOW_S = 0.02
+_LONG_S = 0.05
 """Handling times of a chunk, in seconds.
 
 Below the first, the next chunk may be larger. Above the second, the next chunk is smaller. Above the third,

@@ -335,7 +335,8 @@ def _batch_of(table: str, sampled: Iterable[tuple[Any, Any]]) -> ReplaySample:
     import numpy as np
 
     signatures: dict[Signature, Structure] = {}
-    parts, infos = [], []
+    parts = []
+    infos = []
     order: list[int] = []
     for info, groups in sampled:
         infos.append(info)

@@ -38,7 +38,8 @@ from launchpad.services.requests import ClientSession
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-_MOST_WAITING, _MOST_BYTES = 8, 4 << 20
+_MOST_WAITING = 8
+_MOST_BYTES = 4 << 20
 _LOOK_S = 0.01
 _LOST = (OutcomeUnknown, ServerStopping, UnknownSteps)
 """Errors after which a message can simply be sent again."""
@@ -135,7 +136,8 @@ class ItemSender(ClientSession):
         """Send an item, now or together with others. Wait if too many items wait already."""
         with self.lock:
             self._items.append(item)
-            n_waiting, under_way = len(self._items) - self._n_under_way, self._under_way
+            n_waiting = len(self._items) - self._n_under_way
+            under_way = self._under_way
             if n_waiting < self._least:
                 return
             if under_way is not None and not under_way.done():
@@ -177,14 +179,17 @@ class ItemSender(ClientSession):
         """Let the server forget the steps. All items must be acknowledged."""
         if self._is_known:
             self._client.forget(self.key)
-            self._is_known, self._sent_to = False, 0
+            self._is_known = False
+            self._sent_to = 0
 
     def abandon(self) -> None:
         """Close without waiting, and drop the items that were not sent yet."""
         with self.lock:
             del self._items[self._n_under_way :]
-            under_way, is_known = self._under_way, self._is_known
-            self._is_known, self._sent_to = False, 0
+            under_way = self._under_way
+            is_known = self._is_known
+            self._is_known = False
+            self._sent_to = 0
         if under_way is not None:
             # Forget only after the message under way: the server must forget its steps, too.
             under_way.add_done_callback(lambda _: self._client.forget_soon(self.key))
@@ -205,8 +210,10 @@ class ItemSender(ClientSession):
         """
         if self._under_way is None:
             return None
-        under_way, self._under_way = self._under_way, None
-        n, self._n_under_way = self._n_under_way, 0
+        under_way = self._under_way
+        self._under_way = None
+        n = self._n_under_way
+        self._n_under_way = 0
         try:
             under_way.result()
         except (Exception, CancelledError) as error:

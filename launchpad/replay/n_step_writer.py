@@ -79,7 +79,10 @@ class NStepWriter(EpisodeWriter):
         if not is_whole(n, at_least=1):
             raise ValueError(f"n is a whole number of 1 or more, not {n!r}")
         super().__init__(client, n + 1, items_per_call)
-        self._table, self._n, self._discount, self._priority = table, n, discount, priority
+        self._table = table
+        self._n = n
+        self._discount = discount
+        self._priority = priority
         self._recent: deque[tuple[Any, Any, Any]] = deque(maxlen=n)
         self._is_in_episode = False
 

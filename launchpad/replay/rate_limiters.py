@@ -66,7 +66,8 @@ class RateLimiter:
             )
         self.samples_per_insert = samples_per_insert
         self.min_size_to_sample = min_size_to_sample
-        self.min_diff, self.max_diff = min_diff, max_diff
+        self.min_diff = min_diff
+        self.max_diff = max_diff
         self.reset()
 
     @property
@@ -103,7 +104,8 @@ class RateLimiter:
     def reset(self) -> None:
         """Set all counts back to the start."""
         self.inserts = self.samples = self.deletes = 0
-        self.lowest_diff, self.highest_diff = math.inf, -math.inf
+        self.lowest_diff = math.inf
+        self.highest_diff = -math.inf
 
     def _note_diff(self) -> None:
         if self.inserts - self.deletes >= self.min_size_to_sample:
@@ -173,7 +175,8 @@ class SampleToInsertRatio(RateLimiter):
         if isinstance(error_buffer, tuple):
             min_diff, max_diff = map(float, error_buffer)
         else:
-            min_diff, max_diff = offset - error_buffer, offset + error_buffer
+            min_diff = offset - error_buffer
+            max_diff = offset + error_buffer
         least = 2 * max(1.0, samples_per_insert)
         if not max_diff - min_diff >= least:
             raise DefinitionError(

@@ -68,14 +68,16 @@ class Window:
                 data = segment.columns[number]
                 size = data.view.nbytes // (segment.stop - segment.first)
                 return ((data, (first - segment.first) * size, (stop - segment.first) * size),)
-        pieces, at = [], first
+        pieces = []
+        at = first
         while at < stop:
             for segment in reversed(self._segments):
                 if segment.first <= at < segment.stop:
                     break
             else:
                 raise UnknownSteps(f"step {at} is not here, or not any more")
-            data, end = segment.columns[number], min(stop, segment.stop)
+            data = segment.columns[number]
+            end = min(stop, segment.stop)
             size = data.view.nbytes // (segment.stop - segment.first)
             pieces.append((data, (at - segment.first) * size, (end - segment.first) * size))
             at = end
@@ -105,7 +107,8 @@ def pack(rows: Iterable[Row]) -> dict[str, Any]:
         for column in columns:
             layout.append(len(column))
             for data, start, stop in column:
-                if (number := numbers.get(id(data))) is None:
+                number = numbers.get(id(data))
+                if number is None:
                     number = numbers[id(data)] = len(buffers)
                     buffers.append(pickle.PickleBuffer(data.view))
                 layout.extend((number, start, stop))
@@ -114,7 +117,8 @@ def pack(rows: Iterable[Row]) -> dict[str, Any]:
 
 def unpack(packed: dict[str, Any]) -> list[Row]:
     """Return the rows that were given to `pack`."""
-    shared, numbers = [StepBytes(each) for each in packed["buffers"]], iter(packed["layout"])
+    shared = [StepBytes(each) for each in packed["buffers"]]
+    numbers = iter(packed["layout"])
     return [
         (
             packed["signatures"][which],
@@ -139,11 +143,13 @@ def join(rows: Sequence[Row]) -> list[pickle.PickleBuffer | bytearray]:
     found: list[pickle.PickleBuffer | bytearray] = []
     for columns in zip(*(row[1] for row in rows), strict=True):
         length = sum([stop - start for _, start, stop in columns[0]])
-        if (size := length * len(rows)) < _OUT_OF_BAND_FROM:
+        size = length * len(rows)
+        if size < _OUT_OF_BAND_FROM:
             parts = [data.view[start:stop] for column in columns for data, start, stop in column]
             found.append(bytearray().join(parts))
             continue
-        memory, at = allocate(size), 0
+        memory = allocate(size)
+        at = 0
         for column in columns:
             for data, start, stop in column:
                 end = at + stop - start

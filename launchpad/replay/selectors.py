@@ -180,7 +180,8 @@ class Prioritized(Selector):
 
     def delete(self, key: int) -> None:
         place = self._places.pop(key)
-        last_key, last = self._keys.pop(), len(self._keys)
+        last_key = self._keys.pop()
+        last = len(self._keys)
         if last_key != key:
             self._keys[place] = last_key
             self._places[last_key] = place
@@ -191,10 +192,12 @@ class Prioritized(Selector):
         n = len(self._keys)
         if not n:
             raise IndexError("there is nothing to sample")
-        tree, total = self._tree, self._tree[1]
+        tree = self._tree
+        total = self._tree[1]
         if total <= 0:
             return self._keys[int(self._random.random() * n)], 1 / n
-        left_over, node = self._random.random() * total, 1
+        left_over = self._random.random() * total
+        node = 1
         while node < self._capacity:
             node *= 2
             # Rounding may leave `left_over` a little too large. Never descend into a node without weight.
@@ -222,7 +225,8 @@ class Prioritized(Selector):
         return 0.0 if priority == 0 else float(priority**self.priority_exponent)
 
     def _set(self, place: int, weight: float) -> None:
-        tree, node = self._tree, self._capacity + place
+        tree = self._tree
+        node = self._capacity + place
         tree[node] = weight
         while node > 1:
             node //= 2

@@ -63,8 +63,11 @@ class SequenceWriter(EpisodeWriter):
                 f"length and period are whole numbers of 1 or more, not {length!r} and {period!r}"
             )
         super().__init__(client, length, items_per_call)
-        self._table, self._length, self._period = table, length, period
-        self._pads, self._priority = pad, priority
+        self._table = table
+        self._length = length
+        self._period = period
+        self._pads = pad
+        self._priority = priority
         self._zeros: Any = None
         # The number of steps until the next sequence.
         self._missing = length
@@ -89,7 +92,8 @@ class SequenceWriter(EpisodeWriter):
 
     def end_episode(self) -> None:
         """End the episode, and pad its last sequence. No sequence has steps of two episodes."""
-        steps, missing = self._writer.episode_steps, self._missing
+        steps = self._writer.episode_steps
+        missing = self._missing
         if steps >= self._length:
             # The remainder is 0 if the last step completed a sequence.
             missing %= self._period

@@ -334,7 +334,8 @@ class ReplayServer:
     def _window(self, writer: str) -> Window:
         """Return a writer's window. A new one also replaces those of callers that have gone."""
         with self._lock:
-            if (known := self._windows.get(writer)) is not None:
+            known = self._windows.get(writer)
+            if known is not None:
                 return known[0]
             gone = [w for w, (_, caller) in self._windows.items() if caller and caller.is_gone]
             for each in gone:

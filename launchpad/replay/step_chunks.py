@@ -65,7 +65,8 @@ class StepChunks:
         """Return first, stop and columns of these steps, for each chunk that has some of them."""
         found = []
         for chunk in self._chunks:
-            begin, end = max(first, chunk.first), min(stop, chunk.stop)
+            begin = max(first, chunk.first)
+            end = min(stop, chunk.stop)
             if begin < end:
                 rows = slice(begin - chunk.first, end - chunk.first)
                 found.append((begin, end, [column[rows] for column in chunk.columns]))

@@ -27,7 +27,10 @@ class TableItem:
     __slots__ = ("data", "key", "priority", "times_sampled")
 
     def __init__(self, key: int, priority: float, data: Any, times_sampled: int = 0) -> None:
-        self.key, self.priority, self.data, self.times_sampled = key, priority, data, times_sampled
+        self.key = key
+        self.priority = priority
+        self.data = data
+        self.times_sampled = times_sampled
 
 
 class Sampled(NamedTuple):
@@ -130,8 +133,10 @@ class Table:
                 f" max_size={max_size}"
             )
         self.name = name
-        self.max_size, self.max_times_sampled = max_size, max_times_sampled
-        self.sampler, self.remover = copy.deepcopy(sampler), copy.deepcopy(remover)
+        self.max_size = max_size
+        self.max_times_sampled = max_times_sampled
+        self.sampler = copy.deepcopy(sampler)
+        self.remover = copy.deepcopy(remover)
         self.rate_limiter = copy.deepcopy(limiter)
         self._items: dict[int, TableItem] = {}
 
@@ -166,7 +171,8 @@ class Table:
         If there is an item with this key already, replace its priority and data instead.
         """
         priority = self.check(priority)
-        if (known := self._items.get(key)) is not None:
+        known = self._items.get(key)
+        if known is not None:
             known.data = data
             self.update(key, priority)
             return
@@ -181,7 +187,8 @@ class Table:
         Raise IndexError if the table is empty.
         """
         key, probability = self.sampler.sample()
-        item, size = self._items[key], len(self._items)
+        item = self._items[key]
+        size = len(self._items)
         self.rate_limiter.sample()
         item.times_sampled += 1
         # `times_sampled` may exceed the limit: an item may come from a save of a table with a higher one.
@@ -192,7 +199,8 @@ class Table:
     def update(self, key: int, priority: float) -> bool:
         """Set the priority of an item. False if there is no item with this key."""
         priority = self.check(priority)
-        if (item := self._items.get(key)) is None:
+        item = self._items.get(key)
+        if item is None:
             return False
         item.priority = priority
         self.sampler.update(key, priority)
@@ -240,7 +248,9 @@ class Table:
         for item in items:
             self._add(item)
         limiter = self.rate_limiter
-        limiter.inserts, limiter.samples, limiter.deletes = inserts, samples, deletes
+        limiter.inserts = inserts
+        limiter.samples = samples
+        limiter.deletes = deletes
         limiter.lowest_diff, limiter.highest_diff = diffs
         # `max_size` may have been larger when the items were saved.
         while len(self._items) > self.max_size:

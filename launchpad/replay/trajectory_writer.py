@@ -35,8 +35,11 @@ class StepRange:
     def __init__(
         self, writer: TrajectoryWriter, column: int, first: int, stop: int, is_one: bool
     ) -> None:
-        self.writer, self.column = writer, column
-        self.first, self.stop, self.is_one = first, stop, is_one
+        self.writer = writer
+        self.column = column
+        self.first = first
+        self.stop = stop
+        self.is_one = is_one
         # Raise now if the steps are not kept any more.
         writer.rows_of(column, first, stop)
 
@@ -50,7 +53,8 @@ class ColumnHistory:
     """The steps of one column in this episode. Index it like a list: `[-1]`, `[-5:]`."""
 
     def __init__(self, writer: TrajectoryWriter, column: int) -> None:
-        self.writer, self.column = writer, column
+        self.writer = writer
+        self.column = column
 
     def __getitem__(self, which: int | slice) -> StepRange:
         first, stop = self.writer.episode
@@ -105,7 +109,8 @@ class TrajectoryWriter:
                 "expected whole numbers of 1 or more for max_sequence_length and items_per_call, got"
                 f" {max_sequence_length!r} and {items_per_call!r}"
             )
-        self._client, self._length = client, max_sequence_length
+        self._client = client
+        self._length = max_sequence_length
         self._structure: Structure = None
         self._specs: list[Spec] = []
         # The signature of an item, by its number of steps.
@@ -229,15 +234,18 @@ class TrajectoryWriter:
                     f"an item of {num_steps} steps: this episode has {self.episode_steps}, of which the last"
                     f" {self._length} are kept (max_sequence_length)"
                 )
-            first, stop = self._next - num_steps, self._next
+            first = self._next - num_steps
+            stop = self._next
             parts = [(column, first, stop) for column in range(len(self._specs))]
-            if (signature := self._signatures.get(num_steps)) is None:
+            signature = self._signatures.get(num_steps)
+            if signature is None:
                 specs = [(dtype, (num_steps, *shape)) for dtype, shape in self._specs]
                 signature = columns.encode_signature(Signature(self._structure, tuple(specs)))
                 self._signatures[num_steps] = signature
         else:
             leaves: list[Any] = []
-            parts, specs = [], []
+            parts = []
+            specs = []
             found = trees.flatten(trajectory, leaves)
             for leaf in leaves:
                 if isinstance(leaf, StepRange | ColumnHistory) and leaf.writer is not self:
@@ -262,7 +270,8 @@ class TrajectoryWriter:
             ranges = [each for each in parts if isinstance(each, tuple)]
             first = min([each[1] for each in ranges], default=0)
             stop = max([each[2] for each in ranges], default=0)
-        key, keep_from = self._client.new_key(), max(self._episode_first, self._next - self._length)
+        key = self._client.new_key()
+        keep_from = max(self._episode_first, self._next - self._length)
         row = signature, parts
         self._sender.add(SentItem(table, key, priority, row, first, stop, keep_from))
 
@@ -335,7 +344,8 @@ class TrajectoryWriter:
         """Take structure, dtypes and shapes of all steps from the first one."""
         import numpy as np
 
-        self._structure, self._specs = found, specs
+        self._structure = found
+        self._specs = specs
         item_size = self._length * sum(array.nbytes for array in arrays)
         self._chunk_length = self._length * self._sender.limit(item_size)
         keys = () if found is None else found[1]

@@ -49,8 +49,10 @@ def barrier(name: str = "", timeout_s: float | None = None) -> None:
     me.link.refuse_in_child("lp.barrier()", "Call it there, and let the child wait for the worker.")
     marks = me.link.watermarks
     number = next(_numbers)
-    absent, broken = f"{ABSENT}{name}/", f"{BROKEN}{name}/"
-    passed, left = f"{BARRIER}{name}", f"{LEFT}{name}"
+    absent = f"{ABSENT}{name}/"
+    broken = f"{BROKEN}{name}/"
+    passed = f"{BARRIER}{name}"
+    left = f"{LEFT}{name}"
 
     def is_over() -> bool:
         is_decided = marks.get(passed) >= number or bool(marks.names(broken, number))
@@ -65,7 +67,8 @@ def barrier(name: str = "", timeout_s: float | None = None) -> None:
             marks.wait_for(lambda: is_over() or marks.get(left) >= number, _REPLY_S)
         if marks.get(passed) >= number:
             return
-        if ended := marks.names(broken, number):
+        ended = marks.names(broken, number)
+        if ended:
             raise BarrierBroken(
                 f"{me.name} cannot pass barrier {name!r}: {', '.join(ended)} of its group has ended, and will"
                 " not come"

@@ -115,7 +115,8 @@ def caller() -> Caller:
             " thread or the coroutine that runs it; not in a batched method, which has several callers."
         )
     name, attempt, incarnation = call.peer
-    record, call_context = call_stack.here.record, call_stack.current_call.get()
+    record = call_stack.here.record
+    call_context = call_stack.current_call.get()
     answered = _AnsweredCall(
         weakref.ref(call),
         call.call_id,

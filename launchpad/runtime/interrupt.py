@@ -333,7 +333,8 @@ def _is_entering(frame: FrameType, is_blocked: bool) -> bool:
     here = places.get(frame.f_lasti, 0)
     if is_blocked and here not in enters and code[here].opname not in _TURNS:
         return False
-    reached, todo = set[int](), [here]
+    reached = set[int]()
+    todo = [here]
     while todo:
         i = todo.pop()
         if i in enters and code[i].opname == "CALL":

@@ -63,7 +63,8 @@ def check_arguments(
 
 def check_function(node: str, function: Function) -> None:
     """Refuse a generator function: a call of it returns at once, and its code never runs."""
-    if kind := _generator_kind(function):
+    kind = _generator_kind(function)
+    if kind:
         raise DefinitionError(
             f"{node}: {name_of(function)} is {kind}: a call returns at once, and nothing in it runs. Give"
             " a function that goes through it, or a method that others call as a stream (lp.CourierNode)."
@@ -89,7 +90,8 @@ def check_run(node: str, constructor: Function, *, is_needed: bool) -> None:
     if not isinstance(kind, type):
         return
     run = inspect.getattr_static(kind, "run", None)
-    if kind_of_generator := _generator_kind(run):
+    kind_of_generator = _generator_kind(run)
+    if kind_of_generator:
         raise DefinitionError(
             f"{node}: {kind.__qualname__}.run is {kind_of_generator}: a call returns at once, and nothing"
             " in it runs. Leave out the `yield`, or go through it in another method."
@@ -193,9 +195,11 @@ _SETS_ATTRIBUTES = {"run", "setattr", "__setattr__", "__dict__", "vars"}
 
 def _names_in(function: object) -> set[str]:
     """Return the names of attributes and globals in a function's code, and in functions defined in it."""
-    todo, names = [getattr(inspect.unwrap(function), "__code__", None)], set[str]()  # type: ignore[arg-type]
+    todo = [getattr(inspect.unwrap(function), "__code__", None)]  # type: ignore[arg-type]
+    names = set[str]()
     while todo:
-        if (code := todo.pop()) is not None:
+        code = todo.pop()
+        if code is not None:
             names.update(code.co_names)
             todo += [each for each in code.co_consts if isinstance(each, types.CodeType)]
     return names

@@ -25,24 +25,34 @@ from launchpad.courier import fork
 from launchpad.courier.deadlines import deadline_after
 from launchpad.courier.interruptions import Condition
 
-ENDED, SUCCEEDED, OVER, RESTARTED = "ended/", "succeeded/", "over/", "restarted/"
-BARRIER, LEFT, ABSENT, BROKEN = "barrier/", "left/", "absent/", "broken/"
-COUNTS, RECORDING = "counts", "recording"
+ENDED = "ended/"
+SUCCEEDED = "succeeded/"
+OVER = "over/"
+RESTARTED = "restarted/"
+BARRIER = "barrier/"
+LEFT = "left/"
+ABSENT = "absent/"
+BROKEN = "broken/"
+COUNTS = "counts"
+RECORDING = "recording"
 
 Values = Mapping[str, int]
 
-_MS_BITS, _RATE_BITS = 20, 12
+_MS_BITS = 20
+_RATE_BITS = 12
 
 
 def pack_recording(number: int, seconds: float, rate: int) -> int:
     """Return the value of RECORDING, which grows with the number of the request."""
-    ms, rate = int(seconds * 1000), min(rate, (1 << _RATE_BITS) - 1)
+    ms = int(seconds * 1000)
+    rate = min(rate, (1 << _RATE_BITS) - 1)
     return (number << _RATE_BITS | rate) << _MS_BITS | min(ms, (1 << _MS_BITS) - 1)
 
 
 def parse_recording(value: int) -> tuple[int, float, int]:
     """Return the number of the request, the seconds to record, and the calls to record per second."""
-    ms, rate = value & ((1 << _MS_BITS) - 1), value >> _MS_BITS & ((1 << _RATE_BITS) - 1)
+    ms = value & ((1 << _MS_BITS) - 1)
+    rate = value >> _MS_BITS & ((1 << _RATE_BITS) - 1)
     return value >> (_MS_BITS + _RATE_BITS), ms / 1000, rate
 
 

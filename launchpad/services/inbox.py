@@ -108,7 +108,8 @@ class Inbox(Generic[K, V]):
             Stopped: the program stops.
         """
         with self._lock:
-            if (numbers := self._numbers.get(key)) is not None:
+            numbers = self._numbers.get(key)
+            if numbers is not None:
                 return self._remove(numbers[0])[1]
             if self._error is not None:
                 raise self._error
@@ -213,7 +214,8 @@ class Inbox(Generic[K, V]):
         return key, value
 
     def _taker_of(self, key: K) -> ThreadWait[tuple[K, V]] | None:
-        if takers := self._takers.get(key):
+        takers = self._takers.get(key)
+        if takers:
             return takers.popleft()
         return self._any_takers.popleft() if self._any_takers else None
 
@@ -225,7 +227,8 @@ class Inbox(Generic[K, V]):
         inbox = weakref.ref(self)
 
         def end() -> None:
-            if (it := inbox()) is not None:
+            it = inbox()
+            if it is not None:
                 it.close(Stopped())
 
         me.stop.call_at_stop(end)

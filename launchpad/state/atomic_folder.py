@@ -62,7 +62,8 @@ class LocalFolder(Folder):
     """A folder in a local directory, which need not exist yet."""
 
     def __init__(self, path: Path, fence: Fence) -> None:
-        self._path, self.fence = path, fence
+        self._path = path
+        self.fence = fence
 
     def __str__(self) -> str:
         return str(self._path)
@@ -126,7 +127,8 @@ class RemoteFolder(Folder):
     """A folder in an object store, opened by fsspec. An object appears only once all of it is sent."""
 
     def __init__(self, url: str, fence: Fence) -> None:
-        self._url, self.fence = url, fence
+        self._url = url
+        self.fence = fence
         self._files, self._path = filesystem_of(url)
 
     def __str__(self) -> str:

@@ -121,7 +121,8 @@ class SavedStates:
         for number in sorted(names, reverse=True) if version is None else (version,):
             name = names[number]
             with self._errors("load its state"):
-                if not (flaw := self._flaw(name)):
+                flaw = self._flaw(name)
+                if not flaw:
                     with self._folder.reading(name) as file:
                         return number, self._unpickled(file, name)
             text = f"{self._owner}: {self._folder}/{name} is passed over: {flaw}"
@@ -218,7 +219,8 @@ def _flaw_of(file: IO[bytes]) -> str:
     if trailer[: len(_MAGIC)] != _MAGIC:
         return "it is torn, or something else has written it: its last bytes are not those of a saved state"
     file.seek(0)
-    left, found = size - _TRAILER_BYTES, hashlib.blake2b(digest_size=_HASH_BYTES)
+    left = size - _TRAILER_BYTES
+    found = hashlib.blake2b(digest_size=_HASH_BYTES)
     while left and (chunk := file.read(min(left, _CHUNK))):
         found.update(chunk)
         left -= len(chunk)

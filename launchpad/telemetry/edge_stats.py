@@ -103,7 +103,8 @@ class EdgeStats:
         # If the server's counts replaced the caller's in only one of the two snapshots, a difference can be
         # negative.
         if min(*sums, *buckets) < 0:
-            sums, buckets = [max(0, n) for n in sums], tuple(max(0, n) for n in buckets)
+            sums = [max(0, n) for n in sums]
+            buckets = tuple(max(0, n) for n in buckets)
         sums[_SUMS.index("in_flight")] = self.in_flight
         # `replace` would be slow here: a program may have hundreds of edges.
         place = self.caller, self.server, self.method
@@ -251,17 +252,22 @@ def gathered(
         lacking: The workers whose counts are incomplete.
         period_s: How long ago the program began.
     """
-    by_caller, by_server = _by_place(made), _by_place(served)
+    by_caller = _by_place(made)
+    by_server = _by_place(served)
     rows = []
     for place in sorted({*by_caller, *by_server}):
         caller, server, _ = place
         of_caller = call_stats.added(by_caller.get(place, ()))
         of_server = call_stats.added(by_server.get(place, ()))
-        stats, sent, received = of_caller, of_caller.bytes_out, of_caller.bytes_in
+        stats = of_caller
+        sent = of_caller.bytes_out
+        received = of_caller.bytes_in
         is_complete = caller in known and caller not in lacking
         if not is_complete and of_server.calls > of_caller.calls:
             # The server sends what the caller receives, so in and out change places.
-            stats, sent, received = of_server, of_server.bytes_in, of_server.bytes_out
+            stats = of_server
+            sent = of_server.bytes_in
+            received = of_server.bytes_out
         rows.append(
             EdgeStats(
                 *place,

@@ -21,9 +21,11 @@ def of(gpus: Sequence[str]) -> tuple[int | None, float | None]:
         None for each number that is unknown: both without the library or a driver, and the load of a part of
         a GPU (MIG).
     """
-    if (nvml := _library()) is None:
+    nvml = _library()
+    if nvml is None:
         return None, None
-    memory, busy = [], []
+    memory = []
+    busy = []
     for gpu in gpus:
         with contextlib.suppress(nvml.NVMLError):  # the load of a part of a GPU is unknown
             by_uuid = nvml.nvmlDeviceGetHandleByUUID

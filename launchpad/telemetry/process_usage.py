@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from launchpad.courier.light_dataclass import dataclass
 from launchpad.telemetry import gpu_usage
 
-_TICKS_PER_S, _PAGE_BYTES = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True)

@@ -160,9 +160,11 @@ class Trace:
         dropped = sum(each.dropped for each in self.recorded.values())
         if dropped:
             text += f"; {dropped:,} spans had no room"
-        if restarts := sum(c.state == "restarting" for c in self.changes):
+        restarts = sum(c.state == "restarting" for c in self.changes)
+        if restarts:
             text += f"; {restarts} restart{'s' * (restarts != 1)}"
-        if hosts := self._other_hosts():
+        hosts = self._other_hosts()
+        if hosts:
             text += f"; by the clocks of their hosts, which may differ: {', '.join(hosts)}"
         return text + "".join(f"\nmissing: {why}" for _, why in sorted(self.missing.items()))
 
@@ -205,7 +207,8 @@ class Trace:
 
     def _span(self, span: Span, pid: int, tid: int, shift_ns: int) -> Iterator[Json]:
         kind, server, method, began, ended, number, why = span
-        began, ended = began + shift_ns, ended + shift_ns
+        began = began + shift_ns
+        ended = ended + shift_ns
         name = f"{server}/{method}" if server and kind not in (ANSWER, COROUTINE) else method
         args: Json = {"server": server} if server else {}
         if why:

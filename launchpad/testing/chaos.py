@@ -112,7 +112,8 @@ class KillWorkers:
     ) -> None:
         if isinstance(groups, str):
             raise TypeError(f"groups are several labels, [{groups!r}], not one")
-        if unknown := sorted(set(groups or ()) - set(running.plan.groups)):
+        unknown = sorted(set(groups or ()) - set(running.plan.groups))
+        if unknown:
             there = list(running.plan.groups)
             raise KeyError(f"there is no group {unknown} to kill workers of; there are {there}")
         if when not in _STATES:
@@ -120,9 +121,14 @@ class KillWorkers:
         if not 0 <= chance <= 1:
             raise ValueError(f"chance is how often, from 0 to 1, not {chance!r}")
         self.done: list[Kill] = []
-        self._running, self._groups, self._seed = running, groups, seed
-        self._when, self._after_s, self._every_s = when, after_s, every_s
-        self._chance, self._signal = chance, with_signal
+        self._running = running
+        self._groups = groups
+        self._seed = seed
+        self._when = when
+        self._after_s = after_s
+        self._every_s = every_s
+        self._chance = chance
+        self._signal = with_signal
         self._left = math.inf if at_most is None else at_most
         self._decisions: dict[tuple[str, int], _KillDecision] = {}
         self._is_over = threading.Event()
@@ -200,7 +206,8 @@ def freeze(running: Running, worker: str) -> Iterator[None]:
     try:
         # Threads that run on other processors stop a little after the signal was sent. Wait for them, so
         # that the worker does nothing more when the block begins.
-        deadline, states = time.monotonic() + _STILL_S, ["R"]
+        deadline = time.monotonic() + _STILL_S
+        states = ["R"]
         while not all(state in _STILL for state in states) and time.monotonic() < deadline:
             time.sleep(0.001)
             states = []
@@ -235,7 +242,8 @@ def throttle(
     """
     if not 0 < share < 1:
         raise ValueError(f"share is how much of the time it runs, between 0 and 1, not {share!r}")
-    pid, is_over = _process_of(running, worker), threading.Event()
+    pid = _process_of(running, worker)
+    is_over = threading.Event()
 
     def alternate() -> None:
         while not is_over.wait(share * period_s):

@@ -15,7 +15,9 @@ from launchpad.program import Program
 from launchpad.resources import PythonProcess, Resources
 from launchpad.restart_policy import RestartPolicy
 
-_SHOWN_WORKERS, _SHOWN_LINES, _SHOWN_STACKS = 20, 20, 5
+_SHOWN_WORKERS = 20
+_SHOWN_LINES = 20
+_SHOWN_STACKS = 5
 _ENDED = (SUCCEEDED, FAILED, STOPPED, LOST)
 
 
@@ -94,7 +96,8 @@ class _TimedProgram:
     """A program, and the thread that stops it when its time is up."""
 
     def __init__(self, running: Running, timeout_s: float) -> None:
-        self.running, self._timeout_s = running, timeout_s
+        self.running = running
+        self._timeout_s = timeout_s
         self._overdue = self._stacks = ""
         self._timer = threading.Timer(timeout_s, self._stop)
         self._timer.daemon = True

@@ -55,7 +55,8 @@ def worker(
     """
     if not 0 <= rank < of:
         raise ValueError(f"rank={rank} is no replica of {of}")
-    name, place = f"{label}-{rank}", "" if state is None else os.fspath(state)
+    name = f"{label}-{rank}"
+    place = "" if state is None else os.fspath(state)
     places = StatePlaces("", "")
     if place:
         own = "" if is_url(place) else os.path.join(os.path.abspath(place), name)

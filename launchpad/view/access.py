@@ -102,7 +102,8 @@ class AccessControl:
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
-        if refusal := self._refusal(scope, headers):
+        refusal = self._refusal(scope, headers)
+        if refusal:
             await _refuse(scope, send, refusal)
         elif scope["path"] == OPEN and scope["type"] == "http":
             await self._open(scope, headers, send)

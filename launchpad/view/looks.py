@@ -187,7 +187,8 @@ def summary(look: Look, flows: Sequence[EdgeStats]) -> str:
     if look.metrics is not None:
         parts.append(f"up {seconds(look.metrics.uptime_s)}")
         parts.append(f"{sum(flow.calls_per_s for flow in flows):,.0f} calls/s")
-        if silent := look.metrics.silent:
+        silent = look.metrics.silent
+        if silent:
             more = ", …" if len(silent) > _MOST_SILENT else ""
             parts.append(f"no answer from {', '.join(silent[:_MOST_SILENT])}{more}")
     return " · ".join(parts)

@@ -129,7 +129,8 @@ class WorkQueue:
             TimeoutError: no job finished within the timeout.
         """
         seen: set[Hashable] = set()
-        cursor, is_over = None, False
+        cursor = None
+        is_over = False
         while not is_over and len(seen) != n:
             try:
                 found, cursor, is_over = self._poll.ask("finished", cursor, timeout_s=timeout_s)

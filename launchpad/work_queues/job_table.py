@@ -157,13 +157,15 @@ class JobTable:
 
     def take(self, holder: Caller, request: str, lease: str, now: float) -> QueuedJob | None:
         """Lease the next job to this caller; the same job as before if the request is repeated."""
-        if (before := self.requests.get(request)) is not None:
+        before = self.requests.get(request)
+        if before is not None:
             return self.jobs[self.leased[before]]
         if not self.pending:
             return None
         job = self.jobs[self.pending.popleft()]
         job.leased_to = LeasedTo(lease, request, holder, self._expiry(now))
-        self.leased[lease], self.requests[request] = job.key, lease
+        self.leased[lease] = job.key
+        self.requests[request] = lease
         return job
 
     def done(self, key: Hashable, lease: str, result: Any) -> bool:
@@ -175,7 +177,8 @@ class JobTable:
             self._end_lease(job, None)
         else:
             self.pending.remove(key)
-        job.done_by, job.value = lease, None
+        job.done_by = lease
+        job.value = None
         self.finished.append(FinishedJob(key, result))
         return True
 
@@ -258,7 +261,8 @@ class JobTable:
         if reason:
             job.reasons.append(reason)
         if reason and len(job.reasons) >= self.max_attempts:
-            job.done_by, job.value = FAILED, None
+            job.done_by = FAILED
+            job.value = None
             self.finished.append(FinishedJob(job.key, None, tuple(job.reasons)))
             self.n_failed += 1
         else:

@@ -23,7 +23,8 @@ from launchpad.work_queues.job_table import FinishedJob, JobCounts, JobTable
 OVER = "over"
 _KEPT_ADDERS = 10_000
 # The size of one answer. A single larger result goes alone.
-_MOST_RESULTS, _MOST_BYTES = 1000, 4 << 20
+_MOST_RESULTS = 1000
+_MOST_BYTES = 4 << 20
 _LOOK_S = 0.05
 
 Cursor = tuple[str, int]

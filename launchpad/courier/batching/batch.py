@@ -102,7 +102,8 @@ class Batcher:
 
 
 def _refuse(mismatched: list[BatchedCall], others: list[BatchedCall]) -> None:
-    expected, given = others[0], mismatched[0]
+    expected = others[0]
+    given = mismatched[0]
     where = difference(expected.args, given.args, "args") or difference(
         expected.kwargs, given.kwargs, "kwargs"
     )

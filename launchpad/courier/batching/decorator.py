@@ -134,7 +134,8 @@ class Batched:
         if instance is None:
             return self
         # By identity, because an object need not be hashable; and only while the object exists.
-        key, queues = id(instance), self._queues
+        key = id(instance)
+        queues = self._queues
         with self._lock:
             found = queues.get(key)
             if found is None:

@@ -44,7 +44,8 @@ _NUMBERS = {("i", 8): _INT, ("f", 8): _FLOAT, ("c", 16): _COMPLEX}
 
 def describe(value: Any) -> Hashable:
     """Return a key that is equal for values that can be stacked: same structure, shapes and dtypes."""
-    if (kind := type(value)) in _PLAIN:
+    kind = type(value)
+    if kind in _PLAIN:
         return _PLAIN[kind]
     held = _contents(value)
     if held is not None:
@@ -52,7 +53,8 @@ def describe(value: Any) -> Hashable:
         return _type_name(kind), keys, tuple([describe(each) for each in values])
     library = _library_of(value)
     if library == "numpy":
-        dtype, shape = value.dtype, value.shape
+        dtype = value.dtype
+        shape = value.shape
         if not shape and dtype.kind == "b":
             return _BOOL
         if not shape and (dtype.kind, dtype.itemsize) in _NUMBERS:
@@ -138,7 +140,8 @@ def unstack(value: Any, n: int, path: str = "result") -> list[Any]:
 
 def difference(expected: object, given: object, path: str) -> str:
     """Say in words where the two differ; return "" for values that can be stacked."""
-    ours, theirs = _contents(expected), _contents(given)
+    ours = _contents(expected)
+    theirs = _contents(given)
     is_other = _type_name(type(expected)) != _type_name(type(given))
     are_tuples = isinstance(expected, tuple) and isinstance(given, tuple)
     if (
@@ -221,7 +224,8 @@ def _numpy() -> Any:
 
 
 def _words(value: Any) -> str:
-    if (library := _library_of(value)) is not None:
+    library = _library_of(value)
+    if library is not None:
         kind = "an array" if library == "numpy" else f"a {library} array"
         place = f" on {value.device}" if library == "torch" else ""
         return f"{kind} of {value.dtype} with shape {tuple(value.shape)}{place}"

@@ -82,7 +82,8 @@ class AioPipeline(Pipeline):
             reader.drop_inherited()
 
     def _put(self, call: PipelinedFuture) -> None:
-        queue, reader = self.queue, self.reader
+        queue = self.queue
+        reader = self.reader
         queue.put(call)
         if reader is None:
             in_another_thread(self._start, call)
@@ -115,7 +116,8 @@ class LoopReader(Reader):
 
     def unwatch(self) -> None:
         """Stop watching. Call this in the thread of the loop, or when the loop is closed."""
-        fd, self._watched = self._watched, -1
+        fd = self._watched
+        self._watched = -1
         if fd >= 0:
             if not self._loop.is_closed():
                 self._loop.remove_reader(fd)
@@ -123,7 +125,8 @@ class LoopReader(Reader):
 
     def drop_inherited(self) -> None:
         """Close the descriptor in a forked child. The parent shares the loop's selector: leave it alone."""
-        fd, self._watched = self._watched, -1
+        fd = self._watched
+        self._watched = -1
         if fd >= 0:
             os.close(fd)
 

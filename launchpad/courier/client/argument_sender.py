@@ -142,7 +142,8 @@ class ArgumentSender:
     def _interrupt(self) -> None:
         """Take no more items, and end a step of an async iterator that waits. From any thread."""
         self._outgoing.is_cancelled = True
-        if (task := self._pull_task) is not None:
+        task = self._pull_task
+        if task is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 task.get_loop().call_soon_threadsafe(task.cancel)
 

@@ -78,7 +78,8 @@ class NotRun(Exception):
 
 def call_and_wait(channel: CallRoute, method: bytes, /, *args: Any, **kwargs: Any) -> Any:
     """Make a call and wait for the answer in this thread. `SocketChannel.call` is this function."""
-    if (spans := tracing.spans) is not None and not channel.trace_header:
+    spans = tracing.spans
+    if spans is not None and not channel.trace_header:
         return spans.call(channel, method, args, kwargs)
     peer = channel.peer
     options = channel.options

@@ -103,7 +103,8 @@ class CallbackThreads:
         runner = OwnThread(target=self._run, name="courier-callbacks")
         with contextlib.suppress(RuntimeError):
             runner.start()  # it waits for the lock, which we hold
-            self._runner, self._is_idle = runner, True
+            self._runner = runner
+            self._is_idle = True
             return True
         return False
 

@@ -44,7 +44,8 @@ _GRPC_CHANNEL = "launchpad.courier.grpc.channel:GrpcChannel"
 
 _current_call = call_stack.current_call.get
 _encode_call = pickling.encode_call
-_is_small, _MOST_ARGS = joined.is_small, joined.MOST_ARGS
+_is_small = joined.is_small
+_MOST_ARGS = joined.MOST_ARGS
 _NUMBER_TAG = framing.encode_headers({framing.RECORDED: bytes(8)})[:-8]
 
 
@@ -100,7 +101,8 @@ class Channel(ABC):
 
     def submit(self, method: bytes, /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Make a call without waiting, and return its future."""
-        if (spans := tracing.spans) is not None and not self.trace_header:
+        spans = tracing.spans
+        if spans is not None and not self.trace_header:
             return spans.submit(self, method, args, kwargs)
         return self._submit(method, args, kwargs)
 

@@ -198,7 +198,8 @@ class Client(Methods[Any], Generic[T]):
         Raises TypeError for an unknown option; see `client/options.py`.
         """
         view = object.__new__(type(self))
-        view._given, view._name = self._given, self._name
+        view._given = self._given
+        view._name = self._name
         view._channel = self._channel.with_options(replace(self._channel.options, **changes))
         view._call = view._channel.call
         return view

@@ -22,7 +22,9 @@ from launchpad.courier.transport.stream_socket import NO_SIGNAL, Socket
 CHECK_EVERY_S = 1.0
 _HANDSHAKE_TIMEOUT_S = 2.0  # then connect again, after a check whether the server has failed
 
-_pack, _MAGIC, _CALL = framing.HEADER.pack, framing.MAGIC, framing.CALL
+_pack = framing.HEADER.pack
+_MAGIC = framing.MAGIC
+_CALL = framing.CALL
 
 
 class ClientConnection:

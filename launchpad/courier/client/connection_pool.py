@@ -94,7 +94,8 @@ class ConnectionPool:
         return pipeline
 
     def get_shm_calls(self) -> ShmCalls:
-        if (shm_calls := self._shm_calls) is None:
+        shm_calls = self._shm_calls
+        if shm_calls is None:
             from launchpad.courier.client.shm_calls import ShmCalls
 
             with self.lock:
@@ -114,13 +115,15 @@ class ConnectionPool:
 
     def close(self) -> None:
         with self.lock:
-            shm_calls, self._shm_calls = self._shm_calls, None
+            shm_calls = self._shm_calls
+            self._shm_calls = None
         if shm_calls is not None:  # must come first: its calls may move to a pipeline
             shm_calls.close()
         with self.lock:
             self._pipeline = None
             self._aio_pipelines.clear()
-            pipelines, streams = tuple(self._pipelines), tuple(self.streams)
+            pipelines = tuple(self._pipelines)
+            streams = tuple(self.streams)
         for pipeline in pipelines:
             pipeline.close()
         for stream in streams:

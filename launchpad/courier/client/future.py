@@ -281,7 +281,8 @@ class CallFuture(CourierFuture):
         if not super().cancel():
             return False
         with self._condition:
-            on_cancel, self.on_cancel = self.on_cancel, None
+            on_cancel = self.on_cancel
+            self.on_cancel = None
         if on_cancel is not None:
             self.set_running_or_notify_cancel()
             on_cancel()

@@ -144,9 +144,11 @@ class RangePartition(Partition):
         ]
 
     def _cut_range(self, keys: slice | range, n: int) -> list[Share]:
-        start, stop = keys.start, keys.stop
+        start = keys.start
+        stop = keys.stop
         if isinstance(keys, slice):
-            start, stop = start or 0, self.size if stop is None else stop
+            start = start or 0
+            stop = self.size if stop is None else stop
         if keys.step not in (None, 1):
             raise ValueError(f"{keys!r} has a step: give the keys as an array, np.arange(…)")
         if not 0 <= start <= stop <= self.size:
@@ -154,7 +156,8 @@ class RangePartition(Partition):
         shares = []
         for shard in range(n):
             low, high = self.bounds(shard, n)
-            first, end = max(start, low), min(stop, high)
+            first = max(start, low)
+            end = min(stop, high)
             if first < end:
                 own = type(keys)(first - low, end - low)
                 shares.append(Share(shard, own, slice(first - start, end - start)))

@@ -19,8 +19,12 @@ from launchpad.courier.protocol import framing, joined
 from launchpad.courier.shm import segments
 
 _monotonic = time.monotonic
-_loads, _loads_arrays, _SHORTEST = pickle.loads, pickling.loads, pickling.SHORTEST
-_RESULT, _RESULTS, _STREAM = framing.RESULT, framing.RESULTS, framing.STREAM
+_loads = pickle.loads
+_loads_arrays = pickling.loads
+_SHORTEST = pickling.SHORTEST
+_RESULT = framing.RESULT
+_RESULTS = framing.RESULTS
+_STREAM = framing.STREAM
 
 
 class PendingCalls:
@@ -94,7 +98,8 @@ class PendingCalls:
 
     def fail_late(self) -> None:
         for call_id in self.deadlines.pop_expired(_monotonic()):
-            if (call := self.calls.get(call_id)) is not None:
+            call = self.calls.get(call_id)
+            if call is not None:
                 self.fail(call, call_errors.late(self._peer, call.method, call.options))
 
     def refresh_timeouts(self) -> None:
@@ -171,7 +176,8 @@ class PendingCalls:
             from launchpad.courier.client.stream_calls import attach, run_in_thread
 
             self._attaching.add(call)
-            complete, ticket = partial(self._complete_attached, call), bytes(frame[3])
+            complete = partial(self._complete_attached, call)
+            ticket = bytes(frame[3])
             try:
                 run_in_thread(complete, attach, call.channel, call.method, ticket)
             except RuntimeError as error:  # no thread could be started

@@ -64,7 +64,8 @@ class Pipeline:
     ) -> PipelinedFuture:
         counts = channel.counts[method]
         counts.started += 1
-        options, headers_out = channel.options, channel.trace_header
+        options = channel.options
+        headers_out = channel.trace_header
         call = self.new_call(self, next_call_id(), method, options, counts, len(body), channel)
         timeout_us = 0
         if options.timeout_s is not None or _current_call() is not None:
@@ -117,9 +118,12 @@ class Pipeline:
 
     def _put(self, call: PipelinedFuture) -> None:
         """Have the call sent: by this thread, the reader, or a later call."""
-        queue, pending, reader = self.queue, self._pending, self.reader
+        queue = self.queue
+        pending = self._pending
+        reader = self.reader
         queue.put(call)
-        gap_s, self._last_began = call.began - self._last_began, call.began
+        gap_s = call.began - self._last_began
+        self._last_began = call.began
         if reader is None:
             in_another_thread(self._start, call)
         elif len(queue) >= BATCH or gap_s > _CLOSE_S or len(pending.calls) == 1:
@@ -131,7 +135,8 @@ class Pipeline:
         self, call: PipelinedFuture, body: bytes, buffers: Sequence[memoryview], headers: bytes
     ) -> None:
         """Make a call that another way was tried for, and that has not run. Never waits."""
-        call.owner, call.is_sent = self, False
+        call.owner = self
+        call.is_sent = False
         now = time.monotonic()
         timeout_us = 0 if call.deadline is None else max(1, int((call.deadline - now) * 1e6))
         call.frame = framing.encode(

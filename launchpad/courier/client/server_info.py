@@ -133,7 +133,8 @@ class ServerInfo:
         if self.own_token is not None:
             return self.own_token
         address = self.address if address is None else address
-        if token := keyring.find(address):
+        token = keyring.find(address)
+        if token:
             return token
         if address.startswith("unix:"):
             return published_token.find_beside(address.removeprefix("unix:"))

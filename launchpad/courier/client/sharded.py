@@ -112,7 +112,8 @@ class Sharded(FanOut):
 
     def split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Request], Join]:
         at, keys = _find_keys(args)
-        before, after = args[:at], args[at + 1 :]
+        before = args[:at]
+        after = args[at + 1 :]
         if not is_many(keys):
             shard, key = self._partition.locate(keys, len(self.clients))
             return [Request(shard, (*before, key, *after), kwargs)], _only

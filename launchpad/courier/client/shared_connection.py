@@ -60,7 +60,8 @@ class SharedConnection:
     def begin(self, first: framing.Fields) -> None:
         """Pass on what arrived together with the call's first answer, unless the call was closed before."""
         with self._changed:
-            rest, self._connection.rest = self._connection.rest, ()
+            rest = self._connection.rest
+            self._connection.rest = ()
             if not self.is_over:
                 self._on_frames([first, *rest], None)
 

@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 
 MAX_CALLS = 16  # under way at once, each on a connection
 # Limits for what goes through the socket, which must take it at once: bytes, buffers.
-_MAX_BYTES, _MAX_SMALL = 64 << 10, 1000
+_MAX_BYTES = 64 << 10
+_MAX_SMALL = 1000
 
 # From this many bytes on, it costs much more to copy into memory that is not in the caches.
 _COLD = 2 << 20
@@ -181,7 +182,8 @@ class ShmCalls:
     def drop_connection(self, call: ShmFuture) -> None:
         """End the connection of a call that was not answered on it, so that the server need not begin it."""
         with self._closing:
-            connection, call.connection = call.connection, None
+            connection = call.connection
+            call.connection = None
             if connection is None:
                 return
             connection.cancel(call.call_id)
@@ -194,7 +196,8 @@ class ShmCalls:
         """End all connections and the thread. Calls under way end with an error."""
         with self._lock:
             self._is_closed = True
-            poller, self._poller = self._poller, None
+            poller = self._poller
+            self._poller = None
         for call in list(self._pending.calls.values()):
             with self._closing:  # after this no call is sent any more
                 make_error = call_errors.lost if call.is_sent else call_errors.closed
@@ -286,7 +289,8 @@ class ShmCalls:
             self._begin(call, channel, connection)
 
     def _begin(self, call: ShmFuture, channel: CallRoute, connection: ShmClientConnection) -> None:
-        request, timeout_us = call.request, 0
+        request = call.request
+        timeout_us = 0
         if call.deadline is not None:
             timeout_us = max(1, int((call.deadline - _monotonic()) * 1e6))
         with self._closing:
@@ -351,7 +355,8 @@ class ShmCalls:
     ) -> None:
         """Complete a call that was taken out of `_pending`, after giving its connection away."""
         self._unwatch(connection)
-        channel, call.connection = call.channel, None
+        channel = call.channel
+        call.connection = None
         assert channel is not None, "it is not completed"
         kind, _, _, body, buffers, _, _ = frame
         if kind == framing.STREAM:
@@ -401,7 +406,8 @@ class ShmCalls:
 
         If it has not run, its arrays are unchanged.
         """
-        channel, request = call.channel, call.request
+        channel = call.channel
+        request = call.request
         assert channel is not None, "it is not completed"
         assert request is not None, "it is not completed"
         try:
@@ -448,11 +454,13 @@ class ShmCalls:
         self._close(connection)  # another thread dropped it, and left it to us to close
 
     def _watch(self, call: ShmFuture, connection: ShmClientConnection) -> None:
-        if (poller := self._poller) is not None:
+        poller = self._poller
+        if poller is not None:
             poller.watch(call, connection)
 
     def _unwatch(self, connection: ShmClientConnection) -> None:
-        if (poller := self._poller) is not None:
+        poller = self._poller
+        if poller is not None:
             poller.unwatch(connection)
 
     def _close(self, connection: ShmClientConnection) -> None:
@@ -474,7 +482,8 @@ class ShmCalls:
                 return False
             if self._poller is None:
                 poller: AnswerPoller[ShmFuture] | None = None
-                label, pending = self._peer.label, self._pending
+                label = self._peer.label
+                pending = self._pending
                 try:
                     poller = AnswerPoller(
                         label, pending, self.read_now, self._on_tick, self._may_end

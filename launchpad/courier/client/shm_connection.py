@@ -109,7 +109,8 @@ class ShmClientConnection(ClientConnection):
             self._release()
             self.is_sent = True
         reply = self.receive()
-        call, self._call = self._call, None
+        call = self._call
+        self._call = None
         if call is None or reply[0] != framing.NOT_RUN or reply[3] != framing.UNMAPPED:
             return reply
         self._shm.is_refused = True
@@ -131,6 +132,7 @@ class ShmClientConnection(ClientConnection):
             raise ConnectionAbortedError(f"the answer cannot be had: {error}") from error
 
     def _release(self) -> None:
-        shared, self._shared = self._shared, None
+        shared = self._shared
+        self._shared = None
         if shared is not None:
             shared.release()

@@ -199,7 +199,8 @@ class StreamCall:
         self.incoming.drop()
         is_used = any(sender.is_sending for sender in self._senders.values())
         self.connection.abandon(is_used=is_used)
-        listener, self.listener = self.listener, None
+        listener = self.listener
+        self.listener = None
         if listener is not None:
             listener.drop()
 
@@ -224,7 +225,8 @@ class StreamCall:
         """
         is_done = False
         for frame in frames:
-            kind, number = frame[0], frame[1]
+            kind = frame[0]
+            number = frame[1]
             if kind in (framing.ITEM, framing.ITEMS, framing.END) and number == 0:
                 self.incoming.receive(frame)
                 is_done = kind == framing.END
@@ -256,7 +258,8 @@ class StreamCall:
         if item is ENDED:
             self._end_senders()
             error = self.incoming.error
-            end, self.incoming.end = self.incoming.end, b""
+            end = self.incoming.end
+            self.incoming.end = b""
             if error is None and end:  # the error of the server's iterator, raised once
                 self._counts.errors += 1
                 error = pickling.decode_error(
@@ -281,7 +284,8 @@ class StreamCall:
             raise
 
     def _notify_end(self, error: Exception | None) -> None:
-        listener, self.listener = self.listener, None
+        listener = self.listener
+        self.listener = None
         if listener is not None:
             listener.end(error)
 

@@ -119,7 +119,8 @@ def call_with_streams(
     `on_open` gets the call as soon as there is something to close. Async iterators run on `loop`, or
     without it on a loop of their own.
     """
-    peer, counts = channel.peer, channel.counts[method]
+    peer = channel.peer
+    counts = channel.counts[method]
     began = now = time.monotonic()
     counts.started += 1
     pause_s = 0.0
@@ -167,7 +168,8 @@ def submit_with_streams(
     iterators are closed, and to the method they seem to be at their end.
     """
     loop = None
-    if (module := sys.modules.get("asyncio")) is not None:
+    module = sys.modules.get("asyncio")
+    if module is not None:
         with contextlib.suppress(RuntimeError):
             loop = module.get_running_loop()
     future = CallFuture()

@@ -27,19 +27,23 @@ from typing import Any
 IN_BAND = 16 << 10
 
 _MOST_KNOWN = 200  # descriptions; then all are forgotten
-_WRITEABLE, _C, _F = 0x400, 1, 2  # of numpy's flags
+_WRITEABLE = 0x400
+_C = 1
+_F = 2  # of numpy's flags
 _LAYOUT = _WRITEABLE | _C | _F
 # By type of the elements, shape and layout. Empty for what numpy pickles.
 _descriptions: dict[tuple[Any, tuple[int, ...], int], str] = {}
 # By description: ndarray, shape, type of the elements, order, whether it is writable.
 _parsed: dict[str, tuple[Any, tuple[int, ...], Any, str, bool]] = {}
 
-_loads, _PickleBuffer = pickle.loads, pickle.PickleBuffer
+_loads = pickle.loads
+_PickleBuffer = pickle.PickleBuffer
 
 # A stream of ours: the name of `array`, a size and the bytes, or their place among the buffers, and an end.
 START = b"\x80\x05c" + __name__.encode() + b"\narray\n"
 _SIZE = struct.Struct("<I")
-_BINBYTES, _NEXT_BUFFER = pickle.BINBYTES, pickle.NEXT_BUFFER
+_BINBYTES = pickle.BINBYTES
+_NEXT_BUFFER = pickle.NEXT_BUFFER
 _AT_PLACE = len(START) + 1
 _AT = _AT_PLACE + _SIZE.size
 # An end: the description, a call of `array`, and what the whole is: the array, or `(array,), {}`.
@@ -92,7 +96,8 @@ def describe(value: Any) -> str:
 def load_stream(stream: bytes, buffers: Any) -> Any:
     """As `pickle.loads`, of a stream that begins with `START`: quick if it is one of `encode`'s."""
     if buffers:
-        at, data = _AT_PLACE, buffers[0]
+        at = _AT_PLACE
+        data = buffers[0]
     else:
         at = _AT + _SIZE.unpack_from(stream, _AT_PLACE)[0]
         data = stream[_AT:at]

@@ -153,7 +153,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
             state = setter, state, is_named_in("__main__", obj)
             return make, (recipe, *arguments), state, None, None, fill
         if name == "_function_setstate" and obj.__module__ == "__main__":
-            name, origin = _id_of(obj), _here if self.into_main else ""
+            name = _id_of(obj)
+            origin = _here if self.into_main else ""
             state = setter, state, bool(name)
             return (
                 make_function,
@@ -335,7 +336,8 @@ def make_function(
             its_globals = main
         made = recipe(code, its_globals, *arguments)
         if shares and known_as:
-            _functions[known_as], _ids[made] = made, known_as
+            _functions[known_as] = made
+            _ids[made] = known_as
         _unfinished.add(made)
     return made
 

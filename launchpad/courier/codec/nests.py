@@ -21,7 +21,8 @@ from launchpad.courier.codec import arrays
 MOST_BYTES = 64 << 10  # of all arrays: from here on they are better left out of the stream
 _MOST_VALUES = 500  # scalars do not count, but lists of so many are for pickle
 
-_LOOKED_AT, _DEPTH = 8, 4
+_LOOKED_AT = 8
+_DEPTH = 4
 
 _ALIGNMENT = 16
 _PADDING = [bytes(-n % _ALIGNMENT) for n in range(_ALIGNMENT)]
@@ -30,11 +31,14 @@ NESTS = frozenset({list, tuple, dict})
 # Pickled as the place of a buffer. What is put there when it is unpickled is not looked at.
 _HOLE = pickle.PickleBuffer(bytearray())
 
-_SIZE, _SIZES = struct.Struct("<I"), struct.Struct("<II")
+_SIZE = struct.Struct("<I")
+_SIZES = struct.Struct("<II")
 START = b"\x80\x05c" + __name__.encode() + b"\nload\nB"
 _END = pickle.TUPLE1 + pickle.REDUCE + pickle.STOP
 _AT = len(START) + _SIZE.size
-_dumps, _loads, _describe = pickle.dumps, pickle.loads, arrays.describe
+_dumps = pickle.dumps
+_loads = pickle.loads
+_describe = arrays.describe
 _leave_out: Any = [].count  # a function in C that returns 0
 
 _MOST_KNOWN = 200
@@ -70,7 +74,8 @@ def encode(value: Any) -> bytes | None:
         data = array.tobytes("A")
         pieces.append(data)
         n_bytes += len(data)
-        if n := len(data) % _ALIGNMENT:
+        n = len(data) % _ALIGNMENT
+        if n:
             pieces.append(_PADDING[n])
             n_bytes += len(_PADDING[n])
     body = _dumps(skeleton, 5, buffer_callback=_leave_out)

@@ -118,7 +118,9 @@ def _pickle(value: object) -> tuple[bytes, list[pickle.PickleBuffer]]:
     )
     if reused is None or reused.table is not table:
         reused = _ReusedPickler(table)
-    pickler, chunks, found = reused.pickler, reused.chunks, reused.found
+    pickler = reused.pickler
+    chunks = reused.chunks
+    found = reused.found
     pickler.dump(value)
     pickler.clear_memo()
     if len(chunks) > 1:
@@ -212,7 +214,8 @@ def _encode_again(
         try:
             chunks: list[bytes] = []
             pickler = pickle.Pickler(_File(chunks.append), 5, buffer_callback=keep)
-            if table := tensors.dispatch_table():
+            table = tensors.dispatch_table()
+            if table:
                 pickler.dispatch_table = table
             pickler.dump(value)
             body = b"".join(chunks)

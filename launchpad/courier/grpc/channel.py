@@ -36,7 +36,8 @@ class GrpcChannel(Channel):
         return int(self._connection.open_call is not None)
 
     def call(self, method: bytes, /, *args: Any, **kwargs: Any) -> Any:
-        if (spans := tracing.spans) is not None and not self.trace_header:
+        spans = tracing.spans
+        if spans is not None and not self.trace_header:
             return spans.call(self, method, args, kwargs)
         future = self._submit(method, args, kwargs)
         watchdog = SlowCallWatchdog(self.peer, method)

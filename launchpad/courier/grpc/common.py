@@ -46,10 +46,13 @@ COURIER = "launchpad.courier.Courier"
 HELLO, KEEP_OPEN, CALL = (f"/{COURIER}/{name}" for name in ("Hello", "Stay", "Call"))
 
 # The metadata of a call. gRPC wants `-bin` at the end of a name if the value is not text.
-TOKEN, PEER, INCARNATION = "courier-token-bin", "courier-peer-bin", "courier-incarnation-bin"
+TOKEN = "courier-token-bin"
+PEER = "courier-peer-bin"
+INCARNATION = "courier-incarnation-bin"
 PEER_START = "courier-peer-start-bin"
 _PEER_START = struct.Struct("<I16s")
-TAKES_BYTES, NOT_RUN = "courier-takes-bytes", "courier-not-run"
+TAKES_BYTES = "courier-takes-bytes"
+NOT_RUN = "courier-not-run"
 
 Send = Callable[[Any], None]  # called with the one message, and then with None at the end
 
@@ -138,7 +141,8 @@ class CallerMetadata:
                 self._token = bytes.fromhex(authorization.removeprefix(_BEARER))
         #: The peer, as it describes itself; its name is empty if it is not a courier client.
         self.peer = Peer(bytes(found.get(PEER, b"")[:255]).decode(errors="replace"))
-        if len(start := bytes(found.get(PEER_START, b""))) == _PEER_START.size:
+        start = bytes(found.get(PEER_START, b""))
+        if len(start) == _PEER_START.size:
             self.peer = Peer(self.peer.name, *_PEER_START.unpack(start))
         self.incarnation = bytes(found.get(INCARNATION, b""))
         limit = str(found.get(TAKES_BYTES, ""))
@@ -163,7 +167,8 @@ class GrpcCaller:
     call_id = 0
 
     def __init__(self, peer: Peer, context: grpc.ServicerContext) -> None:
-        self.peer, self._context = peer, context
+        self.peer = peer
+        self._context = context
 
     def is_gone(self, call_id: int = 0) -> bool:
         return not self._context.is_active()

@@ -67,9 +67,13 @@ class GrpcConnection:
     def close(self) -> None:
         """End the connection, and everything in flight."""
         with self._lock:
-            channel, self._channel, self.open_call = self._channel, None, None
-            thread, self._is_closing = self._thread, True
-            waiting, self._waiting = self._waiting, deque()
+            channel = self._channel
+            self._channel = None
+            self.open_call = None
+            thread = self._thread
+            self._is_closing = True
+            waiting = self._waiting
+            self._waiting = deque()
             in_flight = tuple(self._in_flight)
         self._wake.set()
         for call in waiting:
@@ -87,7 +91,8 @@ class GrpcConnection:
     def drop_inherited(self) -> None:
         """Start afresh in a forked child, where gRPC does not work (common.check_process raises there)."""
         self._lock = threading.Lock()
-        self._inherited, self._channel = self._channel, None  # kept: freeing it would use gRPC
+        self._inherited = self._channel
+        self._channel = None  # kept: freeing it would use gRPC
         self.open_call = self._thread = None
         self._waiting.clear()
         self._in_flight.clear()
@@ -109,7 +114,8 @@ class GrpcConnection:
     def _try_send(self, call: GrpcCall) -> bool:
         """Send the call; return False if it must wait for a server."""
         with self._lock:
-            invoke, metadata = self._invoke, self._metadata
+            invoke = self._invoke
+            metadata = self._metadata
             if self.open_call is None:
                 return False
             self._in_flight.add(call)
@@ -173,13 +179,15 @@ class GrpcConnection:
                 has_handshake = self.open_call is not None or self._run_handshake()
             except Exception as error:
                 with self._lock:
-                    waiting, self._waiting = self._waiting, deque()
+                    waiting = self._waiting
+                    self._waiting = deque()
                 for call in (*waiting, *self._in_flight):
                     call.fail(error)
                 continue
             pause_s = next_pause(pause_s) if pause_s or not has_handshake else next_pause()
             with self._lock:
-                waiting, self._waiting = self._waiting, deque()
+                waiting = self._waiting
+                self._waiting = deque()
             for call in waiting:
                 if not has_handshake or call.not_before:
                     call.check_wait()
@@ -248,7 +256,8 @@ class GrpcConnection:
 
     def _classify(self, error: Any) -> None:
         """Raise an error if the next Hello would go wrong in the same way."""
-        code, details = error.code(), error.details() or ""
+        code = error.code()
+        details = error.details() or ""
         if code is _Code.UNAUTHENTICATED:
             raise call_errors.wrong_token(self._peer)
         if code is _Code.UNIMPLEMENTED:

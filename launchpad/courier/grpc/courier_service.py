@@ -96,7 +96,8 @@ class CourierService:
             return
         counts = self._core.counts.of(caller_metadata.peer.name)[frame[2]]
         counts.started += 1
-        began, n_in = time.monotonic(), framing.size(frame[3], frame[4])
+        began = time.monotonic()
+        n_in = framing.size(frame[3], frame[4])
 
         def finish(reply: Reply) -> None:
             kind, body, views = fit(without_stream(reply), caller_metadata.takes_bytes)

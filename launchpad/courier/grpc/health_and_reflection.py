@@ -72,12 +72,14 @@ class HealthService:
             fail(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_MAX_WATCHERS} watch already")
             send(None)
             return
-        lock, last = threading.Lock(), None
+        lock = threading.Lock()
+        last = None
 
         def notify() -> None:  # sends every change once, in order
             nonlocal last
             with lock:
-                if (status := self._status(request.service)) != last:
+                status = self._status(request.service)
+                if status != last:
                     last = status
                     send(_Answer(status=status))
 

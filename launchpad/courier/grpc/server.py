@@ -88,7 +88,8 @@ class GrpcServer:
         for send in tuple(self._courier.open_calls):
             send(None)
         for notify in tuple(self._health.watchers):
-            if (send_health := self._health.watchers.pop(notify, None)) is not None:
+            send_health = self._health.watchers.pop(notify, None)
+            if send_health is not None:
                 send_health(None)
 
     def end_stop(self) -> None:

@@ -84,7 +84,8 @@ ATTACH = BUILTIN_PREFIX + b"attach"
 MAGIC = 0xC7
 HEADER = struct.Struct("<BBHIQQQ")  # buffers and headers as one number: both 0 as a rule
 _HEADER_SIZE = HEADER.size
-_TAG, _LENGTH = struct.Struct("<BH"), struct.Struct("<Q")
+_TAG = struct.Struct("<BH")
+_LENGTH = struct.Struct("<Q")
 
 _TINY = 512  # up to here there is an unpacker for each size, made when it is needed
 SMALL = 64 << 10  # up to here a copy is cheaper than a second entry in the gather list
@@ -259,13 +260,15 @@ class FrameDecoder:
             frames.append(large.get_frame())
             self._large = None
         # What is left of the scratch buffer's contents goes to its beginning.
-        left, scratch = self._end - self._start, self._scratch
+        left = self._end - self._start
+        scratch = self._scratch
         if self._end == self._size < self._most_size:  # there was more than we had room for
             self._size = min(4 * self._size, self._most_size)
             self._scratch = memoryview(bytearray(self._size))
         if left and (self._start or self._scratch is not scratch):
             self._scratch[:left] = scratch[self._start : self._end]
-        self._start, self._end = 0, left
+        self._start = 0
+        self._end = left
         self.is_between_frames = large is None and left == 0
         self._is_direct = large is not None and large.missing >= _DIRECT_FROM
         if large is not None and self._is_direct:
@@ -324,7 +327,8 @@ class FrameDecoder:
     def _parse(self, frames: list[Fields]) -> bool:
         """Appends the small frames that are there; True when a large one was met, and set aside."""
         data = self._scratch[self._start : self._end].tobytes()  # cheaper to cut than a memoryview
-        at, end = 0, len(data)
+        at = 0
+        end = len(data)
         while end - at >= _HEADER_SIZE:
             fields = _unpack_from(data, at)
             magic, kind, name_len, extra, call_id, body_len, timeout_us = fields
@@ -342,7 +346,8 @@ class FrameDecoder:
                 break
             at = body_at + body_len
             header_data = data[headers_at:body_at] if extra else b""
-            method, body = data[name_at:headers_at], data[body_at:at]
+            method = data[name_at:headers_at]
+            body = data[body_at:at]
             frames.append((kind, call_id, method, body, (), timeout_us, header_data))
         self._start += at
         return self._large is not None
@@ -357,7 +362,8 @@ class _LargeFrame:
 
     def __init__(self, fields: tuple[int, ...], max_bytes: int) -> None:
         _, self._kind, self._name_len, extra, self._call_id, body_len, self._timeout_us = fields
-        n_buffers, headers_len = extra & 0xFFFF, extra >> 16
+        n_buffers = extra & 0xFFFF
+        headers_len = extra >> 16
         check_limits(self._name_len, n_buffers)
         _check_size(body_len, max_bytes)
         self._table_at = self._name_len + headers_len

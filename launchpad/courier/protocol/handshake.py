@@ -33,12 +33,15 @@ VERSION = 5
 OVERLAP = 1  # calls on this connection may overlap
 SHARE = 2  # large buffers may be in shared memory (shm/socket.py), both ways
 
-ACCEPTED, BAD_TOKEN, BAD_VERSION = 0, 1, 2
+ACCEPTED = 0
+BAD_TOKEN = 1
+BAD_VERSION = 2
 STATUSES = {ACCEPTED: "accepted", BAD_TOKEN: "wrong token", BAD_VERSION: "another version"}
 
 # What TLS begins with, for a server without it; and its answer, in a way that TLS understands: alert,
 # fatal, protocol version.
-TLS_HELLO, TLS_ALERT = b"\x16\x03", b"\x15\x03"
+TLS_HELLO = b"\x16\x03"
+TLS_ALERT = b"\x15\x03"
 NOT_TLS = TLS_ALERT + b"\x01\x00\x02\x02\x46"
 
 _MAGIC = b"LPC1"
@@ -76,7 +79,8 @@ def encode_client_hello(
     token: bytes, peer: Peer, flags: int = 0, max_bytes: int = MAX_BYTES
 ) -> bytes:
     """What a client sends first; the peer's name is cut to what fits."""
-    name, of_peer = peer.name.encode()[:255], peer[1:]
+    name = peer.name.encode()[:255]
+    of_peer = peer[1:]
     return _CLIENT_HELLO.pack(_MAGIC, VERSION, flags, len(token), max_bytes, token, name, *of_peer)
 
 

@@ -25,11 +25,13 @@ from launchpad.courier.protocol import framing
 MOST = 128  # in a frame
 MOST_ARGS = 4
 LIMIT = 1 << 20  # bytes; who takes so much at once takes any such frame
-_LENGTH, _LARGEST_INT = 64, 1 << 63
+_LENGTH = 64
+_LARGEST_INT = 1 << 63
 _UNSIZED = frozenset({float, bool, type(None)})
 _SIZED = frozenset({str, bytes})
 
-_dumps, _loads = pickle.dumps, pickle.loads
+_dumps = pickle.dumps
+_loads = pickle.loads
 
 
 def is_small(value: object) -> bool:

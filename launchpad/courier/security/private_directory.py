@@ -181,7 +181,8 @@ def _is_own_group(gid: int, uid: int) -> bool:
     import pwd
 
     try:
-        user, group = pwd.getpwuid(uid), grp.getgrgid(gid)
+        user = pwd.getpwuid(uid)
+        group = grp.getgrgid(gid)
     except KeyError:
         return False
     return (user.pw_gid, user.pw_name) == (gid, group.gr_name) and {*group.gr_mem} <= {user.pw_name}

@@ -26,7 +26,8 @@ from launchpad.courier.security import private_directory
 from launchpad.courier.security.keyring import MAX_TOKEN_BYTES
 
 BESIDE_SOCKETS = "courier.token"
-_TEMPORARY, _STARTING_S = ".new-", 60.0
+_TEMPORARY = ".new-"
+_STARTING_S = 60.0
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -165,7 +165,8 @@ class ServerCore:
             timeout_s = STALL_S if timeout_s is None else min(timeout_s, STALL_S)
         jobs = self.poller.poll(timeout_s)
         for stallable in self._stallable.copy():
-            if (job := stallable.take_over_if_stalled(time.monotonic())) is not None:
+            job = stallable.take_over_if_stalled(time.monotonic())
+            if job is not None:
                 jobs.append(job)
         return jobs
 

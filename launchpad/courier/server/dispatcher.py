@@ -165,7 +165,8 @@ class Dispatcher:
         return fn if self.one_thread is None else self.one_thread.wrapped(fn)
 
     def _find_fallback(self, method: bytes) -> Callable[..., Any]:
-        name, fallback = method.decode(errors="replace"), self.fallback
+        name = method.decode(errors="replace")
+        fallback = self.fallback
         if fallback is not None and b"/" not in method:
             return self._runnable(lambda *args, **kwargs: fallback(name, args, kwargs))
         import difflib

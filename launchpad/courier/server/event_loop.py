@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     import asyncio
 
 
-_CANCEL_S, _CLOSE_S = 1.0, 3.0
+_CANCEL_S = 1.0
+_CLOSE_S = 3.0
 """How long tasks may take to be cancelled, and the thread to end."""
 
 
@@ -52,7 +53,8 @@ class EventLoop:
         import asyncio
 
         with self._lock:
-            if (loop := self._loop) is None:
+            loop = self._loop
+            if loop is None:
                 # Its own callbacks would keep the context of this call, and with it the connection.
                 loop = self._loop = contextvars.Context().run(asyncio.new_event_loop)
                 self._thread = OwnThread(target=self._main, args=(loop,), name=f"{self._name}-loop")
@@ -87,7 +89,9 @@ class EventLoop:
     def close(self) -> None:
         """Cancels what runs, and ends the thread."""
         with self._lock:
-            loop, thread, self._loop = self._loop, self._thread, None
+            loop = self._loop
+            thread = self._thread
+            self._loop = None
         if loop is None or thread is None:
             return
         loop.call_soon_threadsafe(loop.stop)

@@ -280,7 +280,8 @@ class PipelinedConnection(ServerConnection):
         cancelled = {frame[1] for frame in frames if frame[0] == framing.CANCEL}
         for call_id in cancelled:
             self._offloaded.pop(call_id, None)
-            if (promise := self._promises.get(call_id)) is not None:
+            promise = self._promises.get(call_id)
+            if promise is not None:
                 promise.cancel()
             core.methods.unclaimed_streams.drop(self, call_id)
         if cancelled:
@@ -290,7 +291,8 @@ class PipelinedConnection(ServerConnection):
         calls = [
             f for f in frames if (f[0] == _CALL and f[1] not in cancelled) or f[0] == framing.CALLS
         ]
-        if urgent := core.methods.urgent:
+        urgent = core.methods.urgent
+        if urgent:
             calls.sort(key=lambda frame: frame[2] not in urgent)
         self._queue.extend([f if f[0] == _CALL else JoinedCalls(f, cancelled) for f in calls])
         return True
@@ -370,7 +372,8 @@ class PipelinedConnection(ServerConnection):
         self._answers.put_chunks(framing.encode(kind, call_id, b"", body, views, 0, headers_out))
         if kind == framing.ERROR or kind == framing.NOT_RUN:
             counts.errors += 1
-        n_in, n_out = framing.size(body_in, buffers_in), framing.size(body, views)
+        n_in = framing.size(body_in, buffers_in)
+        n_out = framing.size(body, views)
         counts.finish(_monotonic() - began, n_in, n_out)
 
     def _no_one_waits_for(self, call_id: int) -> bool:
@@ -400,7 +403,8 @@ class PipelinedConnection(ServerConnection):
             promise.cancel()  # no client is left to receive it
         self._core.methods.unclaimed_streams.drop(self)
         with self._lock:
-            was_closed, self._is_closed = self._is_closed, True
+            was_closed = self._is_closed
+            self._is_closed = True
         if not was_closed:
             self._answers.close(is_last_write=True)
             self.part()
@@ -442,5 +446,6 @@ class ReadTurn(CallerOnPipeline, Job):
 
     def seems_blocked(self) -> bool:
         """At the last check it ran this very call already: one check alone proves nothing."""
-        seen, self._seen_since = self._seen_since, self.since
+        seen = self._seen_since
+        self._seen_since = self.since
         return bool(seen) and seen == self.since

@@ -140,7 +140,8 @@ class Poller:
     def stop_accepting(self) -> None:
         """Accepts no new connections; after this the owner may close the listeners."""
         with self._lock:
-            listeners, self._listeners = self._listeners, ()
+            listeners = self._listeners
+            self._listeners = ()
             for listener in listeners:
                 if self._paused.pop(listener, None) is None:
                     self._selector.unregister(listener.sock)

@@ -38,8 +38,12 @@ if TYPE_CHECKING:
     from launchpad.courier.server.stream_call import ServerStreamCall
 
 _monotonic = time.monotonic
-_serve_for, _serve_no_more = current_call.set, current_call.reset
-_pack, _MAGIC, _RESULT, _ERROR = framing.HEADER.pack, framing.MAGIC, framing.RESULT, framing.ERROR
+_serve_for = current_call.set
+_serve_no_more = current_call.reset
+_pack = framing.HEADER.pack
+_MAGIC = framing.MAGIC
+_RESULT = framing.RESULT
+_ERROR = framing.ERROR
 _SMALL = framing.SMALL
 _STOPPING: Reply = (framing.NOT_RUN, framing.STOPPING, [])
 _NO_SIGNAL = stream_socket.NO_SIGNAL
@@ -87,7 +91,8 @@ class SerialConnection(ServerConnection):
     def close(self) -> None:
         for promise in tuple(self._pending_promises):
             promise.cancel()  # no client is left to receive it
-        streams, self._streams = self._streams, None
+        streams = self._streams
+        self._streams = None
         if streams is not None:
             streams.abort()
         super().close()
@@ -101,8 +106,11 @@ class SerialConnection(ServerConnection):
             super().hang_up()
 
     def _serve(self) -> None:
-        receive, spin = self.sock.recv_into, self._spin.receive
-        decoder, received_alone, pool = self._decoder, self._received_alone, self._core.pool
+        receive = self.sock.recv_into
+        spin = self._spin.receive
+        decoder = self._decoder
+        received_alone = self._received_alone
+        pool = self._core.pool
         if self._ahead:
             self._take(self._ahead)
             self._ahead = []
@@ -177,7 +185,8 @@ class SerialConnection(ServerConnection):
                 stream_socket.send_all(self.sock, framing.encode(kind, call_id, b"", result, views))
             else:
                 reply = _pack(_MAGIC, kind, 0, 0, call_id, len(result), 0) + result
-                if (n := self._spin.send(reply, _NO_SIGNAL)) != len(reply):
+                n = self._spin.send(reply, _NO_SIGNAL)
+                if n != len(reply):
                     stream_socket.send_all(self.sock, [reply[n:]])
         except OSError:
             kind = _ERROR  # the client has not received the result
@@ -217,7 +226,8 @@ class SerialConnection(ServerConnection):
             until, found.get(framing.TRACE, b""), found.get(framing.RECORDED, b"")
         )
         answer = partial(self._core.methods.answer_for, call_context, method, body, buffers)
-        if (count := found.get(framing.ARGUMENT_STREAMS)) is None:
+        count = found.get(framing.ARGUMENT_STREAMS)
+        if count is None:
             return answer()
         n_streams = decode_count(count)
         counts = self._counts[method]

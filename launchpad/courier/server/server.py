@@ -239,7 +239,8 @@ class Server:
 
         `list_methods` returns their names, for listings and error messages.
         """
-        self._methods.fallback, self._methods.fallback_names = fn, list_methods
+        self._methods.fallback = fn
+        self._methods.fallback_names = list_methods
 
     def start(self) -> None:
         """Begins to serve.
@@ -286,7 +287,9 @@ class Server:
                     grpc_server.open()
             except BaseException:
                 self._close(core, 0.0)
-                self._core, self._listeners, self._grpc_servers = None, [], []
+                self._core = None
+                self._listeners = []
+                self._grpc_servers = []
                 self._published = []
                 self._addresses = self._wanted
                 raise

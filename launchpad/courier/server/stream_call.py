@@ -128,7 +128,8 @@ class ServerStreamCall:
 
     def receive(self, frame: framing.Fields) -> None:
         """A frame of the client, which is not a call. Raises OSError when the client is gone."""
-        kind, number = frame[0], frame[1]
+        kind = frame[0]
+        number = frame[1]
         if kind == framing.CREDIT and (pump := self.pump) is not None and number == 0:
             pump.outgoing.items.allow(*decode_credit(frame))
             # In this thread, if that is not needed for reading: a generator may wait for arguments.
@@ -224,7 +225,8 @@ class ArgumentStream(StreamedIterator, Iterator[Any]):
 
         while item is NOT_HERE:
             self._incoming.open()
-            loop, arrived = asyncio.get_running_loop(), asyncio.Event()
+            loop = asyncio.get_running_loop()
+            arrived = asyncio.Event()
             self._incoming.notify(partial(loop.call_soon_threadsafe, arrived.set))
             await arrived.wait()
             item = self._take()
@@ -232,10 +234,12 @@ class ArgumentStream(StreamedIterator, Iterator[Any]):
 
     def _end(self, end: type[Exception]) -> NoReturn:
         """Raises what the caller's iterator did, once, or else `end`."""
-        incoming, call = self._incoming, self._call
+        incoming = self._incoming
+        call = self._call
         if incoming.error is not None:
             raise incoming.error
-        error, incoming.end = incoming.end, b""  # it is raised once
+        error = incoming.end
+        incoming.end = b""  # it is raised once
         if error:
             name = f"an iterator given to {call.method}"
             raise pickling.decode_error(

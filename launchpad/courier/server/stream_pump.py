@@ -174,7 +174,8 @@ class AsyncPump(Pump):
         self.outcome = outgoing.context.run(loop.spawn, self._main())
 
     def go_on(self, *, in_pool: bool = False) -> None:
-        if (loop := self._loop) is not None and (changed := self._changed) is not None:
+        loop = self._loop
+        if loop is not None and (changed := self._changed) is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and the task with it
                 loop.call_soon_threadsafe(changed.set)
 

@@ -180,13 +180,15 @@ class ThreadPool:
                 elif self._is_stopping:
                     return None
                 elif self._has_leader:
-                    job, needs_leader = None, False
+                    job = None
+                    needs_leader = False
                     waiter = threading.Lock()
                     waiter.acquire()
                     self._followers.append(waiter)
                 else:
                     self._has_leader = True
-                    job, needs_leader = None, False
+                    job = None
+                    needs_leader = False
             if job is None:
                 if waiter is None:
                     job, needs_leader = self._lead()

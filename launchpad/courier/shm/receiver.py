@@ -51,14 +51,18 @@ class MappedSegment:
         if end > self._end:
             self._end = end
         with _lock:
-            region, alive = self.region, _active.copy()
+            region = self.region
+            alive = _active.copy()
             in_use = end + sum([each.end for each in alive])
             is_full = len(alive) >= MAX_LEASES or in_use > MAX_BYTES
             array = None if is_full else region.make_array()
             if array is not None:
                 lease = ReceivedLease(array, ReceivedLease.finish)
-                lease.mapping, lease.region, lease.serial = self, region, serial
-                lease.end, lease.has_ended = end, False
+                lease.mapping = self
+                lease.region = region
+                lease.serial = serial
+                lease.end = end
+                lease.has_ended = False
                 lease.snapshot = None
                 _active.add(lease)
         if array is None:

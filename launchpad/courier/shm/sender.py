@@ -89,7 +89,8 @@ class Segment:
             return
         while data:
             n = os.pwrite(self.fd, data, offset)
-            offset, data = offset + n, data[n:]
+            offset = offset + n
+            data = data[n:]
         self.written = end
 
     def acquire(self, lengths: Sequence[int]) -> SegmentLease:
@@ -281,7 +282,8 @@ class SharedBuffers(NamedTuple):
 
     def copy(self) -> list[memoryview]:
         """All buffers, as they were stored: for a message that no receiver has opened."""
-        larges, smalls = iter(self.lease.copy()), iter(copies(self.small))
+        larges = iter(self.lease.copy())
+        smalls = iter(copies(self.small))
         return [next(larges if n >= LARGE else smalls) for n in self.lengths]
 
     def release(self) -> None:

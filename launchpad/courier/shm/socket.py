@@ -33,7 +33,8 @@ _MAX_FILES = 16  # that come with one read
 _LENGTH = struct.Struct("<Q")
 # The headers of a message with one buffer: tag, length, descriptor, the length of the buffer.
 _ONE = struct.Struct("<BHQQQQ")
-_ONE_SIZE, _ONE_LENGTH = _ONE.size, DESCRIPTOR_SIZE + 8
+_ONE_SIZE = _ONE.size
+_ONE_LENGTH = DESCRIPTOR_SIZE + 8
 _ONE_START = struct.pack("<BH", SEGMENT, _ONE_LENGTH)
 _SPACE = socket.CMSG_SPACE(_MAX_FILES * 4)
 _CLOSE_ON_EXEC = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
@@ -95,13 +96,15 @@ class ShmSocket(SocketWrapper):
                 shared = framing.SharedChunks(only)
                 return kind, call_id, method, body, shared, timeout_us, b""
         found = framing.decode_headers(descriptor)
-        if (header := found.pop(SEGMENT, None)) is None:
+        header = found.pop(SEGMENT, None)
+        if header is None:
             return frame
         n, rest = divmod(len(header) - DESCRIPTOR_SIZE, 8)
         if n < 0 or rest:
             raise ProtocolError(f"a header of {len(header)} bytes about a segment")
         lengths = struct.unpack_from(f"<{n}Q", header, DESCRIPTOR_SIZE)
-        if (size := len(body) + sum(lengths)) > max_bytes:
+        size = len(body) + sum(lengths)
+        if size > max_bytes:
             raise ProtocolError(f"a message of {size} bytes; the limit is {max_bytes}")
         large = self._mapped_segments.receive(
             header[:DESCRIPTOR_SIZE], [n for n in lengths if n >= LARGE]
@@ -110,7 +113,8 @@ class ShmSocket(SocketWrapper):
             raise ProtocolError(
                 "the buffers of a message are not those in the header about its segment"
             )
-        smalls, larges = iter(small), iter(large)
+        smalls = iter(small)
+        larges = iter(large)
         buffers = framing.SharedChunks(next(larges if n >= LARGE else smalls) for n in lengths)
         return kind, call_id, method, body, buffers, timeout_us, framing.encode_headers(found)
 
@@ -180,7 +184,8 @@ class ShmSocket(SocketWrapper):
             is_gone = False
         except OSError:
             is_gone = True
-        was_gone, self._was_gone = self._was_gone, is_gone
+        was_gone = self._was_gone
+        self._was_gone = is_gone
         return is_gone and was_gone
 
 

@@ -28,7 +28,8 @@ UNSIZED = pickling.SCALARS - SIZED
 LARGEST_SIZED = 512
 LARGEST_INT = 1 << 8 * WEIGHT_BYTES
 
-_dumps, _loads = pickle.dumps, pickle.loads
+_dumps = pickle.dumps
+_loads = pickle.loads
 
 
 class EncodedItem:

@@ -91,7 +91,8 @@ class OutgoingItems:
         kind = type(item)
         if self.may_share:
             if kind in SIZED:
-                if (size := len(item)) < LARGEST_SIZED:
+                size = len(item)
+                if size < LARGEST_SIZED:
                     self.waiting.append(item)
                     return 1 + size // WEIGHT_BYTES
             elif kind in UNSIZED and (kind is not int or -LARGEST_INT < item < LARGEST_INT):

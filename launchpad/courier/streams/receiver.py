@@ -34,7 +34,8 @@ _monotonic = time.monotonic
 
 _CREDIT = struct.Struct("<IQ")  # more items and more bytes that the other side may send
 
-ENDED, NOT_HERE = object(), object()
+ENDED = object()
+NOT_HERE = object()
 
 Send = Callable[[Sequence[framing.Chunk]], object]
 
@@ -89,7 +90,9 @@ class StreamReceiver:
 
         After the end this does nothing.
         """
-        kind, body, buffers = frame[0], frame[3], frame[4]
+        kind = frame[0]
+        body = frame[3]
+        buffers = frame[4]
         items: Sequence[Any] = ()
         if kind == framing.ITEMS:
             items = decode_shared(body)
@@ -170,7 +173,8 @@ class StreamReceiver:
     def _credit(self) -> None:
         """Count the frames that were taken completely, and give credit once it is half a window."""
         with self._lock:
-            n_taken, frames = self.n_items - len(self._arrived), self._frames
+            n_taken = self.n_items - len(self._arrived)
+            frames = self._frames
             while frames and frames[0][0] <= n_taken:
                 _, size = frames.popleft()
                 self._taken_bytes += size
@@ -202,7 +206,8 @@ class StreamReceiver:
 
     def _call_back(self) -> None:
         with self._lock:
-            callbacks, self._callbacks = self._callbacks, []
+            callbacks = self._callbacks
+            self._callbacks = []
         for callback in callbacks:
             callback()
 

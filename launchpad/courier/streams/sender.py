@@ -79,7 +79,8 @@ class StreamSender:
             except BaseException as error:  # SystemExit too: a consumer must not end its server
                 return self.items.put_end(pickling.encode_error(error))
             room -= add(item)
-            before, now = now, _monotonic()
+            before = now
+            now = _monotonic()
             if now - before >= _QUICK_S:
                 self._n_quick = 0
                 return None
@@ -118,7 +119,8 @@ class StreamSender:
             # A CancelledError goes on, because it is meant for us.
             except (Exception, SystemExit, KeyboardInterrupt) as error:
                 return self.items.put_end(pickling.encode_error(error))
-            before, now = now, _monotonic()
+            before = now
+            now = _monotonic()
             is_last = now - before >= _QUICK_S or now >= until or self.is_cancelled
             if not is_last and not waiting:
                 put_soon()
@@ -150,13 +152,15 @@ class StreamSender:
         """Close an async iterator, as `close` does."""
         self.items.has_ended = True
         try:
-            if (close := getattr(self._iterator, "aclose", None)) is not None:
+            close = getattr(self._iterator, "aclose", None)
+            if close is not None:
                 await close()
         finally:
             self._notify_closed()
 
     def _notify_closed(self) -> None:
-        on_close, self.on_close = self.on_close, None
+        on_close = self.on_close
+        self.on_close = None
         if on_close is not None:
             on_close(self.items.error)
 

@@ -179,8 +179,12 @@ def of(counts: MethodCounts) -> MethodStats:
     # Read the counts in the opposite order to that in which a call changes them. Otherwise a call could
     # appear to have ended without having begun.
     buckets = tuple(counts.buckets)
-    bytes_in, bytes_out, total_s = counts.bytes_in, counts.bytes_out, counts.total_s
-    errors, started, items = counts.errors, counts.started, counts.items
+    bytes_in = counts.bytes_in
+    bytes_out = counts.bytes_out
+    total_s = counts.total_s
+    errors = counts.errors
+    started = counts.started
+    items = counts.items
     in_flight = started - sum(buckets)
     return MethodStats(started, errors, in_flight, bytes_in, bytes_out, total_s, buckets, items)
 

@@ -35,12 +35,12 @@ class MethodCounts:
     def add(self, other: MethodCounts) -> None:
         """Add another's counts, in the order in which `call_stats.of` reads them: calls may go on."""
         self.buckets = [a + b for a, b in zip(self.buckets, other.buckets, strict=True)]
-        self.bytes_in, self.bytes_out = (
-            self.bytes_in + other.bytes_in,
-            self.bytes_out + other.bytes_out,
-        )
-        self.total_s, self.errors = self.total_s + other.total_s, self.errors + other.errors
-        self.started, self.items = self.started + other.started, self.items + other.items
+        self.bytes_in = self.bytes_in + other.bytes_in
+        self.bytes_out = self.bytes_out + other.bytes_out
+        self.total_s = self.total_s + other.total_s
+        self.errors = self.errors + other.errors
+        self.started = self.started + other.started
+        self.items = self.items + other.items
 
     def finish(self, took_s: float, bytes_in: int, bytes_out: int) -> None:
         """Count a call that has ended, with or without an error.
@@ -73,7 +73,8 @@ class Counts(dict[bytes, MethodCounts]):
 
     def __missing__(self, method: bytes) -> MethodCounts:
         is_own = len(self) < self.MAX_METHODS and self._is_known(method)
-        name, new = method if is_own else UNKNOWN, MethodCounts()
+        name = method if is_own else UNKNOWN
+        new = MethodCounts()
         counts = self.setdefault(name, new)
         if counts is new:
             self.log.append((name, new))

@@ -19,7 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Protocol
 
-_FIRST, _LAST = 3, 27  # the histogram's limits are 2**i µs: 8 µs to 134 s
+_FIRST = 3
+_LAST = 27  # the histogram's limits are 2**i µs: 8 µs to 134 s
 
 Labels = Mapping[str, str]
 Sample = tuple[Labels, float]

@@ -150,7 +150,8 @@ def record(
 def end(sessions: Collection[RecordingSession]) -> None:
     """End these recordings, unless they have ended. Return once their `done` has been called."""
     with _lock:
-        recorder, ending = _recorder(), []
+        recorder = _recorder()
+        ending = []
         if recorder is not None:
             ending = [each for each in recorder.sessions if each in sessions]
             recorder.sessions = [each for each in recorder.sessions if each not in sessions]
@@ -166,7 +167,8 @@ class _Track:
     """The spans of one thread. `open` has the spans that have not ended, without their end."""
 
     def __init__(self, thread_id: int) -> None:
-        self.thread_id, self.name = thread_id, threading.current_thread().name
+        self.thread_id = thread_id
+        self.name = threading.current_thread().name
         self.peer = own_peer()
         self.spans: list[Span] = []
         self.open: dict[tuple[int, int], tuple[str, str, int]] = {}
@@ -192,10 +194,13 @@ class ProcessRecorder:
     ) -> Any:
         """Call `channel.call`, and record it."""
         number, track, recorded = self._begin(channel)
-        place, began, why = (CALL, number), _now(), ""
+        place = (CALL, number)
+        began = _now()
+        why = ""
         track.open[place] = channel.peer.label, method.decode(), began
         try:
-            if (inner := tracing.opentelemetry) is not None:
+            inner = tracing.opentelemetry
+            if inner is not None:
                 return inner.call(recorded, method, args, kwargs)
             return recorded.call(method, *args, **kwargs)
         except BaseException as error:
@@ -213,7 +218,8 @@ class ProcessRecorder:
         track.open[SUBMIT, number] = track.open[FUTURE, number] = about
         future: Future[Any] | None = None
         try:
-            if (inner := tracing.opentelemetry) is not None:
+            inner = tracing.opentelemetry
+            if inner is not None:
                 future = inner.submit(recorded, method, args, kwargs)
             else:
                 future = recorded.submit(method, *args, **kwargs)
@@ -248,7 +254,8 @@ class ProcessRecorder:
         buffers: Sequence[Any],
     ) -> tuple[int, Any, list[memoryview]]:
         """Call `answer(method, body, buffers)`, and record it. `call` is the server and the call's number."""
-        track, number = self._track(), int.from_bytes(call[1], "big")
+        track = self._track()
+        number = int.from_bytes(call[1], "big")
         about = call[0], method.decode(errors="replace"), _now()
         track.open[ANSWER, number] = about
         reply = None
@@ -264,7 +271,8 @@ class ProcessRecorder:
 
     def end_wait(self, wait: tracing.Wait) -> None:
         """Record a wait of the calling thread that is over now."""
-        if (ended := _now()) - wait.began_ns > _SHORTEST_NS:
+        ended = _now()
+        if ended - wait.began_ns > _SHORTEST_NS:
             self._add(self._track(), (WAIT, "", wait.what, wait.began_ns, ended, 0, ""))
 
     def _end_promise(self, track: _Track, number: int, promise: Promise) -> None:
@@ -301,7 +309,8 @@ class ProcessRecorder:
 
     def run(self) -> None:
         """Renew the budget at each tick, and finish recordings, until the last one has ended."""
-        before, calls_before = _now() - int(_TICK_S * 1e9), sys.maxsize
+        before = _now() - int(_TICK_S * 1e9)
+        calls_before = sys.maxsize
         while True:
             with _lock:
                 now = _now()
@@ -312,9 +321,11 @@ class ProcessRecorder:
                 calls = sum(map(registry.calls_made, {each.peer for each in self.sessions}))
                 more = max(most / 4, min(most, _SHARE * (calls - calls_before)))
                 self._budget = min(self._budget + more, max(1.0, rate / 4))
-                before, calls_before = now, calls
+                before = now
+                calls_before = calls
                 if not self.sessions:
-                    tracing.spans, tracing.recorder = tracing.opentelemetry, None
+                    tracing.spans = tracing.opentelemetry
+                    tracing.recorder = None
                 elif self._budget >= 1:
                     tracing.spans = self
             for session in due:

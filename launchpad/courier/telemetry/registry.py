@@ -57,7 +57,8 @@ def add_client(server: list[str], counts: Counts) -> None:
         server: A list whose first item is the server's name, as far as it is known. It may change.
         counts: The counts. They stay registered until this object is gone, and are added up then.
     """
-    peer, key = own_peer(), id(counts)
+    peer = own_peer()
+    key = id(counts)
     with _lock:
         _all.setdefault(peer, OwnCounts()).clients[key] = server, counts.log
     weakref.finalize(counts, _end_client, peer, key).atexit = False
@@ -65,7 +66,8 @@ def add_client(server: list[str], counts: Counts) -> None:
 
 def add_server(core: object, name: str, counts: EdgeCounts) -> None:
     """Register a server's counts in the same way, until `core` is gone."""
-    peer, key = own_peer(), id(core)
+    peer = own_peer()
+    key = id(core)
     with _lock:
         _all.setdefault(peer, OwnCounts()).servers[key] = name, counts.log
     weakref.finalize(core, _end_server, peer, key).atexit = False
@@ -74,7 +76,8 @@ def add_server(core: object, name: str, counts: EdgeCounts) -> None:
 def counted(peer: Peer) -> Counted:
     """Return all counts of this worker, or process, so far, without courier's own methods."""
     with _lock:
-        if (own := _all.get(peer)) is None:
+        own = _all.get(peer)
+        if own is None:
             return Counted({}, {})
         made, served = ({place: _copy(each) for place, each in of.items()} for of in own.gone)
         for server, log in list(own.clients.values()):
@@ -92,7 +95,8 @@ def counted(peer: Peer) -> Counted:
 def calls_made(peer: Peer) -> int:
     """Return how many calls this worker, or process, has begun so far, without courier's own methods."""
     with _lock:
-        if (own := _all.get(peer)) is None:
+        own = _all.get(peer)
+        if own is None:
             return 0
         n = sum(counts.started for counts in own.gone[0].values())
         for server, log in list(own.clients.values()):

@@ -146,7 +146,9 @@ def stop_tracing() -> None:
         lp.courier.stop_tracing()
     """
     global spans, opentelemetry
-    stopped, spans, opentelemetry = opentelemetry, None, None
+    stopped = opentelemetry
+    spans = None
+    opentelemetry = None
     if stopped is not None:
         stopped.end_dropped()
 
@@ -154,7 +156,8 @@ def stop_tracing() -> None:
 def _renew() -> None:
     """Stop recording in a forked child: the thread that would end the recording is the parent's."""
     global spans, recorder
-    spans, recorder = opentelemetry, None
+    spans = opentelemetry
+    recorder = None
     open_waits.clear()
 
 

@@ -16,7 +16,8 @@ from typing import Any
 
 from launchpad.courier.light_dataclass import dataclass
 
-TCP, GRPC = "tcp", "grpc"
+TCP = "tcp"
+GRPC = "grpc"
 INPROCESS = "inproc:"  # any text may follow
 _PLAINTEXT = "+plaintext"
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")

@@ -43,11 +43,14 @@ _STREAK = 32  # answers in a row, after which the waiter checks whether it is in
 _STREAKS = 4  # streaks after which it releases the GIL once
 # If other threads computed for this share of a streak's time, they would have computed more without it.
 _SHARE = 0.35
-_BACKOFF, _MAX_BACKOFF = 1024, 65536  # sleeps in a row, once a waiter was in the way
+_BACKOFF = 1024
+_MAX_BACKOFF = 65536  # sleeps in a row, once a waiter was in the way
 _TOLERATED_S = 20e-6  # the accepted loss for each answer: sleeping would lose about as much
 _MAX_WASTED_S = 8e-3  # the accepted loss beyond that
 
-_monotonic, _process_time, _thread_time = time.monotonic, time.process_time, time.thread_time
+_monotonic = time.monotonic
+_process_time = time.process_time
+_thread_time = time.thread_time
 
 
 @functools.cache
@@ -139,11 +142,15 @@ class SpinWaiter:
         if self._lets_go:
             self._lets_go = False
             offer, recv = self._wait_without
-        fileno, place, n_bytes, flags = self._raw.fileno, self._place, len(buffer), DONTWAIT
+        fileno = self._raw.fileno
+        place = self._place
+        n_bytes = len(buffer)
+        flags = DONTWAIT
         if not self._is_plain:
             if has_pending(self._sock):
                 return self._sock.recv_into(buffer)
-            n_bytes, flags = 1, PEEK_NOW
+            n_bytes = 1
+            flags = PEEK_NOW
         until = _monotonic() + self._window_s
         while True:
             offer()

@@ -19,7 +19,8 @@ MAX_GATHER = 1024  # IOV_MAX
 NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 # These are plain numbers, because joining enum flags is slow.
 DONTWAIT = int(getattr(socket, "MSG_DONTWAIT", 0))
-SEND_NOW, PEEK_NOW = int(NO_SIGNAL) | DONTWAIT, int(socket.MSG_PEEK) | DONTWAIT
+SEND_NOW = int(NO_SIGNAL) | DONTWAIT
+PEEK_NOW = int(socket.MSG_PEEK) | DONTWAIT
 
 
 class Socket(Protocol):

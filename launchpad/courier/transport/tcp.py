@@ -30,7 +30,8 @@ _BACKLOG = 4096
 _DIAL_S = 0.9
 _KEEPALIVE = {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 2}  # dead after 1 + 2 × 1 s
 # The longest time between two repeats. Linux has it since 6.15, and Python has no name for it.
-_TCP_RTO_MAX_MS, _RTO_MAX_MS = 44, 1000
+_TCP_RTO_MAX_MS = 44
+_RTO_MAX_MS = 1000
 
 check = endpoints.parse
 

@@ -92,7 +92,8 @@ class TlsSocket:
         self._address = address
         self._pid = os.getpid()
         self._lock = Lock()
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=address is None)
         #: True once the handshake is done, so that data can be sent.
         self.is_ready = False
@@ -284,7 +285,8 @@ class TlsSocket:
                 if self._address is not None and self.is_ready and not self._is_verified:
                     with contextlib.suppress(OSError):
                         self._receive(memoryview(bytearray(1)), socket.MSG_DONTWAIT)
-            if n := ciphertext.report_sent():
+            n = ciphertext.report_sent()
+            if n:
                 return n
             raise
         except BaseException:

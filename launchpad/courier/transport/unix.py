@@ -28,7 +28,8 @@ PREFIX = "unix:"
 MAX_PATH = 107 if sys.platform == "linux" else 103
 _BACKLOG = 4096
 _PAUSE_S = 0.01  # before the next attempt while the backlog is full
-_FRESH, _SOCKET = re.compile(r"courier-[0-9a-f]{12}"), "s"
+_FRESH = re.compile(r"courier-[0-9a-f]{12}")
+_SOCKET = "s"
 # A directory without a socket that is younger than this may belong to a server that is still starting.
 _STARTING_S = 60.0
 
@@ -40,7 +41,8 @@ def path_of(address: str) -> str:
     path = address.removeprefix(PREFIX)
     if not address.startswith(PREFIX) or not os.path.isabs(path):
         raise ValueError(f"{address!r} is not of the form unix:/absolute/path")
-    if (size := len(os.fsencode(path))) > MAX_PATH:
+    size = len(os.fsencode(path))
+    if size > MAX_PATH:
         raise ValueError(
             f"the socket path {path!r} has {size} bytes, and the system takes {MAX_PATH} at most. "
             "Choose a shorter directory, for example one directly under /tmp."
@@ -197,7 +199,8 @@ def connect(address: str, timeout_s: float | None) -> socket.socket:
     """Make one attempt to connect. Raises OSError; the caller decides which errors mean "not up yet"."""
     path = path_of(address)
     # In a shared directory (sticky, like /tmp) the socket itself must be ours, or root's.
-    if (owner := os.stat(path).st_uid) not in (os.geteuid(), 0):
+    owner = os.stat(path).st_uid
+    if owner not in (os.geteuid(), 0):
         raise PermissionError(errno.EPERM, f"the socket belongs to user {owner}, not to us", path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

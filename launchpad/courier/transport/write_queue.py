@@ -170,7 +170,8 @@ class WriteQueue:
         Returns:
             False if `wait` is False and the socket takes no more now.
         """
-        lock, flags = self._lock, NO_SIGNAL if wait else SEND_NOW
+        lock = self._lock
+        flags = NO_SIGNAL if wait else SEND_NOW
         while not self.is_empty and self._sock is not None:
             held: list[bool] = []
             try:

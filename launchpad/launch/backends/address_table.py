@@ -26,7 +26,8 @@ class LocalAddressView:
     def follow(self, seen: Mapping[str, str]) -> None:
         """Take the new endpoints of some addresses, and move the keys to them."""
         for address, endpoint in seen.items():
-            if before := self.places.get(address):
+            before = self.places.get(address)
+            if before:
                 keyring.remove(before)
             if endpoint.startswith(("unix:", "tcp:")):
                 keyring.add(endpoint, self._keys.token, self._keys.credentials)
@@ -75,6 +76,7 @@ class AddressTable:
         wanted = self._table if addresses is None else addresses
         endpoints = dict.fromkeys(wanted, "")
         for address in wanted:
-            if place := self._table.get(address):
+            place = self._table.get(address)
+            if place:
                 endpoints[address] = place.near if place.node == node else place.far
         return endpoints

@@ -189,7 +189,8 @@ def _cpus(workers: Sequence[WorkerPlan], busy: Mapping[int, int]) -> dict[str, t
 
 def _check_cpus_and_memory(workers: Sequence[WorkerPlan]) -> None:
     cpus = [(w.group, w.resources.cpus) for w in workers if w.resources.cpus is not None]
-    n_asked, n_cpus = round(sum(n for _, n in cpus), 6), number_of_cpus()
+    n_asked = round(sum(n for _, n in cpus), 6)
+    n_cpus = number_of_cpus()
     if n_asked > n_cpus:
         words = [(group, formatting.counted(n, "CPU")) for group, n in cpus]
         raise DefinitionError(
@@ -199,7 +200,8 @@ def _check_cpus_and_memory(workers: Sequence[WorkerPlan]) -> None:
     memory = [
         (w.group, w.resources.memory_bytes) for w in workers if w.resources.memory_bytes is not None
     ]
-    total, most = sum(size for _, size in memory), out_of_memory.limit_bytes()
+    total = sum(size for _, size in memory)
+    most = out_of_memory.limit_bytes()
     installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     # The limit is that of our cgroup.
     most = installed if most is None else min(installed, most)

@@ -87,7 +87,8 @@ class _Search:
     def __init__(
         self, devices: Sequence[Device], requests: Sequence[GpuRequest], free: list[int]
     ) -> None:
-        self._requests, self._free = requests, free
+        self._requests = requests
+        self._free = free
         kinds = list(dict.fromkeys(_kind(r) for r in requests))
         matches = {_kind(r): [r.matches(device) for device in devices] for r in requests}
         self._matching = {kind: [i for i, s in enumerate(matches[kind]) if s] for kind in kinds}
@@ -136,7 +137,8 @@ class _Search:
 
         There is none if too little is free for it and the requests after it.
         """
-        request, free = self._requests[place], self._free
+        request = self._requests[place]
+        free = self._free
         matching = self._matching[_kind(request)]
         capacity = sum(free[i] // request.units for i in matching)
         if (

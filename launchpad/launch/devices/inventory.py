@@ -25,7 +25,8 @@ _QUERY = "index,uuid,name,mig.mode.current"
 
 def installed() -> list[Device]:
     """Return the devices of this host, in the order of their numbers; GPUs in MIG mode as their parts."""
-    if fake := os.environ.get(FAKE):
+    fake = os.environ.get(FAKE)
+    if fake:
         return _fake(fake)
     try:
         import pynvml
@@ -48,7 +49,8 @@ def _fake(text: str) -> list[Device]:
         index = len({d.gpu for d in devices})
         for n in range(int(count)):
             if "MIG" in name:
-                part, gpu = f"MIG-fake-{index}-{n}", f"GPU-fake-{index}"
+                part = f"MIG-fake-{index}-{n}"
+                gpu = f"GPU-fake-{index}"
                 devices.append(Device(index, part, name, gpu))
             else:
                 devices.append(Device(index + n, f"GPU-fake-{index + n}", name))

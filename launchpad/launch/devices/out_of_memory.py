@@ -28,14 +28,16 @@ class OutOfMemory:
 
     def has_happened(self) -> bool | None:
         """Return True if it has killed one since the last look; None if the kernel does not tell."""
-        before, self._seen = self._seen, _count(self._path)
+        before = self._seen
+        self._seen = _count(self._path)
         return self._seen > before if self._path else None
 
 
 def limit_bytes() -> int | None:
     """Return the most memory that this process's cgroup may use; None if there is no limit."""
     for path in cgroup.paths(_LIMITS):
-        if text := cgroup.text_of(path).strip():
+        text = cgroup.text_of(path).strip()
+        if text:
             return int(text) if text.isdigit() and int(text) < _NO_LIMIT_BYTES else None
     return None
 

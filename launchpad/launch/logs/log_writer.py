@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 _STANDARD = (1, 2)
 _UNGUARDED = contextlib.nullcontext()
-_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
+_SHORTEST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 1.0
 
 _LONGEST_LINE_S = 1.0
 """Seconds to wait for the end of a line, since a progress bar has no end."""
@@ -70,7 +71,8 @@ class LossyWriter(io.BufferedWriter):
 
     def __init__(self, fd: int, spare: int | None = None) -> None:
         super().__init__(io.FileIO(fd, "w", closefd=spare is None))
-        self._fd, self._spare = fd, spare
+        self._fd = fd
+        self._spare = spare
 
     def write(self, data: ReadableBuffer, /) -> int:
         """Write the data. To the caller, all of it was written."""
@@ -81,7 +83,8 @@ class LossyWriter(io.BufferedWriter):
                     self.flush()
             except RuntimeError:  # in a signal's handler
                 self._try(lambda: os.write(self._fd, data))
-            if last := bytes(memoryview(data)[-1:]):
+            last = bytes(memoryview(data)[-1:])
+            if last:
                 self.is_mid_line = last != b"\n"
         return memoryview(data).nbytes
 
@@ -126,7 +129,9 @@ class LogWriter:
         standard: Sequence[int] = (),
     ) -> None:
         self.fd = os.dup(standard[-1]) if standard else first_part(path)
-        self._path, self._rotation, self._warn = path, rotation, warn
+        self._path = path
+        self._rotation = rotation
+        self._warn = warn
         self._fds = (*standard, self.fd)
         self._buffers = [LossyWriter(fd, self.fd) for fd in standard] or [LossyWriter(self.fd)]
         self._lock = threading.RLock()  # a signal's handler may print while the main thread does
@@ -228,10 +233,12 @@ class ProcessLog(LogWriter):
             os.write(self.fd, f"{text}\n".encode(errors="backslashreplace"))
 
     def _watch(self) -> None:
-        size, pause_s = 0, 0.1
+        size = 0
+        pause_s = 0.1
         while True:
             time.sleep(pause_s)
-            before, size = size, os.fstat(self.fd).st_size
+            before = size
+            size = os.fstat(self.fd).st_size
             growth = size - before
             rotate_by = time.monotonic() + _LONGEST_LINE_S
             while 0 < self._rotation.max_bytes < size:

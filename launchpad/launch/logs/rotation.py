@@ -75,7 +75,8 @@ class Rotation:
             with contextlib.suppress(OSError):
                 more_lines, more_bytes = _lines_and_bytes(part)
                 part.unlink()
-                n_lines, n_bytes = n_lines + more_lines, n_bytes + more_bytes
+                n_lines = n_lines + more_lines
+                n_bytes = n_bytes + more_bytes
         with contextlib.suppress(OSError):  # a full disk has no room for it
             deleted = f": {n_lines:,} lines, {n_bytes:,} bytes" if n_bytes else ""
             is_first_gone = bool(too_many) or min(full) > 1
@@ -100,7 +101,8 @@ def _lines_and_bytes(part: Path) -> tuple[int, int]:
         if not file.readline(1000).startswith(HEADER):
             file.seek(0)
         while chunk := file.read(_MIB):
-            n_lines, n_bytes = n_lines + chunk.count(b"\n"), n_bytes + len(chunk)
+            n_lines = n_lines + chunk.count(b"\n")
+            n_bytes = n_bytes + len(chunk)
     return n_lines, n_bytes
 
 

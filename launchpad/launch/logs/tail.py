@@ -22,7 +22,8 @@ from launchpad.launch.logs import log_files
 _CHUNK = 1 << 18
 _LONGEST_LINE = 1 << 20
 _BEGINNING = 80
-_NEVER_CHECKED, _MISSING = -1, 0
+_NEVER_CHECKED = -1
+_MISSING = 0
 _ANOTHER = 1
 """Inodes that no log has."""
 
@@ -48,7 +49,8 @@ class _LogPosition:
                 data = b"" if self.is_another else file.read(most)
         except OSError:
             return b""
-        is_beginning, self.offset = self.offset == 0, self.offset + len(data)
+        is_beginning = self.offset == 0
+        self.offset = self.offset + len(data)
         if not is_beginning:
             return data
         self.beginning = data[:_BEGINNING]
@@ -101,7 +103,8 @@ class Tail:
             self._has_gap = False
             lines.insert(0, _GAP)
         if len(partial) > _LONGEST_LINE:
-            lines, partial = [*lines, partial], b""
+            lines = [*lines, partial]
+            partial = b""
         self._partial = partial
         return lines
 
@@ -109,7 +112,8 @@ class Tail:
         """Skip all but the last `down_to` bytes. Return how many lines and bytes were skipped."""
         n_lines = n_bytes = 0
         while (too_many := self.backlog() - down_to) > 0:
-            if not (data := self._read(min(too_many, _CHUNK))):
+            data = self._read(min(too_many, _CHUNK))
+            if not data:
                 break
             head, newline, self._partial = (self._partial + data).rpartition(b"\n")
             n_lines += head.count(b"\n") + len(newline)
@@ -118,7 +122,8 @@ class Tail:
 
     def remainder(self) -> bytes:
         """Return the last line, if no newline has ended it."""
-        partial, self._partial = self._partial, b""
+        partial = self._partial
+        self._partial = b""
         return partial.removesuffix(b"\n")
 
     def _begin(self, log: Path) -> None:
@@ -154,7 +159,8 @@ class Tail:
 
     def _read(self, most: int = _CHUNK) -> bytes:
         while self._closed:
-            if data := self._closed[0].read(most):
+            data = self._closed[0].read(most)
+            if data:
                 return data
             self._late = self._closed.popleft()
         new = self._live.read(most)  # first, so that nothing in `late` is newer

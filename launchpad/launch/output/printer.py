@@ -31,7 +31,8 @@ _PROGRESS_S = 0.5
 _OURS = "launchpad"
 _WRITTEN_AT_ONCE = 1 << 16
 
-_BEHIND_OF_TERMINAL, _BEHIND_OF_FILE = 8 << 20, 256 << 20
+_BEHIND_OF_TERMINAL = 8 << 20
+_BEHIND_OF_FILE = 256 << 20
 """The most bytes of all workers that may wait to be shown. For a file or pipe, which no user reads live,
 it is more."""
 
@@ -76,7 +77,8 @@ class Output:
         stream: TextIO | None,
         overlay: Overlay | None = None,
     ) -> None:
-        self._run, self._overlay = run, overlay
+        self._run = run
+        self._overlay = overlay
         self._tails = {worker: Tail(run.log(worker)) for worker in workers}
         self._stream = stream
         self._notes: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -143,14 +145,16 @@ class Output:
 
     def _written(self, stream: TextIO, texts: Iterable[str]) -> bool:
         """Write a few texts at a time. Return True if the stream still takes text."""
-        some, length = [], 0
+        some = []
+        length = 0
         for text in texts:
             some.append(text)
             length += len(text)
             if length > _WRITTEN_AT_ONCE:
                 if not _write(stream, "".join(some)):
                     return False
-                some, length = [], 0
+                some = []
+                length = 0
         return _write(stream, "".join(some))
 
     def _round(self, prefixes: dict[str, str], limit: int) -> Iterator[str]:

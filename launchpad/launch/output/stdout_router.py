@@ -66,7 +66,8 @@ class ThreadStdout(threading.local):
         return ThreadBuffer(self)
 
     def flush(self) -> None:
-        if (target := self.target()) is not None:
+        target = self.target()
+        if target is not None:
             target.flush()
 
     def isatty(self) -> bool:
@@ -114,7 +115,8 @@ def prepare() -> None:
     """Make the streams in the calling thread. If that is the main thread, it gets its own `flush`."""
     with _lock:
         for name in _NAMES:
-            original, routed = getattr(sys, name), _routed.get(name)
+            original = getattr(sys, name)
+            routed = _routed.get(name)
             if routed is None or (original is not routed and original is not routed.original):
                 _routed[name] = ThreadStdout(original)
 
@@ -125,7 +127,8 @@ def begin(worker: RunContext, path: Path, rotation: Rotation, warn: Callable[[st
     with _lock:
         if not _files:
             for name in _NAMES:
-                original, routed = getattr(sys, name), _routed[name]
+                original = getattr(sys, name)
+                routed = _routed[name]
                 setattr(sys, name, routed)
                 for handler in _log_handlers():
                     if original is not None and handler.stream is original:
@@ -136,7 +139,8 @@ def begin(worker: RunContext, path: Path, rotation: Rotation, warn: Callable[[st
 def end(worker: RunContext) -> None:
     """End what `begin` began. What the worker's threads print after that goes to the original stream."""
     with _lock:
-        if (file := _files.pop(worker.link, None)) is not None:
+        file = _files.pop(worker.link, None)
+        if file is not None:
             file.close()
         if not _files:
             for name in _NAMES:

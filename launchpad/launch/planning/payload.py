@@ -110,7 +110,8 @@ class Packer:
             if isinstance(error, RecursionError) or "recursion" in str(error).lower():
                 everything = (f for root in roots for f in walk(root.value, root.step))
                 found = max(everything, key=lambda f: f.depth)
-                reason, hint = f"it is nested {found.depth - 1:,} deep", "Make it flatter."
+                reason = f"it is nested {found.depth - 1:,} deep"
+                hint = "Make it flatter."
             else:
                 found = self._innermost_bad(roots) or Found(node, label)
                 reason = f"{type(error).__name__}: {error}"
@@ -341,7 +342,8 @@ class _Pickler(ClientPickler):
             state = {"kind": obj.kind, "uid": obj.uid, "owner": obj.owner, "name": name}
             return Address, (obj.role,), state
         if isinstance(obj, Code):
-            code, key = self.packer.code, id(obj.function)
+            code = self.packer.code
+            key = id(obj.function)
             if key not in code:
                 code[key] = self.packer.dumps(obj.function)
             buffers = [pickle.PickleBuffer(buffer.memory) for buffer in code[key].buffers]

@@ -250,7 +250,8 @@ def _preloads(given: Preload, program: Program) -> dict[str, tuple[str, ...]]:
     for label, group in ((label, program.group_options(label)) for label in program.groups):
         names = (*group.preload, *checked_modules(by_label.get(label, ())))
         found[label] = tuple(dict.fromkeys(names))
-    if unknown := set(by_label) - set(program.groups):
+    unknown = set(by_label) - set(program.groups)
+    if unknown:
         raise DefinitionError(
             f"preload names a group {min(unknown)!r}; program {program.name!r} has {list(program.groups)}"
         )
@@ -297,7 +298,8 @@ def _process_of(
             if name in env:
                 values = {origin[name]: env[name], source: str(value)}
                 raise _set_twice(f"the environment variable {name}", label, values)
-            env[name], origin[name] = str(value), source
+            env[name] = str(value)
+            origin[name] = source
     if resources.gpus and VISIBLE in env:
         of_gpus = f"Resources(gpus={resources.gpus:g})"
         values = {origin[VISIBLE]: env[VISIBLE], of_gpus: "the GPUs it gets"}

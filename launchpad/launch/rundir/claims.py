@@ -79,7 +79,8 @@ class Claim:
 
     def drop_inherited(self) -> None:
         """Close the lock, as a forked child of a script must: it may run longer than the script."""
-        fd, self.fd = self.fd, -1
+        fd = self.fd
+        self.fd = -1
         if fd >= 0:
             os.close(fd)
 

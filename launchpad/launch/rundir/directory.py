@@ -115,7 +115,8 @@ class RunDirectory:
             if os.fstat(lock).st_nlink:
                 self._lock = lock
                 # For processes that the script or a worker starts, and to which it gives a client.
-                if token := keyring.find(self.scope):
+                token = keyring.find(self.scope)
+                if token:
                     published_token.write_beside(self.runtime, token)
             else:
                 os.close(lock)
@@ -157,7 +158,8 @@ class RunDirectory:
         Args:
             is_one_host: True if all workers of the group have this host's directories.
         """
-        own, place = str(self.state(worker)), self.state_place
+        own = str(self.state(worker))
+        place = self.state_place
         is_shared = is_one_host or (place and not is_url(place))
         return StatePlaces(
             own=own,
@@ -233,7 +235,8 @@ def sweep_old_logs(new: Path) -> None:
     Raises:
         LaunchError: LAUNCHPAD_LOG_DAYS is not a number.
     """
-    days, base = number_of("LAUNCHPAD_LOG_DAYS", _LOG_DAYS), new.parent
+    days = number_of("LAUNCHPAD_LOG_DAYS", _LOG_DAYS)
+    base = new.parent
     swept = base / _SWEPT
     try:
         if not days or base.lstat().st_uid != os.getuid() or base.is_symlink():

@@ -32,7 +32,8 @@ LOCK = "lock"
 
 def runtime_bases() -> list[Path]:
     """Return the folders in which runtime directories can be, the preferred one first."""
-    if chosen := os.environ.get("LAUNCHPAD_RUNTIME_DIR"):
+    chosen = os.environ.get("LAUNCHPAD_RUNTIME_DIR")
+    if chosen:
         return [Path(chosen).absolute()]
     uid = os.getuid()
     candidates = [Path(tempfile.gettempdir(), f"launchpad-{uid}"), Path(f"/tmp/launchpad-{uid}")]
@@ -75,7 +76,8 @@ def private_runtime_bases() -> list[Path]:
     Raises:
         LaunchError: some exist, and none of these is private.
     """
-    found, refused = [], []
+    found = []
+    refused = []
     for candidate in runtime_bases():
         try:
             os.close(private_directory.open_private(candidate))
@@ -94,7 +96,8 @@ def private_runtime_bases() -> list[Path]:
 
 def log_base() -> Path:
     """Return the folder of the log directories."""
-    if chosen := os.environ.get("LAUNCHPAD_LOGGING_DIR"):
+    chosen = os.environ.get("LAUNCHPAD_LOGGING_DIR")
+    if chosen:
         return Path(chosen).absolute()  # workers may change their directory
     return Path(tempfile.gettempdir()) / f"launchpad-{os.getuid()}-logs"
 

@@ -198,5 +198,6 @@ def _records_in(base: Path) -> Iterator[RunRecord]:
             os.close(private_directory.open_private(directory))
         except OSError:
             continue  # it is not the directory of a run
-        if (record := read(directory)) is not None:
+        record = read(directory)
+        if record is not None:
             yield record

@@ -31,7 +31,8 @@ class Barriers:
         group = worker.plan.group
         waiting = self._waiting.setdefault((group, name), {})
         waiting[worker.name] = number
-        if ended := self._ended.get(group):
+        ended = self._ended.get(group)
+        if ended:
             return self._break(group, name, ended)
         if not self._absent(group, waiting):
             del self._waiting[group, name]

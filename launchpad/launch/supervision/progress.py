@@ -46,7 +46,9 @@ class Progress:
         if stopping:
             is_due = self._stopping.is_due(now, len(stopping))
             return [f"still stopping: {named(stopping)}"] if is_due else []
-        lines, age_s, count = [], now - self._began, len(workers)
+        lines = []
+        age_s = now - self._began
+        count = len(workers)
         total = f"{count} worker{'s' * (count != 1)}"
 
         ready = {w.name: w.attempt for w in workers if w.state is State.RUNNING}
@@ -95,7 +97,8 @@ class _Throttle:
         has_changed = self.has_printed and count != self.count
         if now < self.at and not (has_changed and now >= self.at - self.pause_s + 1):
             return False
-        self.has_printed, self.count = True, count
+        self.has_printed = True
+        self.count = count
         self.pause_s *= _RARER
         self.at = now + self.pause_s
         return True

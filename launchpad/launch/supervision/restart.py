@@ -15,7 +15,8 @@ from launchpad.launch.supervision.worker_state import WorkerState
 from launchpad.outcome import STOPPED, SUCCEEDED, Outcome
 from launchpad.restart_policy import ALWAYS, NEVER, RestartPolicy
 
-START_TIMEOUT, SILENT = "StartTimeout", "HeartbeatTimeout"
+START_TIMEOUT = "StartTimeout"
+SILENT = "HeartbeatTimeout"
 """The error types of a worker that was not ready in time, and of one whose heartbeat did not come in time."""
 
 

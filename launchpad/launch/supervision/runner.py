@@ -159,12 +159,11 @@ class Runner:
         """Return the history of the run so far."""
         past_s = time.time() - time.monotonic()
         with self.lifetime.changed:
-            workers, failures = (
-                list(self.supervisor.workers.values()),
-                list(self.supervisor.failures),
-            )
+            workers = list(self.supervisor.workers.values())
+            failures = list(self.supervisor.failures)
         attempts = (each.moved(past_s) for worker in workers for each in worker.attempts)
-        program, now = self._plan.program, time.time()
+        program = self._plan.program
+        now = time.time()
         if not self.supervisor.is_over:
             return RunHistory(program, tuple(attempts), tuple(failures))
         edges = look.edges(workers, (), self.lifetime.uptime_s)
@@ -254,7 +253,8 @@ class Runner:
             NotRunningError: the program is ending, or this is a forked child of the launching process.
         """
         self.lifetime.refuse_in_fork()
-        supervisor, known = self.supervisor, self.supervisor.workers.get(worker)
+        supervisor = self.supervisor
+        known = self.supervisor.workers.get(worker)
         before = known.attempt if known is not None else 0
         self.request_restart(worker, reason)
 
@@ -353,7 +353,8 @@ class Runner:
             self._output.note(message.text, once=True)
             return []
         if isinstance(message, Debugged) and message.is_waiting:
-            name, run_id = message.worker, self._directory.run_id
+            name = message.worker
+            run_id = self._directory.run_id
             command = f"python -m launchpad attach {run_id} {name}"
             self._output.note(f"{name} {message.what}:\n{command}")
         if isinstance(message, Ended):

@@ -41,10 +41,12 @@ class Shutdown:
         grace_s: float,
         restart_at: float | None = None,
     ) -> None:
-        self.members, self.restart_at = members, restart_at
+        self.members = members
+        self.restart_at = restart_at
         kinds = {(worker.plan.group, worker.plan.policy.stops_last) for worker in members}
         self._steps = [(g, last) for last in (False, True) for g in groups if (g, last) in kinds]
-        self._began, self._grace_s = now, grace_s
+        self._began = now
+        self._grace_s = grace_s
         graces = [w.plan.grace_s(grace_s) for w in self.running if not w.plan.policy.stops_last]
         half_s = math.inf if min(graces, default=0) < 0 else max(graces, default=0) / 2
         self._last_at = self._last_asked_at = now + half_s

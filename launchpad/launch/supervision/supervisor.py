@@ -174,7 +174,8 @@ class Supervisor:
             for restarting in self._restarting:
                 for worker in restarting.members:
                     worker.move("give up")
-                    worker.next_start, worker.restart_reason = None, ""
+                    worker.next_start = None
+                    worker.restart_reason = ""
             self._restarting.clear()
             for worker in self.workers.values():
                 worker.current.expect(Deadline.HEARTBEAT, None)
@@ -428,11 +429,15 @@ class Supervisor:
         """
         policy = worker.plan.policy.restart
         group = worker.plan.group
-        what, members, due_at = "the program", list(self.workers.values()), 0.0
+        what = "the program"
+        members = list(self.workers.values())
+        due_at = 0.0
         if policy.scope == WORKER:
-            what, members = "it", [worker]
+            what = "it"
+            members = [worker]
         elif policy.scope == GROUP:
-            what, members = f"group {group!r}", [w for w in members if w.plan.group == group]
+            what = f"group {group!r}"
+            members = [w for w in members if w.plan.group == group]
         for other in [r for r in self._restarting if any(m in r.members for m in members)]:
             self._restarting.remove(other)
             members = [w for w in self.workers.values() if w in members or w in other.members]

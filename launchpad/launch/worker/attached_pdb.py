@@ -32,7 +32,8 @@ class AttachedPdb(pdb.Pdb):
         # No .pdbrc: pdb would also run one in the worker's current directory, which may be anyone's.
         super().__init__(stdin=stream, stdout=stream, skip=ours, nosigint=True, readrc=False)
         self.has_quit = False
-        self._terminal, self._standing = terminal, standing
+        self._terminal = terminal
+        self._standing = standing
         self._stands = self._is_tracing = False
 
     @property

@@ -14,8 +14,10 @@ import socket
 import threading
 from collections.abc import Callable
 
-ACCEPTED, REFUSED = b"+", b"-"
-AWAITS_LINE, CTRL_C = b"\0", b"\3"
+ACCEPTED = b"+"
+REFUSED = b"-"
+AWAITS_LINE = b"\0"
+CTRL_C = b"\3"
 
 
 class DebugTerminal:

@@ -55,7 +55,8 @@ class Debugger:
         raise_stopped: Callable[[], None],
         call_in_main: CallInMain | None,
     ) -> None:
-        self._context, self._raise_stopped = context, raise_stopped
+        self._context = context
+        self._raise_stopped = raise_stopped
         self._call_in_main = call_in_main
         self.thread: threading.Thread = threading.main_thread()
         self._lock = threading.RLock()  # the main thread may hold it when a signal interrupts it
@@ -93,7 +94,8 @@ class Debugger:
         """End the session, if there is one, and refuse others, since the worker stops or has ended."""
         with self._lock:
             self._ends = self._ends or why
-            terminal, thread = self._terminal, self._stands_in
+            terminal = self._terminal
+            thread = self._stands_in
         self._attached.put(None)
         if terminal is not None:
             is_busy = not terminal.is_reading
@@ -252,6 +254,7 @@ class Debugger:
         finally:
             with self._lock:
                 self._stands_in = None
-                is_stopped, self._is_stopped = self._is_stopped, False
+                is_stopped = self._is_stopped
+                self._is_stopped = False
         if is_stopped:
             raise RaisedFromOutside

@@ -23,7 +23,8 @@ _NOT_THEIRS = (_PACKAGE, payload.PICKLER)
 _NOT_REGISTERED = ("NameNotFound", "NamespaceNotFound", "UnregisteredEnv")
 """The names of gymnasium's and gym's errors for an environment that they do not know."""
 
-_LONGEST_LINE, _LONGEST = 2000, 100_000
+_LONGEST_LINE = 2000
+_LONGEST = 100_000
 """The most characters of an exception in one line, and of its traceback, since both may contain data."""
 
 _NO_MEMORY = ("cannot map zero-fill pages", "annot allocate memory")

@@ -90,8 +90,11 @@ class Worker:
         set_up: Callable[[bytes], None] = payload.set_up,
     ) -> None:
         self._set_up = set_up
-        self._plan, self._context = plan, context
-        self._report, self._on_phase, self._limited = report, on_phase, limited
+        self._plan = plan
+        self._context = context
+        self._report = report
+        self._on_phase = on_phase
+        self._limited = limited
         self._restarts = False
         self._crash = ""
         self._executable = executable
@@ -161,7 +164,8 @@ class Worker:
         """Interrupt it, from another thread, and make its end a failure, however it ends."""
         self._crash = why
         self.debugger.close("fails")
-        if (executable := self._executable) is not None:
+        executable = self._executable
+        if executable is not None:
             # This comes first: its callers must see a failure, not a stop.
             executable.abandon()
         self._context.stop.request()
@@ -222,7 +226,9 @@ class Worker:
                 self._on_phase("init")
                 absl_flags.refresh()
                 run = executable.open()
-                name, attempt, result = self._plan.name, self._context.attempt, None
+                name = self._plan.name
+                attempt = self._context.attempt
+                result = None
                 self._context.link.phase = "run"
                 self._report(Ready(name, attempt, run is not None))
                 if run is not None:
@@ -232,7 +238,8 @@ class Worker:
                     executable.serve(self._context.stop.event)
         except Stopped:
             return self._ended(outcome.STOPPED, "interrupted by the program's stop")
-        if (returned := results.returned(name, attempt, result)) is not None:
+        returned = results.returned(name, attempt, result)
+        if returned is not None:
             self._report(returned)
         is_stopped = self._context.stop.event.is_set()
         if run is not None and self._plan.policy.serves_until != UNTIL_RUN and not is_stopped:
@@ -309,13 +316,15 @@ class Worker:
             is_shared = not run_context.is_a_process(self._context)
             usage = process_usage.of_this_process(self._context.gpus, is_shared=is_shared)
         counted = registry.counted(self._context.link.peer)
-        name, attempt = self._plan.name, self._context.attempt
+        name = self._plan.name
+        attempt = self._context.attempt
         self._report(EdgesCounted(name, attempt, number, is_last, counted, usage))
 
     def _record(self, value: int) -> None:
         """Record its calls, and report them when the time is up."""
         number, seconds, rate = parse_recording(value)
-        name, attempt = self._plan.name, self._context.attempt
+        name = self._plan.name
+        attempt = self._context.attempt
 
         def report(recorded: recording.Recorded) -> None:
             self._report(SpansRecorded(name, attempt, number, recorded))

@@ -59,7 +59,8 @@ class WorkerThread:
         frames = sys._current_frames()
         texts = []
         for thread in dict.fromkeys(mine):
-            if (frame := frames.get(thread.ident or 0)) is not None:
+            frame = frames.get(thread.ident or 0)
+            if frame is not None:
                 lines = "".join(traceback.format_stack(frame))
                 texts.append(f"Thread {thread.name} (most recent call last):\n{lines}")
         return "\n".join(texts)
@@ -79,7 +80,9 @@ class WorkerThreads(Workers):
         report: Callable[[Event], None],
         places: Mapping[str, str] | None = None,
     ) -> None:
-        self._plan, self._run, self._report = plan, run, report
+        self._plan = plan
+        self._run = run
+        self._report = report
         self._places = plan.endpoints if places is None else places
         self._can_move = places is not None
         self._plans: dict[str, WorkerPlan] = {}
@@ -115,7 +118,8 @@ class WorkerThreads(Workers):
         return "" if shown is None else shown.stacks()
 
     def attach(self, worker: str, path: str, token: bytes, thread: str) -> None:
-        if (attached := self._threads.get(worker)) is not None:
+        attached = self._threads.get(worker)
+        if attached is not None:
             attached.worker.execute(AttachDebugger(worker, path, token, thread))
 
     def _new(

@@ -24,9 +24,11 @@ from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir import record
 from launchpad.launch.rundir.directory import RunDirectory
 
-_EXISTS, _NOT_FOUND = 409, 404
+_EXISTS = 409
+_NOT_FOUND = 404
 
-_LOCK_TRIES, _LOCK_PAUSE_S = 5, 0.3
+_LOCK_TRIES = 5
+_LOCK_PAUSE_S = 0.3
 """The number of tries to take a lock whose run is gone or just ending, and the seconds between two tries."""
 
 

@@ -52,7 +52,9 @@ class LauncherPod:
     """The launcher of one program, in the pod `name`. Its `launcher` has the container's exit status."""
 
     def __init__(self, cluster: Cluster, name: str, spec: LauncherSpec) -> None:
-        self._cluster, self._name, self._spec = cluster, name, spec
+        self._cluster = cluster
+        self._name = name
+        self._spec = spec
         self._object_name = launcher_manifests.name(spec.submitter.run)
         self.launcher = RemoteLauncher(sys.stdout)
         self._owner: Owner
@@ -104,7 +106,8 @@ class LauncherPod:
         Raises:
             LaunchError: another pod has launched the run already, or the cluster refuses.
         """
-        name, cluster = self._object_name, self._cluster
+        name = self._object_name
+        cluster = self._cluster
         try:
             owner = Owner(name, cluster.read("Secret", name)["metadata"]["uid"])
             run = replace(launcher_manifests.run_of(self._spec, {}), owner=owner)
@@ -143,7 +146,8 @@ class LauncherPod:
         PodInformer(self._cluster, selector, on_pod, lambda trouble: None)
         while not self.launcher.wait(_POLL_S):
             self._readiness.answer()
-            before, done = done, commands
+            before = done
+            done = commands
             if self._is_terminated.is_set() or done.stop:
                 self._is_terminated.clear()
                 if not before.stop or (done.kill and not before.kill):
@@ -194,7 +198,8 @@ def main() -> NoReturn:
     failure: Exception | None
     code = outcome.NOT_THERE
     try:
-        if differs := pod_input.mismatch(mounted):
+        differs = pod_input.mismatch(mounted)
+        if differs:
             raise LaunchError(f"{differs}; {pod_input.VERSION_HINT}")
         spec: Any = pickle.loads(pod_input.unpacked(mounted, launcher_manifests.SPEC))
         assert isinstance(spec, LauncherSpec)

@@ -105,7 +105,10 @@ class Stacks:
     text: str
 
 
-STATE, RESULT, EDGES, SPANS = "state", "result", "edges", "spans"
+STATE = "state"
+RESULT = "result"
+EDGES = "edges"
+SPANS = "spans"
 
 
 @dataclass(frozen=True)

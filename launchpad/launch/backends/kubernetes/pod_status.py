@@ -107,7 +107,8 @@ def ending(facts: AttemptFacts, pod: PodObject, was_deleted: bool) -> Outcome:
 
 
 def _ending(facts: AttemptFacts, pod: PodObject, was_deleted: bool) -> Outcome:
-    status, terminated = pod.get("status", {}), _state(pod).get("terminated") or {}
+    status = pod.get("status", {})
+    terminated = _state(pod).get("terminated") or {}
     reported = facts.reported or pod_messages.outcome_in(terminated.get("message") or "")
     if terminated.get("reason") == "OOMKilled" and (
         reported is None or reported.signal == "SIGKILL"
@@ -129,7 +130,8 @@ def _ending(facts: AttemptFacts, pod: PodObject, was_deleted: bool) -> Outcome:
         return _outcome(facts, outcome.STOPPED, cause)
     if was_deleted:
         return _outcome(facts, outcome.LOST, "its pod was deleted, and not by us")
-    if reason := status.get("reason", ""):  # Evicted, NodeLost, DeadlineExceeded, Shutdown …
+    reason = status.get("reason", "")
+    if reason:  # Evicted, NodeLost, DeadlineExceeded, Shutdown …
         message = status.get("message", "")
         cause = f"the cluster has ended its pod: {reason}" + (f": {message}" if message else "")
         return _outcome(facts, outcome.LOST, cause)

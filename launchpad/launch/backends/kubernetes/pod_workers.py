@@ -87,8 +87,11 @@ class KubernetesWorkers(Workers):
         cluster: Cluster,
         submitter: Submitter | None = None,
     ) -> None:
-        self._plan, self._directory, self._report = plan, run, report
-        self._settings, self._cluster = settings, cluster
+        self._plan = plan
+        self._directory = run
+        self._report = report
+        self._settings = settings
+        self._cluster = cluster
         self._keys = RunSecrets.of(run.scope, plan.launch_type.removeprefix("test_"))
         self._view = LocalAddressView(self._keys)
         self._attempts: dict[str, PodAttempt] = {}
@@ -207,7 +210,8 @@ class KubernetesWorkers(Workers):
             # The Job has replaced a pod that was deleted.
             self._terminator.delete_pod(attempt, name=pod["metadata"]["name"])
             return
-        attempt.pod, attempt.pod_name = pod, pod["metadata"]["name"]
+        attempt.pod = pod
+        attempt.pod_name = pod["metadata"]["name"]
         if not before and attempt.commands.text() != pod["metadata"]["annotations"][names.COMMANDS]:
             # Send the commands that came while the attempt had no pod.
             self._terminator.send_commands(attempt, {})
@@ -292,13 +296,15 @@ class KubernetesWorkers(Workers):
 
     def _report_lost_result(self, attempt: PodAttempt) -> None:
         """Report the loss of a result of which only a part arrived. Call it when later lines were read."""
-        if left := attempt.pieces.pop(pod_messages.RESULT, None):
+        left = attempt.pieces.pop(pod_messages.RESULT, None)
+        if left:
             lost = pod_messages.lost_result(attempt.worker, attempt.number, list(left.values()))
             self._report(lost)
 
     def _report_no_pod(self, attempt: PodAttempt) -> None:
         if not attempt.is_over and not attempt.pod_name:
-            worker, why = attempt.worker, self._why_no_pod(attempt)
+            worker = attempt.worker
+            why = self._why_no_pod(attempt)
             self._report(WorkerNote(worker, f"{worker} has no pod yet: {why}"))
 
     def _why_no_pod(self, attempt: PodAttempt) -> str:
@@ -313,7 +319,8 @@ class KubernetesWorkers(Workers):
         if attempt.is_over or pod_status.has_started(attempt.pod):
             return
         own = self._plan.worker(attempt.worker).resources
-        asked, of_all = own.asked(), [w for w in self._plan.workers if w.resources.gpus]
+        asked = own.asked()
+        of_all = [w for w in self._plan.workers if w.resources.gpus]
         if own.gpus and len(of_all) > 1:
             total = shortage.demand(
                 [(w.group, formatting.counted(w.resources.gpus, "GPU")) for w in of_all],

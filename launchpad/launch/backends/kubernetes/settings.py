@@ -50,7 +50,8 @@ class Settings:
             DefinitionError: the file cannot be read, or has an unknown setting, or one of another type.
         """
         given = dict(options)
-        if path := os.environ.get(FILE):
+        path = os.environ.get(FILE)
+        if path:
             import yaml
 
             loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

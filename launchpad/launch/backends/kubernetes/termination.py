@@ -60,8 +60,11 @@ class Terminator:
         report: Callable[[Event], None],
         end: Callable[[PodAttempt, Outcome], None],
     ) -> None:
-        self._cluster, self._jobs, self._actions = cluster, jobs, actions
-        self._report, self._end = report, end
+        self._cluster = cluster
+        self._jobs = jobs
+        self._actions = actions
+        self._report = report
+        self._end = end
 
     def request_stop(self, attempt: PodAttempt, *, restarts: bool) -> None:
         """Ask the worker to stop: by SIGTERM, or, to save its state for a restart, by an annotation."""
@@ -109,7 +112,8 @@ class Terminator:
 
     def delete_pod(self, attempt: PodAttempt, grace_s: float = 0, name: str = "") -> None:
         """Delete its pod, if it has one; with `name`, delete that pod instead."""
-        if pod := name or attempt.pod_name:
+        pod = name or attempt.pod_name
+        if pod:
             self._retry(attempt, partial(self._cluster.delete, "Pod", pod, grace_s=grace_s))
 
     def mark_lost(self, attempt: PodAttempt, why: str) -> None:
@@ -150,7 +154,8 @@ class Terminator:
 
 
 _GONE_S = 30.0
-_SOON_S, _LATE_S = 0.1, 0.4
+_SOON_S = 0.1
+_LATE_S = 0.4
 """The time between two looks at the cluster: at first, and in the end."""
 
 
@@ -165,7 +170,8 @@ def remove(cluster: Cluster, run: str, ended: Set[str] = frozenset()) -> None:
         Unreachable: the cluster doesn't answer, or something of the run stays.
     """
     cluster.delete("Secret", run, policy="Foreground")
-    deadline, pause_s = time.monotonic() + _GONE_S, _SOON_S
+    deadline = time.monotonic() + _GONE_S
+    pause_s = _SOON_S
     while time.monotonic() < deadline:
         if is_gone(cluster, run, ended):
             return

@@ -65,7 +65,8 @@ _GARBLED = (
 _STACKS_S = 2.0
 """How long a worker may take to write its stacks."""
 
-_POLL_S, _UNCHANGED = 0.005, 6
+_POLL_S = 0.005
+_UNCHANGED = 6
 """Seconds between two looks at a worker's stacks, and the number of looks without anything new after which
 they are complete."""
 
@@ -82,7 +83,8 @@ class Processes(LocalBackend):
     def create_workers(
         self, plan: LaunchPlan, run: RunDirectory, report: Callable[[Event], None]
     ) -> Workers:
-        if text := unused_gpus(plan.workers):
+        text = unused_gpus(plan.workers)
+        if text:
             report(WorkerNote(plan.workers[0].name, text))
         endpoints = plan.endpoints  # one dict, so that the index has it once
         specs = [
@@ -124,7 +126,9 @@ class ForkedWorkers(Workers):
         report: Callable[[Any], None],
         stacks: Callable[[str], Path],
     ) -> None:
-        self.send, self._report, self._stacks = send, report, stacks
+        self.send = send
+        self._report = report
+        self._stacks = stacks
         self._lock = threading.Lock()
         self._attempts: dict[str, ProcessAttempt] = {}
         self._lost: Callable[[ProcessAttempt], Outcome] | None = None
@@ -152,10 +156,12 @@ class ForkedWorkers(Workers):
         file = self._stacks(worker)
         begin = size = _size(file)
         self.send(messages.DumpStacks(worker))
-        deadline, unchanged = time.monotonic() + _STACKS_S, 0
+        deadline = time.monotonic() + _STACKS_S
+        unchanged = 0
         while unchanged < _UNCHANGED and time.monotonic() < deadline:
             time.sleep(_POLL_S)
-            before, size = size, _size(file)
+            before = size
+            size = _size(file)
             unchanged = unchanged + 1 if size == before and size > begin else 0
         if size <= begin:
             return "(no answer: it has just begun, has ended, or is stuck in the kernel)\n"
@@ -173,7 +179,8 @@ class ForkedWorkers(Workers):
     def on(self, message: Any) -> None:
         if isinstance(message, ProcessStarted):
             attempt = self._attempts[message.worker]
-            attempt.pid, attempt.phase = message.pid, "import"
+            attempt.pid = message.pid
+            attempt.phase = "import"
             self._report(message)
         elif isinstance(message, Ended):
             # It could not have a process.
@@ -249,8 +256,10 @@ class ProcessWorkers(ForkedWorkers):
         preload: Sequence[str] = (),
     ):
         super().__init__(self._send, report, stacks)
-        self._process, self._log = process, log
-        self._subreaper, self._control = process.subreaper, process.control
+        self._process = process
+        self._log = log
+        self._subreaper = process.subreaper
+        self._control = process.control
         self._preload = preload
         self._has_forked = self._is_given_up = False
         self._writing = threading.Lock()

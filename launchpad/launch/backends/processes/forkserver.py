@@ -51,7 +51,8 @@ from launchpad.launch.devices.out_of_memory import OutOfMemory
 from launchpad.runtime import commands
 from launchpad.runtime.events import Ended, ProcessStarted
 
-_DUMP_S, _DUMP_LIMIT_S = 0.05, 1.0
+_DUMP_S = 0.05
+_DUMP_LIMIT_S = 1.0
 """Seconds that a worker has for writing its stacks into its log before it is killed, and the most that it has
 if the kernel has not scheduled it in that time."""
 
@@ -201,8 +202,10 @@ class ForkServer:
             case commands.KillWorker(worker, at_once=True) if worker in processes:
                 os_process.kill_group(processes[worker].pid)
             case commands.KillWorker(worker) if worker in processes:
-                now, process = time.monotonic(), processes[worker]
-                process.kill_at, process.kill_by = now + _DUMP_S, now + _DUMP_LIMIT_S
+                now = time.monotonic()
+                process = processes[worker]
+                process.kill_at = now + _DUMP_S
+                process.kill_by = now + _DUMP_LIMIT_S
                 with contextlib.suppress(OSError):
                     os.kill(process.pid, signal.SIGQUIT)
             case commands.AnnounceGone() | commands.AddressesChanged():
@@ -249,7 +252,8 @@ class ForkServer:
         processes = {process.pid: process for process in self._processes.values()}
         ended = list(os_process.ended_children(wait=wait))
         for pid, status, peak_bytes in ended:
-            if (process := processes.get(pid)) is None:
+            process = processes.get(pid)
+            if process is None:
                 # It was adopted, and is no worker.
                 continue
             process.pipe.drain()
@@ -279,12 +283,14 @@ def import_all(modules: Sequence[str], threads: int) -> str:
                 importlib.import_module(module)
             except BaseException as error:
                 return f"preload={module!r} cannot be imported: {type(error).__name__}: {error}"
-            if names := _lasting_threads():
+            names = _lasting_threads()
+            if names:
                 return (
                     f"preload={module!r} starts threads when it is imported ({', '.join(names)}), which no"
                     " forked process would have. Leave it out: each worker then imports it for itself"
                 )
-            if device := _open_gpu():
+            device = _open_gpu()
+            if device:
                 return (
                     f"preload={module!r} opens {device} when it is imported, which a forked process cannot"
                     " use. Leave it out: each worker then imports it for itself"

@@ -43,7 +43,9 @@ class ForkserverHandle:
         output: BinaryIO,
         interpreter: InterpreterSettings,
     ) -> None:
-        self.subreaper, self.control, self.specs = subreaper, control, specs
+        self.subreaper = subreaper
+        self.control = control
+        self.specs = specs
         self.interpreter = interpreter
         self.is_used = False
         self._output = output
@@ -58,7 +60,8 @@ class ForkserverHandle:
         """Append to the log what the forkserver printed before it opened that. Call it when it has ended."""
         with self._output as output, contextlib.suppress(OSError):
             output.seek(0)
-            if text := output.read():
+            text = output.read()
+            if text:
                 with log.open("ab") as file:
                     file.write(text)
 

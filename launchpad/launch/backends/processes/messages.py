@@ -181,7 +181,9 @@ class NonblockingPipe:
         on_garbled: Callable[[], None] = lambda: None,
     ) -> None:
         os.set_blocking(fd, False)
-        self._fd, self._selector, self._on_message = fd, selector, on_message
+        self._fd = fd
+        self._selector = selector
+        self._on_message = on_message
         self._on_garbled = on_garbled
         self._decoder = MessageDecoder()
         self._unsent = bytearray()

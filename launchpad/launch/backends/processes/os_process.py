@@ -191,7 +191,8 @@ def python_command(
         installed = tuple(map(sysconfig.get_path, kinds))
         others = (".zip", "-packages")
         path = [p for p in path if not p.startswith(installed) and not p.endswith(others)]
-        target, flags = "sys.path[:0]", ()
+        target = "sys.path[:0]"
+        flags = ()
     module, _, function = entry.partition(":")
     call = f"from {__package__}.{module} import {function}; {function}{arguments!a}"
     return [python or sys.executable, *flags, "-c", f"import sys; {target} = {path!a}; {call}"]

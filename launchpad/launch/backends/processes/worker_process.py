@@ -259,9 +259,11 @@ def _after_fork(threads: int) -> None:
     openblas = threadpoolctl.OpenBLASController
     if hasattr(openblas, "clear_controlling_thread"):
         openblas.clear_controlling_thread()
-    if (torch := sys.modules.get("torch")) is not None:
+    torch = sys.modules.get("torch")
+    if torch is not None:
         torch.set_num_threads(threads)
-    if (random := sys.modules.get("numpy.random")) is not None:
+    random = sys.modules.get("numpy.random")
+    if random is not None:
         random.seed()
 
 
@@ -295,7 +297,8 @@ class _ForkServerClient:
     """A worker's end of the connection to the forkserver."""
 
     def __init__(self, control: int, results: Path) -> None:
-        self._control, self._results = control, results
+        self._control = control
+        self._results = results
         self._lock = fork.free_in_child(threading.Lock())
 
     def send(self, message: object) -> None:
@@ -315,7 +318,8 @@ class _ForkServerClient:
         except OSError as error:
             with contextlib.suppress(OSError):
                 self._results.unlink()
-            size, why = formatting.size(result.size), f"{error.strerror} ({self._results})"
+            size = formatting.size(result.size)
+            why = f"{error.strerror} ({self._results})"
             error_text = f"{result.worker} returned {size}, which could not be written: {why}"
             return Returned(result.worker, result.attempt, error=error_text)
         return messages.ReturnedInFile(result.worker, result.attempt, str(self._results))

@@ -95,13 +95,15 @@ class Ray(Backend):
         ray = cluster.load()
         found = []
         for named in ray.util.list_named_actors(all_namespaces=True):
-            name, namespace = named["name"], named["namespace"]
+            name = named["name"]
+            namespace = named["namespace"]
             if namespace != cluster.NAMESPACE or not name.startswith(_PREFIX):
                 continue
             # The launcher may just have ended, or hang.
             with contextlib.suppress(LaunchError, ValueError):
                 actor = ray.get_actor(name, namespace=namespace)
-                if record := _call(actor, "record"):
+                record = _call(actor, "record")
+                if record:
                     found.append(Detached(RunRecord(**record), partial(_call, actor)))
         return found
 

@@ -141,10 +141,12 @@ class _RayConnection:
     """A connection that launchpad made, with the thread to which Ray ties a cluster that it starts."""
 
     def __init__(self) -> None:
-        self._opened, self._is_over = Future[None](), threading.Event()
+        self._opened = Future[None]()
+        self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._hold, name="launchpad-ray", daemon=True)
         self._thread.start()
-        if (error := self._opened.exception()) is None:
+        error = self._opened.exception()
+        if error is None:
             return
         self._thread.join()
         address = os.environ.get("RAY_ADDRESS")

@@ -73,7 +73,8 @@ def _too_little(
     """Return why there is too little of something, in total or on any one node; empty if there is enough."""
     names = {name for group in bundle_groups for bundle in group.bundles for name in bundle}
     for name in sorted(names):
-        total, terms = 0.0, []
+        total = 0.0
+        terms = []
         for group in bundle_groups:
             asked = [bundle[name] for bundle in group.bundles if bundle.get(name)]
             total += sum(asked)

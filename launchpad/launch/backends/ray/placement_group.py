@@ -86,7 +86,8 @@ class Placement:
     """
 
     def __init__(self, bundle_group: BundleGroup, then: Callable[[Placement], None]) -> None:
-        self.bundle_group, self._then = bundle_group, then
+        self.bundle_group = bundle_group
+        self._then = then
         selectors = [dict(bundle_group.labels) for _ in bundle_group.bundles]
         self.reserved: Any = cluster.load().util.placement_group(
             [dict(bundle) for bundle in bundle_group.bundles],

@@ -52,12 +52,15 @@ class RayWorkers(HostedWorkers):
         cluster.connect()
         try:
             self._here = HostReady(*cluster.here())
-            groups, nodes = bundle_groups_of(plan.workers), cluster.nodes()
-            if refused := feasibility.refusal(groups, nodes):
+            groups = bundle_groups_of(plan.workers)
+            nodes = cluster.nodes()
+            refused = feasibility.refusal(groups, nodes)
+            if refused:
                 raise LaunchError(
                     f"program {plan.program!r} does not fit on the Ray cluster: {refused}"
                 )
-            if text := feasibility.unused_gpus(plan.workers, nodes):
+            text = feasibility.unused_gpus(plan.workers, nodes)
+            if text:
                 report(WorkerNote(plan.workers[0].name, text))
             then = partial(self._do, self._on_placement_ready)
             self._placements: dict[str, Placement] = {}

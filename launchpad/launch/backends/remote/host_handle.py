@@ -64,11 +64,15 @@ class HostHandle(abc.ABC):
             self.log = None
 
     def lost(self, error: BaseException) -> Outcome:
-        kind, phase, host = outcome.LOST, "run", self.ready.ip if self.ready is not None else ""
+        kind = outcome.LOST
+        phase = "run"
+        host = self.ready.ip if self.ready is not None else ""
         if self.killed:
-            kind, cause = outcome.STOPPED, "killed when it did not stop"
+            kind = outcome.STOPPED
+            cause = "killed when it did not stop"
         elif self.ready is None:
-            kind, phase = outcome.FAILED, "start"
+            kind = outcome.FAILED
+            phase = "start"
             cause = f"could not be started: {self.describe_error(error)}"
         else:
             cause = self.describe_death(error)

@@ -110,7 +110,8 @@ class WorkerHost:
     """
 
     def __init__(self, launcher: Mapping[str, str], remedy: str) -> None:
-        if differs := launcher_info.differences(launcher):
+        differs = launcher_info.differences(launcher)
+        if differs:
             raise LaunchError(
                 f"node {os.uname().nodename} is not like the launcher: {differs}. {remedy}"
             )
@@ -224,12 +225,14 @@ class WorkerHost:
         """
         while True:
             self._has_update.clear()
-            tail, log = self._tail, bytearray()
+            tail = self._tail
+            log = bytearray()
             while tail is not None and len(log) < _MAX_LOG_BYTES and (lines := tail.lines()):
                 log += b"".join(line + b"\n" for line in lines)
             if tail is not None and tail.has_more():
                 return HostUpdate(self._attempt, bytes(log), [])
-            reports, self._reports = self._reports, []
+            reports = self._reports
+            self._reports = []
             if tail is not None and any(isinstance(report, Ended) for report in reports):
                 log += tail.remainder()
             if log or reports:

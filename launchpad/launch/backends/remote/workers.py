@@ -133,7 +133,8 @@ class HostedWorkers(Workers):
         self._broken = self._broken or (
             f"the {self._cluster} cannot be used any more: {type(error).__name__}: {error}"
         )
-        handles, self._handles = self._handles, {}
+        handles = self._handles
+        self._handles = {}
         self._waiting.clear()
         for handle in handles.values():
             handle.close_log()
@@ -180,7 +181,8 @@ class HostedWorkers(Workers):
         if self._broken:
             self._report_end(Outcome(worker, outcome.FAILED, "start", attempt, self._broken))
         elif handle is not None:
-            handle.attempt, handle.killed = attempt, False
+            handle.attempt = attempt
+            handle.killed = False
             self._begin(handle)
         elif (found := self._find_host(worker, attempt)) is None:
             self._waiting.add(worker)

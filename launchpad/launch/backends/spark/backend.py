@@ -26,7 +26,8 @@ class Spark(Backend):
     def __init__(self, hosts: int | None = None, host_timeout_s: float = _TIMEOUT_S) -> None:
         if hosts is not None and hosts < 1:
             raise DefinitionError(f"hosts={hosts} is to be 1 or more, or None")
-        self._hosts, self._timeout_s = hosts, host_timeout_s
+        self._hosts = hosts
+        self._timeout_s = host_timeout_s
 
     def endpoint(self, address: str, kind: str) -> str:
         """Return a template: Spark decides on the node, where the worker then takes a free port."""

@@ -53,7 +53,8 @@ def write(file: Path, project: Path) -> None:
     """
     package = Path(__file__).parents[3]
     sizes = {path: path.stat().st_size for path in _files(project) if package not in path.parents}
-    if (size := sum(sizes.values())) > _LARGEST:
+    size = sum(sizes.values())
+    if size > _LARGEST:
         largest = sorted(sizes, key=lambda path: -sizes[path])[:_LISTED]
         listed = ", ".join(
             f"{path.relative_to(project)} {formatting.size(sizes[path])}" for path in largest

@@ -78,7 +78,9 @@ class HostJob:
         self._context = context
         self._name = name
         self._wanted = wanted
-        self._launcher, self._on_counted, self._on_end = launcher, on_counted, on_end
+        self._launcher = launcher
+        self._on_counted = on_counted
+        self._on_end = on_end
         self._is_cancelled = threading.Event()
         self.n_tasks = 0
         self.joined: dict[int, TaskConnection] = {}
@@ -138,7 +140,8 @@ class HostJob:
     def _run(self) -> None:
         error: BaseException | None = None
         try:
-            if n_tasks := self._count():
+            n_tasks = self._count()
+            if n_tasks:
                 code.send_to_other_hosts(self._context)
                 self._on_counted(self, n_tasks)
                 self._submit(n_tasks)
@@ -150,7 +153,8 @@ class HostJob:
         """Wait for slots. Return how many to take, or 0 if the job is cancelled during the wait."""
         begun = time.monotonic()
         while not self._is_cancelled.wait(_POLL_S):
-            n_slots, is_settled = session.slots(self._context), session.is_settled(self._context)
+            n_slots = session.slots(self._context)
+            is_settled = session.is_settled(self._context)
             if self._wanted.are_met_by(n_slots, is_settled, time.monotonic() - begun):
                 return min(n_slots, self._wanted.most)
             if n_slots and session.is_fixed(self._context):
@@ -159,7 +163,9 @@ class HostJob:
 
     def _submit(self, n_tasks: int) -> None:
         """Run the job to its end."""
-        path, launcher, folder = list(sys.path), pickle.dumps(self._launcher), code.FOLDER
+        path = list(sys.path)
+        launcher = pickle.dumps(self._launcher)
+        folder = code.FOLDER
         project = str(folder_of_script())
 
         # This function is pickled by value, since a task may find launchpad only after it has run.

@@ -26,7 +26,8 @@ def units(workers: Sequence[WorkerPlan]) -> list[list[WorkerPlan]]:
 def refusal(workers: Sequence[WorkerPlan], cpus: float, gpus: float) -> str:
     """Return why tasks with this many CPUs and GPUs each can't be hosts of the workers; empty if they can."""
     for unit in units(workers):
-        group, asked = unit[0].group, unit[0].resources
+        group = unit[0].group
+        asked = unit[0].resources
         n_cpus = sum(worker.resources.cpus or 0 for worker in unit)
         n_gpus = sum(math.ceil(worker.resources.gpus) for worker in unit)  # each has whole devices
         if n_cpus > cpus:
@@ -46,7 +47,8 @@ def refusal(workers: Sequence[WorkerPlan], cpus: float, gpus: float) -> str:
                 f" take {asked.placement.removeprefix('strict_')!r}, which is a preference, or 'ray'"
             )
         for name in ("labels", "accelerator"):
-            if wanted := getattr(asked, name):
+            wanted = getattr(asked, name)
+            if wanted:
                 return (
                     f"{group} wants {name}={wanted!r}, and Spark does not say this of its executors:"
                     " leave it out, or take 'ray' or 'kubernetes'"

@@ -86,7 +86,8 @@ def release() -> None:
     with _lock:
         _users -= 1
         if _users == 0 and _ours is not None:
-            ours, _ours = _ours, None
+            ours = _ours
+            _ours = None
             with contextlib.suppress(Exception):  # its Java has ended
                 ours.stop()
 

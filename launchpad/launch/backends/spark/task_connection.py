@@ -63,7 +63,8 @@ class TaskConnection:
 
     def __init__(self, ready: TaskReady) -> None:
         self.ready = ready
-        self._loop, self._queue = asyncio.get_running_loop(), asyncio.Queue[Command | None]()
+        self._loop = asyncio.get_running_loop()
+        self._queue = asyncio.Queue[Command | None]()
         self._lock = threading.Lock()
         self._answers: dict[int, Future[Any]] = {}
         self._numbers = itertools.count()
@@ -106,7 +107,9 @@ class TaskConnection:
     def on_gone(self) -> None:
         """Fail all open calls, because the task's connection has ended."""
         with self._lock:
-            self._is_gone, answers, self._answers = True, self._answers, {}
+            self._is_gone = True
+            answers = self._answers
+            self._answers = {}
         for future in answers.values():
             future.set_exception(TaskGone())
 

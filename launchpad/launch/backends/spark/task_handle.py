@@ -36,7 +36,8 @@ class TaskHandle(HostHandle):
         why = f": {job.why}" if job.why else ""
         if job.lost_task is None:
             return f"Spark has ended the job whose task was its host{why}"
-        first, own = job.joined[job.lost_task].ready, job.joined[self.task].ready
+        first = job.joined[job.lost_task].ready
+        own = job.joined[self.task].ready
         executor = f"Spark executor {first.executor} on {first.where.ip}"
         is_same = (own.executor, own.where) == (first.executor, first.where)
         if job.lost_task == self.task or (is_same and "ExecutorLost" in job.why):

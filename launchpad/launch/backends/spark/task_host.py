@@ -74,7 +74,10 @@ class TaskHost:
     def __init__(
         self, launcher: LauncherAddress, task: int, ready: TaskReady, gpus: tuple[str, ...]
     ) -> None:
-        self._launcher, self._task, self._ready, self._gpus = launcher, task, ready, gpus
+        self._launcher = launcher
+        self._task = task
+        self._ready = ready
+        self._gpus = gpus
         self._hosts: dict[str, WorkerHost] = {}
         self._given: dict[str, list[str]] = {}
         self._buffers: dict[int, LargeBuffer] = {}
@@ -117,7 +120,8 @@ class TaskHost:
         return self._buffers[argument.number] if isinstance(argument, SentBuffer) else argument
 
     async def _execute(self, client: Any, command: Command) -> None:
-        result, error = None, None
+        result = None
+        error = None
         try:
             result = await self._call(
                 command.worker, command.method, *command.arguments, **command.options
@@ -147,7 +151,8 @@ class TaskHost:
     async def _open(
         self, worker: str, spec: HostSpec, keys: RunSecrets, *buffers: LargeBuffer
     ) -> HostReady:
-        if former := self._hosts.get(worker):  # it is being ended
+        former = self._hosts.get(worker)
+        if former:  # it is being ended
             await former.close()
             self._given.pop(worker, None)
         asked = math.ceil(spec.worker.plan.resources.gpus)

@@ -196,7 +196,8 @@ class SparkWorkers(HostedWorkers):
 
     def _give_up(self, job: HostJob, why: str, hint: str = "") -> None:
         """End a job that is incomplete, and the attempts of workers that wait for it."""
-        self._job, job.is_lost = None, True
+        self._job = None
+        job.is_lost = True
         job.cancel()
         hint += session.look_at(self._context)
         for worker in sorted(self._waiting):
@@ -238,7 +239,8 @@ class SparkWorkers(HostedWorkers):
         # If the job is incomplete, there are workers that wait for it.
         if job is self._job and job.is_complete:
             self._job = None
-        job.is_lost, job.lost_task = True, task
+        job.is_lost = True
+        job.lost_task = task
         job.end_tasks()
         self._call_later(_REASON_S, self._on_no_answer, job)
 
@@ -266,7 +268,8 @@ class SparkWorkers(HostedWorkers):
         """Report the workers whose tasks are gone, once the reason is known."""
         if not job.has_ended:
             return
-        disconnected, self._disconnected = self._disconnected, []
+        disconnected = self._disconnected
+        self._disconnected = []
         for handle, error in disconnected:
             if handle.job is not job:
                 self._disconnected.append((handle, error))

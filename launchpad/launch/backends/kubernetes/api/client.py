@@ -37,7 +37,8 @@ _SILENCE_S = 60.0
 _WATCH_S = 240
 """How long the server keeps a watch open. Then another one continues at the same version."""
 
-RBAC, _REVIEWS = "rbac.authorization.k8s.io", "authorization.k8s.io"
+RBAC = "rbac.authorization.k8s.io"
+_REVIEWS = "authorization.k8s.io"
 _GROUPS = {
     "Job": "batch",
     "Role": RBAC,
@@ -47,7 +48,8 @@ _GROUPS = {
 }
 """The API groups of kinds outside the core. All have version v1."""
 
-_JSON, _MERGE = "application/json", "application/merge-patch+json"
+_JSON = "application/json"
+_MERGE = "application/merge-patch+json"
 _METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
 """The content type of metadata. `read` and `list` ask for no more of Secrets, which are large."""
 
@@ -378,7 +380,8 @@ def _make_client() -> tuple[Any, str]:
 
         # insecure-skip-tls-verify was the user's choice, so don't warn at each request.
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-        ssl_context.check_hostname, ssl_context.verify_mode = False, ssl.CERT_NONE
+        ssl_context.check_hostname = False
+        ssl_context.verify_mode = ssl.CERT_NONE
     elif configuration.ssl_ca_cert:
         ssl_context.load_verify_locations(configuration.ssl_ca_cert)
     else:

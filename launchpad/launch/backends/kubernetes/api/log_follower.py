@@ -41,20 +41,25 @@ class LogFollower:
         on_report: Callable[[Any], None],
         on_end: Callable[[], None],
     ) -> None:
-        self._cluster, self._pod, self._log = cluster, pod, log
-        self._on_report, self._on_end = on_report, on_end
+        self._cluster = cluster
+        self._pod = pod
+        self._log = log
+        self._on_report = on_report
+        self._on_end = on_end
         self.is_over = threading.Event()
         self.thread = OwnThread(target=self._follow, name=f"launchpad-log-{pod}")
         self.thread.start()
 
     def _follow(self) -> None:
-        last, n_last = "", 0
+        last = ""
+        n_last = 0
         is_last_try = False
         try:
             while not is_last_try:
                 is_last_try = self.is_over.is_set()
                 # A log continues from a full second, and lines may share a timestamp. Skip the known ones.
-                begun_at, n_known = last, n_last
+                begun_at = last
+                n_known = n_last
                 # The cluster may be out of reach, not find the log, or send nonsense. While there is a pod,
                 # try again.
                 with contextlib.suppress(Exception):

@@ -14,7 +14,8 @@ from launchpad.courier.own_threads import OwnThread
 from launchpad.launch.backends.kubernetes.api.client import ApiError, Cluster
 
 _LEAST_S = 0.01
-_SOON_S, _LATE_S = 0.2, 10.0
+_SOON_S = 0.2
+_LATE_S = 10.0
 _TOO_OLD = 410
 
 
@@ -38,8 +39,10 @@ class PodInformer:
         on_event: Callable[[str, dict[str, Any]], None],
         note: Callable[[str], None],
     ) -> None:
-        self._cluster, self._selector = cluster, selector
-        self._on_event, self._note = on_event, note
+        self._cluster = cluster
+        self._selector = selector
+        self._on_event = on_event
+        self._note = note
         self._known: dict[str, dict[str, Any]] = {}
         self.is_over = threading.Event()
         self._version = ""

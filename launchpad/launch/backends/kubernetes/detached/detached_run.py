@@ -27,8 +27,11 @@ from launchpad.launch.backends.kubernetes.manifests import names
 from launchpad.launch.backends.kubernetes.pod_messages import PodCommands
 from launchpad.launch.rundir.record import WorkerStatus
 
-_POLL_S, _GONE_LOOK_S = 0.5, 0.2
-_ANSWER_S, _ANSWER_POLL_S, _AGAIN_S = 30.0, 0.1, 2.0
+_POLL_S = 0.5
+_GONE_LOOK_S = 0.2
+_ANSWER_S = 30.0
+_ANSWER_POLL_S = 0.1
+_AGAIN_S = 2.0
 _SHORT_S = 1.0
 """How long a worker that is killed may take to stop."""
 
@@ -64,8 +67,11 @@ class DetachedRun:
         launcher: str = "",
         is_asked: bool = False,
     ) -> None:
-        self._cluster, self._name, self._workers = cluster, name, workers
-        self._launcher, self._is_asked = launcher, is_asked
+        self._cluster = cluster
+        self._name = name
+        self._workers = workers
+        self._launcher = launcher
+        self._is_asked = is_asked
         self._retry = RetryWindow()
         self._sent_commands = PodCommands()
         self._is_to_go = self._skips_grace = self._is_deleted = False
@@ -86,11 +92,14 @@ class DetachedRun:
         pods = [] if ended is not None else self._pods()
         newest = {pod["metadata"]["labels"][names.WORKER]: pod for pod in pods}
         for worker, group in self._workers.items():
-            attempt, cause = 0, ""
+            attempt = 0
+            cause = ""
             if ended is None:
                 state, attempt, cause = _state_of(worker, newest.get(names.label(worker)))
             elif failures := [each for each in ended.failures if each.worker == worker]:
-                state, attempt, cause = failures[0].kind, failures[0].attempt, failures[0].cause
+                state = failures[0].kind
+                attempt = failures[0].attempt
+                cause = failures[0].cause
             else:
                 states = (state for state, those in ended.states.items() if worker in those)
                 state = next(states, "ended")
@@ -185,7 +194,8 @@ class DetachedRun:
         question_id = os.urandom(8).hex()
         question = {"id": question_id, "method": method, "arguments": arguments}
         name = partial(launcher_manifests.answer, self._launcher, question_id)
-        deadline, send_at = time.monotonic() + timeout_s, 0.0
+        deadline = time.monotonic() + timeout_s
+        send_at = 0.0
         while (now := time.monotonic()) < deadline:
             pod = self._launcher_pod()
             if not acts(pod):
@@ -219,7 +229,8 @@ class DetachedRun:
         if not self._is_asked:
             return not termination.is_there(self._cluster, self._name)
         pod = self._launcher_pod()
-        commands, sent = _commands_of(pod), self._sent_commands
+        commands = _commands_of(pod)
+        sent = self._sent_commands
         self._was_stopped |= commands.stop
         if acts(pod) and time.monotonic() < self._gives_up_at:
             if self._is_to_go and (commands.stop, commands.kill) < (sent.stop, sent.kill):
@@ -278,7 +289,8 @@ class DetachedRun:
     ) -> None:
         """Add commands to those that other scripts have sent to the launcher pod."""
         self._sent_commands = commands
-        if pod := self._launcher_pod():
+        pod = self._launcher_pod()
+        if pod:
             theirs = _commands_of(pod)
             both = replace(
                 theirs,

@@ -37,7 +37,8 @@ NAME = "supervisor"
 FACTS = AttemptFacts(NAME, 1)
 """The launcher's record of its only attempt."""
 
-POD_NAME, NAMESPACE = "LAUNCHPAD_POD", "LAUNCHPAD_NAMESPACE"
+POD_NAME = "LAUNCHPAD_POD"
+NAMESPACE = "LAUNCHPAD_NAMESPACE"
 """Environment variables of its container with the pod's own name and namespace."""
 
 SPEC = "worker"
@@ -46,7 +47,8 @@ SPEC = "worker"
 ASKED = ("metrics", "history", "stacks", "ask_to_restart", "trace", "picture")
 """The methods of a RemoteLauncher that a question to a launcher pod may name."""
 
-PART, COUNT = "part", "count"
+PART = "part"
+COUNT = "count"
 """The files of a Secret with a part of an answer, and with the number of its parts."""
 
 _POD = WorkerPlan(NAME, NAME, 0, 1, "supervisor", 0)

@@ -20,7 +20,8 @@ from launchpad.launch.backends.kubernetes import pod_messages
 from launchpad.launch.backends.kubernetes.api.client import Manifest
 from launchpad.outcome import Outcome
 
-LAUNCHED, ENDED = "launchpad/launched", "launchpad/ended"
+LAUNCHED = "launchpad/launched"
+ENDED = "launchpad/ended"
 
 MOST_BYTES = 80_000
 """The limit of one annotation."""
@@ -76,7 +77,8 @@ def read(pod: Manifest, annotation: str) -> Any:
 
 def ended_in(pod: Manifest) -> ProgramEnded | None:
     """Return the end that a launcher pod reports; None if its program runs, or the pod couldn't report it."""
-    if (ended := read(pod, ENDED)) is None:
+    ended = read(pod, ENDED)
+    if ended is None:
         return None
     failures = [pod_messages.outcome_of(each) for each in ended["failures"]]
     return ProgramEnded(**{**ended, "failures": failures})

@@ -69,12 +69,14 @@ def launch(cluster: Cluster, plan: LaunchPlan, settings: Settings, notice_s: flo
 
 def _wait_until_launched(cluster: Cluster, launcher: str, max_wait_s: float) -> dict[str, Any]:
     """Wait for the record of the run. LaunchError: its launcher pod has failed, or did not launch in time."""
-    deadline, retry = time.monotonic() + max_wait_s, RetryWindow()
+    deadline = time.monotonic() + max_wait_s
+    retry = RetryWindow()
     check = partial(launcher_pod, cluster, launcher)
     while True:
         is_late = time.monotonic() > deadline
         pod: dict[str, Any] = retry.call(check, otherwise={})
-        if record := launcher_state.read(pod, launcher_state.LAUNCHED):
+        record = launcher_state.read(pod, launcher_state.LAUNCHED)
+        if record:
             return dict(record)
         if pod_status.is_over(pod):
             raise LaunchError(
@@ -104,7 +106,8 @@ def find(cluster: Cluster) -> list[Detached]:
             record = RunRecord(**json.loads(root["annotations"][names.RECORD]))
         except (KeyError, TypeError, ValueError):  # of another version, or not a run of launchpad
             continue
-        name, launcher = root["name"], launcher_manifests.name(root["name"])
+        name = root["name"]
+        launcher = launcher_manifests.name(root["name"])
         run = DetachedRun(cluster, name, record.workers)
         if launcher in [each["name"] for each in root.get("ownerReferences", ())]:
             is_asked = acts(launcher_pod(cluster, launcher))

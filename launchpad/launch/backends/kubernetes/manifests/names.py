@@ -32,7 +32,9 @@ RECORD = "launchpad/record"
 COMMANDS = "launchpad/orders"
 """The annotation by which the launcher sends commands to a pod. The pod has it as a file in `MOUNTED`."""
 
-MOUNTED, WRITABLE, STATE = "/launchpad/given", "/launchpad/run", "/launchpad/state"
+MOUNTED = "/launchpad/given"
+WRITABLE = "/launchpad/run"
+STATE = "/launchpad/state"
 """Folders of a pod: its input, its writable folder, and the state, which a volume may keep."""
 
 STATE_VOLUME = "/launchpad/states"

@@ -121,9 +121,12 @@ def _affinity(run: Run, worker: WorkerPlan) -> dict[str, Any]:
     node, and not containers of one pod, because each must be able to restart by itself.
     """
     placement = worker.resources.placement
-    label, value = names.GROUP, worker.group
+    label = names.GROUP
+    value = worker.group
     if worker.colocation:
-        label, value, placement = names.COLOCATION, worker.colocation, STRICT_PACK
+        label = names.COLOCATION
+        value = worker.colocation
+        placement = STRICT_PACK
     term = {
         "labelSelector": {"matchLabels": {names.RUN: run.name, label: names.label(value)}},
         "topologyKey": _SPREAD_OVER,

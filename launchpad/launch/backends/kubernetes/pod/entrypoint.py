@@ -174,7 +174,8 @@ class WorkerPod:
             self._forkserver.rotate(_POLL_S)
         while self._tail.has_more():
             self._print_log()
-        if rest := self._tail.remainder():
+        rest = self._tail.remainder()
+        if rest:
             _print([pod_messages.escaped(rest) + b"\n"])
         if self._commands.carries:
             self._send_state()
@@ -184,7 +185,8 @@ class WorkerPod:
     def _unpack(self) -> None:
         """Unpack the project, and the state of the previous attempt unless a volume has it already."""
         mounted, writable, own_state = self._folders
-        if code := pod_input.unpacked(mounted, "code"):
+        code = pod_input.unpacked(mounted, "code")
+        if code:
             folder = writable / "code"
             with zipfile.ZipFile(io.BytesIO(code)) as packed:
                 packed.extractall(folder)
@@ -308,20 +310,23 @@ class WorkerPod:
 
 def main(attempt: int) -> NoReturn:
     """Run one attempt, write its termination message, and exit."""
-    mounted, writable = Path(MOUNTED), Path(WRITABLE)
+    mounted = Path(MOUNTED)
+    writable = Path(WRITABLE)
     use_writable_dirs(writable)
     ended: Outcome | None = None
     inheritance: Any = None
     cause = hint = ""
     try:
-        if cause := pod_input.mismatch(mounted):
+        cause = pod_input.mismatch(mounted)
+        if cause:
             hint = pod_input.VERSION_HINT
         else:
             ended = WorkerPod(attempt, Folders(mounted, writable, Path(STATE))).run()
     except InChild as in_child:
         inheritance = in_child.args
     except Exception as error:
-        cause, hint = f"{type(error).__name__}: {error}", exit_status.limit_behind(error)
+        cause = f"{type(error).__name__}: {error}"
+        hint = exit_status.limit_behind(error)
     if cause:
         host = socket.gethostname()
         ended = Outcome("", outcome.FAILED, "start", attempt, cause, hint=hint, host=host)

@@ -20,7 +20,8 @@ from launchpad.launch.backends.launcher_info import LauncherInfo, RunSecrets
 PART_BYTES = 1_000_000
 """The most bytes of content in a Secret, which may have 1,048,576 bytes. The rest is for its names."""
 
-VERSIONS, SHARED = "versions", "shared"
+VERSIONS = "versions"
+SHARED = "shared"
 """Files of the root Secret that every pod gets. The first has the launcher's versions as text, which any
 Python can read. A pod checks them before it unpickles anything."""
 FILES = (VERSIONS, SHARED)
