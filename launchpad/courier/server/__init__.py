@@ -1,1 +1,1 @@
-"""What is called: the server, its threads, its connections."""
+"""The called side: the server, its threads and its connections."""

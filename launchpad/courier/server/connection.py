@@ -1,4 +1,4 @@
-"""A socket that a server has accepted, whatever serves it.
+"""Connections that a server has accepted, and how one is served.
 
     accepted ──▶ Handshake ──token and version fit──▶ SerialConnection      one call at a time
                     │                          ├──▶ ShmServerConnection   the same, large buffers shared
@@ -6,8 +6,9 @@
                     └── otherwise: refused, closed
 
 A thread that has served a call stays with the connection for a moment (`LINGER_S`), because a
-caller that has called once is likely to call again: the next request then finds a thread already
-reading, and costs no hop. When nothing comes, the connection is parked and the thread is free.
+caller that has called once is likely to call again. The next request then finds a thread that is
+already reading, so no other thread has to be woken. If nothing comes, the thread parks the connection
+and is free.
 """
 
 from __future__ import annotations
@@ -36,26 +37,27 @@ _GOAWAY = framing.encode_small(framing.NOT_RUN, 0, b"", framing.STOPPING)
 
 
 class ServerConnection(Job):
-    """A socket that a server has accepted."""
+    """A connection that a server has accepted, as a job that serves what has arrived."""
 
     expires_at = float("inf")
     call_id = 0
-    events = selectors.EVENT_READ  # for which it is parked
+    events = selectors.EVENT_READ  # what the poller waits for while the connection is parked
 
     def __init__(self, sock: Socket, core: ServerServices, peer: Peer = _UNKNOWN) -> None:
         self.sock = sock
         self.peer = peer
         self._core = core
         core.connections.add(self)
-        if core.is_closing:  # its `close` may have hung up the others before this one was added
+        # `core.close` may have hung up all connections just before this one was added.
+        if core.is_closing:
             self.hang_up()
 
     def is_gone(self, call_id: int = 0) -> bool:
-        """Whether its client has closed it, or has died. From any thread; while a method runs, say."""
+        """Return True if the client closed the connection or died. Safe from any thread."""
         poll = select.poll()
         try:
             poll.register(stream_socket.raw_of(self.sock), _HAS_ENDED)
-        except (OSError, ValueError):  # it is closed here, too
+        except (OSError, ValueError):  # this side has closed it
             return True
         return bool(poll.poll(0))
 
@@ -63,7 +65,7 @@ class ServerConnection(Job):
         return self
 
     def run(self) -> None:
-        """Serves what has arrived; then parks or closes."""
+        """Serve what has arrived, then park the connection or close it."""
         token = caller.current.set(self)
         try:
             self._serve()
@@ -79,10 +81,10 @@ class ServerConnection(Job):
         self.sock.close()
 
     def part(self) -> None:
-        """Closes; if the server stops, sends GOAWAY first: what is not answered by now has not run.
+        """Close the connection. If the server is stopping, first tell the client that it goes away.
 
-        Where a client may write to us after we have read for the last time (TCP), this frame shows
-        it that the call was not made. To be used when nothing more will be answered.
+        Call this when the server will answer nothing more. A TCP client may have written a call after
+        the server's last read; this frame tells it that calls without an answer have not run.
         """
         if self._core.is_stopping:
             with contextlib.suppress(OSError):
@@ -90,17 +92,17 @@ class ServerConnection(Job):
         ServerConnection.close(self)
 
     def hang_up(self) -> None:
-        """Ends reading, from any thread: one that reads sees the end, and closes in its own time."""
+        """End reading. The thread that reads sees the end, and closes. Safe from any thread."""
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RD)
 
     def cut(self) -> None:
-        """Ends reading and writing, from any thread."""
+        """End reading and writing. Safe from any thread."""
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
 
     def abandon(self) -> None:
-        """The server has stopped: closes what no thread will serve any more."""
+        """Close the connection after the server has stopped, if no thread will serve it again."""
 
     def _serve(self) -> None:
         raise NotImplementedError

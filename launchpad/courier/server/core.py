@@ -1,4 +1,4 @@
-"""What all connections of one server share: its methods, its threads, its poller.
+"""The state that all connections of one server share: its methods, its threads and its poller.
 
 listener ─┐
 parked ───┼─▶ Poller ──readable──▶ ThreadPool ──▶ SerialConnection / PipelinedConnection ──▶ Dispatcher
@@ -32,13 +32,14 @@ if TYPE_CHECKING:
 
 
 class ServerCore:
-    """The running part of a server; there is one from its start to its stop.
+    """The running part of a server, from its start to its stop.
 
-    Most of its attributes are the `ServerServices`, some of which connections read for each call. They stand
-    here one by one, and not in parts, to be one look-up away.
+    Most of its attributes make up the `ServerServices`. Connections read some of them for each call, so they
+    are attributes of this one object, where a single look-up finds them, and not split into parts.
 
     Args:
-        trusts_this_user: clients that only this user can be need no token: by Unix sockets, and in-process.
+        trusts_this_user: True if clients need no token on Unix sockets and in-process, where only this
+            user can connect.
     """
 
     def __init__(
@@ -59,9 +60,9 @@ class ServerCore:
         self.max_bytes = max_bytes
         self.counts = EdgeCounts(methods.has)
         registry.add_server(self, name, self.counts)
-        self.is_stopping = False  # no call begins any more
+        self.is_stopping = False  # True: no more calls begin
         self.is_draining = False
-        self.is_inherited = False  # from the process that forked this one, where it serves
+        self.is_inherited = False  # True in a forked child: only its parent serves
         self.began = time.monotonic()
         self.connections: set[Accepted] = set()
         self._lock = Lock()
@@ -76,11 +77,11 @@ class ServerCore:
 
     @property
     def is_closing(self) -> bool:
-        """No request is accepted any more, not even a health check."""
+        """True if the server accepts no more requests, not even health checks."""
         return self.is_stopping and not self.is_draining
 
     def drop_inherited(self) -> None:
-        """For a forked child: only the parent serves."""
+        """Close the sockets that a forked child inherited: only the parent serves."""
         self.is_inherited = True
         self.poller.drop_inherited()
         self.methods.loop.drop_inherited()
@@ -88,22 +89,24 @@ class ServerCore:
             connection.sock.close()
 
     def close(self, grace_s: float) -> None:
-        """Gives what runs `grace_s` to finish, then closes everything but the event loop."""
+        """Give running calls `grace_s` to finish, then close everything except the event loop."""
         self.is_stopping = True
         self.is_draining = False
         for connection in tuple(self.connections):
-            connection.hang_up()  # what has arrived is still read, and answered with NOT_RUN
+            # Its thread still reads the calls that have arrived, and answers them with NOT_RUN.
+            connection.hang_up()
         deadline = time.monotonic() + grace_s
         self._wait_pending(deadline)
         self.pool.stop()
         if not self.pool.join(max(0.0, deadline - time.monotonic())):
-            # Some methods go on: their callers must not wait for them.
+            # Some methods still run. Cut the connections, so that their callers don't wait for them.
             self._cut_connections()
             self.pool.join(0.1)
-        self._wait_pending(deadline)  # what the last threads have begun
+        # The last threads may have begun calls whose outcomes come later.
+        self._wait_pending(deadline)
         self.methods.loop.end_calls()
-        # Whatever no thread has taken is answered with NOT_RUN. Nothing blocks, because every
-        # connection has been hung up.
+        # Answer the calls that no thread has taken with NOT_RUN. Nothing blocks here, because every
+        # connection was hung up.
         for job in self.pool.take_unstarted():
             job.run()
         while jobs := self.poller.poll(0.0):
@@ -112,28 +115,30 @@ class ServerCore:
         self.poller.close()
         for connection in tuple(self.connections):
             connection.abandon()
-        for job in self.pool.take_unstarted():  # iterators whose streams ended with the connections
+        # These jobs close the iterators whose streams ended with the connections.
+        for job in self.pool.take_unstarted():
             job.run()
 
     def accept(self, sock: Socket) -> None:
-        """Serve the client at the other end of a socket. From any thread."""
+        """Start serving the client at the other end of a socket. Safe from any thread."""
         self.poller.park(Handshake(sock, self))
 
     def send_when_done(self, promise: Promise, answer: Callable[[], None]) -> None:
-        """Calls `answer()` on a thread of the pool when the outcome is there."""
+        """Call `answer()` when the promise is done, usually on a thread of the pool."""
         self.track(promise)
 
         def answer_soon(_: Promise) -> None:
             if isinstance(promise, QueuedCall) and promise.has_small_answer:
-                answer()  # it fits into the socket: to wake another thread would take longer
+                # It fits into the socket's buffer, and waking another thread would take longer.
+                answer()
             else:
-                # Urgent, as the work is done: only a few bytes are to be written.
+                # Urgent, because the work is done and only the answer is left to write.
                 self.pool.submit(FunctionJob(answer, is_urgent=True))
 
         promise.then(answer_soon)
 
     def track(self, promise: Promise) -> None:
-        """Makes a stop wait for an outcome."""
+        """Make a stop of the server wait for this outcome."""
         self._pending_promises.add(promise)
         promise.then(self._pending_promises.discard)
 
@@ -142,17 +147,19 @@ class ServerCore:
             is_first = not self._stallable
             self._stallable.add(stallable)
         if is_first:
-            self.poller.wake()  # the leader may be asleep without a limit
+            # The leader may be polling without a time limit.
+            self.poller.wake()
 
     def unwatch(self, stallable: Stallable) -> None:
         with self._lock:
             self._stallable.discard(stallable)
 
     def _wait_pending(self, deadline: float) -> None:
-        """Waits for outcomes that no thread works on; those that take too long are cancelled."""
+        """Wait for the tracked outcomes until the deadline, and cancel those that take longer."""
         for promise in self._pending_promises.copy():
             if not promise.wait(max(0.0, deadline - time.monotonic())):
-                # First: its caller is to learn that the outcome is unknown, not that it was cancelled.
+                # Cut the connections first: the caller must learn that the outcome is unknown, and not
+                # that the call was cancelled.
                 self._cut_connections()
                 promise.cancel()
 

@@ -1,4 +1,4 @@
-"""The server: serves methods at an address."""
+"""The server, which serves methods at one or more addresses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _GRPC_SERVER = "launchpad.courier.grpc.server:GrpcServer"
 
 
 class Server:
-    """Serves functions to clients in this and other processes.
+    """A server of functions, for clients in this and other processes.
 
     Example:
         server = Server("parameter-server", address="unix:/run/user/1000/ps.sock")
@@ -44,35 +44,36 @@ class Server:
         ...
         server.stop()
 
-    Methods run on the server's own threads, side by side: they need locks where they share state.
-    A method may block, and may call this or any other server: the threads grow as needed. An
-    exception goes to the caller and never ends the server.
+    Methods run concurrently, on the server's own threads, so they need locks where they share state.
+    A method may block, and it may call this or any other server: the server starts more threads as
+    needed. If a method raises an exception, the caller gets it; the server goes on.
 
     Args:
-        name: what errors, threads and logs call it.
+        name: the server's name in errors, logs and the names of its threads.
         address: `unix:/absolute/path`, `tcp:HOST:PORT` (with TLS, if the keyring has credentials for
-            it; beyond loopback only so), `tcp+plaintext:HOST:PORT`, `inproc:anything`, or
-            `grpc:HOST:PORT` and `grpc+plaintext:HOST:PORT`, as for `tcp`. Port 0 is any free one,
-            which `address` has after the start. None is a socket in a fresh private directory,
-            which `stop` removes.
+            it; required beyond loopback), `tcp+plaintext:HOST:PORT`, `inproc:anything`, or
+            `grpc:HOST:PORT` and `grpc+plaintext:HOST:PORT`, which work like their `tcp` counterparts.
+            With port 0 the system chooses a free port; `address` has it once the server has started.
+            With None the server makes a socket in a new private directory, which `stop` removes.
         port: short for `address="tcp:localhost:PORT"`: for clients of this user on this host.
-        also_at: more addresses at which it serves the same. `unix:` for clients on this host and
-            `tcp:` for others; those of gRPC, which need `launchpad-graph[grpc]`, for callers in other
-            languages, health probes and reflection.
-        known_as: addresses by which clients find it, where a name or a gateway leads to one of its own.
-            A deadlock of calls that wait for each other is detected only with them.
-        token: clients must send it. None takes the keyring's for `address`, when it starts. There is
-            one token for all addresses, whatever the keyring has for the others; only gRPC ones
-            have their own, if it is there. Where any user of this host could connect, at `tcp:` and
-            `grpc:` without credentials, a server without a token makes one: clients of the same user
-            on this host find it by themselves, others need `Client(address, token=server.token)`.
-        thread_pool_size: methods that run side by side as a rule. Those that block do not count.
-        one_thread: runs all calls, one at a time; without it they run on the server's threads.
-        max_bytes: the largest arguments of a call that it takes. Clients are sent it, and raise
-            MessageTooLarge before they send more.
+        also_at: more addresses at which the server serves the same methods: `unix:` for clients on
+            this host, `tcp:` for others, and gRPC addresses, which need `launchpad-graph[grpc]`, for
+            callers in other languages, health probes and reflection.
+        known_as: addresses that clients use instead, where a name or a gateway leads to one of the
+            server's own. Without them, deadlocks of calls made through these addresses go undetected.
+        token: the token that clients must send. None takes the keyring's token for `address` when the
+            server starts. The server has one token for all addresses, whatever the keyring has for
+            the others; only a gRPC address uses its own, if the keyring has one. Where any user of
+            this host could connect (`tcp:` and `grpc:` without credentials), a server without a token
+            makes one. Clients of the same user on this host find it by themselves; others need
+            `Client(address, token=server.token)`.
+        thread_pool_size: the number of methods that normally run at once. Blocked ones don't count.
+        one_thread: runs all calls, one at a time. Without it, calls run on the server's threads.
+        max_bytes: the largest arguments that one call may have. The server sends this limit to its
+            clients, and they raise MessageTooLarge before they send more.
 
     Raises:
-        ValueError: an address that is none, or a token that is too long.
+        ValueError: an address is malformed, or the token is too long.
     """
 
     def __init__(
@@ -107,7 +108,8 @@ class Server:
         self._wanted = (address, *also_at)
         for each in filter(_has_socket, self._wanted):
             transport.find(each)  # raises where the address is malformed
-        self._addresses = self._wanted  # and from the start on with the ports that it got
+        # Once the server has started, these have the ports that the system chose.
+        self._addresses = self._wanted
         if token is not None and len(token) > keyring.MAX_TOKEN_BYTES:
             raise ValueError(f"a token is at most {keyring.MAX_TOKEN_BYTES} bytes")
         self._token = token
@@ -129,33 +131,42 @@ class Server:
 
     @property
     def address(self) -> str:
-        """Where clients find it; fixed before it starts, but for a port that the system chooses."""
+        """The first address at which clients find the server.
+
+        It is known before the server starts, except for a port that the system chooses.
+        """
         return self._addresses[0]
 
     @property
     def port(self) -> int:
-        """That of `address`, after the start where the system chooses; ValueError where it has none."""
+        """The port of `address`; ValueError if that has none.
+
+        A port that the system chooses is known once the server has started.
+        """
         scheme = network_address.transport_of(self.address) or network_address.TCP
         return network_address.parse(self.address, scheme).port
 
     @property
     def addresses(self) -> list[str]:
-        """`address`, and those that it is also at, in the order given."""
+        """All addresses of the server: `address`, then those of `also_at`, in the order given."""
         return list(self._addresses)
 
     @property
     def token(self) -> bytes:
-        """What clients have to show, once it has started; `b""` if nothing. For those on other hosts."""
+        """The token that clients must send; `b""` if none is needed, or before the server starts.
+
+        Give it to clients on other hosts, which can't find it by themselves.
+        """
         return b"" if self._core is None else self._core.token
 
     @property
     def has_started(self) -> bool:
-        """Whether it has been started, and not been stopped since."""
+        """True if the server was started and has not been stopped since."""
         return self._core is not None and not self._stopped.is_set()
 
     @property
     def event_loop(self) -> EventLoop:
-        """The one on which its async methods run; it ends when the server stops."""
+        """The event loop that runs the server's async methods; it ends when the server stops."""
         return self._methods.loop
 
     @property
@@ -170,16 +181,16 @@ class Server:
         return self._is_healthy and self.has_started
 
     def set_is_healthy(self, healthy: bool) -> None:
-        """Sets the answer to health checks. Calls are served all the same."""
+        """Set the answer to health checks. The server goes on serving calls either way."""
         self._is_healthy = healthy
         for grpc_server in self._grpc_servers:
             grpc_server.notify_health()
 
     def drain(self) -> None:
-        """Takes no more calls, and goes on with those it has; `stop` is still to come.
+        """Take no more calls, but finish those that have begun. Call `stop` afterwards.
 
-        For its clients it is then a server that is not up yet: they wait for the next one at this
-        address. Health checks are answered.
+        Clients then treat the server as one that is not up yet: they wait for the next server at this
+        address. The server still answers health checks.
         """
         if self._core is not None:
             self._core.is_draining = self._core.is_stopping = True
@@ -187,7 +198,7 @@ class Server:
                 grpc_server.notify_health()
 
     def stats(self) -> ServerStats:
-        """The counts of its calls since it started, by method and by client.
+        """Return the counts of the server's calls since it started, by method and by client.
 
         Example:
             print(server.stats())                   # a table
@@ -210,21 +221,22 @@ class Server:
         )
 
     def bind(self, name: str, fn: Callable[..., Any], is_priority: bool = False) -> None:
-        """Serves `fn` as `name`, from the next call on; replaces what was bound before.
+        """Serve `fn` as `name`, from the next call on, instead of what was bound to the name before.
 
-        With `is_priority` its calls overtake those that wait for a thread, as with `courier.priority`.
+        With `is_priority`, its calls overtake those that wait for a thread, as with `courier.priority`.
         """
         self._methods.bind(name, fn, is_priority)
 
     def unbind(self, name: str) -> None:
-        """Serves `name` no longer; KeyError if it was not bound."""
+        """Stop serving `name`; raise KeyError if it was not bound."""
         self._methods.unbind(name)
 
     def bind_object(self, obj: object, *, exclude: Collection[str] = ()) -> None:
-        """Serves the public methods of `obj`'s class, and `__call__` where it is defined.
+        """Serve the public methods of `obj`'s class, and `__call__` if the class defines it.
 
-        Not `run`, nothing that begins with an underscore, no property (none is evaluated), and no
-        callable that merely is an attribute of the instance; unless its class has decorators (decorators.py).
+        The server leaves out `run`, names that begin with an underscore, properties (it evaluates
+        none), and callables that are only attributes of the instance. Decorators on the class change
+        this (decorators.py).
         """
         warn_of_shadowed_methods(type(obj), exclude)
         for name, fn in public_methods(obj, exclude).items():
@@ -235,19 +247,19 @@ class Server:
         fn: Callable[[str, tuple[Any, ...], dict[str, Any]], Any],
         list_methods: Callable[[], list[str]] | None = None,
     ) -> None:
-        """Calls `fn(name, args, kwargs)` for every method that is not bound.
+        """Answer calls of methods that are not bound with `fn(name, args, kwargs)`.
 
-        `list_methods` returns their names, for listings and error messages.
+        `list_methods` returns the names of these methods, for listings and error messages.
         """
         self._methods.fallback = fn
         self._methods.fallback_names = list_methods
 
     def start(self) -> None:
-        """Begins to serve.
+        """Start serving.
 
         Raises:
             OSError: another server listens on the address.
-            RuntimeError: it has been started already, or stopped.
+            RuntimeError: the server was started or stopped before.
         """
         with self._lock:
             if self._stopped.is_set():
@@ -269,8 +281,9 @@ class Server:
                 self._max_bytes,
                 trusts_this_user=is_made,
             )
-            try:  # all addresses are there, and final, before the first call is served
-                # Those of gRPC last: what it has bound it keeps until its server is stopped.
+            # All addresses exist, and are final, before the server serves the first call.
+            try:
+                # gRPC addresses come last: gRPC keeps an address bound until its server stops.
                 order = sorted(enumerate(self._wanted), key=lambda each: transport.is_grpc(each[1]))
                 opened = sorted((i, self._open(address, core)) for i, address in order)
                 self._addresses = tuple(address for _, address in opened)
@@ -278,7 +291,8 @@ class Server:
                     self._publish(token)
                 self._methods.addresses = (*self._addresses, *self._known_as)
                 fork.drop_in_child(core)
-                # Before its thread starts: the first call it serves may ask for its statistics or health.
+                # Set this before the thread starts: the first call may ask for the server's statistics
+                # or its health.
                 self._core = core
                 core.pool.start_thread()
                 if self._wanted[0].startswith(network_address.INPROCESS):
@@ -295,20 +309,21 @@ class Server:
                 raise
 
     def stop(self, grace_s: float = 1.0) -> None:
-        """Stops serving; returns when no thread, socket or file is left.
+        """Stop serving; return when no thread, socket or file is left.
 
-        Calls that run have `grace_s` to finish and to be answered. Those that do not are given up:
-        their callers get OutcomeUnknown, their threads go on as daemons until they return. May be
-        called twice, from any thread, and from a method of this very server. In a forked child it
-        does nothing: the server is the parent's.
+        Calls that run have `grace_s` to finish and to be answered. The server gives up those that
+        take longer: their callers get OutcomeUnknown, and their threads go on as daemons until the
+        methods return. May be called twice, from any thread, and from a method of this server. In a
+        forked child it does nothing, because the server belongs to the parent.
         """
         self.stop_serving(grace_s)
         self._methods.loop.close()
 
     def stop_serving(self, grace_s: float = 1.0) -> None:
-        """Does all that `stop` does but for the event loop, which goes on until `stop` is called.
+        """Do all that `stop` does, but leave the event loop running until `stop` is called.
 
-        So what its object has made on the loop, as sessions and streams, can be closed there.
+        So the object that is served can still close what it made on the loop, such as sessions and
+        streams.
         """
         with self._lock:
             core = None if self._stopped.is_set() else self._core
@@ -317,21 +332,21 @@ class Server:
             self._stopped.set()
 
     def join(self, timeout_s: float | None = None) -> bool:
-        """Waits until the server has been stopped; False when that takes longer.
+        """Wait until the server has been stopped; return False if that takes longer.
 
-        In a forked child it returns at once: the server is the parent's.
+        In a forked child it returns at once, because the server belongs to the parent.
         """
         return self._stopped.wait(timeout_s)
 
     def _drop_inherited(self) -> None:
-        """For a forked child, which does not serve what its parent has started."""
+        """Mark the server as stopped, in a forked child: only the parent serves."""
         self._lock = threading.Lock()
         if self._core is not None:
             self._stopped = threading.Event()
             self._stopped.set()
 
     def _open(self, address: str, core: ServerCore) -> str:
-        """Makes what serves at this address; returns the address with the port that it got."""
+        """Start listening at this address; return it with the port that the system chose."""
         if transport.is_grpc(address):
             make = transport.load(_GRPC_SERVER)
             own = keyring.find(address) if self._token is None else b""
@@ -345,7 +360,7 @@ class Server:
         return listener.address
 
     def _publish(self, token: bytes) -> None:
-        """Leaves the token where clients of this user find it, before the first of them is answered."""
+        """Publish the token for clients of this user, before the server answers the first of them."""
         places = [
             listener.sock.getsockname()
             for listener in self._listeners
@@ -375,7 +390,7 @@ class Server:
         for grpc_server in self._grpc_servers:
             grpc_server.end_stop()
 
-    # The names that dm-launchpad gives them.
+    # The names of these methods in dm-launchpad.
     Bind = bind
     Unbind = unbind
     Stop = stop
@@ -383,7 +398,7 @@ class Server:
     SetIsHealthy = set_is_healthy
 
     def _start_once(self) -> None:
-        """`start`, unless it has been started: its node does that, too."""
+        """Start the server, unless its node has done so already."""
         if self._core is None:
             self.start()
 
@@ -391,9 +406,9 @@ class Server:
 
 
 def _is_open_to_all_users(addresses: Collection[str]) -> bool:
-    """Whether any user of this host can connect to one of them, and has not to show a certificate.
+    """Return True if any user of this host can connect to one of these without a certificate.
 
-    Where plaintext was asked for by name, all who can connect are meant to.
+    Return False where an address asks for plaintext by name: it is then meant for all who can connect.
     """
     on_network = [address for address in addresses if network_address.transport_of(address)]
     without_tls = [address for address in on_network if keyring.find_credentials(address) is None]
@@ -401,5 +416,5 @@ def _is_open_to_all_users(addresses: Collection[str]) -> bool:
 
 
 def _has_socket(address: str) -> bool:
-    """Whether it is served on a socket of ours."""
+    """Return True if the address has a socket of courier's own, unlike in-process and gRPC ones."""
     return not address.startswith(network_address.INPROCESS) and not transport.is_grpc(address)

@@ -1,4 +1,4 @@
-"""The services that a server provides to its connections. They know nothing else of it.
+"""The services that a server provides to its connections, which know nothing else of it.
 
 ServerCore ──implements──▶ ServerServices ◀──needs── Handshake, SerialConnection, PipelinedConnection
 """
@@ -16,7 +16,7 @@ from launchpad.courier.telemetry.counters import EdgeCounts
 
 
 class Accepted(Parked, Protocol):
-    """A connection that its server keeps, to end it when the server stops: a ServerConnection."""
+    """A connection that the server keeps track of, so that it can end it: a ServerConnection."""
 
     def hang_up(self) -> None: ...
 
@@ -26,13 +26,13 @@ class Accepted(Parked, Protocol):
 
 
 class Stallable(Protocol):
-    """Something that the leader of the pool checks every few milliseconds, in case it holds others back."""
+    """Something that may hold others back; the leader of the pool checks it every few milliseconds."""
 
     def take_over_if_stalled(self, now: float) -> Job | None: ...
 
 
 class ServerServices(Protocol):
-    """The part of a server that connections use; `ServerCore` says what each of these does."""
+    """The part of a server that connections use; `ServerCore` documents each member."""
 
     name: str
     token: bytes
