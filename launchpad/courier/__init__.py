@@ -1,4 +1,4 @@
-"""Courier: calls between the parts of a program, over sockets of its own.
+"""Remote calls between the parts of a program, over sockets.
 
 Example:
     server = lp.courier.Server("counter", address="unix:/run/user/1000/counter.sock")
@@ -8,12 +8,12 @@ Example:
     client = lp.courier.Client("unix:/run/user/1000/counter.sock")
     client.add(1)
 
-Its parts, each a package:
+Each part is a package:
 
     protocol    frames and the handshake      codec       values as bytes and buffers
     security    tokens and certificates       transport   sockets of all kinds
     shm         large buffers on one host     telemetry   counters, statistics, spans
-    server      what is called                client      what calls
+    server      the end that is called        client      the end that calls
     streams     items one after the other     batching    many calls at once
     grpc        calls over gRPC
 """
@@ -23,7 +23,7 @@ from __future__ import annotations
 # A method that answers many calls at once
 from launchpad.courier.batching.decorator import batched_handler
 
-# The two ends, and what can be asked about a server
+# The client, and questions about a server
 from launchpad.courier.client.client import (
     Client,
     close,
@@ -44,7 +44,7 @@ from launchpad.courier.client.sharded import keys, sharded
 # Calls, typed by the method
 from launchpad.courier.client.typed import submit, with_options
 
-# What can go wrong
+# The errors that courier raises
 from launchpad.courier.errors import (
     CourierError,
     DeadlineExceeded,
@@ -60,21 +60,21 @@ from launchpad.courier.errors import (
     WorkerFailed,
 )
 
-# Who may call whom
+# Tokens and credentials: they decide who may call whom
 from launchpad.courier.security import keyring
 
 # The certificates of a run, for TLS
 from launchpad.courier.security.certificates import make_credentials
 from launchpad.courier.security.keyring import Credentials
 
-# What a class says of its methods
+# Decorators that say how a class's methods are served, and the server
 from launchpad.courier.server.decorators import idempotent, one_at_a_time, priority, serves
 from launchpad.courier.server.server import Server
 
 # Which arguments and results are streams
 from launchpad.courier.streams.declared import stream
 
-# To be watched
+# Spans of OpenTelemetry
 from launchpad.courier.telemetry.tracing import stop_tracing, trace
 
 __all__ = [

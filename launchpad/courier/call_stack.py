@@ -1,12 +1,12 @@
-"""The calls that each thread answers, what is known of them, and which ones it waits for meanwhile.
+"""A record for each thread of the calls that it answers and the calls that it waits for.
 
     Dispatcher.answer  A answers f …
       ⋮   the user's code
       call_and_wait    … and waits for g of B        the innermost entry
 
-So a server can say, when it is asked, which of its methods wait for what (call_deadlock.py asks). A thread
-writes its own record only, with one assignment at a time, so that others may read it without a lock. To note
-a call takes less than 0.1 µs.
+With these records a server can say which of its methods wait for what (call_deadlock.py asks). A thread
+writes only its own record, with one assignment at a time, so that others may read it without a lock.
+Recording a call takes less than 0.1 µs.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from typing import Protocol
 from launchpad.courier import fork
 
 Place = tuple[str, str]  # address of a server, method
-Edge = tuple[Place, Place, str, str]  # from, to, and what the two servers are called
+Edge = tuple[Place, Place, str, str]  # from, to, and the names of the two servers
 
-_OURS = b"courier/"  # questions about a server itself are answered at once
+# Questions about a server itself: it answers them at once, so a wait for one is never part of a deadlock.
+_OURS = b"courier/"
 
 
-@dataclass(slots=True)  # not frozen: that would cost more than all the rest of it
+# Not frozen: that would cost more than everything else that happens to a context.
+@dataclass(slots=True)
 class CallContext:
-    """What a method does not see of the call that it answers, and the calls that it makes inherit.
+    """The hidden part of a call: its method doesn't see it, but the calls that the method makes inherit it.
 
     Attributes:
         deadline: when the caller gives up, by `time.monotonic()`; None for never.
@@ -42,18 +44,18 @@ class CallContext:
     recorded: bytes = b""
 
     def limit(self, deadline: float | None) -> float | None:
-        """The earlier of the two deadlines: what comes after ours is of no use."""
+        """Return the earlier of the two deadlines: a result that comes after ours is of no use."""
         if self.deadline is None or deadline is None:
             return self.deadline if deadline is None else deadline
         return min(self.deadline, deadline)
 
 
-# Coroutines and the threads that they use see it too, as long as they copy their context.
+# Coroutines, and the threads that they use, see it too as long as they copy their context.
 current_call: ContextVar[CallContext | None] = ContextVar("courier_serving", default=None)
 
 
 class Answering(Protocol):
-    """What answers a call."""
+    """A server, as the record of a call that it answers names it."""
 
     server: str
     addresses: tuple[str, ...]
@@ -71,18 +73,18 @@ class Awaited(Protocol):
 
 
 Wait = tuple[Edge, Awaited]
-# What it is within, the server that answers it here or the one that is waited for, its method.
+# The outer entry, the server that answers the call here or the server that the thread waits for, the method.
 Entry = tuple["Entry | None", Answering | None, Awaited | None, bytes]
 
 
 @dataclass(slots=True)
 class CallRecord:
-    """The calls of one thread, each within the one before."""
+    """The calls of one thread, each nested in the one before."""
 
     innermost: Entry | None = None
 
 
-# By thread. That of a thread which has ended is empty, and is replaced when its identifier is used again.
+# By thread. The record of a thread that has ended is empty; it is replaced when the identifier is reused.
 _records: dict[int, CallRecord] = {}
 
 
@@ -97,7 +99,10 @@ here = _Here()
 
 @contextlib.contextmanager
 def waiting_for(peer: Awaited, method: bytes) -> Iterator[None]:
-    """Within it the calling thread waits for that. Channels whose calls are quick write it out."""
+    """Record, within the block, that the calling thread waits for `method` of `peer`.
+
+    Channels whose calls are quick don't use this: they contain the same lines.
+    """
     record = here.record
     outer = record.innermost
     try:
@@ -108,7 +113,7 @@ def waiting_for(peer: Awaited, method: bytes) -> Iterator[None]:
 
 
 class CallQueue(Protocol):
-    """Calls that wait for their turn."""
+    """A queue of calls that wait for their turn."""
 
     def waits(self) -> list[Edge]: ...
 
@@ -117,7 +122,7 @@ queues: weakref.WeakSet[CallQueue] = weakref.WeakSet()
 
 
 def edges() -> list[Edge]:
-    """What a server answers when it is asked for it."""
+    """Return all waits of this process, those in queues included: a server's answer to `framing.WAITS`."""
     found = [edge for edge, _ in find_waits()]
     for queue in list(queues):
         found += queue.waits()
@@ -125,7 +130,7 @@ def edges() -> list[Edge]:
 
 
 def find_waits(record: CallRecord | None = None) -> list[Wait]:
-    """What the calls of one thread wait for, the innermost first; without a record, those of all threads."""
+    """Return the waits of one thread, the innermost first; without a record, those of all threads."""
     found: list[Wait] = []
     for each in list(_records.values()) if record is None else (record,):
         entry = each.innermost
@@ -134,7 +139,7 @@ def find_waits(record: CallRecord | None = None) -> list[Wait]:
             entry, answering, peer, method = entry
             name = method.decode(errors="replace")
             if awaited is None:
-                # Without an address it has not been found yet.
+                # A server without an address has not been found yet.
                 if peer is not None and peer.address and not method.startswith(_OURS):
                     awaited = peer, name
             elif answering is not None:
@@ -148,5 +153,5 @@ def find_waits(record: CallRecord | None = None) -> list[Wait]:
     return found
 
 
-# None of those threads is in the child.
+# A forked child has none of these threads.
 fork.reset_in_child(_records.clear)

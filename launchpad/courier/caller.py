@@ -1,8 +1,8 @@
-"""Who calls: what clients say of themselves, and what a method can ask about the call that it answers.
+"""Callers: how a client introduces itself, and what a method can ask about the call that it answers.
 
 client    own_peer()      the worker, or the process, that the calling thread belongs to  ──▶ handshake
 server    current.get()   the caller of the method that runs here, as its connection knows it
-          outcome.get()   what the coroutine that runs here will have returned
+          outcome.get()   the outcome of the coroutine that runs here
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from launchpad.courier import fork
 
 
 class Peer(NamedTuple):
-    """A caller, as it says itself.
+    """A caller, as it describes itself.
 
     Attributes:
         name: The worker's name; `pid 4711` outside of workers.
-        attempt: Which start of the worker; 0 outside of workers.
+        attempt: The number of the worker's start; 0 outside of workers.
         incarnation: 16 bytes, random for each start.
     """
 
@@ -34,7 +34,7 @@ class RemoteCaller(Protocol):
     """The caller of a method.
 
     Attributes:
-        call_id: Which of its calls runs; 0 where it makes one at a time.
+        call_id: The number of its call that runs; 0 where it makes one call at a time.
     """
 
     call_id: int
@@ -43,14 +43,14 @@ class RemoteCaller(Protocol):
     def peer(self) -> Peer: ...
 
     def is_gone(self, call_id: int = 0) -> bool:
-        """Whether no answer can reach it any more: it has died, or does not wait any longer.
+        """Return True if no answer can reach the caller any more: it has died, or has stopped waiting.
 
-        With `call_id`, also whether it has cancelled that call.
+        With `call_id`, also return True if the caller has cancelled that call.
         """
 
 
 class CoroutineOutcome(Protocol):
-    """Of a coroutine that is served."""
+    """The outcome of a coroutine that answers a call, for the code that runs in it."""
 
     is_cancelled: bool
 
@@ -59,19 +59,22 @@ class CoroutineOutcome(Protocol):
 
 
 current: ContextVar[RemoteCaller | None] = ContextVar("courier_caller", default=None)
-"""In a method that is served, and in the coroutines and streams that it has made; in no thread of its own."""
+"""The caller, within a served method and the coroutines and streams that it makes.
+
+Threads that the method starts don't have it.
+"""
 
 outcome: ContextVar[weakref.ref[CoroutineOutcome] | None] = ContextVar(
     "courier_outcome", default=None
 )
-"""In a coroutine that is served, and in the tasks and threads that it has made."""
+"""The coroutine's outcome, within a served coroutine and the tasks and threads that it makes."""
 
 _provider: Callable[[], Peer | None] = lambda: None  # noqa: E731
 _process = Peer("", 0, os.urandom(16))
 
 
 def provide(peer: Callable[[], Peer | None]) -> None:
-    """From now on clients are, to servers, what `peer()` returns, called in their own thread.
+    """Let clients introduce themselves to servers as what `peer()` returns, called in the client's thread.
 
     Example:
         provide(lambda: Peer("learner-0", attempt=1, incarnation=os.urandom(16)))
@@ -81,7 +84,7 @@ def provide(peer: Callable[[], Peer | None]) -> None:
 
 
 def own_peer() -> Peer:
-    """The worker, or else the process, that the calling thread belongs to."""
+    """Return the worker that the calling thread belongs to, or else the process."""
     return _provider() or _process._replace(name=f"pid {os.getpid()}")
 
 

@@ -1,6 +1,6 @@
-"""What counts as a number among the arguments that a user gives.
+"""Checks that an argument given by a user is a number.
 
-A bool is none, though Python counts it as an int, and neither is NaN. numpy's numbers are.
+numpy's numbers are numbers. NaN isn't, nor is a bool, although Python counts it as an int.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ from typing import TypeGuard
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Return whether a value is a real number; infinity is one."""
+    """Return True if the value is a real number; infinity is one."""
     if isinstance(value, bool):
         return False
     return isinstance(value, Real) and bool(value == value)
 
 
 def is_whole(value: object, at_least: int) -> TypeGuard[int]:
-    """Return whether a value is a whole number of at least so much; 2.0 is not, as it counts nothing."""
+    """Return True if the value is a whole number, and not less than `at_least`.
+
+    A float isn't, even if it is 2.0: these numbers count things.
+    """
     if isinstance(value, bool):
         return False
     return isinstance(value, Integral) and int(value) >= at_least

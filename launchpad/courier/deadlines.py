@@ -1,4 +1,4 @@
-"""Deadlines: they are made of the timeouts that callers give."""
+"""Deadlines, computed from the timeouts that callers give."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import time
 
 
 def check_timeout(timeout_s: float | None) -> None:
-    """Refuse what is no time: a wait until a NaN would never be over, nor ever begin to sleep.
+    """Refuse a timeout that isn't a number: a wait until NaN would never end, and never sleep either.
 
     Raises:
-        ValueError: it is a NaN.
-        TypeError: it is no number.
+        ValueError: the timeout is NaN.
+        TypeError: the timeout isn't a number.
     """
     if timeout_s is not None and not (timeout_s >= 0 or timeout_s < 0):
         raise ValueError(
@@ -19,9 +19,9 @@ def check_timeout(timeout_s: float | None) -> None:
 
 
 def deadline_after(timeout_s: float | None) -> float | None:
-    """When a wait that begins now is over, by `time.monotonic()`; None for one without a limit.
+    """Return the time by `time.monotonic()` at which a wait that begins now ends; None without a limit.
 
-    Raises what `check_timeout` does.
+    Raises what `check_timeout` raises.
     """
     check_timeout(timeout_s)
     return None if timeout_s is None else time.monotonic() + timeout_s

@@ -1,4 +1,4 @@
-"""What can go wrong with a call, as one tree.
+"""The errors that a call can raise, as one tree.
 
     CourierError
     ├── NotSent              nothing ran: repeating the call is safe
@@ -8,13 +8,13 @@
     ├── WorkerFailed         the supervisor says that the server's worker has failed
     ├── DeadlineExceeded     also a TimeoutError
     ├── MessageTooLarge      more than the other side takes at once; also a ValueError
-    ├── ProtocolError        bytes that are not ours; ends the one connection they came from
+    ├── ProtocolError        bytes that no courier sends; ends the one connection they came from
     └── RemoteError          the method failed with something that cannot come back as its own type
         └── MethodNotFound   also an AttributeError
 
-An exception raised by a remote method arrives as its own type wherever it can. Its `__cause__` is
-then a `RemoteTraceback`, as in `concurrent.futures`, and shows where it was raised over there; the
-`__context__` of that is what it was raised from.
+An exception raised by a remote method arrives as its own type wherever that is possible. Its
+`__cause__` is then a `RemoteTraceback`, as in `concurrent.futures`, and shows where the server raised
+it; the `__context__` of that is the exception that it was raised from.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 
 class CourierError(Exception):
-    """The root of everything that courier itself raises.
+    """The base class of all errors that courier itself raises.
 
     Example:
         try:
@@ -32,20 +32,20 @@ class CourierError(Exception):
         except courier.CourierError as error:
             print(error.server, error.address, error.method)
 
-    Every one survives pickling. `server` is the name the server gives itself, where it is known.
+    All of them can be pickled. `server` is the name that the server gives itself, if it is known.
     """
 
     def __init__(
         self, message: str = "", *, server: str = "", address: str = "", method: str = ""
     ) -> None:
-        # Not super(): the next in line may be a user's class with an __init__ of its own.
+        # Not super(): the next class in the order may be a user's, with an __init__ of its own.
         Exception.__init__(self, message)
         self.server = server
         self.address = address
         self.method = method
 
     def __str__(self) -> str:
-        # Said here because a second base (OSError, UnicodeError, …) may format itself differently.
+        # A second base class (OSError, UnicodeError, …) may format itself differently.
         return str(self.args[0]) if self.args else ""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -53,7 +53,7 @@ class CourierError(Exception):
 
 
 class NotSent(CourierError):
-    """The call did not run, for certain: it is safe to make it again.
+    """The call certainly did not run: it is safe to make it again.
 
     Example:
         try:
@@ -66,7 +66,8 @@ class NotSent(CourierError):
 class Refused(NotSent):
     """The server refused the handshake: a wrong token, or another version of courier.
 
-    Also where threads of the server's own process alone reach it, and this is another, a forked child say.
+    Also raised where only threads of the server's own process can reach it, and this is another process,
+    such as a forked child.
 
     Example:
         try:
@@ -90,7 +91,7 @@ class OutcomeUnknown(CourierError):
 
 
 class StreamBroken(OutcomeUnknown):
-    """The connection ended in the middle of a stream: what came before it is all that there will be.
+    """The connection ended in the middle of a stream: no more items will come.
 
     Courier never resumes a stream. Call the method again if it may run twice.
 
@@ -116,7 +117,7 @@ class WorkerFailed(CourierError):
 
 
 class DeadlineExceeded(CourierError, TimeoutError):
-    """No answer arrived in time. The method may have run, or be running still.
+    """No answer arrived in time. The method may have run, or may still be running.
 
     Example:
         try:
@@ -151,9 +152,9 @@ class ProtocolError(CourierError):
 
 
 class RemoteError(CourierError):
-    """A remote method failed, and the failure could not be carried over as its own type.
+    """A remote method failed with an exception that could not arrive as its own type.
 
-    Where the type at least can be imported here, the error is an instance of both, so that
+    If the type can at least be imported here, the error is an instance of both, so that
     `except ThatType` still catches it.
 
     Example:
@@ -163,8 +164,8 @@ class RemoteError(CourierError):
             print(error.type_name, error.traceback)
 
     Attributes:
-        type_name: the exception's (or result's) type over there, `module.Name`.
-        remote_repr: its repr over there.
+        type_name: the exception's (or result's) type at the server, `module.Name`.
+        remote_repr: its repr at the server.
         traceback: the remote traceback as text.
     """
 
@@ -186,7 +187,7 @@ class RemoteError(CourierError):
 
 
 class MethodNotFound(RemoteError, AttributeError):
-    """The server serves no method of this name. `available` lists those that it does serve.
+    """The server has no method of this name. `available` lists the methods that it serves.
 
     Example:
         try:
@@ -203,7 +204,7 @@ class MethodNotFound(RemoteError, AttributeError):
 class RemoteTraceback(Exception):
     """The traceback of the other side, as the `__cause__` of an exception that came from there.
 
-    `origin` is the server in which it was first raised, however many calls it came through.
+    `origin` is the server that raised the exception first, however many calls it came through.
 
     Example:
         try:
@@ -224,9 +225,9 @@ class RemoteTraceback(Exception):
 def as_remote_kind(
     kind: type[BaseException], state: dict[str, Any], error: RemoteError
 ) -> RemoteError:
-    """Gives `error` the additional type `kind`; `error` itself where the two do not combine.
+    """Return `error` with `kind` as an additional type; `error` itself if the two can't be combined.
 
-    `state` are attributes of the original, for code that catches `kind` and looks at them.
+    `state` holds attributes of the original, for code that catches `kind` and looks at them.
     """
     if isinstance(error, kind) or not issubclass(kind, Exception):
         return error
@@ -239,7 +240,9 @@ def as_remote_kind(
         both: RemoteError = type(kind.__name__, (RemoteError, kind), {"__reduce__": reduce})(
             *error.args
         )
-    except Exception:  # two layouts that do not mix, or a `__new__` with ideas of its own
+    except (
+        Exception
+    ):  # their layouts conflict, or `kind` has a `__new__` that takes other arguments
         return error
     both.__dict__.update(error.__dict__ | state)
     return both

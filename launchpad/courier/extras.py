@@ -1,6 +1,6 @@
-"""The name to install this project by, and its extras.
+"""The name under which this project is installed, and the command that installs an extra.
 
-The distribution is not called as the package is: `launchpad` on PyPI is a project of other people.
+The distribution's name differs from the package's: `launchpad` on PyPI is a project of other people.
 """
 
 from __future__ import annotations
@@ -9,5 +9,5 @@ DISTRIBUTION = "launchpad-graph"
 
 
 def install_command(extra: str) -> str:
-    """What an error tells the user to run, such as `pip install 'launchpad-graph[tls]'`."""
+    """Return the command that an error tells the user to run: `pip install 'launchpad-graph[tls]'`."""
     return f"pip install '{DISTRIBUTION}[{extra}]'"

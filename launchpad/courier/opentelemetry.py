@@ -1,4 +1,4 @@
-"""The spans of calls, as OpenTelemetry's conventions for RPC have them.
+"""Spans of calls, which follow OpenTelemetry's conventions for RPC.
 
     caller                                   server
     ───────────────────────────────          ─────────────────────────────────
@@ -6,7 +6,7 @@
      └─ CLIENT learner-0/step ──── TRACE ───▶ └─ SERVER learner-0/step      current while it runs
                                                └─ CLIENT replay-0/sample    a call that it makes
 
-Imported when `trace` is called, since it imports OpenTelemetry.
+`trace` imports this module when it is called, because this module imports OpenTelemetry.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ _FIELDS = ("traceparent", "tracestate")
 
 
 class Spans:
-    """Makes the spans of this process. Safe from any thread.
+    """The maker of this process's spans. Thread-safe.
 
     Args:
-        tracer_provider: None is the global one.
+        tracer_provider: None uses the global one.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
         self._tracer = get_tracer("launchpad.courier", tracer_provider=tracer_provider)
-        # Of streams that were never closed. The garbage collector may find them in a thread that holds
-        # a lock of OpenTelemetry's, so that they cannot be ended there and then.
+        # Spans of streams that were never closed. The garbage collector may find such a stream in a thread
+        # that holds a lock of OpenTelemetry's; ending the span there could deadlock, so it happens later.
         self._dropped: deque[tuple[Span, int]] = deque()
 
     def call(
         self, channel: Channel, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """`channel.call`, in a span."""
+        """Do what `channel.call` does, in a span."""
         with self._start_client(channel, method) as (call, traced):
             result = traced.call(method, *args, **kwargs)
         call.end_with_result(result)
@@ -72,7 +72,7 @@ class Spans:
     def submit(
         self, channel: Channel, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Future[Any]:
-        """`channel.submit`, in a span that ends when the future is done, or the stream in it."""
+        """Do what `channel.submit` does, in a span that ends with the future, or with its stream."""
         with self._start_client(channel, method) as (call, traced):
             future = traced.submit(method, *args, **kwargs)
         future.add_done_callback(call.end_with_future)
@@ -86,7 +86,7 @@ class Spans:
         body: framing.Chunk,
         buffers: Sequence[framing.Chunk],
     ) -> Reply:
-        """`methods.answer`, in a span that is current while the method runs."""
+        """Do what `methods.answer` does, in a span that is current while the method runs."""
         parent = _context_of(trace)
         name = method.decode(errors="replace")
         span = self._start(methods.server, methods.address, name, SpanKind.SERVER, parent)
@@ -104,7 +104,7 @@ class Spans:
         return reply
 
     def end_dropped(self) -> None:
-        """Ends the spans of streams that were dropped."""
+        """End the spans of streams that were dropped."""
         with contextlib.suppress(IndexError):
             while True:
                 span, at = self._dropped.popleft()
@@ -114,7 +114,7 @@ class Spans:
     def _start_client(
         self, channel: Channel, method: bytes
     ) -> Iterator[tuple[_ClientSpan, Channel]]:
-        """A span, and the channel that names it to the server. What is raised within ends it."""
+        """Yield a new span, and a channel that sends it to the server. An exception in the block ends it."""
         self.end_dropped()
         peer = channel.peer
         name = method.decode()
@@ -151,13 +151,14 @@ class _ClientSpan:
     is_named: bool  # after the server
 
     def end(self, error: BaseException | None = None) -> None:
-        if not self.is_named and self.peer.server:  # which the call has found out
+        # The call may have found out the server's name.
+        if not self.is_named and self.peer.server:
             self.span.update_name(f"{self.peer.server}/{self.method}")
             self.span.set_attribute("rpc.service", self.peer.server)
         _end(self.span, error)
 
     def drop(self) -> None:
-        """Ends it later, as of now."""
+        """Have the span ended later, with the present time as its end."""
         self.dropped.append((self.span, time.time_ns()))
 
     def end_with_future(self, future: Future[Any]) -> None:
@@ -168,7 +169,7 @@ class _ClientSpan:
             self.end_with_result(future.result())
 
     def end_with_result(self, result: object) -> None:
-        """Now, or when the stream that the call was answered with has ended."""
+        """End the span: now, or, if the result is a stream, when the stream ends."""
         if isinstance(result, Stream):
             result.watch(self)
         else:
@@ -176,9 +177,9 @@ class _ClientSpan:
 
 
 def _describe_address(address: str) -> dict[str, str | int]:
-    """The parts of an address by OpenTelemetry's names."""
+    """Return the parts of an address, by OpenTelemetry's names; nothing if it isn't known yet."""
     if not address:
-        return {}  # it is not known yet
+        return {}
     scheme, _, rest = address.partition(":")
     transport = network_address.transport_of(address)
     if transport is None:
@@ -192,14 +193,14 @@ def _describe_address(address: str) -> dict[str, str | int]:
 
 
 def _trace_of(span: Span) -> bytes:
-    """What the frame says of the span."""
+    """Return the span as a frame carries it: the fields of W3C's trace context, one a line."""
     found: dict[str, str] = {}
     _propagator.inject(found, set_span_in_context(span, Context()))
     return "\n".join(found.get(field, "") for field in _FIELDS).encode()
 
 
 def _context_of(trace: bytes) -> Context:
-    """Where the caller's span is the current one; empty, if the bytes make no sense."""
+    """Return a context whose current span is the caller's; an empty one if the bytes are malformed."""
     values = trace.decode(errors="replace").split("\n")
     return _propagator.extract(dict(zip(_FIELDS, values, strict=False)), Context())
 
@@ -221,7 +222,7 @@ def _end_with_promise(span: Span, promise: Promise) -> None:
 
 
 def _end_with_error(span: Span, body: bytes) -> None:
-    """`body` is the error as it travels, or empty."""
+    """End the span; as failed, if `body` isn't empty: it is the pickle of an exception."""
     if body:
         type_name, text, traceback = pickling.describe_error(body)
         about = {
