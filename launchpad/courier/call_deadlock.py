@@ -1,8 +1,8 @@
-"""Calls that wait for each other in a circle: A.f → B.g → A.f.
+"""Detection of calls that wait for each other in a circle: A.f → B.g → A.f.
 
-Each server can say, when asked, which of its methods wait for what (call_stack.py). A thread that has waited
-for long asks the server that it waits for, then those which that one waits for, and so on, until a path leads
-back. (Chandy, Misra and Haas 1983, with the edges fetched in place of probes sent.)
+Each server can say which of its methods wait for what (call_stack.py). A thread that has waited for a long
+time asks the server that it waits for, then the servers that this one waits for, and so on, until a path
+leads back. (Chandy, Misra and Haas 1983, but they send probes, and this fetches edges.)
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _reported: set[frozenset[str]] = set()
 
 
 def detect(waits: Sequence[Wait]) -> bool:
-    """Looks for a circle that one of these is part of; warns of each circle once.
+    """Look for a circle that includes one of these waits; warn of each circle once.
 
-    False when another thread is looking already: where many wait, they would keep each other from being
-    answered.
+    Return False if another thread is already looking: if many threads that wait looked at once, they would
+    keep each other from being answered.
     """
     if not _is_detecting.acquire(blocking=False):
         return False
@@ -48,7 +48,7 @@ def detect(waits: Sequence[Wait]) -> bool:
 
 
 def _find_path(edge: Edge, to: Place, fetcher: _EdgeFetcher, seen: set[Place]) -> list[Edge]:
-    """Depth first along `edge` and those after it, until one leads `to` there; empty if none does."""
+    """Return a path that begins with `edge` and leads to `to`, found depth first; empty if none does."""
     if edge[1] == to:
         return [edge]
     if edge[1] in seen:
@@ -62,7 +62,7 @@ def _find_path(edge: Edge, to: Place, fetcher: _EdgeFetcher, seen: set[Place]) -
 
 
 class _EdgeFetcher:
-    """Asks servers for their edges, each once, as the clients that wait would."""
+    """A cache of servers' edges. It asks each server once, with the tokens of the clients that wait."""
 
     def __init__(self, peers: Sequence[Awaited]) -> None:
         self._peers = {peer.address: peer for peer in peers}
@@ -77,6 +77,6 @@ class _EdgeFetcher:
             try:
                 fetched = fetch(address, token)
                 self._known[address] = [edge for edge in fetched if edge[0][0] == address]
-            except Exception:  # not there, or not willing: no circle is found through it
+            except Exception:  # the server is down, or refuses: no circle is found through it
                 self._known[address] = []
         return [edge for edge in self._known.get(address, []) if edge[0] == place]

@@ -1,17 +1,17 @@
-"""A registry of what a forked child must not share with its parent: all of launchpad uses it.
+"""A registry of what a forked child must not share with its parent. All of launchpad uses it.
 
-Of two processes that read from one socket each takes answers of the other, and while a child holds a
-socket open, no peer sees that its parent has died. Two that go on with one session repeat each other's
-numbers, so that a server takes the calls of one for repetitions of the other's. And of the threads only
-the one that has forked is in the child: a lock that another one held is never released there, and a call
-whose answer another one reads never ends.
+If two processes read from one socket, each takes answers that are meant for the other, and as long as a
+child holds a socket open, no peer sees that the parent has died. If two processes continue one session,
+they use the same numbers, and the server mistakes the calls of one for repetitions of the other's. And
+the child has only the thread that forked: if another thread held a lock, the child never gets it, and a
+call whose answer another thread reads never ends.
 
-So a child, before anything else runs in it:
-    free_in_child    frees locks
-    reset_in_child   resets what modules keep
-    drop_in_child    has each holder close its copies, begin a session of its own, and end what is under way
+So before anything else runs in a child, this happens:
+    free_in_child    locks become free
+    reset_in_child   modules reset their state
+    drop_in_child    each holder closes its copies, begins its own session, and ends what is under way
 
-Its clients connect anew with their next call; its servers are the parent's alone.
+The child's clients reconnect with their next call. Its servers belong to the parent alone.
 """
 
 from __future__ import annotations
@@ -25,62 +25,66 @@ from typing import Any, Protocol, TypeVar
 
 
 class Inherited(Protocol):
-    """Has sockets, a session or calls under way. In a child no other thread runs."""
+    """An object that has sockets, a session or calls under way.
+
+    When a child calls `drop_inherited`, no other thread runs there.
+    """
 
     def drop_inherited(self) -> None: ...
 
 
 T = TypeVar("T")
 
-# One of each per process by nature: the fork hooks of Python are.
+# One of each per process, because Python's fork hooks are per process too.
 _holders: weakref.WeakSet[Inherited] = weakref.WeakSet()
 _methods: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 _resets: list[Callable[[], object]] = []
-_parent = 0  # the process that has forked this one
+_parent = 0  # the process that forked this one
 
 
 def drop_in_child(holder: Inherited) -> None:
-    """After a fork, the child calls `holder.drop_inherited()` before anything else runs there."""
+    """Have each forked child call `holder.drop_inherited()` before anything else runs there."""
     _holders.add(holder)
 
 
 def call_in_child(holder: Any, method: Callable[[Any], None]) -> None:
-    """After a fork, the child calls `method(holder)`: for an object whose users must not see the method."""
+    """Have each forked child call `method(holder)`: for an object whose users must not see the method."""
     _methods[holder] = method
 
 
 def free_in_child(lock: T) -> T:
-    """Returns a lock, condition or event of `threading`, which from now on is free in forked children.
+    """Have each forked child free this lock, condition or event of `threading`; return it.
 
-    What it guards must be usable however far the thread had come that held it.
+    The data that it guards must be usable in the child wherever the thread that held the lock was.
     """
     _locks.add(lock)
     return lock
 
 
 def reset_in_child(reset: Callable[[], object]) -> None:
-    """After a fork, the child calls `reset()`: what a module keeps begins as when it was imported."""
+    """Have each forked child call `reset()`, which makes a module's state what it was when imported."""
     _resets.append(reset)
 
 
 def describe_child() -> str:
-    """Return how errors call this process, a forked child."""
+    """Return how error messages describe this process, which is a forked child."""
     return f"this process ({os.getpid()}) was forked from process {_parent}"
 
 
 def _drop_all() -> None:
     global _parent
     _parent = os.getppid()
-    for lock in tuple(_locks):  # first: what is dropped may take some
-        lock._at_fork_reinit()  # as Python's own modules do it
+    # Locks come first: a holder that drops its state may acquire some of them.
+    for lock in tuple(_locks):
+        lock._at_fork_reinit()  # Python's own modules do the same
     drops: list[Callable[[], object]] = list(_resets)
     drops += [each.drop_inherited for each in tuple(_holders)]
     drops += [partial(method, holder) for holder, method in tuple(_methods.items())]
     for drop in drops:
         try:
             drop()
-        except Exception:  # the others must be dropped all the same
+        except Exception:  # the other holders must still drop their state
             sys.excepthook(*sys.exc_info())
 
 

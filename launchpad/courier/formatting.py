@@ -1,6 +1,6 @@
-"""Text for people: sizes, times, counts and tables; and text of users' programs, made fit to be shown.
+"""Text for people: sizes, times, counts and tables, and output of users' programs made safe to show.
 
-Sizes are binary everywhere, as those of `lp.Resources(memory="4GiB")`.
+Sizes are binary everywhere, like those of `lp.Resources(memory="4GiB")`.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _AGES = (("d", 86_400), ("h", 3600), ("min", 60))
 
 UNSAFE = re.compile("\x1b\\[[0-9;]*m|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""Colours; and control characters, which could move the cursor or worse."""
+"""Colours, and control characters, which could move the cursor or do worse."""
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 def coloured(line: str) -> str:
-    """The line with all control characters but colours spelled out, and without a colour left on."""
+    """Return the line with all control characters except colours spelled out; it ends with colours off."""
     shown = UNSAFE.sub(lambda it: it[0] if len(it[0]) > 1 else _spelled(it[0]), line)
     return f"{shown}\x1b[0m" if "\x1b" in shown else shown
 
 
 def plain(text: str) -> str:
-    """The text with all control characters spelled out, colours and ends of lines, too: for one cell."""
+    """Return the text, for one cell, with all control characters, colours and newlines spelled out."""
     return _CONTROL.sub(lambda it: _spelled(it[0]), text)
 
 
 def shortened(text: str, most: int) -> str:
-    """The beginning and the end of a text of more than so many characters."""
+    """Return the text; only its beginning and its end if it has more than `most` characters."""
     if len(text) <= most:
         return text
     half = most // 2
@@ -42,7 +42,7 @@ def _spelled(character: str) -> str:
 
 
 def size(n_bytes: float) -> str:
-    """Return a number of bytes in three digits, `1.23 MiB`, or whole: `4 GiB`."""
+    """Return a number of bytes with three digits, `1.23 MiB`, or fewer if they are zeros: `4 GiB`."""
     unit, divisor = size_unit(n_bytes)
     digits = f"{n_bytes / divisor:.{_decimals(n_bytes / divisor)}f}"
     if "." in digits:
@@ -51,7 +51,7 @@ def size(n_bytes: float) -> str:
 
 
 def size_unit(n_bytes: float) -> tuple[str, int]:
-    """Return the unit in which a number of bytes is no long number, and how many bytes it is."""
+    """Return the unit that suits a number of bytes, such as `MiB`, and the unit's own size in bytes."""
     power = 0
     while n_bytes >= 1024 ** (power + 1) and power < len(_SIZES) - 1:
         power += 1
@@ -59,7 +59,7 @@ def size_unit(n_bytes: float) -> tuple[str, int]:
 
 
 def seconds(s: float) -> str:
-    """Return a time that was measured, in three digits and a unit: `120 µs`, `1.20 ms`."""
+    """Return a measured time with three digits and a unit: `120 µs`, `1.20 ms`; `–` for NaN."""
     if math.isnan(s):
         return "–"
     if s >= 120:
@@ -90,7 +90,7 @@ def aligned(rows: Sequence[Sequence[str]], n_text: int | None = None) -> list[st
     """Return the rows of a table as lines, with columns as wide as their widest cell.
 
     Args:
-        n_text: How many columns are text; those after them are numbers. All are text by default.
+        n_text: The number of columns of text; the columns after them are numbers. By default all are text.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     if n_text is None:
@@ -103,7 +103,7 @@ def aligned(rows: Sequence[Sequence[str]], n_text: int | None = None) -> list[st
 
 
 def _decimals(number: float) -> int:
-    """Return how many digits after the point make three in all."""
+    """Return the number of digits after the point that makes three digits in total."""
     if number >= 99.95:
         return 0
     return 1 if number >= 9.995 else 2

@@ -1,16 +1,16 @@
-"""Exceptions from outside, at any moment: those of signal handlers, in the main thread (Ctrl-C, an alarm).
+"""Tools for code that a signal handler's exception may interrupt at any moment (Ctrl-C, an alarm).
 
-CPython looks for signals when a function begins, when a loop turns, and when a call into C has returned. So
-such an exception may come just after `lock.acquire()` has taken the lock, and before anything knows of it.
-What must be whole is therefore
+CPython checks for signals when a function begins, when a loop repeats, and when a call into C returns. So in
+the main thread an exception may come just after `lock.acquire()` has taken the lock, before anything knows
+of it. Code that must not be interrupted halfway is therefore one of these:
 
-- one call into C, with what it returns kept by that same call: `results.extend(map(function, (argument,)))`
-- or a row of plain assignments, in which nothing is called
-- or done in another thread, which no signal interrupts: `in_another_thread`
+- one call into C that also stores its own result: `results.extend(map(function, (argument,)))`
+- a row of plain assignments, which call nothing
+- code in another thread, which no signal interrupts: `in_another_thread`
+- where launchpad itself raises to stop a worker that is a thread, a function marked with `kept_whole`
 
-- or, where launchpad itself raises to stop a worker that is a thread, in a function that is `kept_whole`
-
-`Lock` and `Condition` are made so: an interrupted `with` never leaves them held, nor released by mistake.
+`Lock` and `Condition` are written this way: an interrupted `with` never leaves them held, and never releases
+them by mistake.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _NO_ARGUMENTS: tuple[tuple[()]] = ((),)
 
 
 def is_interruption(error: BaseException) -> bool:
-    """True if the code that we ran has not raised this itself: it was interrupted by a signal handler.
+    """Return True if the error interrupted the code that ran, so that the code did not raise it itself.
 
-    In the main thread an exception that is no `Exception`, such as KeyboardInterrupt, always counts as one.
-    In others only what launchpad itself raises there to stop a worker does.
+    In the main thread an error counts if a signal handler raised it, or if it isn't an `Exception`:
+    KeyboardInterrupt, say. In other threads only what launchpad raises there to stop a worker counts.
     """
     if threading.get_ident() != threading.main_thread().ident:
         return not isinstance(error, Exception | SystemExit | KeyboardInterrupt | GeneratorExit)
@@ -61,10 +61,10 @@ def _code(handler: Any) -> object:
 
 
 def in_another_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call the function, which runs to its end even if this thread is interrupted while it waits for it.
+    """Call the function in a new thread, where it runs to its end even if this thread is interrupted.
 
-    For what is rare and has several steps, such as starting a thread. In other threads than the main one, in
-    which no signal handler runs, it is just called. Raises RuntimeError when there can be no more threads.
+    Use it for what is rare and has several steps, such as starting a thread. No signal handler runs outside
+    the main thread, so there this just calls the function. Raises RuntimeError if no thread can be started.
     """
     if threading.get_ident() != threading.main_thread().ident:
         return function(*args, **kwargs)
@@ -79,8 +79,8 @@ def in_another_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwarg
         except BaseException as error:
             errors.append(error)
         finally:
-            # Collected garbage may have asked for `threading.current_thread()` here. Before Python 3.13 that
-            # makes an entry for a thread of `_thread`, which stays.
+            # A finalizer may have called `threading.current_thread()` in this thread. Before Python 3.13
+            # that adds an entry for a thread of `_thread`, and nothing else removes it.
             active: Any = threading
             active._active.pop(threading.get_ident(), None)
             has_ended.release()
@@ -96,7 +96,9 @@ _whole: set[CodeType] = set()
 
 
 def kept_whole(function: Callable[P, T]) -> Callable[P, T]:
-    """Mark a function that launchpad does not interrupt, for a second at most. It must not wait for others.
+    """Mark a function that launchpad doesn't interrupt, for a second at most.
+
+    The function must not wait for other threads.
 
     Example:
         @kept_whole
@@ -107,12 +109,12 @@ def kept_whole(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def is_kept_whole(code: CodeType) -> bool:
-    """True if the code is that of a function which is `kept_whole`."""
+    """Return True if the code belongs to a function marked with `kept_whole`."""
     return code in _whole
 
 
 def _acquire(lock: Any) -> None:
-    """Take the lock; when this raises, it has not."""
+    """Acquire the lock. If this raises, the lock isn't held."""
     held: list[bool] = []
     try:
         held.extend(map(lock.acquire, _WAIT))
@@ -126,12 +128,12 @@ if TYPE_CHECKING or sys.version_info < (3, 14):
     Lock = threading.Lock
     RLock = threading.RLock
 else:
-    # Python 3.14 looks for signals between the end of a lock's `__enter__`, which is in C, and the block.
+    # Python 3.14 checks for signals between the end of a lock's `__enter__`, which is in C, and the block.
 
     class Lock:
-        """As `threading.Lock`; its `with` is not interrupted between the lock's acquisition and the block."""
+        """A `threading.Lock` whose `with` is never interrupted between the acquisition and the block."""
 
-        # `__exit__` is the lock's own, in C: it cannot be interrupted before it has released the lock.
+        # `__exit__` is the lock's own, in C: no signal can interrupt it before it has released the lock.
         __slots__ = (
             "__exit__",
             "__weakref__",
@@ -153,19 +155,19 @@ else:
             self._at_fork_reinit = self._lock._at_fork_reinit  # type: ignore[attr-defined]
 
         def __enter__(self) -> bool:
-            # Between the end of a function in Python and its caller nothing looks for signals.
+            # Python doesn't check for signals between the return of a Python function and its caller.
             _acquire(self._lock)
             return True
 
     class RLock(Lock):
-        """As `threading.RLock`; its `with` is like that of `Lock`."""
+        """A `threading.RLock` whose `with` is like that of `Lock`."""
 
         __slots__ = ()
         _new_lock = staticmethod(threading.RLock)
 
 
 class Condition(threading.Condition):
-    """As `threading.Condition`, for threads that may be interrupted."""
+    """A `threading.Condition` for threads that may be interrupted."""
 
     __slots__ = ("__exit__",)
 
@@ -173,7 +175,7 @@ class Condition(threading.Condition):
         lock = threading.RLock() if lock is None else lock
         super().__init__(lock)
         self._raw = lock
-        # In C, as `Lock`'s.
+        # It is in C, like that of `Lock`.
         self.__exit__ = lock.__exit__  # type: ignore[method-assign]
 
     def __enter__(self) -> bool:
@@ -199,7 +201,7 @@ class Condition(threading.Condition):
         return is_notified
 
     def without(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call the function while the lock, which this thread has, is released; then it has it again."""
+        """Release the lock, which this thread holds, call the function, and acquire the lock again."""
         lock = self._raw
         is_reentrant = hasattr(lock, "_release_save")
         release = lock._release_save if is_reentrant else lock.release
@@ -215,12 +217,12 @@ class Condition(threading.Condition):
                 try:
                     held.extend(map(acquire, arguments))
                 finally:
-                    if not held:  # a signal came while it waited for the lock
+                    if not held:  # a signal came while this thread waited for the lock
                         held.extend(map(acquire, arguments))
 
 
 class Event(threading.Event):
-    """As `threading.Event`, for threads that may be interrupted while they wait."""
+    """A `threading.Event` for threads that may be interrupted while they wait."""
 
     def __init__(self) -> None:
         super().__init__()

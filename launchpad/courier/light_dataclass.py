@@ -1,10 +1,11 @@
 """Dataclasses that take little time to import.
 
-The standard library writes the methods of each class as source and compiles it: 0.4 to 1 ms for a class, and
-what starts a worker has a hundred of them. Here the fields are the standard library's, so that `fields`,
-`replace`, `asdict` and `match` work as ever, and the methods are the same functions for all classes. To make
-an instance takes some microseconds: for what is made for each call, or has `slots`, use the standard
-library's; also for what users construct, since `inspect.signature` finds no parameters here.
+The standard library generates the source of each class's methods and compiles it. That takes 0.4 to 1 ms per
+class, and the code that starts a worker has a hundred classes. Here all classes share the same functions as
+methods. The fields are the standard library's, so `fields`, `replace`, `asdict` and `match` work as usual.
+Making an instance takes some microseconds, so use the standard library's dataclass for what is made once per
+call. Use it also for classes with `slots`, and for classes that users construct, since `inspect.signature`
+finds no parameters here.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls=None, /, *, frozen=False, eq=True):
-        """As `dataclasses.dataclass`, with these two options of it."""
+        """Do what `dataclasses.dataclass` does, with only these two of its options."""
         if cls is None:
             return lambda cls: dataclass(cls, frozen=frozen, eq=eq)
         own = {name for name, value in vars(cls).items() if value is not None}

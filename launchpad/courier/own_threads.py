@@ -1,6 +1,7 @@
-"""Threads of launchpad's own. When one dies, what it did is never done again, and others would wait for it.
+"""Launchpad's own threads, whose deaths are reported.
 
-So its death is made known: its traceback is printed, and the program that this process is of fails, by name.
+If one of them died silently, its work would never be done again, and others would wait for it. So when a
+thread dies, its traceback is printed, and the program that this process belongs to fails and names it.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Any
 
 
 class OwnThread(threading.Thread):
-    """A daemon thread that runs until its target returns, and must not raise anything.
+    """A daemon thread that runs until its target returns. The target must not raise anything.
 
-    Not for code of users, whose errors are theirs.
+    Don't run users' code in it: their errors aren't bugs of launchpad.
     """
 
     def __init__(
@@ -31,15 +32,15 @@ class OwnThread(threading.Thread):
             _report_death(self, error)
 
 
-# One list per process by nature: so is what ends it.
+# One list per process, because a thread's death ends the whole process.
 _on_death: list[tuple[int, Callable[[str], object]]] = []
 
 
 @contextlib.contextmanager
 def watched(on_death: Callable[[str], object]) -> Iterator[None]:
-    """In this block `on_death` is called with a text when a thread of launchpad's dies.
+    """Call `on_death` with a text if one of launchpad's threads dies while the block runs.
 
-    Not in forked children, which have none of the threads that this process has.
+    This doesn't apply in forked children, which have none of this process's threads.
     """
     entry = os.getpid(), on_death
     _on_death.append(entry)
@@ -50,7 +51,7 @@ def watched(on_death: Callable[[str], object]) -> Iterator[None]:
 
 
 def _report_death(thread: threading.Thread, error: BaseException) -> None:
-    if sys.is_finalizing():  # the interpreter takes apart what threads use
+    if sys.is_finalizing():  # the interpreter is taking apart the modules that threads use
         return
     with contextlib.suppress(Exception):
         threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), thread)))

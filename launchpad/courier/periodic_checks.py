@@ -1,4 +1,4 @@
-"""A thread that looks after things from time to time, for as long as there are any."""
+"""A thread that calls functions at regular intervals, as long as there are any to call."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from launchpad.courier.own_threads import OwnThread
 
 
 class PeriodicChecks:
-    """Calls each function that it is given with `time.monotonic()`, until that returns False.
+    """A set of functions, called again and again in one thread until they return False.
+
+    Each is called with `time.monotonic()`.
 
     Args:
-        name: of its thread.
-        interval_s: between two checks.
+        name: the name of the thread.
+        interval_s: the time between two checks.
     """
 
     _thread: threading.Thread | None
@@ -30,7 +32,10 @@ class PeriodicChecks:
         fork.drop_in_child(self)
 
     def add(self, check: Callable[[float], bool]) -> None:
-        """From now on; cheap if it is there already. RuntimeError: there can be no new thread."""
+        """Start calling `check`. Cheap if it is called already.
+
+        Raises RuntimeError if no thread can be started.
+        """
         if self._thread is not None and check in self._checks:
             return
         in_another_thread(self._add, check)
@@ -44,12 +49,15 @@ class PeriodicChecks:
                 self._thread = thread
 
     def check_now(self) -> None:
-        """Makes it look now. Takes no lock, so it may be called from inside the garbage collector."""
+        """Have the thread run all checks now.
+
+        Takes no lock, so it may be called from inside the garbage collector.
+        """
         if self._thread is not None:
             self._wakeup.put(None)
 
     def drop_inherited(self) -> None:
-        """For a forked child: the thread is the parent's, and so is what it looked after."""
+        """Begin without checks and without a thread, in a forked child: the parent keeps both."""
         self._lock = Lock()
         self._wakeup: SimpleQueue[None] = SimpleQueue()
         self._checks: set[Callable[[float], bool]] = set()
@@ -65,7 +73,8 @@ class PeriodicChecks:
     def _check_all(self) -> bool:
         now = time.monotonic()
         for check in tuple(self._checks):
-            self._checks.discard(check)  # before, because `add` may come while it looks
+            # Discard it before the call: if `add` comes while the check runs, its entry must stay.
+            self._checks.discard(check)
             if check(now):
                 self._checks.add(check)
         with self._lock:

@@ -1,11 +1,12 @@
-"""A result that is not there yet, and what waits for it.
+"""A result that isn't known yet, and the callbacks that wait for it.
 
     waiting ──begin──▶ begun ──set_result, set_exception──▶ done ──▶ callbacks
        ├───────────────set_result, set_exception──────────────▲
        └───────────────cancel─────────────────────────────────┘
 
-A server whose method returns a Promise takes its thread back at once, and answers when it is done.
-Much less than a `concurrent.futures.Future`: one is made per call, and most are never waited for.
+If a method returns a Promise, the server gets its thread back at once, and answers when the promise is
+done. A Promise does much less than a `concurrent.futures.Future`, because one is made per call and most
+are never waited for.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Promise:
         promise.then(lambda promise: print(promise.result()))
         promise.set_result(3)     # prints 3, in this thread
 
-    The first outcome stays, later ones are ignored. Safe from any thread.
+    The first outcome stays; later ones are ignored. Thread-safe.
     """
 
     __slots__ = ("_callbacks", "_error", "_lock", "_state", "_value")
@@ -45,7 +46,7 @@ class Promise:
         return self._state == _DONE
 
     def then(self, callback: Callable[[Promise], object]) -> None:
-        """Calls `callback(self)` exactly once: when done, in the thread that ends it; now, if it is done."""
+        """Call `callback(self)` exactly once: now if the promise is done, else in the thread that ends it."""
         with self._lock:
             if self._state != _DONE:
                 self._callbacks.append(callback)
@@ -53,7 +54,7 @@ class Promise:
         callback(self)
 
     def begin(self) -> bool:
-        """Says that the work begins; False if it need not, because it was cancelled."""
+        """Note that the work begins; return False if the promise was cancelled, so that it need not."""
         with self._lock:
             if self._state != _WAITING:
                 return False
@@ -61,21 +62,21 @@ class Promise:
             return True
 
     def cancel(self) -> bool:
-        """Drops the work if it has not begun; False if it has. The outcome is then a CancelledError."""
+        """Drop the work if it has not begun, with a CancelledError as outcome; return False if it has."""
         from concurrent.futures import CancelledError
 
         return self._complete(None, CancelledError("cancelled before it began"), _WAITING)
 
     def set_result(self, value: Any) -> bool:
-        """Ends it with a value; False if it had ended already."""
+        """End the promise with a value; return False if it had ended already."""
         return self._complete(value, None, _BEGUN)
 
     def set_exception(self, error: BaseException) -> bool:
-        """Ends it with an exception; False if it had ended already."""
+        """End the promise with an exception; return False if it had ended already."""
         return self._complete(None, error, _BEGUN)
 
     def result(self) -> Any:
-        """The value, or raises the exception. Does not wait: RuntimeError while it is not done."""
+        """Return the value, or raise the exception. Never waits: raises RuntimeError if it isn't done."""
         if self._state != _DONE:
             raise RuntimeError("this result is not there yet: `then` and `wait` tell when it is")
         try:
@@ -83,10 +84,10 @@ class Promise:
                 raise self._error
             return self._value
         finally:
-            del self  # the exception's traceback must not lead back to the exception
+            del self  # otherwise the exception's traceback would lead back to the exception
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Blocks until it is done; False when that takes longer."""
+        """Block until the promise is done; return False if that takes longer."""
         waiter = Lock()
         waiter.acquire()
         self.then(lambda _: waiter.release())
@@ -104,7 +105,7 @@ class Promise:
         for callback in callbacks:
             try:
                 callback(self)
-            except BaseException:  # which concerns neither the other callbacks nor our caller
+            except BaseException:  # this concerns neither the other callbacks nor our caller
                 threading.excepthook(
                     threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
                 )

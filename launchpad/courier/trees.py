@@ -1,4 +1,4 @@
-"""Nested values: the one rule for what holds leaves, and what is a leaf.
+"""Nested values: the one rule that says what is a container and what is a leaf.
 
     a container                                       what it holds, in this order
     ------------------------------------------------  ------------------------------------------
@@ -8,13 +8,13 @@
     None                                              nothing
 
 Everything else is a leaf: arrays and tensors, numbers, strings, sets, members of an enum, other objects.
-Dicts are sorted so that processes that filled them in different order agree; a dict that is made again has
-the order of its own. Lists and dicts can also be data: batches and shards take a list as a column of
+Dicts are sorted, so that processes that filled them in different order agree; a rebuilt dict has its
+original order again. Lists and dicts can also be data: batches and shards take a list as a column of
 entries, and `lp.sharded` takes a dict as a table.
 
     {"b": [x, y], "a": z}  ──flatten──▶  [z, x, y] and its structure  ──unflatten──▶  the same
 
-This module imports nothing of its own package, nor numpy before there are arrays.
+This module imports nothing from its own package, and no numpy before there are arrays.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from itertools import pairwise
 from typing import Any
 
 Structure = tuple[Any, ...] | None
-"""(type, keys, structures of what it holds, keys of a dict in its own order); None for a leaf.
+"""(type, keys, structures of the contents, keys of a dict in its own order); None for a leaf.
 
-It can be hashed and pickled. For containers without names, the keys are their number.
+A structure can be hashed and pickled. For containers without names, `keys` is the number of items.
 """
 
 Spec = tuple[str, tuple[int, ...]]
@@ -45,7 +45,7 @@ _NONE = "None"
 
 @functools.lru_cache(512)
 def _form_of(kind: Any) -> str | tuple[str, ...] | None:
-    """Return how instances of a type are taken apart: a form or the names of fields; None for leaves."""
+    """Return how to take apart instances of a type: a form or the names of fields; None for leaves."""
     if issubclass(kind, enum.Enum):
         return None
     if kind is type(None):
@@ -65,7 +65,7 @@ def _form_of(kind: Any) -> str | tuple[str, ...] | None:
 def contents(value: Any) -> tuple[Any, Any] | None:
     """Return the keys and the values of a container; None for a leaf.
 
-    Keys are those of a dict, sorted, or the names of fields; of other containers, their number.
+    The keys are those of a dict, sorted, or the names of fields; for other containers, the number of values.
     """
     kind: Any = type(value)
     form = _form_of(kind)
@@ -86,8 +86,8 @@ def contents(value: Any) -> tuple[Any, Any] | None:
 def refilled(like: Any, values: Any) -> Any:
     """Return a container like this one that holds other values, given in the order of `contents`.
 
-    No constructor of a user's class runs: it may not take what the container is to hold. What the container
-    has besides, such as the factory of a defaultdict, is kept.
+    No constructor of a user's class runs, because it may refuse the new contents. The container's other
+    attributes, such as the factory of a defaultdict, are kept.
     """
     kind: Any = type(like)
     if kind is type(None):
@@ -98,7 +98,7 @@ def refilled(like: Any, values: Any) -> Any:
         return _with_attributes(_tuple(kind, values), like)
     new = copy.copy(like)
     if new is like:
-        # A class whose instances never change may say that they are their own copies.
+        # A class whose instances never change may define its instances to be their own copies.
         new = _with_attributes(kind.__new__(kind), like)
     return _filled(new, _keys_of(like), values, like)
 
@@ -118,7 +118,7 @@ def flatten(value: Any, leaves: list[Any]) -> Structure:
 def unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
     """Return the value with this structure and these leaves. No constructor of a user's class runs.
 
-    A structure knows the types of containers and what they hold; what else they have is lost.
+    A structure records the types of containers and their contents; their other attributes are lost.
     """
     if structure is None:
         return next(leaves)
@@ -136,7 +136,7 @@ def unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
 
 
 def rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
-    """Return a value like this one with other leaves; what containers have besides is kept."""
+    """Return a value like this one with other leaves; other attributes of containers are kept."""
     held = contents(value)
     if held is None:
         return next(leaves)
@@ -144,7 +144,7 @@ def rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
 
 
 def without_order(structure: Structure) -> Structure:
-    """Return the structure without the order of dicts: values that can be stacked have the same one."""
+    """Return the structure without the order of dicts, so that it is equal for values that can be stacked."""
     if structure is None:
         return None
     kind, keys, parts, _ = structure
@@ -152,7 +152,7 @@ def without_order(structure: Structure) -> Structure:
 
 
 def paths(structure: Structure, path: str = "") -> Iterator[str]:
-    """Yield where each leaf is, `['observation']` or `.reward[0]`; for errors."""
+    """Yield the path of each leaf for error messages, such as `['observation']` or `.reward[0]`."""
     if structure is None:
         yield path or "the value"
         return
@@ -162,12 +162,12 @@ def paths(structure: Structure, path: str = "") -> Iterator[str]:
 
 
 def path_of(value: Any, number: int) -> str:
-    """Return where the leaf with this number is."""
+    """Return the path of the leaf with this number."""
     return list(paths(flatten(value, [])))[number]
 
 
 def step(kind: type, key: Any) -> str:
-    """Return how one writes the way from a container to what it holds: `[0]`, `.reward`, `['obs']`."""
+    """Return the step from a container to one of its values, as text: `[0]`, `.reward`, `['obs']`."""
     is_field = isinstance(key, str) and not issubclass(kind, dict)
     return f".{key}" if is_field else f"[{key!r}]"
 
@@ -191,18 +191,18 @@ def described(structure: Structure, texts: Iterator[str]) -> str:
 
 
 def names_of(keys: Any) -> Iterable[Any]:
-    """Return the keys of a container, those of one without names as well: 0, 1, 2."""
+    """Return the keys of a container; 0, 1, 2, … for one without names."""
     return range(keys) if isinstance(keys, int) else keys
 
 
 def is_masked(leaf: Any) -> bool:
-    """True if it is a masked array, which is refused where only numbers are kept."""
-    masked = sys.modules.get("numpy.ma")  # numpy imports it when it is used first
+    """Return True if the leaf is a masked array, which is refused where only numbers are kept."""
+    masked = sys.modules.get("numpy.ma")  # numpy imports it when it is first used
     return masked is not None and isinstance(leaf, masked.MaskedArray)
 
 
 def refusal_of_masked(who: str) -> str:
-    """Return the text of an error about a masked array, to follow its path."""
+    """Return the text that follows a leaf's path in an error about a masked array."""
     return (
         f"is a masked array: {who} would lose its mask. Give its data and its mask as two arrays, or fill it:"
         " array.filled(0)"
@@ -220,13 +220,13 @@ def spec_text(dtype: Any, shape: Iterable[int]) -> str:
     return f"{_name_of(dtype)}{lengths}" if lengths else _name_of(dtype)
 
 
-_name_of = functools.cache(str)  # a dtype's name takes longer to make than 64 kB to copy
+_name_of = functools.cache(str)  # computing a dtype's name takes longer than copying 64 kB
 
 
 def sorted_keys(keys: Iterable[Any]) -> tuple[Any, ...]:
-    """Return the keys of a dict in an order that depends on nothing but them.
+    """Return the keys of a dict in an order that depends only on the keys.
 
-    TypeError if that cannot be, since two are written alike.
+    Raises TypeError if there is no such order, because two keys have the same text.
     """
     if set(map(type, keys)) <= {str}:
         return tuple(sorted(keys))
@@ -241,7 +241,7 @@ def sorted_keys(keys: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _rank(key: Any) -> tuple[str, Any]:
-    """Return what a key is sorted by; equal for keys that are equal, such as 1 and True."""
+    """Return the value that a key is sorted by; equal for equal keys, such as 1 and True."""
     if isinstance(key, int | float):
         return "number", key
     if isinstance(key, str | bytes):
@@ -273,7 +273,7 @@ def _tuple(kind: Any, values: Any) -> Any:
 
 
 def _filled(new: Any, keys: Any, values: Any, order: Iterable[Any]) -> Any:
-    """Return the container, which is a copy or empty, with these values in it."""
+    """Fill a container, which is a copy or empty, with these values, and return it."""
     if isinstance(new, dict):
         for key, value in _dict(keys, values, order).items():
             new[key] = value
