@@ -1,7 +1,7 @@
-"""Which methods of an object are served, and the decorators that change it.
+"""The choice of the methods of an object that a server serves, and the decorators that change it.
 
-By default: the public methods of its class, of whatever kind, and `__call__`, but not `run`, nothing that
-begins with an underscore, and no property. Decorators change or extend that:
+By default a server serves the public methods of the object's class, of whatever kind, and `__call__`. It
+doesn't serve `run`, properties, or anything that begins with an underscore. Decorators change this:
 
     @courier.serves(also=["predict"])       # an attribute of the instance, say a compiled function
     class Learner:
@@ -30,19 +30,19 @@ IDEMPOTENT = "courier_idempotent"
 PRIORITY = "courier_priority"
 ONE_AT_A_TIME = "courier_one_at_a_time"
 CLIENT_NAMES = frozenset({"address", "aio", "futures", "stats", "with_options"})
-"""What a client has of its own."""
+"""Attributes that a client has itself, so that they never reach methods of the same name."""
 
 
 @dataclass(frozen=True)
 class _Exposed:
-    """The arguments of `serves`, kept on the class."""
+    """The arguments of `serves`, stored on the class."""
 
     only: frozenset[str] | None
     also: frozenset[str]
 
 
 def serves(*, only: Iterable[str] | None = None, also: Iterable[str] = ()) -> Callable[[K], K]:
-    """Restricts or extends what instances of a class serve.
+    """Restrict or extend what instances of a class serve.
 
     Example:
         @lp.serves(only=["get", "put"])
@@ -52,11 +52,12 @@ def serves(*, only: Iterable[str] | None = None, also: Iterable[str] = ()) -> Ca
             def check(self): ...                    # not served
 
     Args:
-        only: these and no others.
-        also: these too: `run`, or an attribute of the instance that can be called.
+        only: serve these methods and no others.
+        also: serve these too: `run`, or attributes of the instance that can be called.
 
     Raises:
-        TypeError: a name begins with an underscore, so that no client could call it.
+        TypeError: a name begins with an underscore, so that no client could call it; or the class has no
+            method of a name in `only`.
     """
     exposed = _Exposed(None if only is None else _names(only), _names(also))
 
@@ -71,11 +72,11 @@ def serves(*, only: Iterable[str] | None = None, also: Iterable[str] = ()) -> Ca
 
 
 def idempotent(method: F) -> F:
-    """Declares that a method may run twice, with the same effect as once.
+    """Declare that a method may run twice, with the same effect as once.
 
-    Courier then repeats a call of it whose outcome is unknown, because the connection ended while it
-    was under way. The same as `client.with_options(idempotent=True)`, once for all callers that have
-    the client from a handle.
+    If the connection ends while a call is under way, so that its outcome is unknown, courier then repeats
+    the call. This does what `client.with_options(idempotent=True)` does, but once for all callers that
+    have the client from a handle.
 
     Example:
         class Table:
@@ -88,7 +89,7 @@ def idempotent(method: F) -> F:
 
 
 def priority(method: F) -> F:
-    """Makes calls of a method overtake those that wait for a thread of the server.
+    """Let calls of a method overtake those that wait for a thread of the server.
 
     Example:
         class Learner:
@@ -101,7 +102,7 @@ def priority(method: F) -> F:
 
 
 def one_at_a_time(kind: K) -> K:
-    """Has the calls of a class run one at a time, in the thread that has built the object.
+    """Run the calls of a class's methods one at a time, in the thread that built the object.
 
     Example:
         @lp.one_at_a_time
@@ -109,25 +110,30 @@ def one_at_a_time(kind: K) -> K:
             def __init__(self, path: str):
                 self.rows = sqlite3.connect(path)   # which only the thread that has made it may use
 
-    The same as `lp.CourierNode(Table, path, one_at_a_time=True)`, for all nodes of the class.
+    This does what `lp.CourierNode(Table, path, one_at_a_time=True)` does, for all nodes of the class.
     """
     setattr(kind, ONE_AT_A_TIME, True)
     return kind
 
 
 def has_priority(kind: type, name: str) -> bool:
-    """True if a class declares so: its descriptor may have the mark, and what that gives may not."""
+    """Return True if the class marks this method with `priority`.
+
+    Looks at the class's own attribute: a descriptor may have the mark when the method that it returns does
+    not.
+    """
     return bool(getattr(_look_up(kind, name), PRIORITY, False))
 
 
 def public_methods(obj: object, exclude: Collection[str] = ()) -> dict[str, Callable[..., Any]]:
-    """The methods of `obj` that are served, by name.
+    """Return the methods of `obj` that are served, by name.
 
-    Looked up on the type, so that no property is evaluated and no attribute of the instance is
-    served by accident. `run` is what a node does, not what it serves. Two kinds of objects say more:
+    Looks them up on the type, so that it evaluates no property and serves no attribute of the instance by
+    accident. It leaves out `run`, which is what a node does, not what it serves. Two kinds of objects have
+    more:
 
-        one whose class defines `__dir__`       what that lists, and is a function or method
-        one that holds a `batched_handler`      that, by its attribute, and properties that return one
+        an object whose class defines `__dir__`     the functions and methods that `__dir__` lists
+        an object that has a `batched_handler`      that, by its attribute, and properties that return one
     """
     kind = type(obj)
     exposed: _Exposed = getattr(kind, _SERVES, _Exposed(None, frozenset()))
@@ -146,7 +152,10 @@ def public_methods(obj: object, exclude: Collection[str] = ()) -> dict[str, Call
 
 
 def _listed(obj: object) -> dict[str, Callable[..., Any]]:
-    """The functions and methods that its own `__dir__` lists and its class does not have, as a wrapper's."""
+    """Return the functions and methods that the object's own `__dir__` lists, and its class doesn't have.
+
+    A wrapper around another object has such methods.
+    """
     kind = type(obj)
     if _look_up(kind, "__dir__") is object.__dir__:
         return {}
@@ -160,7 +169,7 @@ def _listed(obj: object) -> dict[str, Callable[..., Any]]:
 
 
 def _batched(obj: object) -> dict[str, Callable[..., Any]]:
-    """What `batched_handler` has made for this very object."""
+    """Return the handlers that `batched_handler` made for this very object, by name."""
     own = {name: each for name, each in getattr(obj, "__dict__", {}).items() if _is_batched(each)}
     if own:
         for name in dir(type(obj)):
@@ -178,7 +187,7 @@ def _is_batched(value: object) -> bool:
 def warn_of_shadowed_methods(
     kind: type, exclude: Collection[str] = (), stacklevel: int = 2
 ) -> None:
-    """Warns of methods that a client has of its own: `client.stats()` never reaches the server's."""
+    """Warn of methods whose names a client uses itself: `client.stats()` never reaches the server's."""
     for name in sorted((_served_names(kind) & CLIENT_NAMES) - set(exclude)):
         warnings.warn(
             f"{kind.__name__}.{name} is to be called by clients, but client.{name} is the client's own. They "
@@ -188,12 +197,12 @@ def warn_of_shadowed_methods(
 
 
 def idempotent_methods(kind: type) -> tuple[str, ...]:
-    """The names of the methods of a class that may run twice."""
+    """Return the names of the methods of a class that are `idempotent`."""
     return tuple(name for name in dir(kind) if getattr(_look_up(kind, name), IDEMPOTENT, False))
 
 
 def served_methods(kind: type) -> dict[str, Any]:
-    """The methods that instances of a class serve, as the class has them; without those of one instance."""
+    """Return the methods that all instances of a class serve, by name, as attributes of the class."""
     return {name: _look_up(kind, name) for name in sorted(_served_names(kind))}
 
 
@@ -208,25 +217,26 @@ def _served_names(kind: type) -> set[str]:
 
 
 def _is_method(kind: type, value: Any) -> bool:
-    """True if an attribute of a class is a method of its instances. No property is evaluated."""
+    """Return True if this attribute of a class is a method of its instances. Evaluates no property."""
     if isinstance(value, staticmethod | classmethod):
         return True
     if callable(value):
         return not isinstance(value, type | partial)
-    # singledispatchmethod, partialmethod and other descriptors: those of methods give something to call on
-    # the class already. There those of properties give themselves; attributes (`__set__`) are not asked.
+    # It may be a singledispatchmethod, a partialmethod or another descriptor. The descriptor of a method
+    # returns a callable for the class itself; that of a property returns itself. Descriptors with `__set__`
+    # are attributes, so they aren't tried.
     its_type = type(value)
     if not hasattr(its_type, "__get__") or hasattr(its_type, "__set__"):
         return False
     try:
         on_class = value.__get__(None, kind)
-    except Exception:  # it is for instances only
+    except Exception:  # the descriptor works for instances only
         return False
     return callable(on_class) and not isinstance(on_class, type)
 
 
 def _look_up(kind: type, name: str) -> Any:
-    """The attribute as the class has it, with no descriptor evaluated."""
+    """Return an attribute as the class stores it, without evaluating a descriptor; None if there is none."""
     return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
 
 

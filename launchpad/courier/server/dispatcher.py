@@ -1,4 +1,4 @@
-"""What a server serves: names and the functions behind them, and one call of one of them."""
+"""The table of the methods that a server serves, and the code that runs one call of one of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _here = call_stack.here
 class Dispatcher:
     """A table of functions by name. Every change takes effect with the next call.
 
-    Safe from any thread: each change is a single step on a dict.
+    Thread-safe: each change is a single operation on a dict.
     """
 
     def __init__(self, server: str, address: str) -> None:
@@ -62,11 +62,11 @@ class Dispatcher:
         self.fallback_names: Callable[[], list[str]] | None = None
         self.urgent: set[bytes] = set()
         self.loop = EventLoop(server)
-        self.one_thread: OneThread | None = None  # runs all that is bound from then on
+        self.one_thread: OneThread | None = None  # runs everything that is bound after this is set
 
     @property
     def address(self) -> str:
-        """The first of those at which they are served."""
+        """The first of the server's addresses."""
         return self.addresses[0]
 
     def bind(self, name: str, fn: Callable[..., Any], is_priority: bool = False) -> None:
@@ -79,7 +79,7 @@ class Dispatcher:
             self.urgent.discard(name.encode())
 
     def has(self, method: bytes) -> bool:
-        """Whether a call of it would find something to run."""
+        """Return True if there is a function, or the fallback, that would run a call of this method."""
         return method in self._table or (self.fallback is not None and b"/" not in method)
 
     def unbind(self, name: str) -> None:
@@ -99,16 +99,16 @@ class Dispatcher:
         buffers: Sequence[framing.Chunk],
         small_args: tuple[Any, ...] | None = None,
     ) -> Reply:
-        """Run one call to its reply, whatever happens in it.
+        """Run one call and return its reply. Never raises: an exception is a reply, too.
 
-        A call that has shared a frame with others brings `small_args` instead of a body and buffers.
+        A call that shared a frame with others brings `small_args` instead of a body and buffers.
         """
         record = _here.record
         outer = record.innermost
         try:
             record.innermost = outer, self, None, method
             fn = self._table.get(method)
-            if fn is None:  # one that is served may be false, or refuse to say
+            if fn is None:  # not `if not fn`: the bool of a user's callable may be False, or raise
                 fn = self._find_fallback(method)
             if small_args is not None:
                 result = fn(*small_args)
@@ -125,7 +125,7 @@ class Dispatcher:
                 except Exception as error:
                     raise self._bad_arguments(method, error) from error
                 result = fn(*args, **kwargs) if kwargs else fn(*args)  # an empty dict costs, too
-                if type(result) in _SCALARS:  # as `encode` does, without the way there
+                if type(result) in _SCALARS:  # `encode` would do the same; this saves the call
                     return framing.RESULT, _dumps(result, 5), []
             if isinstance(result, CoroutineType):
                 result = self.loop.spawn(result, on_return=encode_at_once)
@@ -144,7 +144,7 @@ class Dispatcher:
         body: framing.Chunk,
         buffers: Sequence[framing.Chunk],
     ) -> Reply:
-        """`answer`, with a context that the calls which the method makes inherit."""
+        """Do what `answer` does, in a context that the method's own calls inherit."""
         token = current_call.set(call_context)
         try:
             answer = self.answer
@@ -158,7 +158,7 @@ class Dispatcher:
             current_call.reset(token)
 
     def _runnable(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns what a thread of the pool is to call for a function that is served."""
+        """Return the function that a thread of the pool calls instead of a function that is served."""
         promising: Callable[..., Any] | None = getattr(fn, "courier_promise", None)
         if promising is not None:
             return promising
@@ -198,7 +198,7 @@ class Dispatcher:
 
 
 def _load_with(body: framing.Chunk, buffers: Sequence[framing.Chunk]) -> Any:
-    """Unpickle arguments, and leave it to them to keep shared memory mapped."""
+    """Unpickle arguments. Afterwards only the arguments themselves keep shared memory mapped."""
     try:
         return _loads_arrays(body, buffers)
     finally:
@@ -207,42 +207,43 @@ def _load_with(body: framing.Chunk, buffers: Sequence[framing.Chunk]) -> Any:
 
 
 class UnclaimedStreams:
-    """Streams that wait to be fetched: results of calls whose connection also serves other calls.
+    """Streams that clients have yet to fetch: results of calls whose connection also serves other calls.
 
     client ──futures.rows()──▶ server        on the connection of all futures
            ◀──STREAM, ticket──
            ──courier/attach(ticket)──▶       on a connection of its own
            ◀──STREAM, ITEM, ITEM, …──
 
-    Safe from any thread: each change is a single step on a dict.
+    Thread-safe: each change is a single operation on a dict.
     """
 
     def __init__(self) -> None:
-        # By ticket, and with each its owner and the call it is the result of.
+        # By ticket: each stream, its owner, and the id of the call that it is the result of.
         self._unclaimed: dict[bytes, tuple[StreamSender, object, int]] = {}
 
     def put(
         self, outgoing: StreamSender, owner: object, counts: MethodCounts, call_id: int = 0
     ) -> bytes:
-        """Keeps a stream of which no item has been taken; returns its ticket.
+        """Keep a stream of which no item has been taken; return its ticket.
 
-        Its items are counted where the call was, and not where it is attached.
+        The items are counted for the call that returned the stream, not for the one that attaches it.
         """
         outgoing.items.counts = counts
-        ticket = os.urandom(16)  # one of another incarnation must not be valid here
+        ticket = os.urandom(16)  # random, so that a ticket of another incarnation isn't valid here
         self._unclaimed[ticket] = outgoing, owner, call_id
         return ticket
 
     def take(self, ticket: bytes) -> StreamSender:
-        """The stream of this ticket, which is then no longer valid."""
+        """Return the stream of this ticket. The ticket is valid once."""
         kept = self._unclaimed.pop(ticket, None)
         if kept is None:
             raise LookupError("this stream is not here: its connection ended, or it was dropped")
         return kept[0]
 
     def drop(self, owner: object, call_id: int | None = None) -> None:
-        """Drops the streams of this owner, or of this one call, which no client will fetch."""
+        """Drop the streams of this owner, or of one call of it, because no client will fetch them."""
         for ticket, (outgoing, its_owner, its_call) in self._unclaimed.copy().items():
             is_meant = its_owner is owner and call_id in (None, its_call)
-            if is_meant and self._unclaimed.pop(ticket, None) is not None:  # not taken meanwhile
+            # Another thread may have taken the stream since the copy was made.
+            if is_meant and self._unclaimed.pop(ticket, None) is not None:
                 outgoing.drop()

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 _CANCEL_S = 1.0
 _CLOSE_S = 3.0
-"""How long tasks may take to be cancelled, and the thread to end."""
+"""Seconds to wait for the thread to end; `_CANCEL_S` is how long to wait for cancelled tasks."""
 
 
 class EventLoop:
     """A thread with an asyncio loop; both run from the first coroutine until `close`.
 
-    No coroutine ends them before: SystemExit and KeyboardInterrupt are the failure of one call.
+    No coroutine ends them earlier: if one raises SystemExit or KeyboardInterrupt, only its call fails.
     """
 
     def __init__(self, name: str) -> None:
@@ -44,18 +44,20 @@ class EventLoop:
         *,
         on_return: Callable[[Any], Any] | None = None,
     ) -> Promise:
-        """Runs a coroutine in the caller's context. Cancelling the outcome cancels the task.
+        """Run a coroutine in the caller's context, and return its outcome. Cancelling that cancels the task.
 
         Args:
-            on_return: Of a call: what makes the outcome of the coroutine's result, on the loop and before any
-                other coroutine runs. The call finds the outcome as `caller.outcome`.
+            on_return: Given for calls. It turns the coroutine's result into the value of the outcome, on the
+                loop and before any other coroutine runs. The coroutine then finds the outcome in
+                `caller.outcome`.
         """
         import asyncio
 
         with self._lock:
             loop = self._loop
             if loop is None:
-                # Its own callbacks would keep the context of this call, and with it the connection.
+                # An empty context: the loop's own callbacks would otherwise keep the context of this call
+                # alive, and with it the connection.
                 loop = self._loop = contextvars.Context().run(asyncio.new_event_loop)
                 self._thread = OwnThread(target=self._main, args=(loop,), name=f"{self._name}-loop")
                 self._thread.start()
@@ -63,17 +65,17 @@ class EventLoop:
             self._promises.add(promise)
         promise.then(self._promises.discard)
         own = contextvars.copy_context()
-        if (
-            on_return is not None
-        ):  # weakly: the context is kept by the task, and that by the promise
+        if on_return is not None:
+            # A weak reference avoids a cycle: the promise keeps the task, and the task keeps the context.
             own.run(caller.outcome.set, weakref.ref(promise))
         loop.call_soon_threadsafe(promise.start, context=own)
         return promise
 
     def end_calls(self) -> None:
-        """Cancels what `spawn` has begun, and waits a moment for it. The loop goes on, with tasks of its own.
+        """Cancel the coroutines that `spawn` started, and wait a moment for them to end.
 
-        Where a coroutine does not end, the loop is closed: nothing else might run on it.
+        The loop goes on running other tasks. But if one of the coroutines doesn't end, this closes the loop,
+        because the coroutine may block it.
         """
         promises = tuple(self._promises)
         for promise in promises:
@@ -87,7 +89,7 @@ class EventLoop:
             self.close()
 
     def close(self) -> None:
-        """Cancels what runs, and ends the thread."""
+        """Cancel what runs, and end the thread."""
         with self._lock:
             loop = self._loop
             thread = self._thread
@@ -97,18 +99,21 @@ class EventLoop:
         loop.call_soon_threadsafe(loop.stop)
         if thread is not threading.current_thread():
             thread.join(_CLOSE_S)
-            if thread.is_alive():  # a coroutine does not let the others run
+            if thread.is_alive():  # a coroutine blocks the loop
                 self._give_up()
 
     def drop_inherited(self) -> None:
-        """For a forked child, in which the thread does not run."""
+        """Forget the loop and the thread, in a forked child, where the thread does not run."""
         self._loop = self._thread = None
 
     def _main(self, loop: asyncio.AbstractEventLoop) -> None:
         import asyncio
 
         def run(run_loop: Callable[[], object]) -> None:
-            """A task that raises one of these has it as its outcome; asyncio leaves the loop as well."""
+            """Run the loop, and run it again after SystemExit or KeyboardInterrupt.
+
+            If a task raises one of them, it is the task's outcome, but asyncio also stops the loop.
+            """
             while True:
                 try:
                     run_loop()
@@ -119,7 +124,7 @@ class EventLoop:
         asyncio.set_event_loop(loop)
         try:
             run(loop.run_forever)
-            tasks = asyncio.all_tasks(loop)  # those that coroutines have made, too
+            tasks = asyncio.all_tasks(loop)  # those that coroutines made, too
             for task in tasks:
                 task.cancel()
             if tasks:
@@ -133,7 +138,7 @@ class EventLoop:
             self._give_up()
 
     def _give_up(self) -> None:
-        """Ends the calls whose tasks take longer than that, or never began."""
+        """End the calls whose tasks have not ended by now, or never began."""
         for promise in tuple(self._promises):
             promise.give_up()
 
@@ -154,10 +159,10 @@ class _TaskPromise(Promise):
         self._coroutine = coroutine
         self._on_return = on_return
         self._task: asyncio.Task[Any] | None = None
-        self.is_cancelled = False  # it was requested
+        self.is_cancelled = False  # True once cancellation was requested
 
     def start(self) -> None:
-        """On the loop: makes the task."""
+        """Make the task. Called on the loop."""
         self.begin()
         coroutine = self._coroutine
         if self._on_return is not None:
@@ -166,15 +171,17 @@ class _TaskPromise(Promise):
         self._task.add_done_callback(self._finish)
 
     def cancel(self) -> bool:
-        """Requests that the task ends; what it ends with is the outcome."""
+        """Request that the task ends. What it ends with is the outcome."""
         self.is_cancelled = True
         if not self.is_done:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and the task with it
+            with contextlib.suppress(
+                RuntimeError
+            ):  # the loop is closed, and the task has ended with it
                 self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
         return False
 
     def give_up(self) -> None:
-        """The loop has ended, and the task with it."""
+        """End with CancelledError, because the loop has ended and the task with it."""
         from concurrent.futures import CancelledError
 
         if self._task is None:
@@ -184,7 +191,8 @@ class _TaskPromise(Promise):
     def _finish(self, task: asyncio.Task[Any]) -> None:
         from concurrent.futures import CancelledError
 
-        self._coroutine.close()  # one that was cancelled at once has not begun, and would complain
+        # If the task was cancelled at once, the coroutine never began, and Python would warn of that.
+        self._coroutine.close()
         if task.cancelled():
             self.set_exception(CancelledError("the call was cancelled while it ran"))
         elif (error := task.exception()) is not None:
@@ -194,10 +202,11 @@ class _TaskPromise(Promise):
 
 
 def _keep_for_ever(task: asyncio.Task[Any]) -> None:
-    """Keeps a task that has ignored its cancellation.
+    """Keep a task that ignored its cancellation from ever being freed.
 
-    Python would close its coroutine in the thread that happens to collect it. One that catches everything, in
-    a loop, would catch that as well, fail at each `await`, and keep that thread busy without end.
+    Python would close its coroutine in whichever thread happens to collect it. If the coroutine catches
+    everything in a loop, it would catch that as well, fail at each `await`, and keep the thread busy without
+    end.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
 

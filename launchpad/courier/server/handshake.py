@@ -1,4 +1,4 @@
-"""The server's side of the handshake: it decides what serves the connection from then on."""
+"""The server's side of the handshake, which decides which class serves the connection from then on."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from launchpad.courier.transport.stream_socket import Socket
 if TYPE_CHECKING:
     from launchpad.courier.server.services import ServerServices
 
-_HANDSHAKE_TIMEOUT_S = 5.0  # a connection without a whole hello by then is closed
+_HANDSHAKE_TIMEOUT_S = 5.0  # the server closes connections that have not sent a whole hello by then
 
 
 class Handshake(ServerConnection):
-    """Reads the client's hello and answers it. Nothing of it is unpickled, and it can't block."""
+    """A connection that reads the client's hello and answers it. Unpickles nothing, and can't block."""
 
     def __init__(self, sock: Socket, core: ServerServices) -> None:
         super().__init__(sock, core)
@@ -34,7 +34,7 @@ class Handshake(ServerConnection):
         super().close()
 
     def drop(self) -> bool:
-        """Closes it, from any thread; False if a thread serves it just now."""
+        """Close the connection; return False if a thread is just serving it. Thread-safe."""
         is_parked = self._core.poller.unpark(self)
         if is_parked:
             self.close()
@@ -44,7 +44,7 @@ class Handshake(ServerConnection):
         missing = handshake.CLIENT_HELLO_SIZE - len(self._data)
         try:
             chunk = self.sock.recv(missing, socket.MSG_DONTWAIT)
-        except BlockingIOError:  # TLS has read a record that holds no data for us
+        except BlockingIOError:  # TLS has read a record that holds no data for the server
             self._core.poller.park(self)
             return
         self._data += chunk
@@ -65,12 +65,12 @@ class Handshake(ServerConnection):
             self._accept(handshake.decode_client_hello(self._data))
 
     def _accept(self, hello: handshake.ClientHello) -> None:
-        """Checks the token, and makes the connection what the client has requested."""
+        """Check the token, and hand the socket to a connection of the kind that the client requested."""
         import hmac
 
         core = self._core
         if core.is_closing:
-            self.close()  # without an answer: for the client, no server is up
+            self.close()  # without an answer, so that the client treats the server as not up
         elif not (
             hmac.compare_digest(hello.token, core.token)
             or (core.trusts_this_user and stream_socket.is_unix(self.sock))

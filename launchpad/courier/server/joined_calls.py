@@ -1,4 +1,4 @@
-"""The server's side of calls that share a frame (protocol/joined.py): what has come, and its results."""
+"""The server's side of calls that share a frame (protocol/joined.py): the calls, and their results."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class JoinedCalls:
-    """The calls that have come in one frame, and have not been begun."""
+    """The calls of one frame that have not begun yet."""
 
     def __init__(self, frame: framing.Fields, cancelled: Collection[int]) -> None:
         self.method = frame[2]
-        #: What each of them has in common with calls that have a frame of their own.
+        #: The fields that each of them would have in a frame of its own, without id and arguments.
         self.frame: framing.Fields = (framing.CALL, 0, self.method, b"", (), 0, b"")
         self.size = len(frame[3])
         self.share = self.size // max(1, frame[1])  # of each call
@@ -27,19 +27,19 @@ class JoinedCalls:
         self._left = deque([call for call in calls if call[0] not in cancelled])
 
     def take_all(self) -> Iterator[tuple[int, Any]]:
-        """Take one after the other: its id and arguments. Another thread may do so, too."""
+        """Yield the id and the arguments of one call after the other. Several threads may do so at once."""
         with contextlib.suppress(IndexError):
             while True:
                 yield self._left.popleft()
 
     def alone(self, call_id: int, args: Any) -> framing.Fields:
-        """Return the frame that one of these calls would have for itself."""
+        """Return the frame that one of these calls would have on its own."""
         body = pickle.dumps((args, {}), 5)
         return framing.CALL, call_id, self.method, body, (), 0, b""
 
 
 def join(waiting: Sequence[Any], at: int) -> tuple[bytes, Sequence[TrackedFrame], int]:
-    """As `write_queue.Join`: results of one method."""
+    """Join consecutive results of one method into a frame; a `write_queue.Join`."""
     call_id, value, counts = waiting[at]
     ids: list[int] = []
     values: list[Any] = []
