@@ -30,7 +30,7 @@ IDEMPOTENT = "courier_idempotent"
 PRIORITY = "courier_priority"
 ONE_AT_A_TIME = "courier_one_at_a_time"
 CLIENT_NAMES = frozenset({"address", "aio", "futures", "stats", "with_options"})
-"""Attributes that a client has itself, so that they never reach methods of the same name."""
+"""Names that a client uses itself: `client.stats` is never the server's method of that name."""
 
 
 @dataclass(frozen=True)

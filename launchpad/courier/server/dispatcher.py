@@ -99,7 +99,7 @@ class Dispatcher:
         buffers: Sequence[framing.Chunk],
         small_args: tuple[Any, ...] | None = None,
     ) -> Reply:
-        """Run one call and return its reply. Never raises: an exception is a reply, too.
+        """Run one call and return its reply. An exception that the method raises becomes a reply, too.
 
         A call that shared a frame with others brings `small_args` instead of a body and buffers.
         """

@@ -1,9 +1,9 @@
-"""Calls that run one at a time, and all of them in one thread: the one that is in `OneThread.run`.
+"""Calls that run one at a time and all in one thread, the thread that is in `OneThread.run`.
 
     a thread of the pool ──put──▶ waiting ──▶ the one thread runs it, encodes its result ──▶ the pool answers
 
-The pool gets a Promise and has its thread back, so a call that waits for its turn holds none. The result is
-encoded before the next call may change it.
+The pool gets a Promise and has its thread back at once, so calls that wait for their turn hold no threads. The
+one thread encodes each result before the next call may change it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from launchpad.courier.server.decorators import PRIORITY
 from launchpad.courier.server.replies import EncodedResult, encode_at_once
 
 Function = Callable[..., Any]
-# What a call brings with it: its deadline, its caller, the span of OpenTelemetry. All other context variables
-# are those of the one thread, as that of `decimal` is.
+# The context variables that a call brings with it: its deadline, its caller, the span of OpenTelemetry. All
+# others, such as that of `decimal`, are those of the one thread.
 _CARRIED = {call_stack.current_call.name, caller.current.name, "current_context"}
 _STOPPING = EncodedResult((framing.NOT_RUN, framing.STOPPING, []))
 _LATE = EncodedResult((framing.NOT_RUN, framing.LATE, []))
 
 
 class ReadsCalls(Protocol):
-    """Reads the calls of a server, in the one thread and for it."""
+    """A pool that reads a server's calls in the one thread, and on its behalf."""
 
     def poll_and_serve(self) -> None: ...
 
@@ -47,7 +47,7 @@ class ReadsCalls(Protocol):
 
 
 class WaitingCall(Protocol):
-    """A call that waits for its turn."""
+    """A call that waits for its turn in the one thread."""
 
     method: bytes
 
@@ -57,7 +57,7 @@ class WaitingCall(Protocol):
 
 
 class OneThread:
-    """Runs functions one at a time, in the thread that is in `run`.
+    """An executor that runs functions one at a time, in the thread that is in `run`.
 
     Example:
         one_thread = OneThread()
@@ -67,11 +67,11 @@ class OneThread:
         one_thread.run()                    # until another thread calls `end`
 
     Attributes:
-        thread: The identifier of that thread; 0 while there is none.
-        leads: True while it reads the calls of its server, when it runs none.
-        in_call_since: When the call that runs has begun, by `time.monotonic()`; 0 if none does.
+        thread: The identifier of that thread; 0 before `run`.
+        leads: True while the thread itself reads the calls of its server.
+        in_call_since: The time by `time.monotonic()` at which the running call began; 0 if none runs.
         n_calls: The number of calls that have begun.
-        on_next_call: Called once when the next one begins.
+        on_next_call: Called once, when the next call begins.
     """
 
     def __init__(self) -> None:
@@ -85,13 +85,12 @@ class OneThread:
         call_stack.queues.add(self)
 
     def drop_inherited(self) -> None:
-        """As new: a forked child has no calls of its parent's."""
-        self._own: deque[WaitingCall] = deque()  # what `call` is given
+        """Begin without calls, when new and in a forked child: calls that wait belong to the parent."""
+        self._own: deque[WaitingCall] = deque()  # calls of `call`
         self._urgent: deque[WaitingCall] = deque()
         self._waiting: deque[WaitingCall] = deque()
-        self._changed: SimpleQueue[None] = (
-            SimpleQueue()
-        )  # what `run` waits for while there is no pool
+        # `run` waits for it while there is no pool.
+        self._changed: SimpleQueue[None] = SimpleQueue()
         self.thread = 0
         self.leads = False
         self.in_call_since = 0.0
@@ -99,13 +98,13 @@ class OneThread:
         self.on_next_call: Callable[[], object] | None = None
 
     def serve_for(self, pool: ReadsCalls | None) -> None:
-        """Has `run` also read the calls of this pool's server; with None of none any more."""
+        """Make `run` also read the calls of this pool's server; with None, stop it from reading any."""
         self._pool = pool
         self.leads = False
         self._changed.put(None)
 
     def run(self) -> None:
-        """Runs what is put, and what is read, in the calling thread, until `end`."""
+        """Run the calls that are put or read, in the calling thread, until `end` is called."""
         self.thread = threading.get_ident()
         self._record = call_stack.here.record
         try:
@@ -117,7 +116,9 @@ class OneThread:
                         waiting.run()
                     else:
                         pool.run_queued(waiting)
-                    del waiting  # it must not be kept while this thread waits for the next one
+                    del (
+                        waiting
+                    )  # don't keep the call alive while this thread waits for the next one
                 elif pool is None:
                     self._changed.get()
                 else:
@@ -133,24 +134,24 @@ class OneThread:
 
     @property
     def has_work(self) -> bool:
-        """True if `run` has something to do that is not to be read first."""
+        """True if `run` has something to do without reading first."""
         return self.has_ended or bool(self._own or self._urgent or self._waiting)
 
     def wait_until_it_has_returned(self, timeout_s: float) -> bool:
-        """Waits for `run` to return; False when that takes longer."""
+        """Wait for `run` to return; return False if that takes longer."""
         return self._has_returned.wait(timeout_s)
 
     def refuse(self) -> None:
-        """Begins no other call of the server's: callers of those that wait learn that they have not run.
+        """Begin no more calls of the server. The callers of those that wait learn that they did not run.
 
-        What `call` is given still runs. From any thread.
+        Functions given to `call` still run. Thread-safe.
         """
         self._refuses = True
         while (waiting := _pop_first(self._urgent, self._waiting)) is not None:
             waiting.abandon()
 
     def end(self) -> None:
-        """Refuses calls of all kinds, and has `run` return. From any thread."""
+        """Refuse calls of all kinds, and make `run` return. Thread-safe."""
         self.has_ended = True
         self._wake()
         self.refuse()
@@ -158,7 +159,10 @@ class OneThread:
             waiting.abandon()
 
     def wrapped(self, fn: Function) -> Function:
-        """Returns what a server calls for `fn`; in other threads than the one it gives a Promise."""
+        """Return the function that a server calls instead of `fn`.
+
+        It returns a Promise, unless the one thread itself calls it and the result is small.
+        """
         is_urgent = bool(getattr(fn, PRIORITY, False))
 
         @functools.wraps(fn)
@@ -172,13 +176,14 @@ class OneThread:
         return run_or_put
 
     def call(self, fn: Function, *args: Any) -> Any:
-        """Runs a function in its turn, waits for it, and returns or raises what it does."""
+        """Run a function in its turn; wait for it, and return or raise what it returns or raises."""
         if threading.get_ident() == self.thread:
             return fn(*args)
         call = QueuedCall(self, fn, args, {}, lambda value: value)
         self._own.append(call)
         self._wake()
-        if self.has_ended:  # `end` may have looked before
+        # `end` may have emptied the queues just before this call was added.
+        if self.has_ended:
             self.end()
         try:
             call.wait()
@@ -187,21 +192,22 @@ class OneThread:
                 raise RuntimeError("the one thread that may run it has ended")
             return result
         finally:
-            call.cancel()  # where this thread was interrupted
-            del call  # the traceback of its exception must not lead back to the exception
+            call.cancel()  # in case this thread was interrupted while it waited
+            del call  # otherwise the exception's traceback would lead back to the exception
 
     def put(self, call: WaitingCall, *, is_urgent: bool = False) -> None:
-        """Runs it when its turn has come. Returns at once; from any thread."""
+        """Queue a call, which runs when its turn comes. Returns at once. Thread-safe."""
         if is_urgent:
             self._urgent.append(call)
         else:
             self._waiting.append(call)
         self._wake()
-        if self._refuses:  # `refuse` may have looked before
+        # `refuse` may have emptied the queues just before this call was added.
+        if self._refuses:
             self.refuse()
 
     def waits(self) -> list[call_stack.Edge]:
-        """That calls which wait for their turn wait for the one that runs; for the detection of deadlocks."""
+        """Return an edge from each waiting call to the call that runs, for the detection of deadlocks."""
         entry = self._record.innermost if self.in_call_since else None
         answering = None
         method = b""
@@ -218,7 +224,7 @@ class OneThread:
         return found
 
     def timed(self, fn: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Runs a function, in the one thread, and notes since when, for those that watch it."""
+        """Run a function, in the one thread; record when it began, for the threads that watch it."""
         self.n_calls += 1
         on_next_call = self.on_next_call
         if on_next_call is not None:
@@ -238,7 +244,7 @@ class OneThread:
             self.in_call_since = 0.0
 
     def _is_interruption(self, error: BaseException) -> bool:
-        """True if the function has not raised it by itself: this thread is to end."""
+        """Return True if the function did not raise the error by itself, so that this thread should end."""
         if isinstance(error, KeyboardInterrupt):
             return True
         return self.has_ended and not isinstance(error, Exception | SystemExit)
@@ -251,7 +257,7 @@ class OneThread:
             pool.wake_poller()
 
     def _small_or_promised(self, value: Any) -> Any:
-        """A small result as it is, for this thread to answer; as a Promise what another one is to write."""
+        """Return a small result, which this thread answers; else a Promise, which another thread answers."""
         outcome = self._encoded(value)
         if is_small(outcome):
             return outcome
@@ -272,7 +278,7 @@ class OneThread:
 
 
 def _pop_first(*queues: deque[WaitingCall]) -> WaitingCall | None:
-    """Returns the first call of the first queue that has one."""
+    """Remove and return the first call of the first queue that has one; None if none has."""
     for calls in queues:
         try:
             return calls.popleft()
@@ -282,17 +288,17 @@ def _pop_first(*queues: deque[WaitingCall]) -> WaitingCall | None:
 
 
 def is_small(outcome: Any) -> bool:
-    """Returns True if it can be written without waiting for the caller to read."""
+    """Return True if the outcome can be written without waiting for the caller to read."""
     if isinstance(outcome, EncodedResult):
         _, body, views = outcome.reply
         return not views and len(body) < framing.SMALL
     if isinstance(outcome, str | bytes):
-        return len(outcome) < framing.SMALL // 4  # of a text each letter may take four bytes
+        return len(outcome) < framing.SMALL // 4  # each character of a text may take four bytes
     return type(outcome) in SCALARS
 
 
 class QueuedCall(Promise):
-    """A call that runs when its turn has come. It is its own outcome."""
+    """A call that runs when its turn comes. It is the promise of its own outcome."""
 
     __slots__ = (
         "_args",
@@ -330,19 +336,19 @@ class QueuedCall(Promise):
 
     @property
     def has_small_answer(self) -> bool:
-        """True if its outcome, which is there, can be written without waiting for the caller to read."""
+        """True if the answer can be written without waiting for the caller to read. The call must be done."""
         try:
             return is_small(self.result())
-        except BaseException:  # of any size
+        except BaseException:  # an exception may have any size
             return False
 
     def abandon(self) -> None:
-        """It has not run, and will not."""
+        """End the call with the answer that it did not run, and never will."""
         self.set_result(_STOPPING)
 
     def run(self) -> None:
-        """In the one thread, when its turn has come."""
-        if not self.begin():  # its caller has left
+        """Run the call, in the one thread, when its turn comes."""
+        if not self.begin():  # it was cancelled, because its caller has left
             return
         record = call_stack.here.record
         outer = record.innermost
@@ -369,7 +375,7 @@ class QueuedCall(Promise):
 
 
 class StepByStep(StreamedIterator, Iterator[Any]):
-    """An iterator each of whose steps runs in its turn, in the one thread."""
+    """An iterator that runs each of its steps in its turn, in the one thread."""
 
     def __init__(self, one_thread: OneThread, iterator: Iterator[Any]) -> None:
         self._one_thread = one_thread

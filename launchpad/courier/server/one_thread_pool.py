@@ -1,10 +1,11 @@
 """The threads of a server whose calls run in one thread.
 
-That one reads by itself: it polls, and serves the connections by which something has come, so that a call
-costs no change of threads. The others do what may block, such as answers that a client has to make room for.
-They take over the reading while a call takes long, and leave its followers in the queue of the one thread.
+The one thread reads the calls itself: it polls, and serves the connections that have data, so that a call
+costs no switch between threads. The other threads do what may block, such as writing answers that a client
+must make room for. While a call takes long, they take over the reading, and queue the calls that they read
+for the one thread.
 
-    the one thread     poll ──▶ connections: calls run where they are read ──▶ what waits in the queue
+    the one thread     poll ──▶ connections: calls run where they are read ──▶ calls in the queue
     the others         watch; once a call has taken STALL_S: poll ──▶ connections: calls go into the queue
 """
 
@@ -25,7 +26,8 @@ class OneThreadPool(ThreadPool):
     """A pool that polls only while the one thread does not.
 
     Args:
-        runs_in_one_thread: True for a polled job that the one thread is to run; else the others do.
+        runs_in_one_thread: returns True for a polled job that the one thread runs; the other threads run the
+            rest.
     """
 
     def __init__(
@@ -44,30 +46,32 @@ class OneThreadPool(ThreadPool):
         self.wake_poller = wake
         self._runs_in_one_thread = runs_in_one_thread
         self._poll_lock = Lock()
-        self._serving = Lock()  # the one thread holds it while it reads, or runs what it has read
+        # The one thread holds it while it reads, or runs what it has read, so that `join` can wait for that.
+        self._serving = Lock()
         self._changed = threading.Event()
-        self._seen = 0.0, 0  # of the one thread, at the last look
+        # `in_call_since` and `n_calls` of the one thread, when the leader of the others last looked.
+        self._seen = 0.0, 0
         one_thread.serve_for(self)
 
     def poll_and_serve(self) -> None:
-        """Waits for something to do, and does it, in the one thread."""
+        """Wait for something to do, and do it, in the one thread."""
         with self._serving:
             if not self._is_stopping:
                 self._one_thread.leads = True
                 self._poll_and_serve()
 
     def run_queued(self, call: WaitingCall) -> None:
-        """Runs a call from the queue, in the one thread; `join` waits for it."""
+        """Run a call from the queue, in the one thread; `join` waits for it."""
         with self._serving:
             call.run()
 
     def stop(self) -> None:
-        """The one thread reads no more. Does not wait for it, nor for the others."""
+        """Stop the one thread from reading, and the other threads. Doesn't wait for any of them."""
         self._one_thread.serve_for(None)
         super().stop()
 
     def join(self, timeout_s: float) -> bool:
-        """Waits for the call that the one thread runs, and for the others; False if some are still busy."""
+        """Wait for the one thread's call and for the other threads; return False if some are still busy."""
         deadline = time.monotonic() + timeout_s
         is_free = threading.get_ident() == self._one_thread.thread
         if not is_free and self._serving.acquire(timeout=max(0.0, timeout_s)):
@@ -76,11 +80,11 @@ class OneThreadPool(ThreadPool):
         return super().join(max(0.0, deadline - time.monotonic())) and is_free
 
     def _poll_and_serve(self) -> None:
-        if not self._poll_lock.acquire(blocking=False):  # one of the others is at it
+        if not self._poll_lock.acquire(blocking=False):  # another thread is polling: have it return
             self.wake_poller()
             self._poll_lock.acquire()
         try:
-            # One of the others may have read what was to wake this thread.
+            # Another thread may have drained the wakeup that was meant for this one.
             timeout_s = 0.0 if self._is_stopping or self._one_thread.has_work else None
             jobs = list(self._poll_all(timeout_s))
         finally:
@@ -95,12 +99,12 @@ class OneThreadPool(ThreadPool):
         self.may_linger = self.is_calm = False
 
     def take_over(self) -> None:
-        """Has the others look at once whether they are to read: the one thread does not any more."""
+        """Have the other threads check at once if they must read now, because the one thread has stopped."""
         self._changed.set()
         self.wake_poller()
 
     def _poll_in_its_place(self, timeout_s: float | None) -> Iterable[Job]:
-        """Polls if the one thread does not, else waits until that changes; for the others' leader."""
+        """Poll if the one thread does not, else wait until that changes. The others' leader calls this."""
         one_thread = self._one_thread
         looked = one_thread.in_call_since, one_thread.n_calls
         in_same_call = looked[0] > 0 and looked == self._seen
@@ -108,7 +112,7 @@ class OneThreadPool(ThreadPool):
         self._seen = looked
         if in_same_call or not one_thread.leads:
             with self._poll_lock:
-                if self._is_stopping:  # what has woken the poller may have been read before
+                if self._is_stopping:  # another thread may have drained the wakeup of `stop`
                     timeout_s = 0.0
                 elif one_thread.leads:
                     timeout_s = STALL_S if timeout_s is None else min(STALL_S, timeout_s)
@@ -116,7 +120,8 @@ class OneThreadPool(ThreadPool):
         wait_s = None if is_quiet else STALL_S
         if is_quiet:
             one_thread.on_next_call = self._changed.set
-            if one_thread.n_calls != looked[1]:  # one has begun just before, and woken nothing
+            # If a call began just before `on_next_call` was set, it did not wake this thread.
+            if one_thread.n_calls != looked[1]:
                 wait_s = STALL_S
         if timeout_s is not None:
             wait_s = timeout_s if wait_s is None else min(wait_s, timeout_s)

@@ -1,9 +1,9 @@
-"""Where connections wait while no call comes: one selector for all of them.
+"""The poller, in which connections wait while no call comes: one selector for all of them.
 
 Only the leader of the thread pool is ever inside `poll`; any thread may park a connection or wake
 the leader. A connection that becomes readable leaves the selector until it is parked again, so
-that exactly one thread serves it. One that has data although its socket is not readable (TLS has
-decrypted more than was read) does not even enter.
+that exactly one thread serves it. A connection may have data although its socket is not readable,
+when TLS has decrypted more than was read. Such a connection never enters the selector.
 """
 
 from __future__ import annotations
@@ -27,16 +27,15 @@ from launchpad.courier.transport.stream_socket import (
 )
 
 _POLL_S = 1.0  # how often a listener's socket file is checked
-_ACCEPT_PAUSE_S = (
-    0.05  # for a listener that can't accept: no descriptors are left, or too many strangers here
-)
+# For a listener that can't accept: no descriptors are left, or there are too many strangers already.
+_ACCEPT_PAUSE_S = 0.05
 
 
 class Parked(Protocol):
     """A connection that waits for its next bytes, as the poller sees it: a ServerConnection.
 
     Attributes:
-        expires_at: When it is closed if nothing has come, by `time.monotonic()`.
+        expires_at: The time by `time.monotonic()` at which the poller closes it if nothing has come.
         events: The events of `selectors` that it waits for.
     """
 
@@ -50,10 +49,10 @@ class Parked(Protocol):
 
 
 class Poller:
-    """Accepts connections from a listener and watches the parked ones.
+    """A selector that accepts connections from listeners and watches the parked ones.
 
     Args:
-        make_connection: makes a parked connection of an accepted socket.
+        make_connection: makes a connection, to be parked, from an accepted socket.
     """
 
     def __init__(self, make_connection: Callable[[Socket], Parked]) -> None:
@@ -67,19 +66,19 @@ class Poller:
         self._is_closed = False
         self._wakeup = WakeupSocketpair()
         self._selector.register(self._wakeup, selectors.EVENT_READ)
-        # Makes `poll` return, with what was done before this in effect. From any thread.
+        # Makes `poll` return; what was done before this is then in effect. Thread-safe.
         self.wake = self._wakeup.wake
         self._listeners: tuple[Listener, ...] = ()
         self._check_at = time.monotonic() + _POLL_S
-        self._lost: set[Listener] = set()  # and could not be published again
+        self._lost: set[Listener] = set()  # their socket file is gone and could not be made again
 
     def listen(self, listener: Listener) -> None:
-        """Accepts its clients; to be called before the first `poll`."""
+        """Accept the clients of this listener. Call it before the first `poll`."""
         self._selector.register(listener.sock, selectors.EVENT_READ, listener)
         self._listeners += (listener,)
 
     def poll(self, timeout_s: float | None) -> list[Job]:
-        """Jobs of the connections that have become readable."""
+        """Wait for events, and return the jobs of the connections that have become readable."""
         limits = [
             0.0 if self._ready else None,
             _ACCEPT_PAUSE_S if self._paused else None,
@@ -115,9 +114,9 @@ class Poller:
         return jobs
 
     def park(self, parked: Parked) -> None:
-        """Waits for the next bytes of this connection, until its `expires_at`.
+        """Wait for the next bytes of this connection, until its `expires_at`.
 
-        Closes it if we are closed, or the system has no room for it.
+        Closes the connection if the poller is closed, or if the system has no room for it.
         """
         must_wake = parked.expires_at != float("inf")
         with self._lock:
@@ -135,10 +134,10 @@ class Poller:
         if not can_wait:
             parked.close()
         elif self._ready or must_wake:
-            self.wake()  # the leader may be asleep without a limit
+            self.wake()  # the leader may be waiting without a time limit
 
     def stop_accepting(self) -> None:
-        """Accepts no new connections; after this the owner may close the listeners."""
+        """Accept no new connections. After this the owner may close the listeners."""
         with self._lock:
             listeners = self._listeners
             self._listeners = ()
@@ -147,7 +146,7 @@ class Poller:
                     self._selector.unregister(listener.sock)
 
     def close(self) -> None:
-        """Closes the selector and every connection parked in it. The leader must have left."""
+        """Close the selector and every connection parked in it. The leader must have left `poll`."""
         with self._lock:
             self._is_closed = True
             parked = [key.data for key in self._selector.get_map().values() if key.data]
@@ -158,7 +157,7 @@ class Poller:
         self._wakeup.close()
 
     def drop_inherited(self) -> None:
-        """For a forked child. Nothing is unregistered: the parent shares the selector."""
+        """Close the child's copies after a fork. Unregisters nothing: the parent shares the selector."""
         self._selector.close()
         self._wakeup.drop_inherited()
         for listener in self._listeners:
@@ -172,7 +171,7 @@ class Poller:
             sock = listener.accept()
         except (BlockingIOError, ConnectionError):
             return
-        except OSError as error:  # out of descriptors
+        except OSError as error:  # the process is out of descriptors
             strangers.drop_oldest()
             self._pause(listener)
             if listener not in self._has_refused:
@@ -187,9 +186,9 @@ class Poller:
         self.park(self._make_connection(sock))
 
     def _pause(self, listener: Listener) -> None:
-        """Leaves the listener out for a while, since it would be readable again at once.
+        """Stop watching the listener for a while, since it would be readable again at once.
 
-        Clients wait in the system's backlog.
+        Until then clients wait in the system's backlog.
         """
         with self._lock:
             if listener in self._listeners:
@@ -197,7 +196,10 @@ class Poller:
                 self._paused[listener] = time.monotonic() + _ACCEPT_PAUSE_S
 
     def _republish(self, listener: Listener) -> None:
-        """A cleaner of old files, or a user by mistake, may have removed a socket that is in use."""
+        """Make the listener's socket file again, and warn.
+
+        A cleaner of old files, or a user by mistake, may have removed the file while it is in use.
+        """
         with self._lock:
             if listener not in self._listeners:
                 return
@@ -215,7 +217,10 @@ class Poller:
             self._selector.register(listener.sock, selectors.EVENT_READ, listener)
 
     def unpark(self, parked: Parked) -> bool:
-        """Waits for it no more; False if it was not parked, so that only one caller has it."""
+        """Stop waiting for this connection; return False if it wasn't parked.
+
+        Of several threads that call this, only one gets True, and with it the connection.
+        """
         with self._lock:
             self._expiring.discard(parked)
             with contextlib.suppress(KeyError, ValueError):

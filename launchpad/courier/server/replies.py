@@ -1,13 +1,13 @@
-"""The replies of a server's methods, before they are written: their kinds, and what makes one of a result.
+"""The replies of a server's methods, before they are written: their kinds, and how results become replies.
 
 kind                  body
 ────────────────────  ─────────────────────────────────────────────────────────────────────────
-framing.RESULT        the pickle of the result, whose buffers stand beside it
+framing.RESULT        the pickle of the result; its buffers are separate
 framing.ERROR         the pickle of an exception
-framing.NOT_RUN       why the method has not run
+framing.NOT_RUN       the reason why the method did not run
 framing.STREAM        a StreamSender; on a pipelined connection, the ticket of one
 BARE_VALUE            the value itself, which may share a frame with others
-PROMISE               a Promise, which will have the value
+PROMISE               a Promise of the value
 ANSWERED_SEPARATELY   nothing: another thread answers
 """
 
@@ -24,7 +24,7 @@ from launchpad.courier.promise import Promise
 from launchpad.courier.protocol import framing
 from launchpad.courier.streams.sender import StreamSender
 
-# Kind, body, buffers. It is a plain tuple, and its kinds plain numbers, because each call makes one.
+# Kind, body, buffers. It is a plain tuple, and kinds are plain numbers, because each call makes one.
 Reply = tuple[int, Any, list[memoryview]]
 
 # Kinds that are never on the wire; those of frames are smaller.
@@ -40,9 +40,10 @@ class EncodedResult(NamedTuple):
 
 
 def encode_at_once(result: Any) -> Any:
-    """Encode what a call has returned before the next one of the same thread runs, which may change it.
+    """Encode the result of a call before the next call in the same thread can change it.
 
-    Calls of one thread need no locks: one may return a list or an array that the next one goes on with.
+    Calls that share one thread need no locks, so a method may return a list or an array that the next call
+    goes on changing.
     """
     if type(result) in pickling.SCALARS or is_stream(result):
         return result
@@ -51,7 +52,7 @@ def encode_at_once(result: Any) -> Any:
 
 
 def encode_result(result: object) -> Reply:
-    """The reply that carries what a method has returned."""
+    """Return the reply that carries the result of a method."""
     if type(result) is EncodedResult:
         return result.reply
     if is_stream(result):
@@ -66,7 +67,7 @@ def encode_result(result: object) -> Reply:
 
 
 def fit(reply: Reply, max_bytes: int) -> Reply:
-    """The reply, or MessageTooLarge where it is more than the caller takes at once."""
+    """Return the reply; a reply with MessageTooLarge if it is larger than the caller takes at once."""
     _, body, views = reply
     size = framing.size(body, views)
     if size <= max_bytes:
@@ -79,7 +80,7 @@ def fit(reply: Reply, max_bytes: int) -> Reply:
 
 
 def encode_outcome(promise: Promise) -> Reply:
-    """The reply to a call whose outcome is there."""
+    """Return the reply to a call whose promise is done."""
     try:
         result = promise.result()
     except BaseException as error:
