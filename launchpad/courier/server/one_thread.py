@@ -2,8 +2,8 @@
 
     a thread of the pool ──put──▶ waiting ──▶ the one thread runs it, encodes its result ──▶ the pool answers
 
-The pool gets a Promise and has its thread back at once, so calls that wait for their turn hold no threads. The
-one thread encodes each result before the next call may change it.
+The pool gets a Promise and has its thread back at once, so calls that wait for their turn hold no threads.
+The one thread encodes each result before the next call may change it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class OneThread:
 
     Attributes:
         thread: The identifier of that thread; 0 before `run`.
-        leads: True while the thread itself reads the calls of its server.
+        leads: True if the thread itself reads the calls of its server, whenever it runs none.
         in_call_since: The time by `time.monotonic()` at which the running call began; 0 if none runs.
         n_calls: The number of calls that have begun.
         on_next_call: Called once, when the next call begins.

@@ -66,7 +66,7 @@ class OneThreadPool(ThreadPool):
             call.run()
 
     def stop(self) -> None:
-        """Stop the one thread from reading, and the other threads. Doesn't wait for any of them."""
+        """Stop the one thread from reading, and let the other threads end. Waits for none of them."""
         self._one_thread.serve_for(None)
         super().stop()
 
@@ -99,7 +99,7 @@ class OneThreadPool(ThreadPool):
         self.may_linger = self.is_calm = False
 
     def take_over(self) -> None:
-        """Have the other threads check at once if they must read now, because the one thread has stopped."""
+        """Wake the poller, and make the other threads' leader check at once if it must poll now."""
         self._changed.set()
         self.wake_poller()
 

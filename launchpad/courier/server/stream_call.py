@@ -1,8 +1,8 @@
 """Streams: calls whose result, or whose arguments, arrive one item after the other.
 
-A call that has streams has its connection to itself until the last of them has ended. Each stream
-has a number, which stands in the frames' field for the call id: 0 is the result, 1, 2, … are the
-arguments. The end that consumes a stream gives credit for it; without credit the other does not send.
+A call that has streams has its connection to itself until the last of them ends. Each stream has a
+number, which takes the place of the call id in its frames: 0 is the result, 1, 2, … are the
+arguments. The end that consumes a stream gives credit for it; without credit the other end does not send.
 
     client                                                         server
     ──────                                                         ──────
@@ -15,13 +15,13 @@ arguments. The end that consumes a stream gives credit for it; without credit th
     CREDIT 0 ────────────────────────────────────────────────────▶  steps it
       ◀────────────────────────────── ITEM 0 · ITEMS 0 · … · END 0: all is over
 
-ITEMS are several in one frame, which were waiting to be sent; each takes its credit (streams/items.py).
-An END has an empty body, or the exception that ended the stream. A connection that ends without
-one is an error for the consumer, never a silent end. To close a stream early the client closes the
-connection. A stream is never resumed.
+An ITEMS frame carries several items that were waiting to be sent; each takes its credit
+(streams/items.py). An END has an empty body, or the exception that ended the stream. If the
+connection ends without an END, the consumer gets an error, never a silent end. To close a stream
+early, the client closes the connection. A stream is never resumed.
 
-This file is the server's end of one such call. A method whose arguments are streams runs on a
-thread of its own, as the connection's thread has to read what the method waits for.
+This file is the server's end of one such call. A method whose arguments are streams runs on another
+thread, because the connection's thread must read what the method waits for.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ _SCALARS = pickling.SCALARS
 
 
 class ServerStreamCall:
-    """The streams of one call, at the server. What the connection reads of them goes to `receive`.
+    """The streams of one call, at the server. The connection passes their frames to `receive`.
 
     Args:
-        counts: where the items are counted.
-        takes_bytes: the largest item that the client takes.
+        counts: the counters for the items.
+        takes_bytes: the size of the largest item that the client takes.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class ServerStreamCall:
     def run_method(
         self, n: int, answer: Callable[[], Reply], reply: Callable[[Reply], None]
     ) -> None:
-        """Calls `reply(answer())` on another thread; `answer` unpickles arguments, `n` of them streams."""
+        """Call `reply(answer())` on another thread; `answer` unpickles arguments, `n` of them streams."""
         for number in range(1, n + 1):
             self._arguments[number] = StreamReceiver(number, self.writer.send, self._counts)
         context = copy_context()
@@ -95,15 +95,15 @@ class ServerStreamCall:
             finally:
                 outcome.set_result(None)
 
-        self._core.track(outcome)  # a stop waits for it, and we go on to read meanwhile
+        self._core.track(outcome)  # so that `stop` waits for it, while this thread goes on reading
         self.writer.submit(run)
 
     def send_items(self, outgoing: StreamSender, ended: Callable[[], None]) -> None:
-        """Answers with a stream. Calls `ended` when its END is written; it must not block."""
+        """Answer with a stream. Calls `ended`, which must not block, when the END is written."""
         items = outgoing.items
         items.takes_bytes = self._takes_bytes
-        items.counts = items.counts or self._counts  # one with a ticket has its own
-        # The client makes its next call when it has the END: nothing of the arguments may follow it.
+        items.counts = items.counts or self._counts  # a stream that had a ticket has its own
+        # The client makes its next call when it has the END, so no frame of the arguments may follow it.
         items.on_end = self._close_arguments
         if outgoing.is_async:
             self.pump = AsyncPump(outgoing, self.writer, self._core.methods.loop)
@@ -115,24 +115,26 @@ class ServerStreamCall:
             if self.writer.close() and items.has_reported_end:
                 ended()
             else:
-                self._connection.cut()  # no frame that fits can follow
+                # Part of a frame, or the END, is missing: whatever follows would be misread.
+                self._connection.cut()
 
         self._core.track(self.pump.outcome)
         self.pump.outcome.then(end)
         self.writer.send([framing.encode_small(framing.STREAM, 0, b"", b"")])
 
     def finish(self) -> None:
-        """The method has returned: ends its arguments, and leaves the connection free for the answer."""
+        """End the arguments, once the method has returned; leave the connection free for the answer."""
         self._close_arguments()
         self.writer.finish()
 
     def receive(self, frame: framing.Fields) -> None:
-        """A frame of the client, which is not a call. Raises OSError when the client is gone."""
+        """Take a frame of the client that isn't a call. Raises OSError if the client is gone."""
         kind = frame[0]
         number = frame[1]
         if kind == framing.CREDIT and (pump := self.pump) is not None and number == 0:
             pump.outgoing.items.allow(*decode_credit(frame))
-            # In this thread, if that is not needed for reading: a generator may wait for arguments.
+            # The result's generator may wait for items of the arguments. Then this thread must go on reading
+            # them, so another one steps the generator.
             pump.go_on(in_pool=bool(self._arguments))
         elif kind in (framing.ITEM, framing.ITEMS, framing.END) and number in self._arguments:
             self._arguments[number].receive(frame)
@@ -140,7 +142,7 @@ class ServerStreamCall:
             raise ProtocolError(f"a frame of kind {kind} for stream {number}, which does not exist")
 
     def abort(self) -> None:
-        """The connection has ended, or has to: closes the iterator, and arguments raise."""
+        """Cut the connection, close the result's iterator, and make arguments raise StreamBroken."""
         self._connection.cut()
         self.writer.close()
         for incoming in self._arguments.values():
@@ -164,7 +166,7 @@ class ServerStreamCall:
             )
 
     def _open_argument(self, number: int) -> ArgumentStream:
-        """An argument as its method sees it."""
+        """Return an argument as the method sees it."""
         incoming = self._arguments.get(number)
         if incoming is None:
             raise ProtocolError(f"argument stream {number} of {len(self._arguments)}")
@@ -172,15 +174,15 @@ class ServerStreamCall:
 
 
 class ArgumentStream(StreamedIterator, Iterator[Any]):
-    """An argument that is a stream, as the method sees it: what the caller's iterator gives.
+    """An argument that is a stream, as the method sees it: an iterator of the caller's items.
 
     Example:
         def learn(self, batches: Iterator[Batch]) -> float:
             return sum(self.step(batch) for batch in batches)
 
     Iterate with `for` or `async for`. An exception of the caller's iterator is raised here. When the
-    method returns, or after `close`, the caller's iterator is closed. Any number of threads may take
-    items; each goes to one of them.
+    method returns, or calls `close`, the caller's iterator is closed. Any number of threads may take
+    items; each item goes to one of them.
     """
 
     def __init__(self, call: ServerStreamCall, number: int, incoming: StreamReceiver) -> None:
@@ -201,21 +203,22 @@ class ArgumentStream(StreamedIterator, Iterator[Any]):
         return item if type(item) in _SCALARS else await self._await_item(item)
 
     def close(self) -> None:
-        """Takes no more: the caller's iterator is closed. Iterating goes no further."""
+        """Take no more items, and have the caller's iterator closed. Iteration ends."""
         self._incoming.close([framing.encode_small(framing.CANCEL, self._number, b"", b"")])
 
     async def aclose(self) -> None:
-        """The same, for `contextlib.aclosing`."""
+        """Do what `close` does, for `contextlib.aclosing`."""
         self.close()
 
     def _wait_for_item(self, item: Any) -> Any:
-        """The item that `take` gave, or the next one to come."""
+        """Return the item that `take` returned; if that is NOT_HERE, wait for the next one."""
         while item is NOT_HERE:
             self._incoming.open()
             waiter = threading.Lock()
             waiter.acquire()
             self._incoming.notify(waiter.release)
-            self._call.writer.flush_quietly()  # the method's own items must not wait for its arguments
+            # The method's own items must not wait until its arguments have come.
+            self._call.writer.flush_quietly()
             thread_pool.blocking_acquire(waiter)
             item = self._take()
         return decode_item(item) if item is not ENDED else self._end(StopIteration)
@@ -233,13 +236,13 @@ class ArgumentStream(StreamedIterator, Iterator[Any]):
         return decode_item(item) if item is not ENDED else self._end(StopAsyncIteration)
 
     def _end(self, end: type[Exception]) -> NoReturn:
-        """Raises what the caller's iterator did, once, or else `end`."""
+        """Raise the exception of the caller's iterator, once, or else `end`."""
         incoming = self._incoming
         call = self._call
         if incoming.error is not None:
             raise incoming.error
         error = incoming.end
-        incoming.end = b""  # it is raised once
+        incoming.end = b""  # so that the error is raised only once
         if error:
             name = f"an iterator given to {call.method}"
             raise pickling.decode_error(

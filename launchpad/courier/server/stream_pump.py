@@ -1,19 +1,20 @@
-"""What moves a stream's items from a server's iterator to the connection.
+"""Pumps, which move a stream's items from a server's iterator to the connection.
 
            ┌──────────────────────────── credit, room in the socket ───────────────────────┐
            ▼                                                                                │
     idle ──claim──▶ running: pull, flush ──no credit, socket full──▶ idle ──────────────────┘
            └─ cancelled ─▶ close ─▶ done      └──END is written──▶ close ─▶ done
 
-A plain iterator is stepped by the thread that brings the credit; without credit it takes no thread.
-Small items that follow each other quickly are written together, in one frame (streams/outgoing.py). Should
-the iterator then block with some of them not written, the pool's leader has them written after `STALL_S`.
+The thread that reads the credit steps a plain iterator; without credit the iterator takes no thread.
+Small items that follow each other quickly are written together, in one frame (streams/outgoing.py). If
+the iterator then blocks while some of them are not written, the pool's leader has them written after
+`STALL_S`.
 
-An async iterator has one task on the server's event loop, for as long as the stream is open.
+An async iterator has one task on the server's event loop, as long as the stream is open.
 
-No thread waits long for a client that reads slowly. One that finds the socket full lingers a moment,
-as a client that reads at all soon makes room. Then the rest waits in the poller, beside the
-connection, and the thread is free.
+No thread waits long for a client that reads slowly. A thread that finds the socket full lingers for a
+moment, because a client that reads at all soon makes room. After that the poller waits for the socket
+to become writable, next to the connection, and the thread is free.
 """
 
 from __future__ import annotations
@@ -48,14 +49,14 @@ if TYPE_CHECKING:
 
     from launchpad.courier.server.services import ServerServices
 
-_SLOW_S = 0.01  # after items that took longer, the consumer is checked for
+_SLOW_S = 0.01  # after an item that took longer, the pump checks if the consumer is still there
 
 
 class Pump:
-    """Moves a stream's items to the connection, as long as there is credit, and room in the socket.
+    """The base of the two pumps, which send items as long as there is credit, and room in the socket.
 
     Attributes:
-        outcome: Done when the stream has ended, one way or the other. Cancelling it closes the iterator.
+        outcome: Done when the stream has ended, for whatever reason. Cancelling it closes the iterator.
     """
 
     outcome: Promise
@@ -69,7 +70,7 @@ class Pump:
         writer.on_drained = self._drained
 
     def go_on(self, *, in_pool: bool = False) -> None:
-        """Step the iterator if there is something to do now: here, or if need be on a thread of the pool."""
+        """Step the iterator if there is something to do now: in this thread, or with `in_pool` in the pool."""
         raise NotImplementedError
 
     def _drained(self) -> None:
@@ -77,8 +78,9 @@ class Pump:
         self.go_on()
 
     def _flush(self, *, may_linger: bool = False) -> bool:
-        """Write what was put. Return False when that has to wait for the client to read."""
-        self._is_stuck = True  # first, because `_drained` may be called before `flush` returns
+        """Write what was put. Return False if that must wait for the client to read."""
+        # Set it before the flush: `_drained`, which resets it, may be called before `flush` returns.
+        self._is_stuck = True
         has_written = self._writer.flush(may_linger=may_linger)
         if has_written:
             self._is_stuck = False
@@ -86,7 +88,7 @@ class Pump:
 
 
 class SyncPump(Pump, Promise):
-    """Steps a plain iterator. It is its own outcome.
+    """A pump that steps a plain iterator. It is the promise of its own outcome.
 
     Cancelling closes the iterator: at once if it is not running, else at its next item.
     """
@@ -107,9 +109,9 @@ class SyncPump(Pump, Promise):
             self.run()
 
     def run(self) -> None:
-        """Does what can be done now, unless another thread does so.
+        """Do what can be done now, unless another thread is doing it.
 
-        Raises OSError when the consumer is gone; the iterator has been closed then.
+        Raises OSError if the consumer is gone. The iterator has been closed by then.
         """
         outgoing = self.outgoing
         lost = None
@@ -127,7 +129,7 @@ class SyncPump(Pump, Promise):
                     except BaseException:
                         show_close_error()
                     self.set_result(None)
-            except OSError as error:  # the connection's: what the iterator raises is sent
+            except OSError as error:  # of the connection; what the iterator raises is sent instead
                 outgoing.is_cancelled = True
                 lost = error
             finally:
@@ -136,14 +138,14 @@ class SyncPump(Pump, Promise):
             raise lost
 
     def cancel(self) -> bool:
-        """The consumer wants no more."""
+        """Close the iterator soon, because the consumer wants no more items; return False."""
         if not self.is_done:
             self.outgoing.is_cancelled = True
             self._writer.submit(self.run)
         return False
 
     def _can_work(self) -> bool:
-        """Return True if there is something to do, if no thread does it already (`_is_running`)."""
+        """Return True if there is something to do. The caller checks if a thread does it (`_is_running`)."""
         if self.is_done:
             return False
         if self.outgoing.is_cancelled:
@@ -165,7 +167,7 @@ class SyncPump(Pump, Promise):
 
 
 class AsyncPump(Pump):
-    """Steps an async iterator. Otherwise as a SyncPump, but cancelling does not wait for the next item."""
+    """A pump that steps an async iterator. Unlike with a SyncPump, cancelling interrupts a running step."""
 
     def __init__(self, outgoing: StreamSender, writer: StreamWriter, loop: EventLoop) -> None:
         super().__init__(outgoing, writer)
@@ -176,7 +178,9 @@ class AsyncPump(Pump):
     def go_on(self, *, in_pool: bool = False) -> None:
         loop = self._loop
         if loop is not None and (changed := self._changed) is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and the task with it
+            with contextlib.suppress(
+                RuntimeError
+            ):  # the loop is closed, and the task has ended with it
                 loop.call_soon_threadsafe(changed.set)
 
     async def _main(self) -> None:
@@ -202,7 +206,7 @@ class AsyncPump(Pump):
                 show_close_error()
 
     async def _wait(self, is_ready: Callable[[], bool]) -> None:
-        """Until then, and until all that was put has been written."""
+        """Wait until `is_ready()` is True and all that was put has been written."""
         assert self._changed is not None
         while self._is_stuck or not is_ready():
             self._flush()
@@ -212,26 +216,26 @@ class AsyncPump(Pump):
 
 
 class StreamWriter:
-    """Writes the frames of the streams of one call: those of a pump, and of arguments."""
+    """A writer of the frames of one call's streams: those of its pump, and those of its arguments."""
 
     def __init__(self, connection: ServerConnection, core: ServerServices) -> None:
-        # Called on a thread of the pool when what `flush` had to leave has been written.
+        # Called on a thread of the pool when the rest that `flush` could not write has been written.
         self.on_drained: Callable[[], None] | None = None
-        self.items: OutgoingItems | None = None  # which go with all that is flushed
+        self.items: OutgoingItems | None = None  # each flush includes those that wait
         self._connection = connection
         self._core = core
         self._queue = WriteQueue(connection.sock)
-        self.put = self._queue.put_chunks  # adds a frame to what is to be written
+        self.put = self._queue.put_chunks  # adds a frame for the next flush
         self._lock = threading.Lock()
         self._waits_writable = False
-        self.is_closed = False  # nothing is written any more
+        self.is_closed = False  # once True, nothing more is written
         self.is_holding = False  # the pump is about to let items wait for later ones
         self._n_flushes = 0
         self._stall_clock = StallClock()
         self._is_tracked = False
 
     def flush(self, *, may_linger: bool = False) -> bool:
-        """Writes what was put; False when that has to wait for the client to read."""
+        """Write what was put; return False if that must wait for the client to read."""
         if self.items is not None:
             self.items.put_waiting()
         self._n_flushes += 1
@@ -245,18 +249,21 @@ class StreamWriter:
                 sock = self._connection.sock
                 try:
                     self._core.poller.park(_WritableWaiter(sock, self._core, self._resume))
-                except OSError:  # out of descriptors: so a thread has to wait
+                except OSError:  # out of descriptors, so a thread of the pool must wait instead
                     self._core.pool.submit(FunctionJob(self._resume))
             return False
         return True
 
     def send(self, chunks: Sequence[framing.Chunk]) -> None:
-        """Puts and flushes; never raises."""
+        """Put these chunks and flush. Never raises OSError."""
         self.put(chunks)
         self.flush_quietly()
 
     def hold(self) -> bool:
-        """From now on items may wait: they are written soon even if the caller does not flush."""
+        """Let items wait for later ones from now on. They are written soon even without a flush.
+
+        Returns True.
+        """
         self.is_holding = True
         if not self._is_tracked:
             self._is_tracked = True
@@ -264,7 +271,10 @@ class StreamWriter:
         return True
 
     def take_over_if_stalled(self, now: float) -> Job | None:
-        """For the leader of the pool: writes what an iterator that blocks has left behind."""
+        """Return a job that writes the items that wait while the iterator blocks; None if there are none.
+
+        The leader of the pool calls this.
+        """
         still_s = self._stall_clock.still_s(self._n_flushes, now)
         if self.items is not None and self.items.waiting and still_s >= STALL_S:
             return FunctionJob(self.flush_quietly)
@@ -276,15 +286,15 @@ class StreamWriter:
         return None
 
     def check_peer(self) -> None:
-        """Raises ConnectionResetError if the client has closed: a write might still succeed."""
-        with contextlib.suppress(ValueError):  # closed by us
+        """Raise ConnectionResetError if the client has closed its end, when writes may still succeed."""
+        with contextlib.suppress(ValueError):  # this end is closed
             poller = select.poll()
             poller.register(self._connection.sock, getattr(select, "POLLRDHUP", 0))
             if poller.poll(0):
                 raise ConnectionResetError("the consumer of the stream is gone")
 
     def submit(self, run: Callable[[], None]) -> None:
-        """Runs it on a thread of the pool. An OSError is taken for the end of the connection."""
+        """Call `run` on a thread of the pool. If it raises OSError, cut the connection."""
 
         def run_or_cut() -> None:
             try:
@@ -295,35 +305,35 @@ class StreamWriter:
         self._core.pool.submit(FunctionJob(run_or_cut))
 
     def finish(self) -> None:
-        """Returns when all has been written, and the connection is free for others."""
+        """Write all that was put, wait until it is written, and close: others may use the connection then."""
         while not self._queue.flush_all():
             self._queue.wait_until_writable(1.0)
         self.close()
 
     def close(self) -> bool:
-        """Writes no more; True when nothing was left to write."""
+        """Stop writing; return True if nothing was left to write."""
         self.is_closed = True
         if self._is_tracked:
             self._core.unwatch(self)
         return self._queue.close()
 
     def flush_quietly(self) -> None:
-        """`flush`, where the thread that reads will see the end of the connection."""
+        """Flush, and ignore an OSError: the thread that reads will see the end of the connection."""
         with contextlib.suppress(OSError):
             self.flush()
 
     def _resume(self) -> None:
-        """The socket takes more."""
+        """Go on writing, because the socket takes more."""
         self._waits_writable = False
         try:
             if self.flush(may_linger=True) and self.on_drained is not None:
                 self.on_drained()
         except OSError:
-            self._connection.cut()  # the thread that reads will see the end, and close
+            self._connection.cut()  # the thread that reads will see the end, and close the connection
 
 
 class _WritableWaiter(ServerConnection):
-    """Waits, beside a connection, until the socket takes more."""
+    """A duplicate of a connection's socket, parked until the socket takes more."""
 
     events = selectors.EVENT_WRITE
 
@@ -336,4 +346,4 @@ class _WritableWaiter(ServerConnection):
         self._then()
 
     def hang_up(self) -> None:
-        """Does nothing: the connection itself is hung up."""
+        """Do nothing: the server hangs up the connection itself."""

@@ -1,18 +1,18 @@
-"""The threads that run methods: they take turns at waiting for work (Leader/Followers).
+"""The threads that run methods, and take turns at waiting for work (Leader/Followers).
 
     follower ──woken──▶ leader ──work arrives──▶ running ──done──▶ follower (or retires)
                           │  wakes the next leader first
 
-One thread leads: it waits for sockets (`poll`). When work arrives it first wakes a follower to
-lead in its place, then runs the work itself, so that a call costs no hop between threads and
-there is always a thread that watches. (Schmidt et al., 2000.)
+One thread leads: it waits for sockets (`poll`). When work arrives it first wakes a follower, which
+leads next, then runs the work itself. So a call costs no hop between threads, and there is always
+a thread that watches. (Schmidt et al., 2000.)
 
-`size` is how many jobs run side by side as a rule. A job that waits for its connection
-(`is_waiting`) does not count, nor does one that was seen blocked: `size` jobs ran, work was queued, no job
-had ended for a few milliseconds, and their threads had used no processor. So handlers that wait for each
-other's answers always find a thread, and never deadlock; and where hundreds wait for one event, calls
-begin as fast as they come. While the jobs are computing, only one more is begun at a time. Threads without
-work for some seconds retire.
+Normally `size` jobs run at once. Jobs that wait for their connection (`is_waiting`) don't count, nor do
+jobs that the pool takes to be blocked: `size` jobs ran, work was queued, no job ended for a few
+milliseconds, and the jobs' threads used little processor time. So methods that wait for each other's
+answers always find a thread, and never deadlock; and where hundreds wait for one event, calls begin as
+fast as they come. While the jobs compute, the pool begins only one more at a time. Threads without work
+for some seconds retire.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from launchpad.courier.interruptions import Lock
 from launchpad.courier.own_threads import OwnThread
 
 MANY_THREADS = 128
-MANY_FOR_S = 1.0  # a deep recursion needs as many, too, but comes to its end
-IDLE_S = 3.0  # a thread without work this long retires
-_BLOCKED_AFTER_S = 0.005  # no job ended for this long: the running ones are taken to be blocked
+MANY_FOR_S = 1.0  # a deep recursion needs as many threads, too, but it ends
+IDLE_S = 3.0  # a thread without work for this long retires
+_BLOCKED_AFTER_S = 0.005  # if no job ends for this long, the running ones may be blocked
 
 
 class Job:
-    """Something to run on a thread of the pool, once.
+    """A piece of work for a thread of the pool, which runs once each time it is queued.
 
-    `is_waiting` means that it waits for its peer, not for us; `is_urgent` that it overtakes others;
-    `caller` names the process that it is done for, if it keeps its thread for that one.
+    `is_waiting` means that it waits for its peer, not for this process; `is_urgent` means that it overtakes
+    others; `caller` names the process that it works for, if it keeps its thread for that process.
     """
 
     is_waiting = False
@@ -48,16 +48,16 @@ class Job:
 
 
 class ThreadPool:
-    """Daemon threads that lead, follow, and run jobs.
+    """A pool of daemon threads that lead, follow, and run jobs.
 
     Args:
         name: threads are called `<name>-1`, `<name>-2`, …
-        size: jobs that run side by side as a rule.
-        poll: waits up to so many seconds (None: without limit) and returns jobs; only ever called
-            by one thread at a time.
-        wake: makes `poll` return soon; called from any thread.
-        on_many_threads: called in a thread of its own when so many jobs wait for something that there are
-            `MANY_THREADS` threads for `MANY_FOR_S`: they may be waiting for each other.
+        size: the number of jobs that normally run at once.
+        poll: waits for at most the given number of seconds (None: without limit) and returns jobs. Only one
+            thread at a time calls it.
+        wake: makes `poll` return soon. Any thread may call it.
+        on_many_threads: called in a separate thread when `MANY_THREADS` threads or more have had jobs for
+            `MANY_FOR_S`: the jobs may be waiting for each other.
     """
 
     def __init__(
@@ -75,33 +75,37 @@ class ThreadPool:
         self._lock = Lock()
         self._jobs: deque[Job] = deque()
         self._running = RunningJobs(max(1, size))
-        self._followers: list[threading.Lock] = []  # each sleeps on its own; the last one is warm
+        # Each follower sleeps on a lock of its own. The last one slept last, so its caches are warm.
+        self._followers: list[threading.Lock] = []
         self._threads: set[threading.Thread] = set()
-        self._waking: set[object] = set()  # woken or started, and not yet in `_next`
+        # Threads that were woken or started, and are not in `_next` yet.
+        self._waking: set[object] = set()
         self._has_leader = False
         self._stopped = threading.Event()
-        self._started = 0  # threads, ever
-        # Plain attributes, because they are read once per call. A job may keep its thread while it
-        # waits for its peer, since no other job needs the thread:
+        self._started = 0  # the number of threads started so far
+        # These two are plain attributes, because connections read them once per call. If `may_linger`, a job
+        # may keep its thread while it waits for its peer, since no other job needs the thread.
         self.may_linger = True
-        self.is_calm = True  # all that runs, runs for one caller: no other one is kept waiting
+        # True if all running jobs work for one caller, so that no other caller is kept waiting.
+        self.is_calm = True
 
     @property
     def _is_stopping(self) -> bool:
         return self._stopped.is_set()
 
     def submit(self, job: Job) -> None:
-        """Runs `job` on some thread. Never blocks."""
+        """Run `job` on some thread of the pool. Never blocks."""
         with self._lock:
             self._enqueue(job)
             self.may_linger = self.is_calm = False
             if self._followers and self._running.has_capacity():
                 self._wake_follower()
                 return
-        self._wake()  # the leader takes it, or begins to count the milliseconds until it may
+        # The leader takes the job, or starts to watch for jobs that are blocked.
+        self._wake()
 
     def stop(self) -> None:
-        """Threads end when they have no more work. Does not wait for them."""
+        """Let the threads end once they have no more work. Doesn't wait for them."""
         with self._lock:
             self._stopped.set()
             while self._followers:
@@ -109,7 +113,7 @@ class ThreadPool:
         self._wake()
 
     def join(self, timeout_s: float) -> bool:
-        """Waits for the threads other than the caller's; False if some are still busy."""
+        """Wait for all threads but the caller's; return False if some are still busy after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         me = threading.current_thread()
         while True:
@@ -120,19 +124,19 @@ class ThreadPool:
                 return not others
             for thread in others:
                 if thread.ident is None:
-                    time.sleep(0.001)  # about to be started
+                    time.sleep(0.001)  # another thread is about to start it
                 else:
                     thread.join(max(0.0, deadline - time.monotonic()))
 
     def take_unstarted(self) -> list[Job]:
-        """Jobs that were never begun; for after the stop."""
+        """Remove and return the jobs that never began. Call it after `stop`."""
         with self._lock:
             left = list(self._jobs)
             self._jobs.clear()
             return left
 
     def start_thread(self) -> None:
-        """Starts one thread, which leads or follows. Threads start further ones when they are needed."""
+        """Start one thread, which leads or follows. The threads start more when these are needed."""
         with self._lock:
             self._started += 1
             thread = OwnThread(target=self._main, name=f"{self._name}-{self._started}")
@@ -143,7 +147,7 @@ class ThreadPool:
             thread.start()
             if has_many_threads:
                 OwnThread(target=self._report_if_still_many, name=f"{self._name}-deadlock").start()
-        except RuntimeError:  # out of threads: those that there are lead when they can
+        except RuntimeError:  # the system is out of threads: the existing ones lead when they can
             with self._lock:
                 self._threads.discard(thread)
                 self._waking.discard(thread)
@@ -158,18 +162,18 @@ class ThreadPool:
         while job is not None:
             try:
                 job.run()
-            except BaseException:  # a bug of ours; it must not cost the server a thread
+            except BaseException:  # a bug of launchpad's; it must not cost the server a thread
                 threading.excepthook(
                     threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
                 )
             with self._lock:
                 self._running.end(job, me)
                 self._update_linger()
-            job = None  # an idle thread must not keep what its last job has made
+            job = None  # an idle thread must not keep the objects of its last job alive
             job = self._next(None)
 
     def _next(self, woken_as: object) -> Job | None:
-        """The next job for this thread, which leads or follows until there is one."""
+        """Lead or follow until there is a job for this thread; return it, or None if the thread should end."""
         while True:
             waiter = None
             with self._lock:
@@ -201,7 +205,7 @@ class ThreadPool:
                 return job
 
     def _lead(self) -> tuple[Job | None, bool]:
-        """Waits for work as the one leader; gives up the lead when it returns."""
+        """Wait for work as the one leader, and stop leading. Return the job, and if a leader must start."""
         while True:
             jobs = self._poll(
                 0.0 if self._is_stopping else _BLOCKED_AFTER_S if self._jobs else None
@@ -220,18 +224,19 @@ class ThreadPool:
                     return None, False
 
     def _follow(self, waiter: threading.Lock) -> bool:
-        """Sleeps until woken; False when this thread is to retire."""
+        """Sleep until woken; return False if this thread should retire."""
         while not waiter.acquire(timeout=IDLE_S):
             with self._lock:
                 if waiter not in self._followers:
-                    return True  # woken in this very moment
-                if len(self._followers) > 1:  # one stays, so that work need not wait for a start
+                    return True  # another thread woke this one just after the timeout
+                # One follower stays, so that work need not wait for a thread to start.
+                if len(self._followers) > 1:
                     self._followers.remove(waiter)
                     self._threads.discard(threading.current_thread())
                     return False
         return True
 
-    # The rest is called with the lock held.
+    # The caller of these methods holds the lock.
 
     def _enqueue(self, job: Job) -> None:
         if job.is_urgent:
@@ -251,10 +256,12 @@ class ThreadPool:
         self.is_calm = self.may_linger and len({job.caller for job in running.threads}) <= 1
 
     def _promote(self) -> bool:
-        """Makes a thread lead if none does; True when that takes a new one."""
+        """Wake a thread if none leads, or if a queued job may run; return True if a new one must start."""
         if self._has_leader and not (self._jobs and self._running.has_capacity()):
             return False
-        if self._waking:  # it will see what there is to do; another one would find nothing left
+        if (
+            self._waking
+        ):  # that thread will see what there is to do, and leave nothing for another one
             return False
         if self._followers:
             self._wake_follower()
@@ -267,57 +274,58 @@ class ThreadPool:
         waiter.release()
 
     def _may_grow(self) -> bool:
-        """Return True if work is queued, and nothing has ended for a while: what runs may be blocked."""
+        """Return True if no job has ended for a while, so that those that run may be blocked."""
         return self._running.may_grow(len(self._threads))
 
 
 class RunningJobs:
-    """The jobs that run, and which of them are taken to be blocked: as many others may run beside them.
+    """The jobs that run. For each one that is taken to be blocked, one more may run.
 
-    Not thread-safe: the pool's lock is held by what calls it.
+    Not thread-safe: callers hold the pool's lock.
 
     Attributes:
-        size: Jobs that run side by side as a rule.
-        threads: Of each job, the thread that runs it.
-        blocked: Those jobs that are taken to be blocked.
+        size: The number of jobs that normally run at once.
+        threads: The thread that runs each job.
+        blocked: The jobs that are taken to be blocked.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.threads: dict[Job, int] = {}
         self.blocked: set[Job] = set()
-        self._most_unblocked = size  # that may run
-        self._ended = 0  # jobs, ever
-        # When nothing had ended: jobs that had by then, the time, the threads and their CPU time.
+        self._most_unblocked = size  # the number of jobs that aren't blocked and may run
+        self._ended = 0  # the number of jobs that have ended so far
+        # The last look: the jobs that had ended by then, the time, the threads and their CPU time.
         self._stuck: tuple[int, float, list[int], float] | None = None
 
     def begin(self, job: Job, thread: int, *, is_last: bool) -> None:
-        """Note that a job begins; `is_last`: no other one is queued."""
+        """Note that a job begins; with `is_last`, that no other job is queued."""
         self.threads[job] = thread
         if is_last:
             self._most_unblocked = self.size
 
     def end(self, job: Job, thread: int) -> None:
-        if self.threads.get(job) == thread:  # else another thread runs it again already
+        # Otherwise another thread runs the job again already.
+        if self.threads.get(job) == thread:
             del self.threads[job]
         self.blocked.discard(job)
         self._ended += 1
 
     def has_capacity(self) -> bool:
-        """Return True if one more may run."""
+        """Return True if one more job may run."""
         if len(self.threads) - len(self.blocked) < self._most_unblocked:
             return True
         active = (job for job in self.threads if not job.is_waiting and job not in self.blocked)
         return sum(1 for _ in active) < self._most_unblocked
 
     def forget_look(self) -> None:
-        """Begin to watch for blocked jobs anew: nothing is queued."""
+        """Forget the last look for blocked jobs, because no job is queued."""
         self._stuck = None
 
     def may_grow(self, n_threads: int) -> bool:
-        """Return True if nothing has ended for a while, so that what runs may be blocked.
+        """Return True if no job has ended for a while, so that those that run may be blocked.
 
-        To be asked while work is queued. `n_threads` are those of the pool.
+        Call it only while work is queued. `n_threads` is the number of the pool's threads.
         """
         now = time.monotonic()
         if self._stuck is None or self._stuck[0] != self._ended:
@@ -327,7 +335,7 @@ class RunningJobs:
         _, since, threads, cpu_then_s = self._stuck
         if now - since < 0.9 * _BLOCKED_AFTER_S:
             return False
-        # They run the same jobs as they did then, since none has ended.
+        # The threads run the same jobs as at the last look, since none has ended.
         if _cpu_time_s(threads) - cpu_then_s < 0.5 * (now - since):
             self.blocked.update(job for job in self.threads if not job.is_waiting)
             self._most_unblocked = max(self.size, len(self.blocked) // 4)
@@ -340,14 +348,14 @@ class RunningJobs:
 
 
 def _cpu_time_s(threads: list[int]) -> float:
-    """What these threads have used of it; they must be running."""
+    """Return the CPU time that these threads have used, in seconds. The threads must be running."""
     if not hasattr(time, "pthread_getcpuclockid"):  # macOS
         return time.process_time()
     return sum(time.clock_gettime(time.pthread_getcpuclockid(thread)) for thread in threads)
 
 
 class FunctionJob(Job):
-    """A function as a job."""
+    """A job that calls a function."""
 
     def __init__(self, run: Callable[[], None], *, is_urgent: bool = False) -> None:
         self._run = run
@@ -365,7 +373,7 @@ _current = threading.local()  # its `job` is the FunctionJob that the thread run
 
 
 def blocking_acquire(waiter: threading.Lock) -> None:
-    """Acquires the lock. A FunctionJob of this thread does not count as running meanwhile."""
+    """Acquire the lock. While this waits, the FunctionJob that this thread runs doesn't count as running."""
     job = getattr(_current, "job", None)
     if job is not None:
         job.is_waiting = True
