@@ -1,23 +1,22 @@
-"""The server's end of a connection whose calls overlap: what `client.futures` talks to.
+"""The server's end of a connection whose calls overlap, which `client.futures` uses.
 
 One thread at a time has the turn: it reads many frames at once, runs their methods itself, in
 order, and answers in batches. That costs no hop between threads. But a method that blocks must not
-hold back those behind it, so:
+hold back the calls behind it, so:
 
-- The leader of the pool checks every `STALL_S` whether the turn still runs the call that it ran at
-  the last check. If so, the turn goes to another thread, which goes on with the queue; the first
-  one delivers its one answer when it has it.
-- A method known to be slow (a moving average of its past durations) never gets the turn. It goes
-  to the pool straight away.
+- The leader of the pool checks every `STALL_S` if the turn still runs the same call as at the last
+  check. If so, the turn goes to another thread, which continues with the queue; the first thread
+  delivers its one answer when it has it.
+- A method known to be slow (by a moving average of its durations) never runs in the turn. Its calls
+  go straight to the pool.
 
-Answers therefore come in any order.
+So answers come in any order.
 
-A call takes no lock on its way. A frame belongs to the thread that has taken it from the queue. A
-thread that has lost the turn meanwhile notices before the next frame; at worst it takes one more,
-and runs it side by side with its successor. The lock is for what happens once in a batch: to begin
-and to end a turn.
+Running a call takes no lock. A frame belongs to the thread that took it from the queue. A thread that
+has lost the turn notices that before the next frame; at worst it takes one more, and runs it side by
+side with its successor. The lock is for what happens once per batch: beginning and ending a turn.
 
-Both are jobs of the pool: the turn, and a call that runs without it.
+Turns, and calls that run outside of a turn, are jobs of the pool.
 """
 
 from __future__ import annotations
@@ -53,13 +52,15 @@ if TYPE_CHECKING:
     from launchpad.courier.server.services import ServerServices
 
 STALL_S = 0.002
-_SLOW_S = 0.001  # from this average on a method goes to the pool
-_MOST_S = 0.004  # that one call adds to an average: it may only have waited for a core
-_NOTABLE_S = 0.0002  # a method that has never taken as long has no average
+_SLOW_S = 0.001  # calls of a method with a longer average go to the pool
+# A call counts for no more than this in the average: it may only have waited for a core.
+_MOST_S = 0.004
+_NOTABLE_S = 0.0002  # while no call takes longer than this, the connection keeps no averages
 _FLUSH_BYTES = 64 << 10
 _FLUSH_S = 0.001
 _SCRATCH = 128 << 10
-_MAX_WAITING = 4 << 20  # bytes for a client that does not read: from here on threads wait for it
+# Bytes that may wait for a client that does not read. With more, threads wait for the client.
+_MAX_WAITING = 4 << 20
 
 _monotonic = time.monotonic
 _encode_small = framing.encode_small
@@ -68,7 +69,7 @@ _RESULT = framing.RESULT
 
 
 class PipelinedConnection(ServerConnection):
-    """A connection that is served by one thread after the other, and sometimes by several."""
+    """A connection that one thread after the other serves, and sometimes several at once."""
 
     def __init__(self, sock: Socket, core: ServerServices, hello: ClientHello) -> None:
         super().__init__(sock, core, hello.peer)
@@ -78,15 +79,19 @@ class PipelinedConnection(ServerConnection):
         self._answers = WriteQueue(sock, _MAX_WAITING, join)
         self._lock = threading.Lock()
         self._turn: ReadTurn | None = None
-        # What has been read, for the turn. The calls of one frame go one by one.
+        # Frames that were read, for the thread that has the turn. The calls of one frame leave one by one.
         self._queue: deque[framing.Fields | JoinedCalls] = deque()
         self._read_at = 0.0
-        self._averages: dict[MethodCounts, float] = {}  # seconds; of few methods
-        self._offloaded: dict[int, Job] = {}  # given to the pool, and not begun
-        self._beside: set[CallerOnPipeline] = set()  # whose calls run while another thread reads
+        self._averages: dict[
+            MethodCounts, float
+        ] = {}  # seconds; empty until a call takes `_NOTABLE_S`
+        self._offloaded: dict[int, Job] = {}  # calls that the pool has, and has not begun
+        self._beside: set[CallerOnPipeline] = (
+            set()
+        )  # the callers of calls that run while another thread reads
         self._promises: dict[int, Promise] = {}
         self._n_unanswered = 0  # calls that will be answered, but not by the turn
-        self._has_ended = False  # nothing more will be read
+        self._has_ended = False  # once True, nothing more is read
         self._is_closed = False
         stream_socket.set_receive_timeout(sock, LINGER_S)
 
@@ -96,7 +101,7 @@ class PipelinedConnection(ServerConnection):
             return self._turn
 
     def take_over_if_stalled(self, now: float) -> Job | None:
-        """A job that goes on in place of a method that blocks; None if none does."""
+        """Move the turn away from a method that blocks, to the job returned; return None if none blocks."""
         with self._lock:
             turn = self._turn
             if turn is None or turn.runs is None or not turn.seems_blocked():
@@ -111,7 +116,7 @@ class PipelinedConnection(ServerConnection):
             return self._turn
 
     def serve(self, turn: ReadTurn) -> None:
-        """Reads, runs and answers for as long as `turn` is the one that has the turn."""
+        """Read, run and answer calls as long as `turn` is the connection's current turn."""
         self._core.watch(self)
         token = caller.current.set(turn)
         try:
@@ -121,7 +126,7 @@ class PipelinedConnection(ServerConnection):
             if self._turn is turn:
                 self.close()
             else:
-                self.cut()  # another thread reads: closing the descriptor is left to it
+                self.cut()  # another thread reads, so that thread must close the descriptor
             if not isinstance(error, OSError | ProtocolError):
                 raise
         finally:
@@ -208,13 +213,14 @@ class PipelinedConnection(ServerConnection):
                     if kind != _RESULT or views or buffers or headers_in or len(result) > takes:
                         frame = _CALL, call_id, method, body, buffers, 0, headers_in
                         self._answer(frame, (kind, result, views), counts, began)
-                    else:  # the same, for most calls
+                    else:  # what `_answer` does, shorter, for most calls
                         put(_encode_small(_RESULT, call_id, b"", result))
                         counts.finish(took_s, len(body), len(result))
                         unsent += len(result)
                 began = now
                 if unsent > _FLUSH_BYTES or now - flushed_at > _FLUSH_S:
-                    turn.since = 0.0  # a thread that waits for the client to read is in no method
+                    # A thread that waits for the client to read is in no method, so it isn't blocked in one.
+                    turn.since = 0.0
                     self._answers.flush()
                     unsent = 0
                     began = flushed_at = _monotonic()
@@ -223,14 +229,15 @@ class PipelinedConnection(ServerConnection):
         turn.joined_calls = None
         turn.since = 0.0
         self._answers.flush()
-        with self._lock:  # `take_over_if_stalled` may have looked before
+        # With the lock: `take_over_if_stalled` may be giving the turn away just now.
+        with self._lock:
             return self._turn is turn
 
     def _begin_small(self, turn: ReadTurn, calls: JoinedCalls) -> bool:
         """Begin the calls of a frame. If the turn is lost, offload them and return False."""
         counts = self._counts[calls.method]
         with self._lock:
-            # Another thread may have taken over since this frame was taken, and does not know of it.
+            # Another thread may have taken over since this thread took the frame. It doesn't know of the frame.
             has_turn = self._turn is turn
             if has_turn:
                 turn.joined_calls = calls
@@ -244,7 +251,7 @@ class PipelinedConnection(ServerConnection):
         return True
 
     def _offload(self, frame: framing.Fields) -> None:
-        """Gives a call to the pool."""
+        """Give a call to the pool."""
         _, call_id, method, *_ = frame
         with self._lock:
             self._n_unanswered += 1
@@ -254,7 +261,7 @@ class PipelinedConnection(ServerConnection):
         self._core.pool.submit(job)
 
     def _read(self, turn: ReadTurn) -> bool:
-        """Reads once; False when nothing came and the connection was parked, or it has ended."""
+        """Read once; return False if nothing came and the connection was parked, or if it has ended."""
         core = self._core
         flags = 0 if core.pool.may_linger else socket.MSG_DONTWAIT
         turn.is_waiting = True
@@ -266,7 +273,9 @@ class PipelinedConnection(ServerConnection):
             return False
         finally:
             turn.is_waiting = False
-        if not n:  # the client sends no more; or we have hung up, and wait for what still runs
+        if (
+            not n
+        ):  # the client sends no more; or the server has hung up, and waits for what still runs
             core.unwatch(self)
             with self._lock:
                 self._has_ended = True
@@ -304,9 +313,9 @@ class PipelinedConnection(ServerConnection):
     # A call.
 
     def _run_offloaded(self, frame: framing.Fields, read_at: float) -> None:
-        """Runs a call of a method that takes long, without the turn."""
+        """Run a call that was given to the pool, without the turn."""
         _, call_id, method, *_ = frame
-        if self._offloaded.pop(call_id, None) is not None:  # if it has not been cancelled
+        if self._offloaded.pop(call_id, None) is not None:  # else it was cancelled
             counts = self._counts[method]
             counts.started += 1
             began = _monotonic()
@@ -325,7 +334,7 @@ class PipelinedConnection(ServerConnection):
         self._deliver()
 
     def _run(self, frame: framing.Fields, read_at: float) -> Reply:
-        """Runs a call that may have a deadline or headers, if it still may run."""
+        """Run a call that may have a deadline or headers, unless the deadline is over or the server stops."""
         _, _, method, body, buffers, timeout_us, headers_in = frame
         if self._core.is_stopping and not method.startswith(BUILTIN_PREFIX):
             return framing.NOT_RUN, framing.STOPPING, []
@@ -344,7 +353,7 @@ class PipelinedConnection(ServerConnection):
     def _answer(
         self, frame: framing.Fields, reply: Reply, counts: MethodCounts, began: float
     ) -> None:
-        """Puts the answer to a call; one whose outcome comes later is answered then, by the pool."""
+        """Put the answer to a call. If its outcome comes later, the pool puts the answer then."""
         _, call_id, _, body_in, buffers_in, _, headers_in = frame
         if reply[0] == PROMISE:
             promise = self._promises[call_id] = reply[1]
@@ -358,11 +367,11 @@ class PipelinedConnection(ServerConnection):
 
             self._core.send_when_done(promise, answer)
             # The thread that reads may have seen the end of the connection, or the cancellation of this call,
-            # after the method had returned and before the promise was noted above.
+            # after the method returned and before the promise was stored above. Then it did not cancel it.
             if self._no_one_waits_for(call_id):
                 promise.cancel()
             return
-        if reply[0] == framing.STREAM:  # which needs a connection of its own
+        if reply[0] == framing.STREAM:  # a stream needs a connection of its own
             ticket = self._core.methods.unclaimed_streams.put(reply[1], self, counts, call_id)
             reply = framing.STREAM, ticket, []
         kind, body, views = fit(reply, self._takes_bytes)
@@ -378,13 +387,13 @@ class PipelinedConnection(ServerConnection):
 
     def _no_one_waits_for(self, call_id: int) -> bool:
         if self._has_ended:
-            # A server that stops has hung up itself, and its clients still wait for what runs.
+            # A server that is stopping has hung up itself, and its clients still wait for what runs.
             return not self._core.is_stopping
         return any(beside.cancelled_id == call_id for beside in tuple(self._beside))
 
     def _deliver(self) -> None:
-        """Sends the answer to a call that was not the turn's. The last of them may have to close."""
-        with contextlib.suppress(OSError):  # the thread that reads will see it, and close
+        """Send the answer to a call that ran outside of the turn. Close if it is the last one to be sent."""
+        with contextlib.suppress(OSError):  # the thread that reads will see the error, and close
             self._answers.flush()
         with self._lock:
             self._n_unanswered -= 1
@@ -411,11 +420,11 @@ class PipelinedConnection(ServerConnection):
 
 
 class CallerOnPipeline:
-    """The client, as the caller of what one thread runs: of one call after the other."""
+    """The client, as the caller of the calls that one thread runs one after the other."""
 
     def __init__(self, connection: PipelinedConnection, call_id: int = 0) -> None:
-        self.call_id = call_id  # of the one that runs, or ran last
-        self.cancelled_id = 0  # of one that was cancelled as it ran
+        self.call_id = call_id  # of the call that runs, or ran last
+        self.cancelled_id = 0  # of a call that was cancelled while it ran
         self._connection = connection
 
     @property
@@ -428,24 +437,26 @@ class CallerOnPipeline:
 
 
 class ReadTurn(CallerOnPipeline, Job):
-    """The right to read, and to run what has been read. The newest one has it.
+    """The right to read, and to run what was read. Only the newest turn of a connection has it.
 
-    The thread that has the turn records what it runs, without a lock; the leader reads the record.
+    The thread that has the turn records here what it runs, without a lock. The pool's leader reads it.
     """
 
     def __init__(self, connection: PipelinedConnection) -> None:
         super().__init__(connection)
-        self.is_replaced = False  # it has one answer to deliver, and no longer the turn
-        self.runs: MethodCounts | None = None  # calls of this method, since:
-        self.since = 0.0  # or 0, when none runs
-        self.joined_calls: JoinedCalls | None = None  # those of the frame that it is at
+        self.is_replaced = (
+            False  # True once it has lost the turn; it then has one answer to deliver
+        )
+        self.runs: MethodCounts | None = None  # the method whose calls it runs
+        self.since = 0.0  # when the running call began; 0 if none runs
+        self.joined_calls: JoinedCalls | None = None  # the calls of the frame that it is at
         self._seen_since = 0.0
 
     def run(self) -> None:
         self._connection.serve(self)
 
     def seems_blocked(self) -> bool:
-        """At the last check it ran this very call already: one check alone proves nothing."""
+        """Return True if it ran this very call at the last check, too: one check alone proves nothing."""
         seen = self._seen_since
         self._seen_since = self.since
         return bool(seen) and seen == self.since

@@ -1,6 +1,6 @@
 """A connection whose client makes one call at a time and waits for the answer.
 
-A client on the same host may ask for one that shares memory, for calls with large buffers.
+A client on the same host may request a connection that shares memory, for calls with large buffers.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ _NO_SIGNAL = stream_socket.NO_SIGNAL
 
 
 class SerialConnection(ServerConnection):
-    """Serves one call after another, in the order in which they come."""
+    """A connection that serves one call after another, in the order in which they come."""
 
-    # Of the call that runs, or ran last: its client may have the answer, and have made the next call, before
-    # they have ended here.
+    # The streams of the call that runs, or ran last. The client may have the answer, and have made the next
+    # call, before the streams have ended here.
     _streams: ServerStreamCall | None = None
 
     def __init__(self, sock: Socket, core: ServerServices, hello: handshake.ClientHello) -> None:
@@ -67,22 +67,25 @@ class SerialConnection(ServerConnection):
         self._counts = core.counts.of(hello.peer.name)
         self._spin = SpinWaiter(sock)
         self._noticed_at = 0.0
-        # The outcome of the call that runs, if it comes later.
+        # The outcome of the call that runs, if its method returned a promise.
         self._pending_promises: set[Promise] = set()
         self._streams_lock = threading.Lock()
-        self._has_ended = False  # nothing more will be read
-        self._ahead: list[framing.Fields] = []  # read before there was a thread to run it
+        self._has_ended = False  # once True, nothing more is read
+        self._ahead: list[
+            framing.Fields
+        ] = []  # frames that were read before there was a thread to run them
         stream_socket.set_receive_timeout(sock, LINGER_S)
 
     def take_job(self) -> Job:
-        self._noticed_at = _monotonic()  # from here on the call may wait for a thread
+        self._noticed_at = _monotonic()  # after this the call may wait for a thread
         urgent = self._core.methods.urgent
-        if urgent:  # reads what there is, to find out whether it is to overtake others
+        # Read what has come already, to find out if the call overtakes others.
+        if urgent:
             try:
                 n = self.sock.recv_into(self._decoder.buffer, 0, socket.MSG_DONTWAIT)
                 self._ahead += self._received(n) if n else ()
             except OSError:
-                return self  # `run` will meet it again
+                return self  # `run` will get the same error
             except ProtocolError:
                 return FunctionJob(self.close)
             self.is_urgent = any(frame[2] in urgent for frame in self._ahead)
@@ -102,7 +105,8 @@ class SerialConnection(ServerConnection):
             self.close()
 
     def hang_up(self) -> None:
-        if self._streams is None:  # else they go on, and `_end_streams` hangs up
+        # Streams go on until they end; then `_end_streams` hangs up.
+        if self._streams is None:
             super().hang_up()
 
     def _serve(self) -> None:
@@ -129,7 +133,9 @@ class SerialConnection(ServerConnection):
             finally:
                 self.is_waiting = False
             if not n:
-                self._has_ended = True  # first: a thread that answers later checks in reverse order
+                # Set this before looking for promises. A thread that answers later removes its promise first
+                # and looks at this afterwards, so one of the two threads closes the connection.
+                self._has_ended = True
                 if self._streams is None and not self._pending_promises:
                     self.part()
                 elif self._streams is not None or not self._core.is_stopping:
@@ -203,10 +209,10 @@ class SerialConnection(ServerConnection):
             counts.buckets[bucket] += 1
 
     def _answer_in_context(self, frame: framing.Fields, began: float) -> Reply:
-        """Answers a call with a deadline or headers, which the calls that its method makes inherit.
+        """Answer a call that has a deadline or headers, which the method's own calls inherit.
 
-        If some arguments are streams, its method runs on another thread: this one goes on reading,
-        as the items of the streams arrive on this connection.
+        If some arguments are streams, the method runs on another thread: this one goes on reading,
+        because the items of the streams arrive on this connection.
         """
         _, call_id, method, body, buffers, timeout_us, header_data = frame
         until = None
@@ -250,7 +256,10 @@ class SerialConnection(ServerConnection):
         reply: Reply,
         streams: ServerStreamCall | None = None,
     ) -> None:
-        """Answer with what is not small, or no answer yet; `streams` are the arguments of this call."""
+        """Send a reply that isn't a small result, or arrange to send it once its promise is done.
+
+        `streams` are the streams of this call, if some of its arguments are streams.
+        """
         kind, result, _ = reply
         if kind == PROMISE:
             promise: Promise = result
@@ -270,9 +279,10 @@ class SerialConnection(ServerConnection):
                 elif self._has_ended:
                     self.part()
 
-            # Frees this thread. The answer is sent from one of the pool: it may have to wait.
+            # This frees the thread. A thread of the pool sends the answer, because sending may block.
             self._core.send_when_done(promise, send)
-            # With streams, another thread reads: it may have seen the end before the promise was noted above.
+            # With streams, another thread reads. It may have seen the end of the connection before the promise
+            # was added above, and so not have cancelled it.
             if self._has_ended and not self._core.is_stopping:
                 promise.cancel()
             return
@@ -305,7 +315,7 @@ class SerialConnection(ServerConnection):
     def _write(
         self, kind: int, call_id: int, body: bytes, views: list[memoryview], header_data: bytes
     ) -> None:
-        """One frame. `views` may be empty afterwards."""
+        """Write one frame. `views` may be empty afterwards."""
         stream_socket.send_all(
             self.sock, framing.encode(kind, call_id, b"", body, views, 0, header_data)
         )
@@ -320,7 +330,8 @@ class SerialConnection(ServerConnection):
 
     def _end_streams(self, streams: ServerStreamCall) -> None:
         with self._streams_lock:
-            if self._streams is not streams:  # but those of the next call
+            # They may be those of the next call already.
+            if self._streams is not streams:
                 return
             self._streams = None
         if self._core.is_stopping:
@@ -328,7 +339,7 @@ class SerialConnection(ServerConnection):
 
 
 class ShmServerConnection(SerialConnection):
-    """A serial connection whose client can share memory: large buffers past the socket, both ways."""
+    """A serial connection that shares memory with its client: large buffers bypass the socket, both ways."""
 
     def __init__(self, sock: Socket, core: ServerServices, hello: handshake.ClientHello) -> None:
         from launchpad.courier.shm import socket as shm_socket  # late: it takes a while to import
@@ -338,13 +349,13 @@ class ShmServerConnection(SerialConnection):
         self._spin = SpinWaiter(self._shm, shm_socket.WINDOW_S)
 
     def _received(self, n: int) -> list[framing.Fields]:
-        """Calls with all their buffers. One whose buffers cannot be had is answered here.
+        """Return the frames that were read, with the calls' buffers; refuse calls without theirs.
 
-        A call that is cancelled by a frame behind it, as futures are, is not begun.
+        A call doesn't begin if a frame behind it cancels it, as a future's `cancel` does.
         """
         frames: list[framing.Fields] = []
         for frame in super()._received(n):
-            if frame[0] == framing.CANCEL and frame[1]:  # 0 is that of a stream
+            if frame[0] == framing.CANCEL and frame[1]:  # with id 0 it cancels a stream
                 frames = [each for each in frames if each[1] != frame[1]]
                 continue
             try:
@@ -366,7 +377,8 @@ class ShmServerConnection(SerialConnection):
             super()._write(kind, call_id, body, views, header_data)
             return
         try:
-            views.clear()  # before the caller has the answer: an argument may die with them
+            # An argument may be freed with the views. That must happen before the caller has the answer.
+            views.clear()
             header_data += self._shm.describe(shared)
             super()._write(kind, call_id, body, shared.small, header_data)
         finally:

@@ -70,7 +70,7 @@ class Pump:
         writer.on_drained = self._drained
 
     def go_on(self, *, in_pool: bool = False) -> None:
-        """Step the iterator if there is something to do now: in this thread, or with `in_pool` in the pool."""
+        """Step the iterator if there is something to do now; with `in_pool`, on a thread of the pool."""
         raise NotImplementedError
 
     def _drained(self) -> None:

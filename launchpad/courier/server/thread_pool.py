@@ -173,7 +173,7 @@ class ThreadPool:
             job = self._next(None)
 
     def _next(self, woken_as: object) -> Job | None:
-        """Lead or follow until there is a job for this thread; return it, or None if the thread should end."""
+        """Lead or follow until there is a job for this thread; return it, or None if the thread must end."""
         while True:
             waiter = None
             with self._lock:
