@@ -1,4 +1,4 @@
-"""Callers: how a client introduces itself, and what a method can ask about the call that it answers.
+"""Callers: how a client describes itself, and what a method can ask about the call that it answers.
 
 client    own_peer()      the worker, or the process, that the calling thread belongs to  ──▶ handshake
 server    current.get()   the caller of the method that runs here, as its connection knows it
@@ -74,7 +74,7 @@ _process = Peer("", 0, os.urandom(16))
 
 
 def provide(peer: Callable[[], Peer | None]) -> None:
-    """Let clients introduce themselves to servers as what `peer()` returns, called in the client's thread.
+    """Let clients describe themselves to servers by what `peer()` returns, called in the client's thread.
 
     Example:
         provide(lambda: Peer("learner-0", attempt=1, incarnation=os.urandom(16)))

@@ -35,7 +35,7 @@ _LATE = EncodedResult((framing.NOT_RUN, framing.LATE, []))
 
 
 class ReadsCalls(Protocol):
-    """A pool that reads a server's calls in the one thread, and on its behalf."""
+    """A pool that reads a server's calls, in the one thread or in other threads that take over."""
 
     def poll_and_serve(self) -> None: ...
 

@@ -237,7 +237,8 @@ class PipelinedConnection(ServerConnection):
         """Begin the calls of a frame. If the turn is lost, offload them and return False."""
         counts = self._counts[calls.method]
         with self._lock:
-            # Another thread may have taken over since this thread took the frame. It doesn't know of the frame.
+            # Another thread may have taken over since this thread took the frame from the queue. That thread
+            # doesn't know of the frame.
             has_turn = self._turn is turn
             if has_turn:
                 turn.joined_calls = calls

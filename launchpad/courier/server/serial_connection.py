@@ -134,7 +134,7 @@ class SerialConnection(ServerConnection):
                 self.is_waiting = False
             if not n:
                 # Set this before looking for promises. A thread that answers later removes its promise first
-                # and looks at this afterwards, so one of the two threads closes the connection.
+                # and looks at this afterwards, so at least one of the two threads closes the connection.
                 self._has_ended = True
                 if self._streams is None and not self._pending_promises:
                     self.part()
@@ -281,8 +281,8 @@ class SerialConnection(ServerConnection):
 
             # This frees the thread. A thread of the pool sends the answer, because sending may block.
             self._core.send_when_done(promise, send)
-            # With streams, another thread reads. It may have seen the end of the connection before the promise
-            # was added above, and so not have cancelled it.
+            # With streams, another thread reads. It may have seen the end of the connection before the
+            # promise was added above, so that it did not cancel the promise.
             if self._has_ended and not self._core.is_stopping:
                 promise.cancel()
             return
