@@ -65,7 +65,7 @@ def allocate(n: int) -> memoryview:
             with contextlib.suppress(OSError):  # the kernel was built without huge pages
                 block.madvise(
                     _HUGE, 0, size // _HUGE_PAGE * _HUGE_PAGE
-                )  # no more than the block has
+                )  # only the whole huge pages
     import ctypes  # a process with a connection has imported it already
 
     array = (ctypes.c_ubyte * len(block)).from_buffer(block)

@@ -240,9 +240,8 @@ def as_remote_kind(
         both: RemoteError = type(kind.__name__, (RemoteError, kind), {"__reduce__": reduce})(
             *error.args
         )
-    except (
-        Exception
-    ):  # their layouts conflict, or `kind` has a `__new__` that takes other arguments
+    except Exception:
+        # Their layouts conflict, or `kind` has a `__new__` that takes other arguments.
         return error
     both.__dict__.update(error.__dict__ | state)
     return both

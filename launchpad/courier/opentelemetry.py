@@ -142,7 +142,7 @@ class Spans:
 
 @dataclass(slots=True)
 class _ClientSpan:
-    """The span of a call that we make."""
+    """The span of a call that this process makes."""
 
     span: Span
     peer: ServerInfo

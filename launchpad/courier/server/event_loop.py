@@ -174,9 +174,8 @@ class _TaskPromise(Promise):
         """Request that the task ends. What it ends with is the outcome."""
         self.is_cancelled = True
         if not self.is_done:
-            with contextlib.suppress(
-                RuntimeError
-            ):  # the loop is closed, and the task has ended with it
+            # RuntimeError: the loop is closed, and the task has ended with it.
+            with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
         return False
 

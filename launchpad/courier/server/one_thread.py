@@ -116,9 +116,8 @@ class OneThread:
                         waiting.run()
                     else:
                         pool.run_queued(waiting)
-                    del (
-                        waiting
-                    )  # don't keep the call alive while this thread waits for the next one
+                    # Don't keep the call alive while this thread waits for the next one.
+                    del waiting
                 elif pool is None:
                     self._changed.get()
                 else:

@@ -86,9 +86,8 @@ class PipelinedConnection(ServerConnection):
             MethodCounts, float
         ] = {}  # seconds; empty until a call takes `_NOTABLE_S`
         self._offloaded: dict[int, Job] = {}  # calls that the pool has, and has not begun
-        self._beside: set[CallerOnPipeline] = (
-            set()
-        )  # the callers of calls that run while another thread reads
+        # The callers of calls that run while another thread reads.
+        self._beside: set[CallerOnPipeline] = set()
         self._promises: dict[int, Promise] = {}
         self._n_unanswered = 0  # calls that will be answered, but not by the turn
         self._has_ended = False  # once True, nothing more is read
@@ -274,9 +273,8 @@ class PipelinedConnection(ServerConnection):
             return False
         finally:
             turn.is_waiting = False
-        if (
-            not n
-        ):  # the client sends no more; or the server has hung up, and waits for what still runs
+        # The client sends no more; or the server has hung up, and waits for what still runs.
+        if not n:
             core.unwatch(self)
             with self._lock:
                 self._has_ended = True

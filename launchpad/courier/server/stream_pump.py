@@ -178,9 +178,8 @@ class AsyncPump(Pump):
     def go_on(self, *, in_pool: bool = False) -> None:
         loop = self._loop
         if loop is not None and (changed := self._changed) is not None:
-            with contextlib.suppress(
-                RuntimeError
-            ):  # the loop is closed, and the task has ended with it
+            # RuntimeError: the loop is closed, and the task has ended with it.
+            with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(changed.set)
 
     async def _main(self) -> None:

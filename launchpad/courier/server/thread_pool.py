@@ -259,9 +259,8 @@ class ThreadPool:
         """Wake a thread if none leads, or if a queued job may run; return True if a new one must start."""
         if self._has_leader and not (self._jobs and self._running.has_capacity()):
             return False
-        if (
-            self._waking
-        ):  # that thread will see what there is to do, and leave nothing for another one
+        # A thread that is waking will see what there is to do, and leave nothing for another one.
+        if self._waking:
             return False
         if self._followers:
             self._wake_follower()
