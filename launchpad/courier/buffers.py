@@ -63,9 +63,8 @@ def allocate(n: int) -> memoryview:
             return memoryview(bytearray(n))
         if _HUGE is not None and size >= _HUGE_PAGE:
             with contextlib.suppress(OSError):  # the kernel was built without huge pages
-                block.madvise(
-                    _HUGE, 0, size // _HUGE_PAGE * _HUGE_PAGE
-                )  # only the whole huge pages
+                # The length is rounded down, to include only whole huge pages.
+                block.madvise(_HUGE, 0, size // _HUGE_PAGE * _HUGE_PAGE)
     import ctypes  # a process with a connection has imported it already
 
     array = (ctypes.c_ubyte * len(block)).from_buffer(block)

@@ -105,7 +105,7 @@ class Promise:
         for callback in callbacks:
             try:
                 callback(self)
-            except BaseException:  # this concerns neither the other callbacks nor our caller
+            except BaseException:  # this concerns neither the other callbacks nor the caller
                 threading.excepthook(
                     threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
                 )

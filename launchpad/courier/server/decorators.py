@@ -94,7 +94,7 @@ def priority(method: F) -> F:
     Example:
         class Learner:
             @lp.priority
-            def progress(self) -> int:              # does not wait until a hundred calls of step() are done
+            def progress(self) -> int:              # doesn't wait for a hundred calls of step()
                 return self.steps
     """
     setattr(method, PRIORITY, True)
@@ -108,7 +108,7 @@ def one_at_a_time(kind: K) -> K:
         @lp.one_at_a_time
         class Table:
             def __init__(self, path: str):
-                self.rows = sqlite3.connect(path)   # which only the thread that has made it may use
+                self.rows = sqlite3.connect(path)   # only the thread that made it may use it
 
     This does what `lp.CourierNode(Table, path, one_at_a_time=True)` does, for all nodes of the class.
     """

@@ -82,9 +82,8 @@ class PipelinedConnection(ServerConnection):
         # Frames that were read, for the thread that has the turn. The calls of one frame leave one by one.
         self._queue: deque[framing.Fields | JoinedCalls] = deque()
         self._read_at = 0.0
-        self._averages: dict[
-            MethodCounts, float
-        ] = {}  # seconds; empty until a call takes `_NOTABLE_S`
+        # In seconds; empty until a call takes longer than `_NOTABLE_S`.
+        self._averages: dict[MethodCounts, float] = {}
         self._offloaded: dict[int, Job] = {}  # calls that the pool has, and has not begun
         # The callers of calls that run while another thread reads.
         self._beside: set[CallerOnPipeline] = set()
@@ -100,7 +99,7 @@ class PipelinedConnection(ServerConnection):
             return self._turn
 
     def take_over_if_stalled(self, now: float) -> Job | None:
-        """Move the turn away from a method that blocks, to the job returned; return None if none blocks."""
+        """If a method seems to block, give the turn to a new job and return that; else return None."""
         with self._lock:
             turn = self._turn
             if turn is None or turn.runs is None or not turn.seems_blocked():
@@ -443,9 +442,8 @@ class ReadTurn(CallerOnPipeline, Job):
 
     def __init__(self, connection: PipelinedConnection) -> None:
         super().__init__(connection)
-        self.is_replaced = (
-            False  # True once it has lost the turn; it then has one answer to deliver
-        )
+        # True once another turn has replaced it; it then still has one answer to deliver.
+        self.is_replaced = False
         self.runs: MethodCounts | None = None  # the method whose calls it runs
         self.since = 0.0  # when the running call began; 0 if none runs
         self.joined_calls: JoinedCalls | None = None  # the calls of the frame that it is at

@@ -71,9 +71,8 @@ class SerialConnection(ServerConnection):
         self._pending_promises: set[Promise] = set()
         self._streams_lock = threading.Lock()
         self._has_ended = False  # once True, nothing more is read
-        self._ahead: list[
-            framing.Fields
-        ] = []  # frames that were read before there was a thread to run them
+        # Frames that were read before there was a thread to run them.
+        self._ahead: list[framing.Fields] = []
         stream_socket.set_receive_timeout(sock, LINGER_S)
 
     def take_job(self) -> Job:
