@@ -58,7 +58,7 @@ ndarray: Any = None  # numpy's, when it is imported
 
 
 def reducers(numpy: Any) -> dict[type, Callable[[Any], Any]]:
-    """How to pickle arrays and scalars, by their type."""
+    """Return functions that pickle numpy's arrays and scalars, by type."""
     global ndarray
     ndarray = numpy.ndarray
     kinds = numpy.bool_, numpy.integer, numpy.inexact
@@ -67,9 +67,10 @@ def reducers(numpy: Any) -> dict[type, Callable[[Any], Any]]:
 
 
 def encode(value: Any, end: bytes) -> tuple[bytes, list[memoryview]] | None:
-    """The stream of an array, by itself (`ALONE`) or of a call (`ONLY_ARGUMENT`), and what it leaves out.
+    """Return the stream of an array and the buffers that the stream leaves out.
 
-    None where it is for pickle.
+    `end` is `ALONE` for an array by itself, `ONLY_ARGUMENT` for a call with one array. Returns None for an
+    array that pickle must encode.
     """
     description = describe(value)
     if not description:
@@ -82,7 +83,7 @@ def encode(value: Any, end: bytes) -> tuple[bytes, list[memoryview]] | None:
 
 
 def describe(value: Any) -> str:
-    """An array, without its bytes; empty if it is for numpy to pickle."""
+    """Return the description of an array; empty if numpy must pickle it."""
     dtype = value.dtype
     if (
         dtype.metadata is not None
@@ -94,7 +95,7 @@ def describe(value: Any) -> str:
 
 
 def load_stream(stream: bytes, buffers: Any) -> Any:
-    """As `pickle.loads`, of a stream that begins with `START`: quick if it is one of `encode`'s."""
+    """Load a stream that begins with `START`, as `pickle.loads` does; faster for streams of `encode`."""
     if buffers:
         at = _AT_PLACE
         data = buffers[0]
@@ -112,7 +113,7 @@ def load_stream(stream: bytes, buffers: Any) -> Any:
 
 
 def array(data: Any, description: str) -> Any:
-    """The array over the memory of `data`, or a copy of it where it is `bytes`."""
+    """Return the array over the memory of `data`, or over a copy if it is writable and `data` is `bytes`."""
     make, shape, dtype, order, is_writable = parse(description)
     if not is_writable:
         data = memoryview(data).toreadonly()
@@ -122,7 +123,7 @@ def array(data: Any, description: str) -> Any:
 
 
 def scalar(data: bytes, description: str) -> Any:
-    """The scalar of these bytes."""
+    """Return the scalar that these bytes hold."""
     return array(data, description)[()]
 
 
@@ -136,7 +137,7 @@ def _reduce_array(value: Any) -> Any:
 
 
 def _memory_of(value: Any) -> pickle.PickleBuffer:
-    """The memory of an array; of a copy, where it does not lie in one piece."""
+    """Return the memory of an array, or of a copy if the array is not contiguous."""
     if not value.flags.forc:
         value = value.copy("C")
     if value.dtype.kind in "Mm":  # these have no buffer of their own
@@ -149,7 +150,7 @@ def _reduce_scalar(value: Any) -> Any:
 
 
 def _describe(dtype: Any, shape: tuple[int, ...], layout: int) -> str:
-    """Empty where numpy is to pickle it."""
+    """Build and cache the description of an array; empty if numpy must pickle it."""
     description = ""
     if dtype.kind in "biufcSUMm" and dtype.isbuiltin != 2:  # 2: another library's
         order = "F" if layout & (_C | _F) == _F else ""
@@ -162,7 +163,7 @@ def _describe(dtype: Any, shape: tuple[int, ...], layout: int) -> str:
 
 
 def parse(description: str) -> tuple[Any, tuple[int, ...], Any, str, bool]:
-    """What `describe` has said: ndarray, shape, type of the elements, order, whether it is writable."""
+    """Parse a description: ndarray, shape, type of the elements, order, and True if writable."""
     return _parsed.get(description) or _parse(description)
 
 
@@ -187,7 +188,7 @@ def _make_end(description: str, last: bytes) -> bytes:
 
 
 def _learn(end: bytes) -> None:
-    """Has `load_stream` recognize streams with this end, if it is one of `encode`'s."""
+    """Make `load_stream` recognize streams with this end, if `encode` could have written it."""
     for last in (ONLY_ARGUMENT, ALONE):
         if end.endswith(_CALL + last):
             text = end[1 + _SIZE.size : -len(_CALL + last)]

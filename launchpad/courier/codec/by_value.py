@@ -91,12 +91,12 @@ _REDUCERS = ChainMap(
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
-    """cloudpickle's, for classes and functions as described above."""
+    """A cloudpickle Pickler that sends classes and functions as described above."""
 
     into_main = False
-    """Whether the globals of functions are to be those of the `__main__` where they arrive."""
+    """True if functions use the globals of the `__main__` where they arrive."""
     keeps_definitions = False
-    """Whether classes are sent as definitions that are kept."""
+    """True if classes are sent as definitions that are cached."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
         super().__init__(file, protocol=protocol, buffer_callback=buffer_callback)
 
     def reducer_override(self, obj: Any) -> Any:
-        """What cloudpickle does, with our functions around its own."""
+        """Reduce an object as cloudpickle does, but wrap cloudpickle's functions in those of this file."""
         tensors.check(obj)
         if obj is dataclasses.MISSING:
             return "MISSING"  # by this name its module has it, and compares with it
@@ -174,7 +174,7 @@ def dumps(
     into_main: bool = False,
     keeps_definitions: bool = True,
 ) -> bytes:
-    """As `cloudpickle.dumps`."""
+    """Pickle a value, as `cloudpickle.dumps` does."""
     with io.BytesIO() as file:
         pickler = Pickler(file, protocol, buffer_callback, tensors.reducers())
         pickler.into_main = into_main
@@ -184,7 +184,7 @@ def dumps(
 
 
 def is_named_in(module: str, obj: Any) -> bool:
-    """Whether the module has this very class or function under its name."""
+    """Return True if the module holds this very class or function under its qualified name."""
     try:
         return operator.attrgetter(obj.__qualname__)(sys.modules.get(module)) is obj
     except AttributeError:
@@ -192,12 +192,12 @@ def is_named_in(module: str, obj: Any) -> bool:
 
 
 def _with_cache(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
-    """A function with an `lru_cache` of its own, which begins empty."""
+    """Wrap the function in a new, empty `lru_cache`."""
     return functools.lru_cache(**parameters)(function)
 
 
 def _keep(kind: type) -> _Definition | None:
-    """Makes the definition of a class; None where it is large, or the class takes no attributes."""
+    """Store the definition of a class in the class; None if it is large or takes no attributes."""
     if kind in _not_kept:
         return None
     definition = dumps(kind, 5, keeps_definitions=False)
@@ -213,7 +213,7 @@ def _keep(kind: type) -> _Definition | None:
 
 
 class _Definition:
-    """A class as bytes, in one of its attributes: it goes when the class goes."""
+    """A class as bytes, kept in an attribute of the class, so that both are freed together."""
 
     def __init__(self, kind: type, definition: bytes) -> None:
         self._kind = weakref.ref(kind)  # vars() of a class may be used to make another one
@@ -221,21 +221,21 @@ class _Definition:
         self.arguments = _private._get_or_create_tracker_id(kind), definition
 
     def is_of(self, kind: type) -> bool:
-        """Whether it is this class's, and the class still looks as it did."""
+        """Return True if this is the definition of `kind`, and `kind` has not changed since."""
         if self._kind() is not kind:
             return False
         looks = list(_looks(kind))
         return len(looks) == len(self._looks) and all(map(operator.is_, looks, self._looks))
 
     def __reduce__(self) -> Any:
-        """None, for what pickles or copies the class in another way."""
+        """Reduce to None for other picklers, and for copies of the class."""
         return type(None), ()
 
 
 def _looks(kind: type) -> Iterator[object]:
-    """All that a class by value is made of: its attributes, and what its methods use.
+    """Yield the parts of a class that travels by value: its attributes, and what its methods use.
 
-    It goes into bases, functions and classes that travel by value too, and no further.
+    Follows bases, functions and classes that travel by value too, and no further.
     """
     todo: list[Any] = [kind]
     seen = set()
@@ -404,14 +404,14 @@ def fill_dispatcher(made: Any, what: tuple[dict[type, Any], Any, bool]) -> None:
 
 
 def _put_into_main(name: str, made: type | types.FunctionType) -> None:
-    """Gives it its name in `__main__`, where that is filled and has no such name yet."""
+    """Store it under `name` in `__main__`, if `__main__` is filled and has no such name yet."""
     main = vars(sys.modules["__main__"])
     if FILLED in main:
         main.setdefault(name, made)
 
 
 def _id_of(function: types.FunctionType) -> str:
-    """By which a function that `__main__` has under its name is known again; empty for any other."""
+    """Return the id by which a named function of `__main__` is recognized; empty for any other."""
     with _lock:
         if function not in _ids and is_named_in("__main__", function):
             _ids[function] = uuid.uuid4().hex
@@ -420,5 +420,5 @@ def _id_of(function: types.FunctionType) -> str:
 
 
 def _known_classes() -> Any:
-    """Where cloudpickle keeps the classes it knows, by id; empty if a later version calls it otherwise."""
+    """Return cloudpickle's mapping of ids to classes; empty if a later version renames it."""
     return getattr(_private, "_DYNAMIC_CLASS_TRACKER_BY_ID", {})

@@ -42,7 +42,7 @@ class _Record(NamedTuple):
 
 
 def encode(error: Exception, try_encode: TryEncode, describe: Callable[[Any], str]) -> bytes | None:
-    """What `pickle.loads` makes the exception of; None if it cannot be pickled.
+    """Pickle an exception so that `pickle.loads` restores it; return None if that is not possible.
 
     `try_encode` pickles a value or returns None; `describe` is a repr that does not raise.
     """
@@ -81,22 +81,23 @@ def encode(error: Exception, try_encode: TryEncode, describe: Callable[[Any], st
 
 
 def is_of_another_call(error: BaseException) -> bool:
-    """A call that the method made has failed: that must not look like our caller's own call.
+    """Return True if the error is of a call that the method itself made.
 
-    A NotSent that came back as itself would say that repeating is safe.
+    It must not look like a failure of our caller's own call: a NotSent that came back as itself would say
+    that repeating is safe.
     """
     return isinstance(error, CourierError) and not isinstance(error, RemoteError)
 
 
 def sendable(attributes: dict[str, Any], try_encode: TryEncode) -> dict[str, Any]:
-    """Those that can be pickled."""
+    """Return the attributes whose values can be pickled."""
     if not attributes or try_encode(attributes) is not None:
         return attributes
     return {name: value for name, value in attributes.items() if try_encode(value) is not None}
 
 
 def attach_remote_traceback(error: BaseException, remote: RemoteTraceback) -> None:
-    """Makes it the cause of an exception; what that was raised from comes after it, not shown twice."""
+    """Make `remote` the cause of an exception; the former cause follows it, and is not shown twice."""
     remote.__context__ = error.__cause__ or error.__context__
     remote.__suppress_context__ = True  # its text shows them
     object.__setattr__(error, "__cause__", remote)  # a class may refuse to have attributes set
@@ -145,7 +146,7 @@ def _make(
     args: tuple[Any, ...],
     attributes: dict[str, Any],
 ) -> BaseException:
-    """An exception of this class, whose own constructor is not called."""
+    """Make an exception of this class without calling the class's own constructor."""
     base: Any = next(each for each in kind.__mro__ if not each.__flags__ & _HEAP_TYPE)
     made: BaseException = base.__new__(kind, *arguments)
     base.__init__(made, *arguments)
@@ -208,7 +209,7 @@ def _make_group(record: _Record, members: list[BaseException]) -> BaseException:
 
 
 def _has_own_way(kind: type[BaseException]) -> bool:
-    """Whether it, or a class of the user's that it inherits from, says how it is pickled."""
+    """Return True if the class, or a user's class that it inherits from, defines how to pickle it."""
     return any(
         each.__flags__ & _HEAP_TYPE and not vars(each).keys().isdisjoint(_OWN_WAYS)
         for each in kind.__mro__
@@ -216,12 +217,12 @@ def _has_own_way(kind: type[BaseException]) -> bool:
 
 
 def _cause_of(error: BaseException) -> BaseException | None:
-    """What it was raised from, also where that is another process."""
+    """Return the exception that `error` was raised from, also if that was in another process."""
     cause = error.__cause__
     return cause.__context__ if isinstance(cause, RemoteTraceback) else cause
 
 
 def _context_of(error: BaseException) -> BaseException | None:
-    """What was being handled; None where `raise … from None` says that it has no part in it."""
+    """Return the exception that was being handled; None if `raise … from None` hides it."""
     is_hidden = error.__suppress_context__ and error.__cause__ is None
     return None if is_hidden else error.__context__

@@ -124,7 +124,7 @@ def _has_array(value: Any, depth: int) -> bool:
 
 
 def _without_arrays(value: Any, found: list[Any], seen: set[int]) -> Any:
-    """The same with a hole for each array, and these in `found`."""
+    """Return the value with a hole for each array, and append the arrays to `found`."""
     kind = type(value)
     if kind is arrays.ndarray:
         found.append(value)

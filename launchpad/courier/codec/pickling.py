@@ -148,7 +148,7 @@ class _ReusedPickler:
 
 
 class _File:
-    """What a Pickler writes to."""
+    """A file-like object with the one method that a Pickler needs."""
 
     __slots__ = ("write",)
 

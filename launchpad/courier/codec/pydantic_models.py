@@ -14,13 +14,13 @@ _VALIDATED_CALL = "pydantic._internal._validate_call", "ValidateCallWrapper"
 
 
 def leave_built(attributes: dict[str, Any]) -> None:
-    """Takes what is built out of the attributes of a class, if it is a model."""
+    """Remove the validator, serializer and schema from the attributes of a class, if it is a model."""
     for name in _BUILT:
         attributes.pop(name, None)
 
 
 def build(made: type) -> None:
-    """Builds it for a class that has all its attributes, if it is a model."""
+    """Build the validator and the serializer of a finished class, if it is a model."""
     if "__pydantic_fields__" not in vars(made):
         return
     model: Any = made

@@ -1,4 +1,4 @@
-"""How arrays and tensors are pickled: numpy's as in arrays.py, those of torch and jax as buffers.
+"""Reducers for arrays and tensors: numpy's as in arrays.py, those of torch and jax as buffers.
 
 Torch's and jax's own ways of pickling copy every byte into the stream, torch's through a zip archive. Here a
 tensor in main memory is pickled as a buffer, and rebuilt over the memory that this was received into. No
@@ -30,7 +30,7 @@ _table_state: tuple[int, int] = (0, 0)
 
 
 def reducers() -> dict[type, Reducer]:
-    """How to pickle what has arrays or tensors of libraries that are imported by now; empty if none is."""
+    """Return reducers for the types of the libraries that are imported by now; empty if there are none."""
     modules = sys.modules
     # Each by one of its last names: without it, it is being imported by another thread.
     if "numpy" in _unseen and hasattr(modules.get("numpy"), "sctypeDict"):
@@ -69,7 +69,10 @@ def strided_reducers() -> dict[type, Reducer]:
 
 
 def dispatch_table() -> dict[type, Reducer]:
-    """`reducers`, and those of `copyreg`: what a Pickler takes. Empty if there are no `reducers`."""
+    """Return the dispatch table for a Pickler: `reducers` and those of `copyreg`.
+
+    Empty if there are no `reducers`.
+    """
     global _table, _table_state
     state = len(sys.modules), len(copyreg.dispatch_table)
     if state != _table_state:
@@ -82,7 +85,7 @@ def dispatch_table() -> dict[type, Reducer]:
 
 
 def check(value: object) -> None:
-    """Raises RuntimeError for a tensor whose gradient would be cut, as `torch.multiprocessing` does."""
+    """Raise RuntimeError for a tensor whose gradient would be cut, as `torch.multiprocessing` does."""
     torch = sys.modules.get("torch")
     kind = getattr(torch, "Tensor", None)  # None while it is being imported
     if kind is not None and isinstance(value, kind):
@@ -137,7 +140,7 @@ def _reduce_natively(tensor: Any) -> Any:
 
 
 def rebuild_torch(data: Any, dtype: str, shape: tuple[int, ...], requires_grad: bool) -> Any:
-    """The tensor over the memory of `data`."""
+    """Return the tensor over the memory of `data`."""
     import torch
 
     kind = getattr(torch, dtype)
@@ -168,7 +171,7 @@ def _reduce_jax(array: Any) -> Any:
 
 
 def rebuild_jax(data: Any, dtype: str, shape: tuple[int, ...]) -> Any:
-    """The array with this content, on the device that is the default here."""
+    """Return the array with this content, on this process's default device."""
     import jax
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""Which part of a value is the reason that it cannot be pickled."""
+"""A search for the part of a value that cannot be pickled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Step = tuple[str, Any]
 
 
 def find_culprit(value: Any, can_be_sent: Callable[[Any], bool]) -> Step:
-    """The innermost part of `value` that cannot be sent, and the expression that leads there: `.cfg['lock']`.
+    """Return the path to the innermost part of `value` that can't be sent (`.cfg['lock']`), and the part.
 
     Follows pickle: looks at the state that an object gives away, not at all of its attributes. Where nothing
     is found the part is `value` itself, and the expression empty.
@@ -40,7 +40,7 @@ def find_culprit(value: Any, can_be_sent: Callable[[Any], bool]) -> Step:
 
 
 def _parts(value: Any) -> Iterator[Step]:
-    """What pickle would go on with."""
+    """Yield the parts of `value` that pickle would visit next, each with its step in the path."""
     if isinstance(value, types.FunctionType):  # which cloudpickle sends with all that it uses
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
             with contextlib.suppress(ValueError):  # not assigned yet

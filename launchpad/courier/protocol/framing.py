@@ -98,7 +98,7 @@ _unpack_from = HEADER.unpack_from
 
 
 class _UnpackAll(dict[int, Callable[[memoryview], tuple[Any, ...]]]):
-    """By size, what unpacks header and rest in one step: cheaper than to cut out the rest."""
+    """Unpackers by size: each unpacks header and rest in one step, cheaper than slicing the rest."""
 
     def __missing__(self, n: int) -> Callable[[memoryview], tuple[Any, ...]]:
         rest = max(0, n - _HEADER_SIZE)
@@ -115,7 +115,7 @@ Fields = tuple[int, int, bytes, Chunk, Sequence[Chunk], int, Chunk]
 
 
 def encode_small(kind: int, call_id: int, method: bytes, body: bytes, timeout_us: int = 0) -> bytes:
-    """`encode` for a frame without buffers or headers and with a body up to SMALL: one piece."""
+    """Encode a frame without buffers or headers, and with a body up to SMALL, as one piece."""
     return _pack(MAGIC, kind, len(method), 0, call_id, len(body), timeout_us) + method + body
 
 
@@ -128,7 +128,7 @@ def encode(
     timeout_us: int = 0,
     header_data: bytes = b"",
 ) -> list[Chunk]:
-    """One frame as chunks for one gathering write; a small frame is a single chunk."""
+    """Return one frame as chunks for one gathering write; a small frame is a single chunk."""
     check_limits(len(method), len(buffers), len(header_data))
     extra = len(buffers) | len(header_data) << 16
     head = _pack(MAGIC, kind, len(method), extra, call_id, len(body), timeout_us)
@@ -143,12 +143,12 @@ def encode(
 
 
 def encode_headers(headers: Mapping[int, bytes]) -> bytes:
-    """The headers of a frame, in the order of the mapping."""
+    """Encode the headers of a frame, in the order of the mapping."""
     return b"".join(_TAG.pack(tag, len(text)) + text for tag, text in headers.items())
 
 
 def decode_headers(data: Chunk) -> dict[int, bytes]:
-    """The headers by tag. Raises ProtocolError where a length does not fit."""
+    """Return the headers by tag. Raises ProtocolError if a length does not fit."""
     found: dict[int, bytes] = {}
     at = 0
     while at < len(data):
@@ -163,24 +163,24 @@ def decode_headers(data: Chunk) -> dict[int, bytes]:
 
 
 def size(body: Chunk, buffers: Sequence[Chunk]) -> int:
-    """Bytes of what a frame carries, without what it takes to say so."""
+    """Return the bytes of body and buffers, without the frame's own header."""
     if len(buffers) == 1:
         return len(body) + memoryview(buffers[0]).nbytes
     return len(body) + sum([memoryview(buffer).nbytes for buffer in buffers])
 
 
 def is_goaway(frame: Fields) -> bool:
-    """The server stops: the calls that it has not answered by now have not run."""
+    """Return True if the server is stopping: calls that it has not answered by now have not run."""
     return frame[:2] == (NOT_RUN, 0)
 
 
 def with_timeout(head: bytes, timeout_us: int) -> bytes:
-    """A frame, or the first chunk of one, with another time left to the call."""
+    """Return a frame, or the first chunk of one, with another time left to the call."""
     return head[: _HEADER_SIZE - 8] + struct.pack("<Q", timeout_us) + head[_HEADER_SIZE:]
 
 
 def check_limits(name_len: int, n_buffers: int, headers_len: int = 0) -> None:
-    """ProtocolError for what the header has no room for."""
+    """Raise ProtocolError if the header has no room for these lengths."""
     if name_len > MAX_NAME:
         raise ProtocolError(f"a method name of {name_len} bytes; the limit is {MAX_NAME}")
     if n_buffers > MAX_BUFFERS:
@@ -193,7 +193,7 @@ def check_limits(name_len: int, n_buffers: int, headers_len: int = 0) -> None:
 
 
 def _check_size(n_bytes: int, limit: int) -> None:
-    """An honest peer knows our limit from the handshake, and sends no such thing."""
+    """Raise ProtocolError above the limit, which an honest peer knows from the handshake."""
     if n_bytes > limit:
         raise ProtocolError(f"a message of {n_bytes} bytes; the limit is {limit}")
 
@@ -206,7 +206,7 @@ class FrameDecoder:
         for frame in decoder.received(n):
             ...
 
-    Not for use by two threads at once. After a ProtocolError the connection is of no more use.
+    Not thread-safe. Once it raises ProtocolError, close the connection.
 
     Args:
         max_bytes: the largest message to take.
@@ -235,7 +235,7 @@ class FrameDecoder:
         self.is_between_frames = True
 
     def received(self, n: int) -> list[Fields]:
-        """`n` bytes were written to `buffer`; returns the frames now complete."""
+        """Process `n` bytes that were written to `buffer`; return the frames that are now complete."""
         fields = self.received_alone(n)
         if fields is not None:
             return [fields]
@@ -278,7 +278,7 @@ class FrameDecoder:
         return frames
 
     def received_alone(self, n: int) -> Fields | None:
-        """`received` for one frame and nothing else, as nearly always; None where it is not that.
+        """Return the frame if the `n` bytes are exactly one, as nearly always; None otherwise.
 
         None changes nothing: `received` then may be called for the same `n`.
         """
@@ -300,7 +300,7 @@ class FrameDecoder:
         return kind, call_id, b"", body, (), timeout_us, b""
 
     def _received_alone_larger(self, n: int) -> Fields | None:
-        """With headers and buffers, too."""
+        """Do the same for a frame that is larger, or has headers or buffers."""
         scratch = self._scratch
         magic, kind, name_len, extra, call_id, body_len, timeout_us = _unpack_from(scratch)
         if magic != MAGIC or kind not in KINDS or not self.is_between_frames:
@@ -325,7 +325,7 @@ class FrameDecoder:
         return kind, call_id, method, body, buffers or (), timeout_us, headers
 
     def _parse(self, frames: list[Fields]) -> bool:
-        """Appends the small frames that are there; True when a large one was met, and set aside."""
+        """Append the small frames that are complete; return True if a large one began, and was set aside."""
         data = self._scratch[self._start : self._end].tobytes()  # cheaper to cut than a memoryview
         at = 0
         end = len(data)
@@ -381,7 +381,7 @@ class _LargeFrame:
         return len(self.part) - self.filled
 
     def advance(self, n: int) -> None:
-        """`n` bytes were written to the current part."""
+        """Count `n` bytes that were written to the current part, and begin the next if it is full."""
         self.filled += n
         while not self.missing and not self.is_complete:
             self._parts.append(self.part)

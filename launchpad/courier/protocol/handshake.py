@@ -1,4 +1,4 @@
-"""How a connection opens: one exchange of fixed size, in which nothing is unpickled.
+"""The handshake of a connection: one exchange of fixed size, in which nothing is unpickled.
 
     client hello (356 bytes)             server hello (308 bytes)
     ──────────────────────────────       ───────────────────────────────────────
@@ -78,16 +78,16 @@ class ServerHello(NamedTuple):
 def encode_client_hello(
     token: bytes, peer: Peer, flags: int = 0, max_bytes: int = MAX_BYTES
 ) -> bytes:
-    """What a client sends first; the peer's name is cut to what fits."""
+    """Encode what a client sends first; the peer's name is cut to what fits."""
     name = peer.name.encode()[:255]
     of_peer = peer[1:]
     return _CLIENT_HELLO.pack(_MAGIC, VERSION, flags, len(token), max_bytes, token, name, *of_peer)
 
 
 def read_version(data: Chunk) -> int:
-    """The version that the sender of either hello speaks, from its first START_SIZE bytes.
+    """Return the version that the sender speaks, from the first START_SIZE bytes of either hello.
 
-    Raises ProtocolError if it is none of courier's.
+    Raises ProtocolError if it is not a hello of courier's.
     """
     magic, version, _, _ = _START.unpack_from(data)
     if magic != _MAGIC:
@@ -96,7 +96,7 @@ def read_version(data: Chunk) -> int:
 
 
 def decode_client_hello(data: Chunk) -> ClientHello:
-    """Raises ProtocolError if it is none of courier's."""
+    """Decode a client's hello. Raises ProtocolError if it is not one of courier's."""
     magic, version, flags, token_len, max_bytes, token, name, *of_peer = _CLIENT_HELLO.unpack(data)
     if magic != _MAGIC or token_len > 64:
         raise ProtocolError("not a courier handshake")
@@ -107,7 +107,7 @@ def decode_client_hello(data: Chunk) -> ClientHello:
 def encode_server_hello(
     status: int, incarnation: bytes, server: str, max_bytes: int = MAX_BYTES
 ) -> bytes:
-    """What a server answers; `server` is cut to what fits."""
+    """Encode what a server answers; `server` is cut to what fits."""
     name = server.encode()[:255]
     return _SERVER_HELLO.pack(
         _MAGIC, VERSION, status, len(name), max_bytes, incarnation, boot_id(), os.getpid(), name
@@ -115,7 +115,7 @@ def encode_server_hello(
 
 
 def decode_server_hello(data: Chunk) -> ServerHello:
-    """Raises ProtocolError if it is none of courier's."""
+    """Decode a server's hello. Raises ProtocolError if it is not one of courier's."""
     magic, version, status, _, max_bytes, incarnation, boot, pid, name = _SERVER_HELLO.unpack(data)
     if magic != _MAGIC or status not in STATUSES:
         raise ProtocolError("not a courier handshake: something else listens at this address")
@@ -125,7 +125,10 @@ def decode_server_hello(data: Chunk) -> ServerHello:
 
 @functools.cache
 def boot_id() -> bytes:
-    """Says whether two processes share a machine, and so a table of processes."""
+    """Return the boot id, which is equal for processes that share a machine and its process table.
+
+    Zeros if it cannot be read.
+    """
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return bytes.fromhex(file.read().strip().replace("-", ""))

@@ -35,7 +35,7 @@ _loads = pickle.loads
 
 
 def is_small(value: object) -> bool:
-    """Whether it may share a frame."""
+    """Return True if the value is small and scalar, so that it may share a frame."""
     kind = type(value)
     if kind is int:
         return -_LARGEST_INT < value < _LARGEST_INT  # type: ignore[operator]
@@ -43,14 +43,14 @@ def is_small(value: object) -> bool:
 
 
 def encode(kind: int, method: bytes, ids: Sequence[int], values: Sequence[object]) -> bytes:
-    """The frame."""
+    """Encode calls of one method, or their results, as one frame."""
     n = len(ids)
     body = struct.pack(f"<{n}Q", *ids) + _dumps(values, 5)
     return framing.HEADER.pack(framing.MAGIC, kind, len(method), 0, n, len(body), 0) + method + body
 
 
 def decode(frame: framing.Fields) -> tuple[Sequence[int], list[Any]]:
-    """Ids and values. Raises ProtocolError for what is no such frame."""
+    """Return ids and values. Raises ProtocolError if they cannot be read or don't match."""
     _, n, _, body, *_ = frame
     try:
         ids = struct.unpack_from(f"<{n}Q", body) if n <= MOST else ()

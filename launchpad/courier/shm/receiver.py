@@ -46,7 +46,7 @@ class MappedSegment:
         self.number: int = self.region.words[NUMBER]
 
     def open(self, serial: int, offsets: Sequence[int], lengths: Sequence[int]) -> list[memoryview]:
-        """The buffers of a message: views, but copies when too much is leased already."""
+        """Return the buffers of a message: views, or copies if too much is leased already."""
         end = offsets[-1] + lengths[-1] if offsets else 0
         if end > self._end:
             self._end = end
@@ -76,7 +76,7 @@ class MappedSegment:
         return [memory[at : at + n] for at, n in zip(offsets, lengths, strict=True)]
 
     def give_back(self, serial: int) -> None:
-        """Informs the sender; frees the memory if the sender has left it to us."""
+        """Notify the sender; free the memory if the sender has retired the segment."""
         self.region.words[FREED] = serial
         if self.region.words[RETIRED] == serial:
             self.region.empty(HEADER_SIZE)
@@ -102,7 +102,7 @@ class ReceivedLease(weakref.ref[Any]):
     __hash__ = object.__hash__
 
     def finish(self) -> None:
-        """The arrays have died.
+        """End the lease: the arrays have died.
 
         May run in any thread, and inside the garbage collector: nothing that it calls may take a lock.
         """
@@ -113,12 +113,12 @@ class ReceivedLease(weakref.ref[Any]):
             self.mapping.give_back(self.serial)
 
     def keep_snapshot(self) -> None:
-        """Has a snapshot that shows what the arrays hold now. Raises OSError."""
+        """Take a snapshot of what the arrays hold now, unless the last one still shows it. Raises OSError."""
         if self.snapshot is None or not self.snapshot.shows(self.region):
             self.snapshot = Snapshot(self.region, self.end)
 
     def abandon(self) -> None:
-        """Never says that it has ended."""
+        """Drop the lease without ever notifying the sender."""
         self.snapshot = None
         self.has_ended = True
         _active.discard(self)
@@ -187,7 +187,7 @@ class MappedSegments:
         fork.drop_in_child(self)
 
     def take(self, fd: int) -> None:
-        """Maps the segment whose descriptor has come. Closes `fd`.
+        """Map the segment whose descriptor has come. Closes `fd`.
 
         What cannot be mapped, or is no segment, is lost; the message that names it will say so.
         """
@@ -203,11 +203,11 @@ class MappedSegments:
         finally:
             os.close(fd)
         self._known.setdefault(mapping.number, mapping)
-        with contextlib.suppress(RuntimeError):  # out of threads: the next one tries anew
+        with contextlib.suppress(RuntimeError):  # out of threads: the next one tries again
             trimmer.add(self.check)
 
     def receive(self, descriptor: Chunk, lengths: Sequence[int]) -> list[memoryview]:
-        """The buffers of a message, private and writable.
+        """Return the buffers of a message, private and writable.
 
         Raises ProtocolError for what no courier sends; OSError when the segment could not be had
         for lack of descriptors or memory: the message is lost then, but not the connection.
@@ -217,7 +217,7 @@ class MappedSegments:
     def open(
         self, number: int, serial: int, comes_with_fd: bool, lengths: Sequence[int]
     ) -> list[memoryview]:
-        """`receive`, of what a descriptor says."""
+        """Do what `receive` does, for a descriptor that is decoded already."""
         mapping = self._known.get(number)
         if mapping is None:
             if comes_with_fd:  # the kernel drops what the process has no room for
@@ -231,12 +231,12 @@ class MappedSegments:
         return mapping.open(serial, offsets, lengths)
 
     def close(self) -> None:
-        """Forgets the segments. Arrays in them live on, and give them back when they die."""
+        """Forget the segments. Arrays in them live on, and give them back when they die."""
         self._known.clear()
         trimmer.check_now()
 
     def check(self, now: float) -> bool:
-        """Forgets segments that will not be named again; False when there are no others."""
+        """Forget segments that will not be named again; return False if there are no others."""
         if self._is_peer_gone():
             self.close()
         for number, mapping in tuple(self._known.items()):
@@ -247,5 +247,5 @@ class MappedSegments:
         return bool(self._known)
 
     def drop_inherited(self) -> None:
-        """For a forked child: the connection is the parent's."""
+        """Forget the segments in a forked child: the connection is the parent's."""
         self._known.clear()

@@ -57,25 +57,25 @@ class Region:
     @classmethod
     @kept_whole
     def map_file(cls, fd: int, size: int) -> Region:
-        """The first `size` bytes of a file, shared with every process that maps it. Raises OSError."""
+        """Map the first `size` bytes of a file, shared with every process that maps it. Raises OSError."""
         return cls(_check(_libc.mmap(0, size, _READ_WRITE, mmap.MAP_SHARED, fd, 0)), size)
 
     @classmethod
     @kept_whole
     def map_privately(cls, fd: int, size: int, offset: int) -> Region:
-        """A part of a file, copied on write: what is written stays in this process. Raises OSError."""
+        """Map a part of a file, copied on write: writes stay in this process. Raises OSError."""
         return cls(_check(_libc.mmap(0, size, _READ_WRITE, mmap.MAP_PRIVATE, fd, offset)), size)
 
     def make_array(self) -> ctypes.Array[ctypes.c_ubyte]:
-        """A buffer over all of it, which keeps the region, and can be weakly referred to."""
+        """Return a buffer over all of it, which keeps the region alive and supports weak references."""
         array = self._array_type.from_address(self.address)
         array.region = self  # type: ignore[attr-defined]
         return array
 
     def populate(self, end: int) -> None:
-        """Enters the first `end` bytes into the page table, at a tenth of what faults cost.
+        """Enter the first `end` bytes into the page table, at a tenth of what faults cost.
 
-        The file has to have its pages already. Only a hint: failure changes the speed alone.
+        The file must have its pages already. This is only a hint: failure affects nothing but speed.
         """
         if end > self._populated:
             start = self._populated & -_PAGE
@@ -83,14 +83,14 @@ class Region:
             _libc.madvise(self.address + start, end - start, _MADV_POPULATE_READ)
 
     def empty(self, start: int) -> None:
-        """Gives the pages from `start` on back to the system, also where others have them mapped.
+        """Give the pages from `start` on back to the system, even if other processes have them mapped.
 
         They stay readable, as zeros.
         """
         _libc.madvise(self.address + start, self.size - start, mmap.MADV_REMOVE)
 
     def show(self, snapshot: Snapshot) -> None:
-        """Shows a snapshot from now on, at the same addresses; what is written stays in this process.
+        """Map a snapshot at the same addresses; from now on, writes stay in this process.
 
         For a forked child. Raises OSError.
         """
@@ -114,12 +114,12 @@ class Snapshot:
         self._own = Region.map_file(self.fd, region.size)
 
     def shows(self, region: Region) -> bool:
-        """True if the region has not changed since."""
+        """Return True if the region has not changed since."""
         return not _libc.memcmp(self._own.address, region.address, self._n)
 
 
 def copy(into: memoryview, data: memoryview) -> None:
-    """Copies bytes, of regions or others; without the GIL, if there are many."""
+    """Copy bytes, of regions or other buffers; release the GIL if there are many."""
     assert into.nbytes == data.nbytes
     if data.nbytes <= _SMALL:
         into[:] = data
@@ -151,7 +151,7 @@ _release_buffer.restype = None
 
 @contextlib.contextmanager
 def address_of(view: memoryview) -> Iterator[int]:
-    """Where a contiguous buffer lies, read-only ones too, of which ctypes itself gives no address."""
+    """Provide the address of a contiguous buffer, also of a read-only one, for which ctypes gives none."""
     buffer = _PyBuffer()
     _get_buffer(view, buffer, 0)
     try:

@@ -63,7 +63,7 @@ DESCRIPTOR_SIZE = DESCRIPTOR.size
 
 
 def is_worthwhile(buffers: Sequence[Chunk]) -> bool:
-    """Whether a message with these buffers is large enough to gain anything."""
+    """Return True if a message with these buffers is large enough to gain by a segment."""
     if len(buffers) == 1:
         return memoryview(buffers[0]).nbytes >= WORTHWHILE
     if not buffers or len(buffers) > MAX_BUFFERS:
@@ -73,7 +73,7 @@ def is_worthwhile(buffers: Sequence[Chunk]) -> bool:
 
 
 def decode_descriptor(data: Chunk) -> tuple[int, int, bool]:
-    """Raises ProtocolError if no courier says such a thing."""
+    """Return number, serial, and True if the file comes along. Raises ProtocolError if malformed."""
     if len(data) != DESCRIPTOR_SIZE:
         raise ProtocolError(f"a segment is described by {DESCRIPTOR_SIZE} bytes, not {len(data)}")
     number, serial, flag = DESCRIPTOR.unpack(data)
@@ -83,7 +83,7 @@ def decode_descriptor(data: Chunk) -> tuple[int, int, bool]:
 
 
 def lay_out(lengths: Sequence[int]) -> tuple[list[int], int]:
-    """The offset of each buffer of a message, and where the last one ends."""
+    """Return the offset of each buffer of a message, and the end of the last one."""
     if len(lengths) == 1:
         return [HEADER_SIZE], HEADER_SIZE + lengths[0]
     offsets = []
@@ -96,7 +96,7 @@ def lay_out(lengths: Sequence[int]) -> tuple[list[int], int]:
 
 
 def file_size(end: int) -> int:
-    """How large to make a segment for a message: powers of two, so that few sizes serve all.
+    """Return the size of a segment for a message, in powers of two so that segments are reused.
 
     A file in memory occupies only what has been written, so the rest costs nothing.
     """
@@ -105,7 +105,7 @@ def file_size(end: int) -> int:
 
 
 def create_file(size: int) -> int:
-    """A file in memory that can't shrink, so that no process that maps it can be hurt. Raises OSError."""
+    """Create a file in memory that can't shrink under a process that maps it. Raises OSError."""
     try:
         fd = os.memfd_create("courier", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING | _NO_EXEC)
     except OSError:
@@ -122,7 +122,7 @@ def create_file(size: int) -> int:
 
 
 def check_file(fd: int) -> os.stat_result:
-    """Its status, if it is safe to map; ProtocolError for what is no segment."""
+    """Return the file's status. Raises ProtocolError if it is not a segment that is safe to map."""
     status = os.fstat(fd)
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
@@ -136,5 +136,5 @@ def check_file(fd: int) -> os.stat_result:
     return status
 
 
-#: Gives back what has been idle.
+#: Frees segments that have been idle.
 trimmer = PeriodicChecks("courier-trimmer", 1.0)

@@ -77,10 +77,10 @@ class Segment:
         return self._region.view
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Raises OSError when there is no memory.
+        """Write bytes at an offset. Raises OSError if there is no memory.
 
-        What has no pages yet is written by the kernel, which spares us a fault for each of them.
-        What has is copied by us: the kernel copies page by page, at half the speed.
+        The kernel writes where the file has no pages yet, which spares us a fault for each page. Elsewhere
+        we copy, because the kernel copies page by page, at half the speed.
         """
         end = offset + data.nbytes
         if end <= self.written:
@@ -94,13 +94,13 @@ class Segment:
         self.written = end
 
     def acquire(self, lengths: Sequence[int]) -> SegmentLease:
-        """It must be free."""
+        """Lease the segment, which must be free."""
         lease = SegmentLease(self, lengths)
         self._lease = weakref.ref(lease)
         return lease
 
     def retire(self) -> None:
-        """Closes it. What a receiver has of it stays for as long as the receiver wants."""
+        """Close the segment. A receiver that has mapped it keeps it for as long as it needs."""
         self._words[RETIRED] = self.serial
         if self.is_returned:
             self._region.empty(HEADER_SIZE)
@@ -111,7 +111,7 @@ class Segment:
 class SegmentLease:
     """Buffers in a segment, for one message.
 
-    The segment is used for no other, until `release` or until nothing refers to the lease any more.
+    The segment holds no other message until `release`, or until nothing refers to the lease any more.
     """
 
     segment: Segment
@@ -121,13 +121,13 @@ class SegmentLease:
     is_released: bool = False
 
     def copy(self) -> list[memoryview]:
-        """The buffers, in memory of their own."""
+        """Return copies of the buffers."""
         offsets, _ = segments.lay_out(self.lengths)
         view = self.segment.view
         return copies([view[at : at + n] for at, n in zip(offsets, self.lengths, strict=True)])
 
     def release(self) -> None:
-        """The message has been sent, or never will be. May be called twice."""
+        """Release the lease: the message was sent, or never will be. May be called twice."""
         self.is_released = True
 
 
@@ -144,9 +144,9 @@ class PeerSegments:
         pool.open_peers.add(self)
 
     def describe(self, lease: SegmentLease) -> tuple[bytes, int | None]:
-        """What to send in place of the buffers, and the descriptor to send along, if any.
+        """Return what to send instead of the buffers, and the file descriptor to send along, if any.
 
-        To be called anew each time that a lease is sent.
+        Call it again each time a lease is sent.
         """
         segment = lease.segment
         is_new = segment.peer_segments is not self and segment not in self._known
@@ -185,7 +185,7 @@ class SegmentPool:
         fork.drop_in_child(self)
 
     def store(self, buffers: Sequence[memoryview]) -> SegmentLease | None:
-        """Copies contiguous buffers into a segment; None when there is no room for them.
+        """Copy contiguous buffers into a segment; return None if there is no room for them.
 
         The caller then sends them through the socket, as it does where nothing is shared.
         """
@@ -218,12 +218,12 @@ class SegmentPool:
             self._drop(lambda each: each is segment)
             return None
         segment.used_at = time.monotonic()
-        with contextlib.suppress(RuntimeError):  # out of threads: the next one tries anew
+        with contextlib.suppress(RuntimeError):  # out of threads: the next one tries again
             trimmer.add(self.check)
         return lease
 
     def recall(self) -> None:
-        """Has those look that keep a segment which its receiver has given back: it may be free, and warm."""
+        """Call `look` of leases whose segment the receiver has given back: it may be free, and warm."""
         with self._lock:
             leases = [each.holder for each in self._segments if each.is_returned]
         for lease in leases:
@@ -231,13 +231,13 @@ class SegmentPool:
                 lease.look()
 
     def check(self, now: float) -> bool:
-        """Drops what has not been used for a while, or can't be; False when nothing is left."""
+        """Drop segments that are idle or lost; return False if none are left."""
         is_over = not self.open_peers
         self._drop(lambda each: is_over or each.is_lost or now - each.used_at > IDLE_S)
         return bool(self._segments)
 
     def drop_inherited(self) -> None:
-        """For a forked child: these are the parent's."""
+        """Drop all segments in a forked child: they are the parent's."""
         for segment in self._segments:
             os.close(segment.fd)
         self._lock = Lock()
@@ -250,7 +250,7 @@ class SegmentPool:
             return len(self._segments) < MAX_SEGMENTS and in_use + n <= self._max_bytes
 
     def _drop(self, is_unwanted: Callable[[Segment], bool]) -> None:
-        """Drops those that are unwanted and not held by us."""
+        """Drop the segments that are unwanted and that no lease of ours holds."""
         with self._lock:
             dropped = [each for each in self._segments if each.holder is None and is_unwanted(each)]
             self._segments = [each for each in self._segments if each not in dropped]
@@ -271,7 +271,7 @@ class SharedBuffers(NamedTuple):
 
     @classmethod
     def store(cls, buffers: Sequence[memoryview]) -> SharedBuffers | None:
-        """Copies the large ones, of which there are some; None when there is no room for them."""
+        """Copy the large buffers (at least one) into a segment; return None if there is no room."""
         if len(buffers) == 1:
             lease = pool.store(buffers)
             return None if lease is None else cls(lease, [], lease.lengths)
@@ -281,11 +281,11 @@ class SharedBuffers(NamedTuple):
         return None if lease is None else cls(lease, small, lengths)
 
     def copy(self) -> list[memoryview]:
-        """All buffers, as they were stored: for a message that no receiver has opened."""
+        """Return copies of all buffers as stored, for a message that no receiver has opened."""
         larges = iter(self.lease.copy())
         smalls = iter(copies(self.small))
         return [next(larges if n >= LARGE else smalls) for n in self.lengths]
 
     def release(self) -> None:
-        """It has been sent, or never will be."""
+        """Release the lease: the message was sent, or never will be."""
         self.lease.release()

@@ -64,13 +64,16 @@ class ShmSocket(SocketWrapper):
     # What is shared.
 
     def wrap(self, buffers: Sequence[memoryview]) -> SharedBuffers | None:
-        """The buffers to share; None if it is not worthwhile, or there is no room: send them as they are."""
+        """Store the buffers for sharing; return None if they must be sent as they are.
+
+        That is so if sharing is not worthwhile, is refused by the other side, or there is no room.
+        """
         if self.is_refused or not segments.is_worthwhile(buffers):
             return None
         return SharedBuffers.store(buffers)
 
     def describe(self, shared: SharedBuffers) -> bytes:
-        """The headers of the message with them, which is to be sent next."""
+        """Return the headers of the message with these buffers, which must be sent next."""
         descriptor, fd = self._peer_segments.describe(shared.lease)
         if fd is not None:
             self._fds.append(fd)
@@ -81,7 +84,7 @@ class ShmSocket(SocketWrapper):
         return framing.encode_headers({SEGMENT: header})
 
     def open(self, frame: framing.Fields, max_bytes: int) -> framing.Fields:
-        """A frame that has come, with all its buffers.
+        """Return a received frame with all its buffers.
 
         Raises ProtocolError for what no courier sends, OSError when the segment cannot be had.
         """
@@ -121,7 +124,7 @@ class ShmSocket(SocketWrapper):
     def open_alone(
         self, decoder: framing.FrameDecoder, max_bytes: int, n: int
     ) -> framing.Fields | None:
-        """`decoder.received_alone(n)`, with all buffers; None, too, where they cannot be had."""
+        """Return `decoder.received_alone(n)` with all buffers; None also if they cannot be had."""
         frame = decoder.received_alone(n)
         if frame is None or not frame[6]:
             return frame
@@ -138,7 +141,7 @@ class ShmSocket(SocketWrapper):
     def sendmsg(
         self, chunks: Iterable[framing.Chunk], ancillary: Iterable[Any] = (), flags: int = 0
     ) -> int:
-        """Sends; and along with it the files of the segments that are described in there."""
+        """Send the chunks, and along with them the files of segments that they describe."""
         if self._fds:
             files = array.array("i", self._fds)
             ancillary = [*ancillary, (socket.SOL_SOCKET, socket.SCM_RIGHTS, files)]
@@ -147,7 +150,7 @@ class ShmSocket(SocketWrapper):
         return n
 
     def recv_into(self, buffer: Any, n: int = 0, flags: int = 0) -> int:
-        """Receives; and takes the files that come along."""
+        """Receive bytes, and map the segments whose files come along."""
         into = (buffer[:n] if n else buffer,)
         received: list[Any] = []
         fds: list[int] = []
@@ -168,15 +171,18 @@ class ShmSocket(SocketWrapper):
         return int(n_bytes)
 
     def close(self) -> None:
-        """Arrays that have come live on. Takes no lock: the garbage collector may call it."""
+        """Close the connection; received arrays live on.
+
+        Takes no lock: the garbage collector may call it.
+        """
         self._sock.close()
         self._peer_segments.close()
         self._mapped_segments.close()
 
     def _is_peer_gone(self) -> bool:
-        """A connection that no thread reads from at the moment would not notice otherwise.
+        """Return True if the peer has closed, which no thread notices while none reads the connection.
 
-        Only when asked for the second time: what came last may be about to be opened.
+        True only if two calls in a row find it: the last message may be about to be opened.
         """
         try:
             is_gone = not self.raw.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
@@ -199,5 +205,5 @@ def _descriptors_in(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
 
 
 def refusal(frame: framing.Fields) -> list[framing.Chunk]:
-    """The answer to a call whose arguments could not be had."""
+    """Return the answer to a call whose arguments could not be had."""
     return framing.encode(framing.NOT_RUN, frame[1], b"", framing.UNMAPPED)
