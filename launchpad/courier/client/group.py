@@ -106,7 +106,7 @@ class ClientGroup(GroupMethods):
 
     @property
     def futures(self) -> GroupMethods:
-        """The same methods, returning a future at once; those of `broadcast` and `scatter` return a list."""
+        """The methods, which return a future at once; those of `broadcast` and `scatter` return a list."""
         return GroupMethods(self._calls.begin)
 
     @property
