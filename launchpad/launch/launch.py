@@ -143,7 +143,7 @@ def launch(
         preload: Modules that are imported once, before workers are forked, such as `["torch"]`; or label →
             modules.
         pdb: If True, a worker that fails waits until a user has looked at its exception with
-        `python -m launchpad attach`, and fails only then. The others go on. The default is the flag
+            `python -m launchpad attach`, and fails only then. The others go on. The default is the flag
             --lp_pdb.
         view: `browser` shows the program as `launchpad view` does. `terminal` shows lines at the bottom of
             the terminal: workers, restarts, the busiest edges. It shows nothing if there is no terminal. The

@@ -33,7 +33,7 @@ def run(
         program: The program to run.
         timeout_s: The time limit in seconds.
         launch_type: `test_mt` for threads, `test_mp` for processes.
-        local_resources, restart, resources, options: As for `lp.launch`.
+        options: As for `lp.launch`, as are `local_resources`, `restart` and `resources`.
 
     Returns:
         The ended Running, for its logs and status.
