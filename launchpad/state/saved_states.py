@@ -34,6 +34,7 @@ import types
 from collections.abc import Iterator
 from typing import IO, Any
 
+from launchpad.courier.checks import is_whole
 from launchpad.courier.codec import by_value
 from launchpad.errors import StateError
 from launchpad.state.atomic_folder import folder_of
@@ -78,8 +79,10 @@ class SavedStates:
             Stopped: The attempt has ended, and the next one may have begun.
             StateError: The value cannot be written to the folder.
         """
-        if keep < 1:
-            raise ValueError(f"keep is how many versions stay, 1 or more, not {keep!r}")
+        if not is_whole(keep, at_least=1):
+            raise ValueError(
+                f"keep is how many versions stay, a whole number of 1 or more, not {keep!r}"
+            )
         with self._errors("save its state"):
             names = self._names()
             number = max(names, default=0) + 1 if version is None else operator.index(version)

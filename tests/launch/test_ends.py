@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -245,15 +246,21 @@ def test_a_colocation_that_is_stopped_before_it_has_opened_ends_in_good_order() 
 
 
 def test_what_a_thread_has_served_is_gone_with_its_program_though_the_script_keeps_that() -> None:
+    before = _replay_servers()
     program = lp.Program("served")
     tables = [lp.replay.Table.queue("rows", 10)]
     program.add_node(lp.ReplayNode(tables), label="replay")
     with lp.launch(program, "test_mt") as running:
         running.client("replay").insert(np.zeros(100_000), {"rows": 1.0})
+        (served,) = [weakref.ref(server) for server in _replay_servers() - before]
 
     def is_gone() -> bool:
         gc.collect()
-        return not any(isinstance(each, ReplayServer) for each in gc.get_objects())
+        return served() is None
 
     assert running.is_done
     until(is_gone, 20)
+
+
+def _replay_servers() -> set[ReplayServer]:
+    return {each for each in gc.get_objects() if isinstance(each, ReplayServer)}

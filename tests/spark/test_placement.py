@@ -13,6 +13,7 @@ from launchpad.errors import LaunchError
 from launchpad.launch.backends.launcher_info import versions
 from launchpad.launch.backends.remote.worker_host import HostReady, HostSpec, WorkerHost
 from launchpad.launch.backends.spark import placement
+from launchpad.launch.backends.spark.backend import Spark
 from launchpad.launch.backends.spark.task_connection import TaskReady
 from launchpad.launch.backends.spark.task_host import LauncherAddress, TaskHost
 from launchpad.launch.plan import WorkerPlan
@@ -126,3 +127,9 @@ def test_workers_of_one_task_have_devices_of_their_own(monkeypatch: pytest.Monke
         return [*given, await call("pair-0.2", "open", spec("pair-0.2"), nothing)]
 
     assert asyncio.run(give()) == [("4",), ("5",), ("4",)]
+
+
+@pytest.mark.parametrize("hosts", [0, True, 2.5], ids=repr)
+def test_a_number_of_hosts_that_counts_none_is_refused(hosts: Any) -> None:
+    with pytest.raises(lp.DefinitionError, match=re.escape(f"hosts={hosts!r}")):
+        Spark(hosts=hosts)

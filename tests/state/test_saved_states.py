@@ -49,6 +49,14 @@ def test_the_last_of_those_that_were_saved_is_loaded_and_so_many_stay(states: Sa
     assert states.load(2) == (2, "b")
 
 
+@pytest.mark.parametrize("keep", [0, 1.5], ids=repr)
+def test_a_number_of_versions_to_keep_that_counts_none_is_refused(
+    states: SavedStates, keep: Any
+) -> None:
+    with pytest.raises(ValueError, match="keep is how many versions stay"):
+        states.save("a", None, keep)
+
+
 def test_a_version_that_is_named_drops_those_above_it(states: SavedStates) -> None:
     save(states, *"abcd", keep=4)
 

@@ -61,7 +61,8 @@ def submit(method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[A
         TypeError: The method cannot be called.
     """
     if isinstance(method, partial):
-        # The methods of a client or a group are partials of the `call` of what makes its calls.
+        # The methods of a client are partials of its channel's `call`. Those of a group are partials of the
+        # `call` of its FanOut or SingleTarget.
         caller = getattr(method.func, "__self__", None)
         if isinstance(caller, Channel | FanOut | SingleTarget):
             future: Future[Any] = caller.submit(

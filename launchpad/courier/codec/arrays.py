@@ -27,9 +27,10 @@ from typing import Any
 IN_BAND = 16 << 10
 
 _MOST_KNOWN = 200  # descriptions; then all are forgotten
+# Bits of numpy's flags.
 _WRITEABLE = 0x400
 _C = 1
-_F = 2  # of numpy's flags
+_F = 2
 _LAYOUT = _WRITEABLE | _C | _F
 # By type of the elements, shape and layout. Empty for what numpy pickles.
 _descriptions: dict[tuple[Any, tuple[int, ...], int], str] = {}

@@ -91,8 +91,9 @@ class GrpcConnection:
     def drop_inherited(self) -> None:
         """Start afresh in a forked child, where gRPC does not work (common.check_process raises there)."""
         self._lock = threading.Lock()
+        # The channel is kept, because freeing it would use gRPC.
         self._inherited = self._channel
-        self._channel = None  # kept: freeing it would use gRPC
+        self._channel = None
         self.open_call = self._thread = None
         self._waiting.clear()
         self._in_flight.clear()

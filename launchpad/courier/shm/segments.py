@@ -42,9 +42,10 @@ from launchpad.courier.protocol.framing import Chunk
 
 IS_SUPPORTED = sys.platform == "linux" and hasattr(os, "memfd_create") and sys.maxsize > 1 << 32
 
+# The words of the header.
 FREED = 0
 RETIRED = 8
-NUMBER = 9  # words of the header
+NUMBER = 9
 HEADER_SIZE = mmap.PAGESIZE
 
 LARGE = 64 << 10  # a buffer from here on costs less in a segment than in the frame

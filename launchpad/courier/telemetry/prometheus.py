@@ -19,8 +19,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Protocol
 
+# The histogram's limits are 2**i µs for these i: 8 µs to 134 s.
 _FIRST = 3
-_LAST = 27  # the histogram's limits are 2**i µs: 8 µs to 134 s
+_LAST = 27
 
 Labels = Mapping[str, str]
 Sample = tuple[Labels, float]

@@ -43,8 +43,9 @@ _STREAK = 32  # answers in a row, after which the waiter checks whether it is in
 _STREAKS = 4  # streaks after which it releases the GIL once
 # If other threads computed for this share of a streak's time, they would have computed more without it.
 _SHARE = 0.35
+# Sleeps in a row, once a waiter was in the way: the first time, and at most.
 _BACKOFF = 1024
-_MAX_BACKOFF = 65536  # sleeps in a row, once a waiter was in the way
+_MAX_BACKOFF = 65536
 _TOLERATED_S = 20e-6  # the accepted loss for each answer: sleeping would lose about as much
 _MAX_WASTED_S = 8e-3  # the accepted loss beyond that
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from launchpad.address import COURIER
+from launchpad.courier.checks import is_whole
 from launchpad.errors import DefinitionError
 from launchpad.launch.backends.backend import Backend, Workers
 from launchpad.launch.plan import LaunchPlan
@@ -24,8 +25,8 @@ class Spark(Backend):
     """
 
     def __init__(self, hosts: int | None = None, host_timeout_s: float = _TIMEOUT_S) -> None:
-        if hosts is not None and hosts < 1:
-            raise DefinitionError(f"hosts={hosts} is to be 1 or more, or None")
+        if hosts is not None and not is_whole(hosts, at_least=1):
+            raise DefinitionError(f"hosts={hosts!r}: expected a whole number of 1 or more, or None")
         self._hosts = hosts
         self._timeout_s = host_timeout_s
 
