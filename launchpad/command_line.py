@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 VIEWS = ("browser", "terminal")
+LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def _as_switch(text: str) -> bool:
@@ -38,6 +39,14 @@ def as_view(text: str) -> str:
     if view not in ("", *VIEWS):
         raise ValueError(f"there is no view {view!r}, only {', '.join(VIEWS)}")
     return view
+
+
+def as_log_level(text: str) -> str:
+    """Return one of `LOG_LEVELS`, however it is capitalized, or an empty string."""
+    level = text.lower()
+    if level not in ("", *LOG_LEVELS):
+        raise ValueError(f"there is no level {text!r}, only {', '.join(LOG_LEVELS)}")
+    return level
 
 
 @dataclass(frozen=True)
@@ -90,7 +99,15 @@ VIEW = Flag(
     "|".join(VIEWS),
     is_switch=True,
 )
-ALL = (LAUNCH_TYPE, TERMINATION_NOTICE_SECS, PDB, VIEW)
+LOG_LEVEL = Flag(
+    "lp_log_level",
+    "",
+    "Log what launchpad itself does, from this level on: info for what starts and ends, debug also for"
+    " connections, retries and decisions.",
+    as_log_level,
+    "|".join(LOG_LEVELS),
+)
+ALL = (LAUNCH_TYPE, TERMINATION_NOTICE_SECS, PDB, VIEW, LOG_LEVEL)
 
 _remembered: dict[str, Any] = {}
 """Flag name → value, for flags that the script's parser read, or that were taken out of `sys.argv` for it."""

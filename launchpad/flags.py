@@ -35,6 +35,26 @@ PDB: flags.FlagHolder[bool] = flags.DEFINE_bool(
 )
 
 
+class _LogLevelParser(flags.ArgumentParser[str]):
+    """A parser for one of `command_line.LOG_LEVELS`."""
+
+    syntactic_help = f"one of {', '.join(command_line.LOG_LEVELS)}"
+
+    def parse(self, argument: str) -> str:
+        return command_line.as_log_level(argument)
+
+
+LOG_LEVEL: flags.FlagHolder[str] = flags.DEFINE_flag(
+    flags.Flag(
+        _LogLevelParser(),
+        flags.ArgumentSerializer[str](),
+        command_line.LOG_LEVEL.name,
+        command_line.LOG_LEVEL.default,
+        command_line.LOG_LEVEL.help,
+    )
+)
+
+
 class _ViewParser(flags.ArgumentParser[str]):
     """A parser for one of `command_line.VIEWS`; the flag without a value means the browser."""
 

@@ -293,7 +293,7 @@ MUTATIONS = (
     Mutation(
         "a client does not repeat a call that may have run, unless the method is idempotent",
         "courier/client/call.py",
-        "if not may_repeat(channel.peer, method, channel.options):",
+        "if not may_repeat(peer, method, channel.options):",
         "if False:",
         "tests/courier/test_death.py",
     ),

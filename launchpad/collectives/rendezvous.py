@@ -11,6 +11,7 @@ a killed process. The rendezvous outlives generations and the workers of its gro
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,8 @@ from launchpad.nodes.base import Node
 from launchpad.nodes.courier import CourierHandle, Serving, new_server, start
 from launchpad.runtime import context
 from launchpad.runtime.executable import Executable
+
+_log = logging.getLogger("launchpad.collectives")
 
 
 class Rendezvous(StoreServer):
@@ -75,6 +78,9 @@ class Rendezvous(StoreServer):
         return self._membership.absent()
 
     def _publish(self, events: list[tuple[Session, Event]]) -> None:
+        # All sessions get the same event. It is logged once.
+        for event in dict.fromkeys(event for _, event in events):
+            _log.debug("%s", event)
         for session, event in events:
             queue = self._queues.get(session)
             if queue is not None:

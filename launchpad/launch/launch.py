@@ -30,6 +30,9 @@ _TERMINALS = ("current_terminal", _QUIET)
 _STATUS_LINES = "launchpad.view.status_lines"
 """The view of status lines. Views are a layer above the launch, so it is loaded by name."""
 
+_LOG_LEVEL = "LP_LOG_LEVEL"
+"""The environment variable for --lp_log_level, where a script's flags can't be given."""
+
 
 def plan(
     program: Program,
@@ -162,6 +165,7 @@ def launch(
     from launchpad import command_line, compat
     from launchpad.errors import LaunchError
     from launchpad.launch import registry
+    from launchpad.launch.logs import own_log
 
     importer = _importer()
     if importer:
@@ -182,6 +186,8 @@ def launch(
     name = registry.launch_type_name(launch_type)
     _warn_of_a_flag_without_effect(name)
     _open_standard_streams()
+    # Before a process is started early, because that takes over the settings of `logging`.
+    own_log.set_level(_log_level().upper())
     with registry.started_early(name) as early:
         # The code below imports a lot. The process that was started early does so at the same time.
         from launchpad.launch.planning import planner
@@ -220,6 +226,24 @@ def _warn_of_a_flag_without_effect(launch_type: str) -> None:
             " Leave that out, and an option of this name too if the script has one: launchpad reads the flag",
             stacklevel=3,
         )
+
+
+def _log_level() -> str:
+    """Return --lp_log_level, else $LP_LOG_LEVEL; empty if launchpad's own log stays off.
+
+    Raises:
+        ValueError: there is no such level.
+    """
+    from launchpad import command_line
+
+    level: str = command_line.read(command_line.LOG_LEVEL)
+    variable = os.environ.get(_LOG_LEVEL, "")
+    if level or not variable:
+        return level
+    try:
+        return command_line.as_log_level(variable)
+    except ValueError as error:
+        raise ValueError(f"{_LOG_LEVEL}={variable}: {error}") from None
 
 
 def _replaces_threads() -> str:

@@ -40,6 +40,8 @@ from launchpad.errors import StateError
 from launchpad.state.atomic_folder import folder_of
 from launchpad.state.fence import Fence
 
+_log = logging.getLogger("launchpad.state")
+
 _MAGIC = b"LPSTATE1"
 _HASH_BYTES = 16
 _TRAILER_BYTES = len(_MAGIC) + 8 + _HASH_BYTES
@@ -99,6 +101,7 @@ class SavedStates:
                 self._folder.fence.check()
                 for stale in older[:surplus]:
                     self._folder.remove(names[stale])
+        _log.info("%s has saved its state: version %d in %s", self._owner, number, self._folder)
         return number
 
     def load(self, version: int | None = None) -> tuple[int, Any] | None:
@@ -127,11 +130,13 @@ class SavedStates:
                 flaw = self._flaw(name)
                 if not flaw:
                     with self._folder.reading(name) as file:
-                        return number, self._unpickled(file, name)
+                        value = self._unpickled(file, name)
+                    _log.info("%s has loaded version %d of its state", self._owner, number)
+                    return number, value
             text = f"{self._owner}: {self._folder}/{name} is passed over: {flaw}"
             if version is not None:
                 raise StateError(text)
-            logging.getLogger("launchpad.state").warning(text)
+            _log.warning(text)
         return None
 
     def _names(self) -> dict[int, str]:

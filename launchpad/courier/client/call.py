@@ -23,6 +23,7 @@ next handshake (grpc/connection.py).
 
 from __future__ import annotations
 
+import logging
 import pickle
 import threading
 import time
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from launchpad.courier.client.channel_protocols import CallRoute
 
 R = TypeVar("R")
+
+_log = logging.getLogger("launchpad.courier")
 
 MAX_TRIES = 3  # of a request that a fresh connection did not take
 
@@ -150,6 +153,7 @@ def call_and_wait(channel: CallRoute, method: bytes, /, *args: Any, **kwargs: An
                 return decode_reply(peer, method, options, reply)
             except NotRun:
                 pass  # leave the `except`, so that later errors don't have NotRun as their context
+            _log.debug("%s has not run %s(), since it stops; sent again", peer, method.decode())
             pause_s = pause_before_deadline(pause_s, peer, method, options, deadline)
             now = _monotonic()
     except BaseException:
@@ -285,10 +289,16 @@ def _check_retry(
     channel: CallRoute, failed: OSError, connection: ClientConnection, method: bytes
 ) -> None:
     """Raise an error that says why, if a request whose connection has ended must not be sent again."""
-    if connection.is_sent:
-        if not may_repeat(channel.peer, method, channel.options):
-            raise call_errors.lost(channel.peer, method, connection.address) from failed
-        channel.peer.raise_if_failed()
+    peer = channel.peer
+    name = method.decode()
+    if not connection.is_sent:
+        _log.debug("connection to %s ended before %s() was sent; it is sent again", peer, name)
+        return
+    if not may_repeat(peer, method, channel.options):
+        _log.debug("connection to %s ended during %s(): it may have run", peer, name)
+        raise call_errors.lost(peer, method, connection.address) from failed
+    peer.raise_if_failed()
+    _log.debug("connection to %s ended during %s(), which may run twice: sent again", peer, name)
 
 
 def may_repeat(peer: ServerInfo, method: bytes, options: Options) -> bool:

@@ -5,6 +5,7 @@ call.py says when a request is sent again after its connection has ended.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from launchpad.courier import caller, transport
@@ -17,6 +18,8 @@ from launchpad.courier.protocol import framing, handshake
 from launchpad.courier.transport import fault_injection, link, stream_socket
 from launchpad.courier.transport.spin_wait import SpinWaiter
 from launchpad.courier.transport.stream_socket import NO_SIGNAL, Socket
+
+_log = logging.getLogger("launchpad.courier")
 
 # No single send or receive takes longer, so that the client can look for the reason of a long wait.
 CHECK_EVERY_S = 1.0
@@ -180,11 +183,17 @@ def open_socket(
             server_hello = handshake.ServerHello(version, handshake.BAD_VERSION, b"", "")
         if server_hello.status == handshake.BAD_TOKEN and peer.find_token(address, places) != token:
             raise ConnectionRefusedError("its token was not there yet; it is now")
+        earlier = peer.server_hello
         check_server_hello(peer, server_hello)
         sock.settimeout(None)
         if peer.link is not None:
             sock = link.hold_up(sock, peer.link)
         sock = fault_injection.wrap(sock)
+        peer.outage = ""
+        # In the `try`, since a thread can be interrupted while it logs, and the socket must be closed then.
+        is_restarted = earlier is not None and earlier.incarnation != server_hello.incarnation
+        note = ", which was restarted" if is_restarted else ""
+        _log.debug("connected to %s%s", peer.describe(address), note)
     except BaseException as error:
         if sock is not None:
             sock.close()
@@ -193,11 +202,21 @@ def open_socket(
         if is_out_of_descriptors(error):
             # The server may be up. To wait for it would really be to wait, silently, for a descriptor.
             raise call_errors.out_of_descriptors(peer) from error
+        _log_outage(peer, error)
         return None
     if peer.has_moved_from(address):  # during the handshake
+        _log.debug("%s has moved from %s during the handshake", peer, address)
         sock.close()
         return None
     return sock, address
+
+
+def _log_outage(peer: ServerInfo, error: OSError) -> None:
+    """Log that the server can't be reached: once for each reason, however often clients try."""
+    reason = f"{type(error).__name__}: {error}"
+    if peer.outage != reason:
+        peer.outage = reason
+        _log.debug("cannot connect to %s (%s); trying again", peer, reason)
 
 
 def check_server_hello(peer: ServerInfo, server_hello: handshake.ServerHello) -> None:

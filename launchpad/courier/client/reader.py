@@ -12,6 +12,7 @@ back. The others end with OutcomeUnknown.
 from __future__ import annotations
 
 import contextlib
+import logging
 import select
 import threading
 import time
@@ -31,6 +32,8 @@ from launchpad.courier.protocol.handshake import OVERLAP
 from launchpad.courier.transport.quick_io import QuickIO
 from launchpad.courier.transport.stream_socket import Socket, WakeupSocketpair, has_pending
 from launchpad.courier.transport.write_queue import WriteQueue
+
+_log = logging.getLogger("launchpad.courier")
 
 _IDLE_S = 3.0
 _SCRATCH = 128 << 10
@@ -220,6 +223,8 @@ class Reader:
 
     def _after_disconnect(self, address: str) -> None:
         """Requeue the calls that may run after the connection has ended, and fail the others."""
+        n_lost = 0
+        n_again = 0
         for call in list(self._pending.calls.values()):
             if call.is_sent:
                 may_run_again = self._got_goaway or may_repeat(
@@ -227,8 +232,16 @@ class Reader:
                 )
                 if may_run_again and not self._is_closing:
                     self._requeue(call)
+                    n_again += 1
                 else:
                     self._pending.fail(call, call_errors.lost(self._peer, call.method, address))
+                    n_lost += 1
+        _log.debug(
+            "connection to %s ended: of its futures %d are sent again, %d may have run",
+            self._peer.describe(address),
+            n_again,
+            n_lost,
+        )
         self._failures = 0 if self._queue.has_written else self._failures + 1
         if self._failures >= MAX_TRIES:
             reason = ConnectionResetError("connections end before anything is sent")

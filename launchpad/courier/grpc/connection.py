@@ -13,6 +13,7 @@ the connection ends fail with OutcomeUnknown.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -35,6 +36,8 @@ from launchpad.courier.own_threads import OwnThread
 from launchpad.courier.protocol import handshake
 from launchpad.courier.security import keyring
 from launchpad.courier.transport import network_address as endpoints
+
+_log = logging.getLogger("launchpad.courier")
 
 _Code = grpc.StatusCode
 _HELLO_S = 1.0  # then try again, after a check whether the server has failed
@@ -161,9 +164,11 @@ class GrpcConnection:
             if open_call is None or self.open_call is not open_call:
                 return
             self.open_call = None
+            n_in_flight = len(self._in_flight)
             if self._in_flight and not self._is_closing:
                 # Some calls may wait within gRPC. The thread fails them if the server has failed.
                 self._start_thread()
+        _log.debug("connection to %s ended with %d calls in flight", self._peer, n_in_flight)
         open_call.cancel()
 
     # The methods that the thread runs, in order.
@@ -244,6 +249,7 @@ class GrpcConnection:
             self.open_call = open_call
             self._metadata = (*metadata, incarnation)
             self._invoke = channel.unary_unary(common.CALL).future
+        _log.debug("connected to %s", self._peer)
         open_call.add_done_callback(self._on_lost)
         return True
 

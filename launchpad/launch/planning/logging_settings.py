@@ -25,6 +25,7 @@ from typing import Any
 
 from launchpad.courier.codec import by_value
 from launchpad.courier.light_dataclass import dataclass
+from launchpad.launch.logs import own_log
 
 _STDOUT = "stdout"
 _STDERR = "stderr"
@@ -105,7 +106,13 @@ class LoggerSettings:
     @classmethod
     def of(cls, logger: logging.Logger) -> LoggerSettings:
         handlers = [HandlerSettings.of(handler) for handler in logger.handlers]
-        if logger.name.partition(".")[0] in sys.modules and logger is not logging.getLogger():
+        package = logger.name.partition(".")[0]
+        # launchpad sets up no handler when it is imported: only `own_log.set_level` does.
+        if (
+            package in sys.modules
+            and package != own_log.LOGGER
+            and logger is not logging.getLogger()
+        ):
             handlers = []
         known = tuple(handler for handler in handlers if handler is not None)
         # Without its handlers, nothing that it logs would be seen.

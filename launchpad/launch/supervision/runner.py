@@ -9,6 +9,7 @@ It is not a daemon thread: a script whose last line is `lp.launch(program)` runs
 from __future__ import annotations
 
 import contextlib
+import logging
 import queue
 import threading
 import time
@@ -37,6 +38,7 @@ from launchpad.runtime.commands import (
     AnnounceGone,
     KillWorker,
     StartWorker,
+    StopWorker,
 )
 from launchpad.runtime.events import (
     Debugged,
@@ -50,6 +52,8 @@ from launchpad.runtime.events import (
 
 if TYPE_CHECKING:
     from launchpad.launch.worker.worker_threads import ScriptThreads
+
+_log = logging.getLogger("launchpad.supervision")
 
 _KEPT_LINES = 200
 """The last lines of a failed worker's log that are kept: its traceback, and some lines before it."""
@@ -279,6 +283,14 @@ class Runner:
         self.inbox.put(RestartRequest(worker, reason))
 
     def _run(self) -> None:
+        plan = self._plan
+        _log.info(
+            "program %r starts: %d workers on %s, logs in %s",
+            plan.program,
+            len(plan.workers),
+            plan.launch_type,
+            self._directory.logs,
+        )
         until_it_has_ended = contextlib.ExitStack()
         try:
             until_it_has_ended.enter_context(
@@ -321,6 +333,7 @@ class Runner:
                 self._undo.callback(self._own.close)
             with contextlib.suppress(Exception):
                 self._undo.close()
+            _log.info("program %r has ended after %.1f s", plan.program, self.lifetime.uptime_s)
             self.lifetime.end()
 
     def _decide(self, message: Message) -> list[Decided]:
@@ -364,11 +377,25 @@ class Runner:
                 lines = last_lines(log, _KEPT_LINES) if ended.is_failure or ended.hung else ()
                 ended = replace(ended, log_path=str(log), last_lines=lines)
             message = Ended(ended)
+        self._log_report(message)
         return self.supervisor.on(message, now)
+
+    def _log_report(self, report: Event) -> None:
+        """Log what a worker reports, if it belongs to its lifecycle."""
+        match report:
+            case Ready(worker=worker, attempt=attempt):
+                pid = self.supervisor.workers[worker].current.pid
+                _log.info("%s is ready (attempt %d, process %d)", worker, attempt, pid)
+            case Debugged(worker=worker, what=what):
+                _log.debug("%s: %s", worker, what or "the debugger has left")
+            case Ended(outcome=ended):
+                # A headline ends with a colon if the cause has more lines.
+                _log.info("%s", ended.headline().rstrip(": "))
 
     def _execute(self, commands: list[Decided]) -> None:
         """Print the notes, and have workers execute the commands."""
         for command in commands:
+            _log_command(command)
             if isinstance(command, PrintNote):
                 self._output.note(command.text)
                 continue
@@ -384,3 +411,14 @@ class Runner:
                 if self._skips_grace:
                     command = replace(command, at_once=True)
             self.workers_of(command.worker).execute(command)
+
+
+def _log_command(command: Decided) -> None:
+    """Log what the supervisor decides. Its notes are on the terminal."""
+    match command:
+        case StartWorker(worker=worker, attempt=attempt):
+            _log.info("%s is started (attempt %d)", worker, attempt)
+        case StopWorker(worker=worker):
+            _log.debug("%s is asked to stop", worker)
+        case KillWorker(worker=worker, why=why):
+            _log.info("%s is killed: %s", worker, why)

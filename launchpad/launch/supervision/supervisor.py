@@ -9,6 +9,7 @@ Constructors that wait for each other are found while they wait. That is a failu
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -47,6 +48,8 @@ from launchpad.runtime.commands import (
     StopWorker,
 )
 from launchpad.runtime.watermarks import COUNTS, RESTARTED
+
+_log = logging.getLogger("launchpad.supervision")
 
 _STALE_WAIT_S = 2.5
 """Seconds for which a constructor counts as waiting after its last report of that. While it waits, it reports
@@ -170,6 +173,7 @@ class Supervisor:
     def stop(self, reason: str, now: float, at_once: bool = False) -> list[Decided]:
         """Begin to stop the program. If that has begun already, only `at_once` changes anything."""
         if self._stop is None:
+            _log.info("the program stops: %s", reason)
             self.stop_reason = reason
             for restarting in self._restarting:
                 for worker in restarting.members:
@@ -374,6 +378,15 @@ class Supervisor:
         others = [w for w in self.workers.values() if w.plan.group == worker.plan.group]
         n_left = sum(w is not worker and not w.has_failed for w in others)
         decision = decide(policy, ended, restarts, now, is_stopping=self.is_stopping, n_left=n_left)
+        if not self.is_stopping:
+            _log.debug(
+                "%s has ended, decision: %s, because %s (restarts before: %d, delay: %g s)",
+                worker.name,
+                decision.action,
+                decision.reason,
+                decision.n_before,
+                decision.delay_s,
+            )
         if decision.action is RestartAction.RESTART:
             return self._restart(worker, ended, decision, history, now)
         if decision.action is RestartAction.GIVE_UP:

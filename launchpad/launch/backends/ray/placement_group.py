@@ -7,6 +7,7 @@ that ask for nothing belong to no bundle group. They are spread over the nodes.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 from launchpad.launch.backends.ray import cluster
 from launchpad.launch.plan import WorkerPlan
 from launchpad.resources import PACK, STRICT_PACK
+
+_log = logging.getLogger("launchpad.ray")
 
 PENDING_S = 60.0
 """How long a group waits for room that other programs occupy."""
@@ -89,6 +92,9 @@ class Placement:
         self.bundle_group = bundle_group
         self._then = then
         selectors = [dict(bundle_group.labels) for _ in bundle_group.bundles]
+        _log.debug(
+            "asking Ray for a placement group %s of %s", bundle_group.name, bundle_group.bundles
+        )
         self.reserved: Any = cluster.load().util.placement_group(
             [dict(bundle) for bundle in bundle_group.bundles],
             strategy=bundle_group.strategy,

@@ -6,6 +6,7 @@ When its actor dies, a worker gets a new one, wherever Ray has room for its bund
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -25,6 +26,8 @@ from launchpad.launch.plan import LaunchPlan
 from launchpad.launch.rundir.directory import RunDirectory
 from launchpad.outcome import Outcome
 from launchpad.runtime.events import Event, WorkerNote
+
+_log = logging.getLogger("launchpad.ray")
 
 _REPORT_AFTER_S = 1.0
 """Seconds after which a worker reports that it waits for room. Ray takes less to give room that is free."""
@@ -96,6 +99,7 @@ class RayWorkers(HostedWorkers):
         cluster.check()
 
     def _on_placement_ready(self, placed: Placement) -> None:
+        _log.debug("Ray has reserved the room of group %s", placed.bundle_group.name)
         placed.is_ready = True
         self._start_waiting(placed.bundle_group.workers)
 
@@ -106,6 +110,7 @@ class RayWorkers(HostedWorkers):
                 self._call_later(delay_s, self._on_still_waiting, worker, attempt, placed, gives_up)
             return None
         options = placement_group.SPREAD_OPTIONS if placed is None else placed.options(worker)
+        _log.debug("asking Ray for an actor for %s (attempt %d)", worker, attempt)
         made = self._actor_class.options(max_concurrency=_MAX_CONCURRENCY, **options)
         return ActorHandle(worker, attempt, actor=made.remote(versions()))
 
@@ -127,6 +132,7 @@ class RayWorkers(HostedWorkers):
 
     def _on_host_died(self, handle: HostHandle, error: BaseException) -> None:
         """Have Ray end an actor that is dead or out of reach. Report the end, or start the worker again."""
+        _log.debug("the actor of %s is dead or out of reach: %s", handle.worker, error)
         placed = self._placements.get(handle.worker)
         if placed is None:
             super()._on_host_died(handle, error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import pickle
 import sys
 import threading
@@ -16,6 +17,8 @@ from launchpad.launch.backends.launcher_info import folder_of_script
 from launchpad.launch.backends.spark import code, session
 from launchpad.launch.backends.spark.task_connection import TaskConnection
 from launchpad.launch.backends.spark.task_host import LauncherAddress
+
+_log = logging.getLogger("launchpad.spark")
 
 _POLL_S = 0.1
 """Seconds between two questions to Spark for its slots, until there are enough."""
@@ -113,6 +116,7 @@ class HostJob:
 
     def add(self, task: int, connection: TaskConnection) -> None:
         """Record that a task has joined. If the job is lost, end the task."""
+        _log.debug("task %d of %s has joined", task, self._name)
         self.joined[task] = connection
         if self.is_lost:
             connection.end_task()
@@ -126,6 +130,7 @@ class HostJob:
 
     def cancel(self) -> None:
         """Have Spark end the job. Spark kills tasks that don't end by themselves."""
+        _log.debug("cancelling the job of %s", self._name)
         self._is_cancelled.set()
         with contextlib.suppress(Exception):  # the context was stopped
             self._context.cancelJobGroup(self._group)
@@ -147,6 +152,7 @@ class HostJob:
                 self._submit(n_tasks)
         except Exception as raised:
             error = raised
+        _log.debug("the job of %s has ended: %s", self._name, reason(error))
         self._on_end(self, error)
 
     def _count(self) -> int:
@@ -190,6 +196,7 @@ class HostJob:
             task_host.serve(pickle.loads(launcher), task, addresses)
             return iter(())
 
+        _log.debug("submitting a job of %d tasks for %s", n_tasks, self._name)
         context = self._context
         context.setJobGroup(self._group, f"hosts of launchpad's program {self._name}")
         tasks = context.parallelize(range(n_tasks), n_tasks).barrier()

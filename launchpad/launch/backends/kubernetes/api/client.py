@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import logging
 import socket
 import ssl
 import time
@@ -18,6 +19,8 @@ from urllib.parse import quote, urlencode
 
 from launchpad.courier import extras
 from launchpad.errors import LaunchError
+
+_log = logging.getLogger("launchpad.kubernetes")
 
 T = TypeVar("T")
 _Other = TypeVar("_Other")
@@ -301,6 +304,7 @@ class Cluster:
         api = f"/apis/{group}/v1" if group else "/api/v1"
         namespace = "" if group == _REVIEWS else f"namespaces/{quote(self.namespace)}"
         path = "/".join(filter(None, (api, namespace, resource, quote(name), subresource)))
+        _log.debug("%s %s", method, path)
         login = {each["key"]: each["value"] for each in logins if each.get("in") == "header"}
         try:
             response = self._pool.request(
@@ -313,6 +317,7 @@ class Cluster:
                 retries=False,
             )
         except urllib3.exceptions.HTTPError as error:
+            _log.debug("%s %s: no answer: %s", method, path, error)
             raise Unreachable(f"{self._configuration.host} does not answer: {error}") from error
         if response.status >= 400:
             data = b"".join(_stream(response))
@@ -320,6 +325,7 @@ class Cluster:
                 reason = str(json.loads(data)["message"])
             except (ValueError, KeyError, TypeError):
                 reason = data.decode(errors="replace").strip() or "no reason given"
+            _log.debug("%s %s: status %d, %s", method, path, response.status, reason)
             raise ApiError(response.status, reason)
         return response
 
