@@ -1,36 +1,40 @@
-"""Writes README.md of this folder: python -m examples.gallery [--run].
+"""Write README.md of this folder: python -m examples.gallery [--run].
 
-Figures come from what an example writes for `--json`, kept beside it as checked.json, lines from its files.
-`--run` runs the examples first, all their kills included, and draws the graph of each, kept as graph.svg.
+Each example writes its figures with `--json` to a file checked.json beside it; this page shows them. Numbers
+of lines are counted in its files. `--run` runs all examples first, including their kills, and draws the graph
+of each as graph.svg.
 """
 
 import argparse
 import json
 import subprocess
 import sys
+import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from examples._shared.places import folder_of
-from examples.on_digits import table
+from examples.on_digits import HEAD, table
 
 HERE = Path(__file__).parent
 CHECKED = "checked.json"
 ON_DIGITS = "on_digits.json"
+WIDTH = 100
 
 
 @dataclass(frozen=True)
 class Example:
-    """A row of the table.
+    """An example, with a row in the table and a section of its own.
 
     Attributes:
-        shapes: Of its graph, keys of `SHAPES`.
+        shapes: The shapes of its graph, keys of `SHAPES`.
         source: Year and paper.
-        killed: Which workers it survives the loss of.
-        shown: What of its claims the table shows, by a part of their text; empty if it takes no `--json`.
-        answer: What it checks, if so.
-        flags: Whatever else it is run with, after `--quick`.
-        is_on_spark: Whether its test runs it on Spark, too.
+        killed: The workers whose loss it survives.
+        shown: The claims that the page shows, by a part of their text; empty if it takes no `--json`.
+        answer: What it checks, if it takes no `--json`.
+        flags: The flags of its run after `--quick`.
+        is_on_spark: True if its test also runs it on Spark.
     """
 
     name: str
@@ -45,11 +49,11 @@ class Example:
 
     @property
     def folder(self) -> Path:
-        """Its folder, seen from the page."""
+        """The folder of the example, as seen from the page."""
         return folder_of(self.name).relative_to(HERE)
 
 
-# Pictures of Mermaid; a shape that no example has yet is left out.
+# Pictures of Mermaid. The page leaves out shapes that no example has yet.
 SHAPES = {
     "edge": "a1((visitor)) --> a2[greeter]",
     "star": "b1((worker)) & b2((worker)) & b3((worker)) <--> b4[state]",
@@ -77,7 +81,7 @@ EXAMPLES = [
         "consumer_producers",
         ("pool",),
         "",
-        "One node calls several at once, and adds up.",
+        "One node calls several at once, and adds up their answers.",
         answer="the sum",
     ),
     Example(
@@ -85,7 +89,7 @@ EXAMPLES = [
         ("pool", "shuffle"),
         "2004, [Dean and Ghemawat]"
         "(https://research.google/pubs/mapreduce-simplified-data-processing-on-large-clusters/)",
-        "Mappers push what they find straight to the reducer that it belongs to.",
+        "Mappers push the counts of each word straight to its reducer.",
         "mappers, reducers",
         answer="all counts are those of one process",
         is_on_spark=True,
@@ -94,14 +98,14 @@ EXAMPLES = [
         "es",
         ("pool",),
         "2017, [Salimans et al.](https://arxiv.org/abs/1703.03864)",
-        "Evaluators try directions that they make from seeds; all they send is what came of it.",
+        "Evaluators rebuild random directions from seeds, try them, and send back only the returns.",
         shown=("same bits", "balanced"),
     ),
     Example(
         "ps",
         ("star",),
         "2014, [Li et al.](https://www.usenix.org/conference/osdi14/technical-sessions/presentation/li_mu)",
-        "Shards hold the parameters; workers push gradients to them, in step or each at its own pace.",
+        "Shards hold the parameters. Workers push gradients to them, in step or each at its own pace.",
         "a shard",
         ("sum of what all workers", "workers in step", "shard was killed"),
         flags=("--kill_shard_at=150",),
@@ -111,7 +115,7 @@ EXAMPLES = [
         "byteps",
         ("star",),
         "2020, [Jiang et al.](https://www.usenix.org/conference/osdi20/presentation/jiang)",
-        "Spare machines and workers add up gradients, in shares that make all links equally busy.",
+        "Spare machines and workers add up gradients, in shares that keep all links equally busy.",
         "a server",
         ("2): workers learn", "2): each machine", "earlier layer", "less logical time", "killed"),
     ),
@@ -119,7 +123,8 @@ EXAMPLES = [
         "angel",
         ("star", "ring"),
         "2018, [Jiang et al.](https://doi.org/10.1093/nsr/nwx018)",
-        "Workers pull only weights that occur in their batch; clocks in the shards say who waits for whom.",
+        "Workers pull only the weights that occur in their batch. Clocks in the shards decide which worker"
+        " waits for which.",
         "a shard",
         ("bits that one process", "psFunc costs", "SSP takes less", "killed"),
     ),
@@ -128,7 +133,7 @@ EXAMPLES = [
         ("star",),
         "2017, [Hermans et al.](https://arxiv.org/abs/1710.02368); "
         "2015, [Zhang et al.](https://arxiv.org/abs/1412.6651)",
-        "Asynchronous optimizers, each a worker's part and a server's part, around one centre.",
+        "Asynchronous optimizers, each with a worker's part and a server's part, around one centre.",
         "the servers",
         (
             "DynSGD, replayed by one process",
@@ -142,7 +147,7 @@ EXAMPLES = [
         "elephas",
         ("star",),
         "2015, [Pumperla](https://github.com/danielenricocahall/elephas)",
-        "Workers train copies of a model; a driver averages them, or adds what each has changed.",
+        "Workers train copies of a model. A driver averages them, or adds their differences.",
         "a worker, the driver",
         (
             "averages after each epoch",
@@ -156,7 +161,7 @@ EXAMPLES = [
         ("pool",),
         "2018, [Li et al.](https://arxiv.org/abs/1810.05934); "
         "2019, [Determined](https://github.com/determined-ai/determined)",
-        "A master gives trials to slots, several to one if need be, and stops those that promise little.",
+        "A master assigns one or more slots to each trial, and stops trials that promise little.",
         "agents, the master",
         (
             "ASHA decides",
@@ -171,7 +176,8 @@ EXAMPLES = [
         "tf_on_spark",
         ("feed",),
         "2017, [Yahoo](https://github.com/yahoo/TensorFlowOnSpark)",
-        "Nodes find each other by reservation; feeders push rows into workers' queues, or these read them.",
+        "Nodes find each other through a reservation server. Feeders push rows into the workers' queues, or"
+        " the workers read the rows themselves.",
         "workers, a feeder",
         (
             "once per epoch",
@@ -188,7 +194,7 @@ EXAMPLES = [
         ("ring",),
         "2018, [Sergeev and Del Balso](https://arxiv.org/abs/1802.05799); "
         "2009, [Patarasuk and Yuan](https://doi.org/10.1016/j.jpdc.2008.09.002)",
-        "Ranks average gradients by all-reduce, in buckets, while backward still makes them.",
+        "Ranks average gradients by all-reduce, in buckets, while backward still computes others.",
         "a rank",
         ("4 ranks gets", "4 ranks learn", "fewer messages", "killed"),
     ),
@@ -196,7 +202,7 @@ EXAMPLES = [
         "zero",
         ("ring",),
         "2020, [Rajbhandari et al.](https://arxiv.org/abs/1910.02054)",
-        "Each rank keeps a part of the parameters, gradients and optimizer's state, not a copy.",
+        "Each rank keeps only a part of the parameters, gradients and optimizer's state.",
         "a rank",
         ("at stage 3 learn", "at stage 3 keeps", "stages 0, 1, 2, 3 send", "killed", "go on from"),
     ),
@@ -204,7 +210,7 @@ EXAMPLES = [
         "tf_replicator",
         ("ring", "star"),
         "2019, [Buchlovsky et al.](https://arxiv.org/abs/1902.00465)",
-        "A step written for one device runs on many, in step or by a parameter server.",
+        "A step written for one device runs on many, in step or with a parameter server.",
         "a replica",
         ("losses of the classifier", "batch norm over", "killed", "mode='async'"),
     ),
@@ -220,7 +226,8 @@ EXAMPLES = [
         "pipedream",
         ("chain", "ring"),
         "2019, [Narayanan et al.](https://doi.org/10.1145/3341301.3359646)",
-        "A planner cuts the network; its stages never wait, and keep old weights for what is on its way.",
+        "A planner cuts the network. Its stages never wait, and keep old weights for the minibatches in"
+        " flight.",
         "a stage",
         ("planner finds", "K − k versions", "busy", "killed"),
     ),
@@ -229,7 +236,8 @@ EXAMPLES = [
         ("mesh",),
         "2019, [Dai et al.](https://arxiv.org/abs/1804.05839); "
         "2017, [Venkataraman et al.](https://doi.org/10.1145/3132747.3132750)",
-        "Tasks of two short jobs an iteration exchange blocks and keep nothing; what is lost is made again.",
+        "In each iteration, the tasks of two short jobs exchange blocks. Tasks keep nothing, and lost blocks"
+        " are made again.",
         "executors",
         (
             "learn what one process",
@@ -244,10 +252,10 @@ EXAMPLES = [
         "acme",
         ("all of it",),
         "2020, [Hoffman et al.](https://arxiv.org/abs/2006.00979)",
-        "An agent is an actor and a learner: the same classes in one process, and in many.",
+        "An agent is an actor and a learner: the same classes in one process and in many.",
         "the learner, five times",
         ("dqn, alone", "dqn, spread", "is sampled 16 times", "learner killed", "impala, spread"),
-        flags=("--noquick",),  # five seeds, to 475: what solved means, and no test has time for
+        flags=("--noquick",),  # five seeds up to 475, which counts as solved; too long for a test
     ),
 ]
 
@@ -264,26 +272,49 @@ def page() -> str:
         if names[shape]
     ]
     rows = [
-        f"| [{each.name}]({each.folder})<br>{each.source} | {each.idea} | {lines(each)} | {checked(each)}"
-        f" | {each.killed} | {', '.join(backends(each))} |"
+        f"| [{each.name}]({each.folder}) | {lines(each)} | {each.killed} | {', '.join(backends(each))} |"
         for each in EXAMPLES
     ]
-    graphs = [
-        f"### [{each.name}]({each.folder})\n{each.idea}\n\n"
-        f"![The graph of {each.name}]({each.folder}/graph.svg)\n"
-        for each in EXAMPLES
-    ]
-    on_digits = table(json.loads((HERE / ON_DIGITS).read_text()))
+    compared = json.loads((HERE / ON_DIGITS).read_text())
     return PAGE.format(
         subgraphs="\n".join(subgraphs),
         rows="\n".join(rows),
-        on_digits=on_digits,
-        graphs="\n".join(graphs).rstrip(),
+        results=columns(compared, 0, 1, 4, 5),
+        costs=columns(compared, 0, 2, 3),
+        sections="\n\n".join(map(section, EXAMPLES)),
+    )
+
+
+def columns(rows: Sequence[Sequence[str]], *numbers: int) -> str:
+    """Return some columns of the comparison on digits as a table of Markdown."""
+    return table(*([row[number] for number in numbers] for row in (HEAD, *rows)))
+
+
+def section(example: Example) -> str:
+    """Return the section of one example: its idea, source, checks and graph."""
+    parts = [
+        f"### [{example.name}]({example.folder})\n{wrapped(example.idea)}",
+        wrapped(f"Source: {example.source}") if example.source else "",
+        checked(example),
+        f"![The graph of {example.name}]({example.folder}/graph.svg)",
+    ]
+    return "\n\n".join(filter(None, parts))
+
+
+def wrapped(text: str, first: str = "") -> str:
+    """Break a paragraph or, with `first`, a list item into lines."""
+    return textwrap.fill(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=" " * len(first),
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 
 def lines(example: Example) -> str:
-    """Return how long algorithm, program and all of it are."""
+    """Return the lengths of the algorithm, the program and all files."""
     lengths = {
         file.name: file.read_bytes().count(b"\n") for file in folder_of(example.name).glob("*.py")
     }
@@ -292,46 +323,47 @@ def lines(example: Example) -> str:
 
 
 def checked(example: Example) -> str:
-    """Return what the last run has printed of the claims that are shown, and how many there were."""
+    """Return the results of the last run for the claims that the page shows, and the number of all claims."""
     file = folder_of(example.name) / CHECKED
     if not example.shown:
-        return example.answer
+        return f"Checked: {example.answer}."
     claims = json.loads(file.read_text())
-    cells = []
+    items = []
     for part in example.shown:
         found = [claim for claim in claims if part in claim["claim"]]
         if not found:
             raise LookupError(
                 f"{file} has no claim with {part!r}; make gallery runs {example.name}"
             )
-        cells.append(f"{found[-1]['claim']}: **{found[-1]['measured']}**")
-    return "<br>".join([*cells, f"({len(claims)} claims in all)"])
+        items.append(wrapped(f"{found[-1]['claim']}: **{found[-1]['measured']}**", "- "))
+    total = f"Checked, {len(items)} of {len(claims)} claims:"
+    return "\n".join([total, "", *items])
 
 
 def backends(example: Example) -> list[str]:
-    """Return those on which its test, tests/examples/test_runs.py, runs it."""
+    """Return the backends on which its test, tests/examples/test_runs.py, runs it."""
     everywhere = ["threads", "processes", "Ray", "Kubernetes"]
     return [*everywhere, "Spark"] if example.is_on_spark else everywhere
 
 
 def run(*command: str) -> None:
-    """Run a module of these as processes."""
+    """Run one of the modules of this package as processes."""
     subprocess.run([sys.executable, "-m", *command, "--lp_launch_type=local_mp"], check=True)
 
 
 PAGE = """\
 # Examples
 
-Each checks its own answer. Those in `systems/` are systems of papers, and show that the papers' claims hold,
-also when a worker is killed. `algorithm.py` is the method, and knows nothing of launchpad; `program.py` is
-the graph.
+Each example checks its own answer. Those in `systems/` are systems of papers, and show that the
+papers' claims hold, even if a worker is killed. `algorithm.py` is the method, without launchpad.
+`program.py` is the graph.
 
 ```sh
 .venv/bin/python -m examples.systems.horovod --quick --lp_launch_type=local_mp
 ```
 
-`make gallery` makes this page: it runs the examples, as processes. What is in bold they have printed, with
-`--quick`; acme without.
+`make gallery` runs the examples as processes, and writes this page. Text in bold is what they have
+printed, with `--quick` (acme without).
 
 ## By the shape of their graphs
 
@@ -342,28 +374,36 @@ graph LR
 
 ## All
 
-Lines are those of `algorithm.py` / `program.py` / all files; backends those on which its test runs it.
+The lines are those of `algorithm.py` / `program.py` / all files. The backends are those on which
+the example's test runs it.
 
-| example, year and paper | the idea | lines | what a machine has checked | survives the kill of | backends |
-|---|---|---|---|---|---|
+| example | lines | survives the kill of | backends |
+|---|---|---|---|
 {rows}
 
 ## One problem, by eight systems
 
-`python -m examples.on_digits` has each train softmax regression with four workers, on the same batches:
-undisturbed, and with a kill half-way. gpipe has three layers more, as one makes no pipeline. Bytes are all
-that goes over edges. Staleness is how many updates of others came between what a worker got and its own: a
-gradient each, of dist_keras some steps; 0 where workers are in step. "From one process" is how far the
-parameters are from what one process learns from whole batches, for the length of these. It says how alike,
-and not how good: by the rules of dist_keras, and where elephas adds changes, the steps are larger than
-those of a mean.
+`python -m examples.on_digits` compares eight systems. Each trains softmax regression with four
+workers, on the same batches: once undisturbed, and once with a kill half-way. gpipe has three more
+layers, because one layer makes no pipeline.
 
-{on_digits}
+{results}
 
-## Their graphs
-Of the largest program that each launches, as `launchpad graph` draws it.
+"From one process" is the distance of the parameters from those that one process learns from whole
+batches, divided by the length of these. It says how similar they are, not how good: by the rules of
+dist_keras, and where elephas adds differences, the steps are larger than those of a mean.
 
-{graphs}
+{costs}
+
+Bytes are all bytes that go over edges. Staleness is the number of updates by others between a
+worker's pull and its own update. An update is one gradient, or some steps for dist_keras. Staleness
+is 0 if workers are in step.
+
+## Each example
+The graphs are those of the largest program that each example launches, as `launchpad graph` draws
+them.
+
+{sections}
 """
 
 

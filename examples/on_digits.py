@@ -5,7 +5,7 @@ Each trains softmax regression on the same slices of the same batches, undisturb
 
 import importlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +39,7 @@ def main(_: list[str]) -> None:
         methods = importlib.import_module(f"{module_of(system)}.on_digits").METHODS
         for method, train in methods.items():
             rows.append(row(method, train, problem, alone))
-    print(table(rows))
+    print(table(HEAD, *rows))
     if JSON.value:
         Path(JSON.value).write_text(json.dumps(rows, indent=1, ensure_ascii=False))
 
@@ -77,10 +77,10 @@ def distance(parameters: Array, alone: Array) -> str:
     return f"{np.linalg.norm(parameters - alone) / np.linalg.norm(alone):.2g}"
 
 
-def table(rows: list[Row]) -> str:
-    """Return them as a table of Markdown."""
-    widths = [max(map(len, column)) for column in zip(HEAD, *rows, strict=True)]
-    lines = [HEAD, tuple("-" * width for width in widths), *rows]
+def table(head: Sequence[str], *rows: Sequence[str]) -> str:
+    """Return a table of Markdown."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = [head, ["-" * width for width in widths], *rows]
     return "\n".join("| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines)
 
 

@@ -124,7 +124,7 @@ def check_iteration_time(layers: Sequence[Sequence[Partition]]) -> None:
     check(
         by_priority < in_order == at_once,
         "with priority an iteration takes less logical time, if there is a limit to what is under way",
-        f"{float(by_priority):.3f} in place of {float(in_order):.3f}; {float(at_once):.3f} without limit",
+        f"{float(by_priority):.3f} instead of {float(in_order):.3f}; {float(at_once):.3f} without limit",
     )
 
 

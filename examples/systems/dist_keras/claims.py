@@ -72,7 +72,7 @@ def check_elastic(name: str, alone: Replayed) -> None:
     """What the centre gains the worker loses."""
     check(
         max(alone.moved) <= ROUNDING,
-        f"no exchange of {name} changes the sum of worker and centre, but for rounding",
+        f"no exchange of {name} changes the sum of worker and centre, except for rounding",
         f"{len(alone.moved)} exchanges, {max(alone.moved):.1e} at most",
     )
 

@@ -133,7 +133,7 @@ def check_named(job: Job, said: str) -> None:
     found = {name for name in everyone if name in absent}, {n for n in everyone if n in registered}
     check(
         missing in found[0] and found[0] ^ found[1] == everyone,
-        "those who wait in vain are told who is absent",
+        "a wait that times out names the absent nodes",
         said,
     )
 
