@@ -107,7 +107,7 @@ EXAMPLES = [
         "2014, [Li et al.](https://www.usenix.org/conference/osdi14/technical-sessions/presentation/li_mu)",
         "Shards hold the parameters. Workers push gradients to them, in step or each at its own pace.",
         "a shard",
-        ("sum of what all workers", "workers in step", "shard was killed"),
+        ("the workers say", "workers in step", "shard was killed"),
         flags=("--kill_shard_at=150",),
         is_on_spark=True,
     ),
@@ -126,7 +126,7 @@ EXAMPLES = [
         "Workers pull only the weights that occur in their batch. Clocks in the shards decide which worker"
         " waits for which.",
         "a shard",
-        ("bits that one process", "psFunc costs", "SSP takes less", "killed"),
+        ("same bits as one process", "psFunc costs", "SSP takes less", "killed"),
     ),
     Example(
         "dist_keras",
@@ -152,8 +152,8 @@ EXAMPLES = [
         (
             "averages after each epoch",
             "no update is lost",
-            "holds up no other",
-            "less updates lost",
+            "block others",
+            "minus those lost",
         ),
     ),
     Example(
@@ -182,8 +182,8 @@ EXAMPLES = [
         (
             "once per epoch",
             "64 rows",
-            "rows pushed: of",
-            "have had enough",
+            "rows pushed: at least",
+            "need no more rows",
             "one result",
             "absent",
         ),

@@ -77,7 +77,7 @@ def check_return(parameters: Array) -> None:
     mean = float(np.mean([cartpole.play(parameters, seed) for seed in FRESH_SEEDS]))
     check(
         mean >= WANTED_RETURN,
-        f"the pole is balanced for {WANTED_RETURN:g} of 500 steps at least",
+        f"the pole is balanced for at least {WANTED_RETURN:g} of 500 steps",
         f"{mean:.1f}, the mean of {len(FRESH_SEEDS)} fresh episodes",
     )
 

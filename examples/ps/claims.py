@@ -46,7 +46,7 @@ def check_sum(workers: Sequence[Trained], problem: Problem) -> None:
     difference = float(np.abs(workers[0].parameters - expected).max())
     check(
         difference <= ROUNDING,
-        "the parameters are the sum of what all workers say that they have pushed",
+        "the parameters are the sum of all gradients that the workers say they have pushed",
         f"largest difference {difference:.1e}",
     )
 
@@ -86,6 +86,6 @@ def check_accuracy(parameters: Array, problem: Problem, held_out: Digits) -> Non
     accuracy = networks.accuracy(problem.widths, parameters, held_out)
     check(
         accuracy >= WANTED_ACCURACY,
-        f"of {len(held_out)} held-out digits {WANTED_ACCURACY} are read at least",
+        f"at least {WANTED_ACCURACY} of {len(held_out)} held-out digits are read",
         f"{accuracy:.3f}",
     )

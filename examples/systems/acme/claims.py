@@ -28,7 +28,7 @@ def check_solved(how: str, claimed: float, runs: Sequence[Evaluated]) -> None:
     steps = " ".join(f"{run.curve[-1].counts['actor_steps']:.0f}" for run in runs)
     check(
         min(returns) >= claimed,
-        f"{how}: the mean return of {FRESH_EPISODES} fresh episodes is {claimed:g} at least, for each seed",
+        f"{how}: the mean return of {FRESH_EPISODES} fresh episodes is at least {claimed:g} for each seed",
         f"{' '.join(f'{each:.1f}' for each in returns)}, after {steps} steps",
     )
 

@@ -48,7 +48,7 @@ def check_serial(trials: Sequence[Trial], alone: Array) -> None:
     differences = [float(np.abs(trial.weights - alone).max()) for trial in trials]
     check(
         not any(differences),
-        "workers in step learn the bits that one process learns, on however many shards",
+        "workers in step learn the same bits as one process, on any number of shards",
         ", ".join(f"{t.name} off by {d:g}" for t, d in zip(trials, differences, strict=True)),
     )
 
@@ -103,7 +103,7 @@ def check_psfuncs(trials: Sequence[Trial]) -> None:
             costs.append((row.bytes_sent + row.bytes_received) / row.calls)
     check(
         max(cost) - min(cost) <= SAME_BYTES and min(whole) < max(whole) / 2,
-        "a psFunc costs as many bytes at a large shard as at a small one; to pull its weights does not",
+        "a psFunc costs as many bytes at a large shard as at a small one; pulling its weights does not",
         " and ".join(f"{c:.0f} of {w:.0f} bytes" for c, w in zip(cost, whole, strict=True)),
     )
     outcome, weights = trials[0].outcome, trials[0].weights
@@ -153,7 +153,7 @@ def check_accuracy(trials: Sequence[Trial], held_out: Rows) -> None:
     most = max(held_out.labels.mean(), 1 - held_out.labels.mean())
     check(
         min(found.values()) >= ACCURACY,
-        f"of {len(held_out.labels)} passages of other files {ACCURACY} are told right at least",
+        f"at least {ACCURACY} of {len(held_out.labels)} passages of other files are classified right",
         ", ".join(f"{name} {share:.3f}" for name, share in found.items())
         + f"; always the same answer {most:.3f}",
     )

@@ -58,7 +58,7 @@ def check_asha(history: History, experiment: Experiment) -> None:
     ]
     check(
         not wrong and len(own) == experiment.options["trials"],
-        "ASHA decides as the rule does, applied by one process in the recorded order",
+        "ASHA decides as its rule does if one process applies it in the recorded order",
         f"{len(reports) - len(wrong)} of {len(reports)} decisions, on {len(own)} trials",
     )
 
@@ -77,7 +77,7 @@ def check_bits(
     n, n_trials = len(history.reports), len(history.trials)
     check(
         equal == n and closed == n_trials and list(attempts) == list(expected),
-        "trials have the losses of undisturbed ones, bit for bit, though agents and the master are killed",
+        "trials have the losses of undisturbed ones, bit for bit, although agents and the master die",
         f"{equal} of {n} losses of {closed} of {n_trials} trials; slots ended in attempts {list(attempts)}",
     )
 
@@ -104,7 +104,7 @@ def check_budget(
     best, of_all = (min(of, key=lambda trial: curves[trial.n][last - 1]) for of in (found, own))
     check(
         best == of_all and used <= share * full,
-        f"ASHA finds the best of all trials with {share:.0%} of their epochs at most",
+        f"ASHA finds the best of all trials with at most {share:.0%} of their epochs",
         f"trial {best.number}, loss {curves[best.n][last - 1]:.4f}, with {used} of {full} epochs"
         f" ({used / full:.0%})",
     )
@@ -158,7 +158,7 @@ def check_allocations(
         lost += n_slots > 1 and each.outcome == "lost"
     check(
         right == len(history.allocations) and agents > 1 and lost > 0,
-        "a trial has all its slots at once, of its pool, on several agents too, and again after a kill",
+        "a trial has all its slots of its pool at once, even on several agents, and again after a kill",
         f"{right} of {len(history.allocations)} allocations, on {agents} agents at most; {lost} of several"
         " slots have lost one",
     )

@@ -81,7 +81,7 @@ def check_accuracy(name: str, reached: Sequence[float]) -> None:
     """All seeds get there."""
     check(
         min(reached) >= WANTED_ACCURACY,
-        f"{name} reads {WANTED_ACCURACY} of the held-out digits at least, on each of {len(reached)} seeds",
+        f"{name} reads at least {WANTED_ACCURACY} of the held-out digits, on each of {len(reached)} seeds",
         show(reached),
     )
 

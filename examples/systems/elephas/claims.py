@@ -42,7 +42,7 @@ def check_none_lost(result: Result, models: Sequence[Model]) -> None:
     difference = max(distance_from_counted(result, models))
     check(
         bool((counts == 1).all()) and difference <= TOLERANCE and min(attempts(result)) > 1,
-        "asynchronous: no update is lost, or in twice, though a worker and the driver are killed",
+        "asynchronous: no update is lost or in twice, although a worker and the driver are killed",
         f"{(counts == 1).sum()} of {pushed(result)} are in once, and their sum is what was learned, to"
         f" {difference:.0e}; attempts {attempts(result)}",
     )
@@ -53,7 +53,7 @@ def check_refused(result: Result, bad: int) -> None:
     refused = sum(worker.refused for worker in result.workers)
     check(
         0 < refused == bad,
-        "asynchronous: an update that raises in the driver holds up no other",
+        "asynchronous: an update that raises in the driver doesn't block others",
         f"{refused} of {bad} have raised, beside {pushed(result)} others",
     )
 
@@ -68,7 +68,7 @@ def check_lost_are_counted(result: Result, models: Sequence[Model]) -> None:
         and counts.max() <= 1
         and difference <= TOLERANCE
         and min(attempts(result)) > 1,
-        "hogwild: updates pushed less updates lost is what is in the parameters",
+        "hogwild: the parameters have the updates pushed, minus those lost",
         f"{pushed(result)} - {lost} = {there}, whose sum is what was learned, to {difference:.0e};"
         f" attempts {attempts(result)}",
     )
@@ -82,7 +82,7 @@ def check_accuracy(what: str, result: Result, models: Sequence[Model], held_out:
     ]
     check(
         min(found) >= WANTED_ACCURACY,
-        f"{what}: of {len(held_out)} held-out digits {WANTED_ACCURACY} are read at least",
+        f"{what}: at least {WANTED_ACCURACY} of {len(held_out)} held-out digits are read",
         " ".join(f"{accuracy:.3f}" for accuracy in found),
     )
 

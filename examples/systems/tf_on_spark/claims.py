@@ -25,7 +25,7 @@ def check_once(ran: Ran) -> None:
         counts == Counter(list(rows_of(ran.job)))
         and (not killed or (min(attempts[0]), attempts[1][0], min(again) > 0) == (2, 2, True)),
         "each row is in the model once per epoch"
-        + (", though all workers and a feeder are killed" if killed else ""),
+        + (", although all workers and a feeder are killed" if killed else ""),
         f"{len(counts)} of {ran.job.n_rows} rows; {again[0]} were delivered again, {again[1]} pushed again",
     )
 
@@ -36,7 +36,7 @@ def check_bounded(ran: Ran) -> None:
     check(
         max(most) == ran.job.maxsize,
         f"feeders wait while {ran.job.maxsize} rows do,"
-        " not counting those that come back from killed workers",
+        " not counting rows that come back from killed workers",
         f"at most {most}, of {put(ran)} rows",
     )
 
@@ -74,7 +74,7 @@ def check_accuracy(ran: Ran, held_out: Digits, how: str) -> None:
     accuracy = networks.accuracy(ran.job.args.widths, ran.parameters, held_out)
     check(
         accuracy >= WANTED_ACCURACY,
-        f"rows {how}: of {len(held_out)} held-out digits {WANTED_ACCURACY} are read at least",
+        f"rows {how}: at least {WANTED_ACCURACY} of {len(held_out)} held-out digits are read",
         f"{accuracy:.3f}",
     )
 
@@ -94,7 +94,7 @@ def check_enough(ran: Ran) -> None:
         and len(stats(ran)) == job.workers
         and all(each.is_cancelled for each in stats(ran))
         and put(ran) <= most < job.n_rows,
-        "workers that have had enough end their feeders, whatever these still have",
+        "workers that need no more rows end their feeders, whatever these still have",
         f"{put(ran)} of {job.n_rows} rows were pushed, and {most} may be, trained on or waiting; the last"
         f" feeder was told {late:.3f} s later, by the clocks of the hosts",
     )

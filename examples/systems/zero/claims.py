@@ -61,7 +61,7 @@ def check_fewer(ranks: Sequence[Resumed], saved_by: int, wanted: Array) -> None:
     worst = float(np.abs(np.stack([rank.weights for rank in ranks]) - wanted).max())
     check(
         worst <= TOLERANCE and all(rank.began_at == SAVED_AT for rank in ranks),
-        f"{len(ranks)} ranks go on from what {saved_by} have saved, and come to the same",
+        f"{len(ranks)} ranks go on from what {saved_by} have saved, and reach the same result",
         f"from step {ranks[0].began_at}; the largest difference is {worst:.0e}",
     )
 
