@@ -16,5 +16,5 @@ def test_ranks_go_from_minus_a_half_to_a_half_and_those_of_equals_are_equal() ->
 
 
 def test_check_refuses_a_policy_that_lets_the_pole_fall() -> None:
-    with pytest.raises(ArithmeticError, match="for 475 of 500 steps"):
+    with pytest.raises(ArithmeticError, match="at least 475 of 500 steps"):
         check_return(np.zeros(PARAMETERS))
