@@ -164,12 +164,16 @@ def _endpoint_of(me: RunContext, address: str) -> str:
         NotRunningError: there is no such address, its worker has ended, or the minute is over.
     """
     worker = address.partition("/")[0]
-    known = me.addresses
+    addresses = me.addresses
     deadline = time.monotonic() + _RESOLVE_S
-    while not (endpoint := known.endpoints.get(address)):
-        if not known.can_move:
+    while True:
+        endpoint = addresses.endpoints.get(address)
+        if endpoint:
+            return endpoint
+        if not addresses.can_move:
+            names = sorted(addresses.endpoints)
             raise NotRunningError(
-                f"program {me.program!r} has no address {address!r}; it has {sorted(known.endpoints)}"
+                f"program {me.program!r} has no address {address!r}; it has {names}"
             )
         if time.monotonic() >= deadline:
             raise NotRunningError(
@@ -182,7 +186,6 @@ def _endpoint_of(me: RunContext, address: str) -> str:
         if why:
             raise NotRunningError(f"the endpoint of {address!r} is not known: {why}")
         time.sleep(_POLL_S)
-    return endpoint
 
 
 def _listens(host: str, port: str) -> bool:

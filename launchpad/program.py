@@ -23,7 +23,10 @@ from launchpad.traverse import Opaque
 
 HandleT = TypeVar("HandleT", bound=Handle[Any])
 
-UNTIL_RUN, UNTIL_GROUP, UNTIL_PROGRAM = SERVES_UNTIL = ("run", "group", "program")
+UNTIL_RUN = "run"
+UNTIL_GROUP = "group"
+UNTIL_PROGRAM = "program"
+SERVES_UNTIL = (UNTIL_RUN, UNTIL_GROUP, UNTIL_PROGRAM)
 """How long a worker goes on serving after its own `run()` has returned."""
 
 SetUp = Callable[[], object]

@@ -12,12 +12,11 @@ from launchpad.courier import formatting
 from launchpad.courier.checks import is_number, is_whole
 from launchpad.errors import refuse_unless
 
-PACK, SPREAD, STRICT_PACK, STRICT_SPREAD = PLACEMENTS = (
-    "pack",
-    "spread",
-    "strict_pack",
-    "strict_spread",
-)
+PACK = "pack"
+SPREAD = "spread"
+STRICT_PACK = "strict_pack"
+STRICT_SPREAD = "strict_spread"
+PLACEMENTS = (PACK, SPREAD, STRICT_PACK, STRICT_SPREAD)
 
 SMALLEST_SHARE = 0.0001
 """The smallest share of a GPU that can be requested, the same as on Ray."""

@@ -7,8 +7,15 @@ from dataclasses import dataclass
 from launchpad.courier.checks import is_number, is_whole
 from launchpad.errors import DefinitionError, refuse_unless
 
-NEVER, ON_FAILURE, ALWAYS = MODES = ("never", "on_failure", "always")
-WORKER, GROUP, PROGRAM = SCOPES = ("worker", "group", "program")
+NEVER = "never"
+ON_FAILURE = "on_failure"
+ALWAYS = "always"
+MODES = (NEVER, ON_FAILURE, ALWAYS)
+
+WORKER = "worker"
+GROUP = "group"
+PROGRAM = "program"
+SCOPES = (WORKER, GROUP, PROGRAM)
 
 _LONGEST_DELAY_S = 30.0
 

@@ -137,9 +137,9 @@ class WorkerPlan:
         """Return all but the pickled data in one flat dict, with the size of the payload."""
         values = {**vars(self), **vars(self.process), **vars(self.policy)}
         plain = {
-            k: dict(v) if isinstance(v, Mapping) else list(v) if isinstance(v, tuple) else v
-            for k, v in values.items()
-            if k not in ("process", "policy", "payload")
+            name: _plain(value)
+            for name, value in values.items()
+            if name not in ("process", "policy", "payload")
         }
         return {
             **plain,
@@ -277,6 +277,15 @@ class LaunchPlan:
         rows = [tuple(columns), *zip(*columns.values(), strict=True)]
         what = f"program {self.program!r} on {self.launch_type}: {len(self.workers)} workers"
         return "\n  ".join([f"plan of {what}", *formatting.aligned(rows)])
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of a plan's field as JSON has it: mappings as dicts, and tuples as lists."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, tuple):
+        return list(value)
+    return value
 
 
 def seed_of(program: str, worker: str) -> int:

@@ -188,7 +188,8 @@ class Running:
         """
         __tracebackhide__ = True  # pytest and IPython show the line that waits
         if isinstance(timeout_s, Collection):
-            timeout_s, labels = None, timeout_s
+            labels = timeout_s
+            timeout_s = None
         for label in labels or ():
             if label not in self.plan.groups:
                 raise self._no_group(label)
@@ -449,22 +450,24 @@ class Running:
     def status(self) -> list[WorkerStatus]:
         """Return a row for each worker."""
         now = time.monotonic()
-        return [
-            WorkerStatus(
-                worker=w.name,
-                label=w.plan.group,
-                state=w.shown_state,
-                attempt=w.attempt,
-                cause=w.outcome.cause if w.outcome is not None else "",
-                log_path=str(self._run.log(w.name, max(1, w.attempt))),
-                pid=w.current.pid or None,
-                started_at=w.current.started_at,
-                gpus=w.plan.gpus,
-                next_start="" if (at := w.next_start) is None else at.shown(now),
-                debugged=w.current.debugged if w.is_alive else "",
+        rows: list[WorkerStatus] = []
+        for worker in self._runner.states():
+            next_start = worker.next_start
+            row = WorkerStatus(
+                worker=worker.name,
+                label=worker.plan.group,
+                state=worker.shown_state,
+                attempt=worker.attempt,
+                cause="" if worker.outcome is None else worker.outcome.cause,
+                log_path=str(self._run.log(worker.name, max(1, worker.attempt))),
+                pid=worker.current.pid or None,
+                started_at=worker.current.started_at,
+                gpus=worker.plan.gpus,
+                next_start="" if next_start is None else next_start.shown(now),
+                debugged=worker.current.debugged if worker.is_alive else "",
             )
-            for w in self._runner.states()
-        ]
+            rows.append(row)
+        return rows
 
     def history(self) -> RunHistory:
         """Return the last attempts of all workers, with when and how they began and ended, and the failures.

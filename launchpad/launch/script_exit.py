@@ -137,7 +137,7 @@ def wait_for_all(error: BaseException | None = None, given_to_exit: object = "")
                     running.stop("the script has ended")
                 else:
                     running.note_if_endless()
-            while open_runs := _open_runs():
+            for open_runs in iter(_open_runs, []):
                 for running in open_runs:
                     _check_run(running)
     except (KeyboardInterrupt, SystemExit) as interrupt:
@@ -227,7 +227,9 @@ def _code_of_script() -> int | None:
     if dis.opname[last].startswith("RETURN_"):  # not unwound by an exception
         return 0
     code = _given_to_exit
-    return 0 if code is None else code & 0xFF if isinstance(code, int) else None
+    if code is None:
+        return 0
+    return code & 0xFF if isinstance(code, int) else None
 
 
 def _flush_files() -> None:

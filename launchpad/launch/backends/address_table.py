@@ -57,8 +57,8 @@ class AddressTable:
 
         The first of its endpoints is for processes on that node, the last for those on others.
         """
-        near, *_, far = (*endpoints, *endpoints)
-        self._table[address] = _Place(node, near, far)
+        in_order = tuple(endpoints)
+        self._table[address] = _Place(node, near=in_order[0], far=in_order[-1])
 
     def withdraw(self, worker: str) -> list[str]:
         """Remove the addresses of a worker that has ended, and return them."""

@@ -93,11 +93,12 @@ def versions() -> dict[str, str]:
 
 def differences(launcher: Mapping[str, str]) -> str:
     """Return the versions in which this process differs from the launcher's, as text; empty if in none."""
-    return " and ".join(
-        f"{name} {ours} here, {theirs} there"
-        for name, ours in versions().items()
-        if ours != (theirs := launcher.get(name, "an unknown version"))
-    )
+    texts: list[str] = []
+    for name, ours in versions().items():
+        theirs = launcher.get(name, "an unknown version")
+        if ours != theirs:
+            texts.append(f"{name} {ours} here, {theirs} there")
+    return " and ".join(texts)
 
 
 def folder_of_script() -> Path:

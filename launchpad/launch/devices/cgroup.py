@@ -24,8 +24,10 @@ def paths(names: Mapping[str, str], *, with_parents: bool = False) -> Iterator[s
             if controller in controllers.split(","):
                 root = os.path.join(ROOT, controller)
                 yield f"{root}{group}/{name}"
-                while with_parents and (group := group.rpartition("/")[0]):
-                    yield f"{root}{group}/{name}"
+                parent = group.rpartition("/")[0]
+                while with_parents and parent:
+                    yield f"{root}{parent}/{name}"
+                    parent = parent.rpartition("/")[0]
                 yield os.path.join(root, name)
 
 

@@ -111,8 +111,11 @@ class Tail:
     def skip(self, down_to: int) -> tuple[int, int]:
         """Skip all but the last `down_to` bytes. Return how many lines and bytes were skipped."""
         n_lines = n_bytes = 0
-        while (too_many := self.backlog() - down_to) > 0:
-            data = self._read(min(too_many, _CHUNK))
+        while True:
+            n_excess = self.backlog() - down_to
+            if n_excess <= 0:
+                break
+            data = self._read(min(n_excess, _CHUNK))
             if not data:
                 break
             head, newline, self._partial = (self._partial + data).rpartition(b"\n")

@@ -167,14 +167,15 @@ class Output:
             notes.append(self._notes.get())
         self._is_behind = False
         for worker, tail in self._tails.items():
-            left = tail.backlog()
-            if left > limit:
+            backlog = tail.backlog()
+            if backlog > limit:
                 n_lines, n_bytes = tail.skip(_KEPT_OF_SKIPPED)
                 yield (
                     f"{prefixes[_OURS]}{n_lines:,} lines of {worker} ({formatting.size(n_bytes)}) are not"
                     f" shown, there are too many; they are in {self._run.log(worker).parent}\n"
                 )
-            if left and (lines := tail.lines()):
+            lines = tail.lines() if backlog else []
+            if lines:
                 yield prefixed(prefixes[worker], lines)
                 self._is_behind |= tail.has_more()
         now = time.monotonic()

@@ -54,10 +54,9 @@ class MainModule:
         files = {f.__code__.co_filename for f in members if isinstance(f, types.FunctionType)}
         if isinstance(main.get("__file__"), str):
             files.add(main["__file__"])
-        return cls(
-            {name: main[name] for name in names if isinstance(main.get(name), str)},
-            {file: text for file in files if (text := "".join(linecache.getlines(file, main)))},
-        )
+        attributes = {name: main[name] for name in names if isinstance(main.get(name), str)}
+        texts = {file: "".join(linecache.getlines(file, main)) for file in files}
+        return cls(attributes, {file: text for file, text in texts.items() if text})
 
     def install(self) -> None:
         """Make an empty `__main__` with these attributes, and let `inspect` find the sources."""

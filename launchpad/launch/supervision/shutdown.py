@@ -88,11 +88,11 @@ class Shutdown:
 
     def wake_at(self) -> float | None:
         """Return when `tick` has something to do, if no worker ends before that; None if never."""
-        times = [
-            t
-            for w in self.running
-            if (t := self._kill_at(w)) is not None and not w.current.killed_for
-        ]
+        times: list[float] = []
+        for worker in self.running:
+            kill_at = self._kill_at(worker)
+            if kill_at is not None and not worker.current.killed_for:
+                times.append(kill_at)
         if self._steps:
             times.append(self._ask_at())
         return min((t for t in times if t < math.inf), default=None)

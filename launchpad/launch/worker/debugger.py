@@ -111,10 +111,13 @@ class Debugger:
                 if self._ends:
                     return
                 self._waits_with = f"failed: {ended.cause}"
-            while (attached := self._wait_for_terminal()) is not None:
-                attached.message(ended.traceback)
-                attached.post_mortem(error)
-                if attached.has_quit:
+            while True:
+                pdb = self._wait_for_terminal()
+                if pdb is None:
+                    break
+                pdb.message(ended.traceback)
+                pdb.post_mortem(error)
+                if pdb.has_quit:
                     break
         self.close("goes on to fail")
         me.link.report(Debugged(me.name, me.attempt))

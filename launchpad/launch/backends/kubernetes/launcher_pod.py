@@ -186,8 +186,10 @@ class LauncherPod:
         texts = {annotation: launcher_state.written(content)}
         write = partial(self._cluster.patch, "Pod", self._name, {"annotations": texts})
         retry = RetryWindow()
-        while pause_s := retry.call(write, otherwise=_AGAIN_S):
+        pause_s = retry.call(write, otherwise=_AGAIN_S)
+        while pause_s:
             time.sleep(pause_s)
+            pause_s = retry.call(write, otherwise=_AGAIN_S)
 
 
 def main() -> NoReturn:

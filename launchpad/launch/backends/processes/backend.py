@@ -315,11 +315,9 @@ class ProcessWorkers(ForkedWorkers):
             cause = f"the forkserver of all workers was ended while it imported {what}"
             return attempt.outcome(outcome.LOST, cause)
         code = self._subreaper.returncode
-        how = (
-            f"was killed by {signal.Signals(-code).name}"
-            if code < 0
-            else f"exited with code {code}"
-        )
+        how = f"exited with code {code}"
+        if code < 0:
+            how = f"was killed by {signal.Signals(-code).name}"
         lost = attempt.outcome(
             outcome.LOST, f"the forkserver of all workers {how}, so this one was killed"
         )

@@ -345,8 +345,10 @@ def _lasting_threads() -> list[str]:
     The system still counts a thread for some microseconds after it was joined.
     """
     until = time.monotonic() + _THREADS_END_S
-    while (names := _other_threads()) and time.monotonic() < until:
+    names = _other_threads()
+    while names and time.monotonic() < until:
         time.sleep(_LOOK_S)
+        names = _other_threads()
     return names
 
 

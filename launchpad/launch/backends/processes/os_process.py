@@ -102,18 +102,18 @@ def is_pending(pid: int, number: signal.Signals) -> bool:
 
 def children(of: int | str = "self") -> list[int]:
     """List a process's children, adopted ones too; by default ours. Empty where the kernel doesn't tell."""
-    found: list[int] = []
+    pids: list[int] = []
     with contextlib.suppress(OSError):  # it has ended
         for thread in os.listdir(f"/proc/{of}/task"):
             with contextlib.suppress(OSError), open(f"/proc/{of}/task/{thread}/children") as file:
-                found += map(int, file.read().split())
-    return found
+                pids += map(int, file.read().split())
+    return pids
 
 
 def end_children() -> None:
     """Kill children until none is left. A process that loses its parent while this runs becomes a child."""
-    while left := children():
-        for pid in left:
+    for pids in iter(children, []):
+        for pid in pids:
             kill_group(pid)
         list(ended_children(wait=True))
 

@@ -149,13 +149,13 @@ class SpecFile:
         begin = os_process.HEADER_BYTES + self.index_length
         stream = cast(bytes, _mapped(self.fd, begin + place.offset, place.nbytes))
         first_buffer = _first_buffer(self.index_length, self.launch.payloads.values())
-        buffers = tuple(
-            buffer
-            if isinstance(buffer, BufferInFile)
-            else BufferInFile(self.fd, first_buffer + buffer[0], buffer[1])
-            for buffer in place.buffers
-        )
-        return _with_payload(self.launch.workers[name], stream, buffers)
+        buffers: list[BufferInFile] = []
+        for buffer in place.buffers:
+            if not isinstance(buffer, BufferInFile):
+                offset, length = buffer
+                buffer = BufferInFile(self.fd, first_buffer + offset, length)
+            buffers.append(buffer)
+        return _with_payload(self.launch.workers[name], stream, tuple(buffers))
 
 
 def _with_payload(spec: WorkerSpec, stream: bytes, buffers: tuple[Openable, ...]) -> WorkerSpec:

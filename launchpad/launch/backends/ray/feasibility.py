@@ -119,10 +119,12 @@ def _can_be_divided(bundles: Sequence[Bundle], nodes: Sequence[ClusterNode]) -> 
     ways = [iter([free])]
     for _ in range(_MAX_STEPS):
         # When a bundle has no more ways, the one before it must try its next.
-        while (way := next(ways[-1], None)) is None:
+        way = next(ways[-1], None)
+        while way is None:
             ways.pop()
             if not ways:
                 return False
+            way = next(ways[-1], None)
         if way and len(ways) > len(bundles):
             return True
         if way:

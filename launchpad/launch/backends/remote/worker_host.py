@@ -194,9 +194,10 @@ class WorkerHost:
     async def execute_in_order(self, number: int, command: Command | AddressesChanged) -> None:
         """Execute a command. One that arrives too early waits for those before it."""
         self._early[number] = command
-        while (due := self._early.pop(self._n_executed, None)) is not None:
+        while self._n_executed in self._early:
+            next_command = self._early.pop(self._n_executed)
             self._n_executed += 1
-            self._execute(due)
+            self._execute(next_command)
 
     def _execute(self, command: Command | AddressesChanged) -> None:
         assert self._workers is not None
@@ -227,7 +228,10 @@ class WorkerHost:
             self._has_update.clear()
             tail = self._tail
             log = bytearray()
-            while tail is not None and len(log) < _MAX_LOG_BYTES and (lines := tail.lines()):
+            while tail is not None and len(log) < _MAX_LOG_BYTES:
+                lines = tail.lines()
+                if not lines:
+                    break
                 log += b"".join(line + b"\n" for line in lines)
             if tail is not None and tail.has_more():
                 return HostUpdate(self._attempt, bytes(log), [])

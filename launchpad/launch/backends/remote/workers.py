@@ -184,25 +184,31 @@ class HostedWorkers(Workers):
             handle.attempt = attempt
             handle.killed = False
             self._begin(handle)
-        elif (found := self._find_host(worker, attempt)) is None:
-            self._waiting.add(worker)
         else:
-            self._handles[worker] = found
-            own = self._plan.worker(worker)
-            spec = WorkerSpec(
-                replace(own, payload=replace(own.payload, buffers=())),
-                self._plan.program,
-                self._plan.launch_type,
-                endpoints={},  # the host gets each one when its server is ready
-                state=self._run.state_places(worker, own.group, is_one_host=False),
-                can_move=True,
-            )
-            host_spec = HostSpec(
-                spec, self._launcher, self._run.run_id, self._plan.modules, self._plan.state
-            )
-            # Each buffer is an argument of its own, so that a host can get it once only.
-            buffers = map(self._shared, own.payload.buffers)
-            self._call_host(found, "open", host_spec, self._keys, *buffers)
+            self._open_host(worker, attempt)
+
+    def _open_host(self, worker: str, attempt: int) -> None:
+        """Find a host for the worker's first attempt, and open it. The worker waits if there is no host."""
+        handle = self._find_host(worker, attempt)
+        if handle is None:
+            self._waiting.add(worker)
+            return
+        self._handles[worker] = handle
+        own = self._plan.worker(worker)
+        spec = WorkerSpec(
+            replace(own, payload=replace(own.payload, buffers=())),
+            self._plan.program,
+            self._plan.launch_type,
+            endpoints={},  # the host gets each one when its server is ready
+            state=self._run.state_places(worker, own.group, is_one_host=False),
+            can_move=True,
+        )
+        host_spec = HostSpec(
+            spec, self._launcher, self._run.run_id, self._plan.modules, self._plan.state
+        )
+        # Each buffer is an argument of its own, so that a host can get it once only.
+        buffers = map(self._shared, own.payload.buffers)
+        self._call_host(handle, "open", host_spec, self._keys, *buffers)
 
     def _shared(self, buffer: Openable) -> Any:
         """Return the stand-in for a large buffer among the arguments of `open`."""

@@ -78,8 +78,8 @@ class TaskConnection:
             number = next(self._numbers)
             if not self._is_gone:
                 self._answers[number] = future
-                sent = [self._once(argument) for argument in arguments]
-                self._put(Command(number, worker, method, sent, options))
+                once = [self._once(argument) for argument in arguments]
+                self._put(Command(number, worker, method, once, options))
                 return future
         future.set_exception(TaskGone())
         return future
@@ -90,7 +90,10 @@ class TaskConnection:
 
     async def commands(self) -> AsyncIterator[Command]:
         """Yield the commands for the task, until it is asked to end."""
-        while (command := await self._queue.get()) is not None:
+        while True:
+            command = await self._queue.get()
+            if command is None:
+                return
             yield command
 
     def on_answer(self, number: int, result: Any, error: str | None) -> None:

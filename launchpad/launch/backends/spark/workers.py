@@ -245,7 +245,8 @@ class SparkWorkers(HostedWorkers):
         self._call_later(_REASON_S, self._on_no_answer, job)
 
     def _on_job_ended(self, job: HostJob, error: BaseException | None) -> None:
-        job.has_ended, job.why = True, job.why or reason(error)
+        job.has_ended = True
+        job.why = job.why or reason(error)
         if job is self._job and not job.is_ready:
             by = "" if isinstance(error, LaunchError) else "Spark has ended the job: "
             self._give_up(job, f"could not be given a host: {by}{job.why}")

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from launchpad import outcome
 from launchpad.errors import LaunchError, ProgramFailed
@@ -82,28 +82,21 @@ class DetachedRun:
 
     def status(self) -> list[WorkerStatus]:
         """Return a row for each worker: from its newest pod, or from the end of the program."""
-        ended = self._ended
-        if self._is_asked and ended is None:
+        end = self._ended
+        if self._is_asked and end is None:
             if self._is_deleted:
-                ended = ProgramEnded("", states={outcome.STOPPED: list(self._workers)})
+                end = ProgramEnded("", states={outcome.STOPPED: list(self._workers)})
             else:
-                ended = launcher_state.ended_in(self._launcher_pod())
+                end = launcher_state.ended_in(self._launcher_pod())
         rows: list[WorkerStatus] = []
-        pods = [] if ended is not None else self._pods()
+        pods = self._pods() if end is None else []
         newest = {pod["metadata"]["labels"][names.WORKER]: pod for pod in pods}
         for worker, group in self._workers.items():
-            attempt = 0
-            cause = ""
-            if ended is None:
-                state, attempt, cause = _state_of(worker, newest.get(names.label(worker)))
-            elif failures := [each for each in ended.failures if each.worker == worker]:
-                state = failures[0].kind
-                attempt = failures[0].attempt
-                cause = failures[0].cause
+            if end is None:
+                state = _state_of(worker, newest.get(names.label(worker)))
             else:
-                states = (state for state, those in ended.states.items() if worker in those)
-                state = next(states, "ended")
-            rows.append(WorkerStatus(worker, group, state, attempt, cause, ""))
+                state = _state_at_end(worker, end)
+            rows.append(WorkerStatus(worker, group, state.name, state.attempt, state.cause, ""))
         return rows
 
     def stop(self, at_once: bool = False) -> None:
@@ -196,7 +189,10 @@ class DetachedRun:
         name = partial(launcher_manifests.answer, self._launcher, question_id)
         deadline = time.monotonic() + timeout_s
         send_at = 0.0
-        while (now := time.monotonic()) < deadline:
+        while True:
+            now = time.monotonic()
+            if now >= deadline:
+                break
             pod = self._launcher_pod()
             if not acts(pod):
                 raise LaunchError(f"{self._name} has ended")
@@ -212,13 +208,13 @@ class DetachedRun:
                 if error.status != _NOT_FOUND:
                     raise
                 continue
-            names_of_parts = [name(i) for i in range(int(files[launcher_manifests.COUNT]))]
-            parts = [self._cluster.secret(each)[launcher_manifests.PART] for each in names_of_parts]
-            for each in names_of_parts:
-                self._cluster.delete("Secret", each)
-            value, raised = pickle.loads(zlib.decompress(b"".join(parts)))
-            if raised is not None:
-                raise raised
+            secrets = [name(i) for i in range(int(files[launcher_manifests.COUNT]))]
+            parts = [self._cluster.secret(secret)[launcher_manifests.PART] for secret in secrets]
+            for secret in secrets:
+                self._cluster.delete("Secret", secret)
+            value, failure = pickle.loads(zlib.decompress(b"".join(parts)))
+            if failure is not None:
+                raise failure
             return value
         raise LaunchError(f"the supervisor of {self._name} has not answered within {timeout_s:g} s")
 
@@ -351,17 +347,37 @@ def _age(pod: Manifest) -> tuple[int, str]:
     return int(metadata["labels"][names.ATTEMPT]), metadata.get("creationTimestamp", "")
 
 
-def _state_of(worker: str, pod: Mapping[str, Any] | None) -> tuple[str, int, str]:
-    """Return a worker's state, its attempt, and the cause of that state, from its pod."""
+class _State(NamedTuple):
+    """The state of a worker, its attempt, and the cause of that state."""
+
+    name: str
+    attempt: int = 0
+    cause: str = ""
+
+
+def _state_of(worker: str, pod: Mapping[str, Any] | None) -> _State:
+    """Return a worker's state, from its pod."""
     if pod is None:
-        return "pending", 0, ""
+        return _State("pending")
     attempt = int(pod["metadata"]["labels"][names.ATTEMPT])
     if not pod_status.is_over(pod):
-        state = "running" if pod_status.has_started(pod) else "starting"
-        state = "stopping" if "deletionTimestamp" in pod["metadata"] else state
-        return state, attempt, pod_status.why_pending(pod)
-    ended = pod_status.ending(pod_status.AttemptFacts(worker, attempt), pod, was_deleted=False)
-    if ended.is_failure and pod["status"].get("phase") == "Succeeded":
+        name = "running" if pod_status.has_started(pod) else "starting"
+        if "deletionTimestamp" in pod["metadata"]:
+            name = "stopping"
+        return _State(name, attempt, pod_status.why_pending(pod))
+    end = pod_status.ending(pod_status.AttemptFacts(worker, attempt), pod, was_deleted=False)
+    if end.is_failure and pod["status"].get("phase") == "Succeeded":
         # The worker has succeeded, but its last message was lost.
-        return outcome.SUCCEEDED, attempt, ""
-    return ended.kind, attempt, ended.cause
+        return _State(outcome.SUCCEEDED, attempt)
+    return _State(end.kind, attempt, end.cause)
+
+
+def _state_at_end(worker: str, end: ProgramEnded) -> _State:
+    """Return a worker's state, from the end of the program."""
+    for failure in end.failures:
+        if failure.worker == worker:
+            return _State(failure.kind, failure.attempt, failure.cause)
+    for name, workers in end.states.items():
+        if worker in workers:
+            return _State(name)
+    return _State("ended")

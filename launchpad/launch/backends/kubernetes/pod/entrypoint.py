@@ -209,7 +209,8 @@ class WorkerPod:
         }
         # The device plugin may name the GPUs. If not, number them: this container has no others.
         gpus = tuple(str(i) for i in range(int(asked.resources.gpus)))
-        if asked.resources.gpus and (visible := os.environ.get(VISIBLE)):
+        visible = os.environ.get(VISIBLE)
+        if asked.resources.gpus and visible:
             gpus = tuple(visible.split(","))
         plan = replace(asked, endpoints=endpoints, gpus=gpus, cpus=())
         run = RunDirectory.create(config.program, endpoints)
@@ -304,7 +305,7 @@ class WorkerPod:
             _print([pod_messages.written(stacks)])
 
     def _print_log(self) -> None:
-        while lines := self._tail.lines():
+        for lines in iter(self._tail.lines, []):
             _print([pod_messages.escaped(line) + b"\n" for line in lines])
 
 

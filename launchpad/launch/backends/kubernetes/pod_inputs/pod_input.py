@@ -63,7 +63,10 @@ def pack_secrets(
 def unpacked(folder: Path, name: str) -> bytes:
     """Return the content of the files `name-000`, `name-001`, … of a folder; empty if there are none."""
     parts: list[bytes] = []
-    while (path := folder / file_name(name, len(parts))).exists():
+    while True:
+        path = folder / file_name(name, len(parts))
+        if not path.exists():
+            break
         parts.append(path.read_bytes())
     return zlib.decompress(b"".join(parts)) if parts else b""
 
