@@ -142,7 +142,7 @@ def occurrences(arguments: Sequence[str]) -> list[Occurrence]:
     """Find launchpad's flags: `--name=value` or `--name value`, with one dash or two, before a lone `--`."""
     flag_of = {flag.name: flag for flag in ALL}
     switch_off = {f"no{flag.name}": flag for flag in ALL if flag.is_switch}
-    found: list[Occurrence] = []
+    matches: list[Occurrence] = []
     stop = 0
     for start, argument in enumerate(arguments):
         if argument == "--":
@@ -153,7 +153,7 @@ def occurrences(arguments: Sequence[str]) -> list[Occurrence]:
         name = name.removeprefix("-").removeprefix("-")
         stop = start + 1
         if name in switch_off:
-            found.append(Occurrence(switch_off[name], "false", start, stop))
+            matches.append(Occurrence(switch_off[name], "false", start, stop))
         elif name in flag_of:
             flag = flag_of[name]
             if not equals and flag.is_switch:
@@ -161,8 +161,8 @@ def occurrences(arguments: Sequence[str]) -> list[Occurrence]:
             elif not equals:
                 text = "".join(arguments[stop : stop + 1])
                 stop += 1
-            found.append(Occurrence(flag, text, start, stop))
-    return found
+            matches.append(Occurrence(flag, text, start, stop))
+    return matches
 
 
 def termination_notice_s() -> float:
@@ -187,13 +187,15 @@ def check_command_line(*, chooses: bool) -> None:
     absl = _absl_values()
     if absl is not None and absl.is_parsed():
         return
-    given = _before_lone_dashes(sys.argv[1:])
-    if "--help" in given:
+    arguments = _before_lone_dashes(sys.argv[1:])
+    if "--help" in arguments:
         ours = (f"  --{flag.name}={flag.default}\n      {flag.help}" for flag in ALL)
         print(f"{sys.argv[0]}: a program of launchpad. Flags:\n" + "\n".join(ours))
         raise SystemExit(0)
     if chooses and not _parser_refuses:
-        refuse_mistyped([each for each in given if _name_of(each) not in (absl or ())], "lp")
+        refuse_mistyped(
+            [argument for argument in arguments if _name_of(argument) not in (absl or ())], "lp"
+        )
 
 
 def refuse_mistyped(arguments: Sequence[str], prefix: str) -> None:
@@ -203,10 +205,10 @@ def refuse_mistyped(arguments: Sequence[str], prefix: str) -> None:
         DefinitionError: there is one; the text names the nearest flag.
     """
     names = [flag.name for flag in ALL]
-    known = {*names, *(f"no{flag.name}" for flag in ALL if flag.is_switch)}
+    known_names = {*names, *(f"no{flag.name}" for flag in ALL if flag.is_switch)}
     for argument in _before_lone_dashes(arguments):
         name = _name_of(argument)
-        if name.startswith(prefix) and argument.startswith("-") and name not in known:
+        if name.startswith(prefix) and argument.startswith("-") and name not in known_names:
             from launchpad.errors import DefinitionError, did_you_mean
 
             hint = did_you_mean(name, names, "--{}".format, cutoff=0.8)
@@ -272,7 +274,7 @@ def given(flag: Flag) -> Any:
         return absl[flag.name].value
     if is_parsed or flag.name in _remembered:
         return _remembered.get(flag.name)
-    own = [each for each in occurrences(sys.argv[1:]) if each.flag is flag]
+    own = [occurrence for occurrence in occurrences(sys.argv[1:]) if occurrence.flag is flag]
     return own[-1].value() if own else None
 
 

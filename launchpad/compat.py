@@ -49,15 +49,15 @@ def of_groups(
 
     Leave out false values, and warn about labels that the program doesn't have.
     """
-    given = {label: value for label, value in (local_resources or {}).items() if value}
-    for label in [label for label in given if label not in program.groups]:
+    by_label = {label: value for label, value in (local_resources or {}).items() if value}
+    for label in [label for label in by_label if label not in program.groups]:
         warnings.warn(
             f"local_resources[{label!r}] is for no group of program {program.name!r}, which has"
             f" {', '.join(program.groups)}",
             stacklevel=4,
         )
-        del given[label]
-    return given
+        del by_label[label]
+    return by_label
 
 
 def make_program_stopper(launch_type: object = None) -> Callable[..., None]:

@@ -75,8 +75,8 @@ def refuse_unless(of: object, rules: Iterable[tuple[str, bool, str]]) -> None:
     """
     for name, is_good, expected in rules:
         if not is_good:
-            given = f"{type(of).__name__}({name}={getattr(of, name)!r})"
-            raise DefinitionError(f"{given}: expected {expected}")
+            argument = f"{type(of).__name__}({name}={getattr(of, name)!r})"
+            raise DefinitionError(f"{argument}: expected {expected}")
 
 
 class PayloadError(DefinitionError):

@@ -125,8 +125,9 @@ class Deferred(Dereferenceable[T]):
 def handles_in(node: GraphNode, name: str) -> Iterator[Found]:
     """Find the handles among a node's arguments, each with the path to it."""
     for where, value in node.arguments().items():
-        found = walk(value, f"{name}.{where}", stop_at=(Handle,))
-        yield from (each for each in found if isinstance(each.value, Handle))
+        for place in walk(value, f"{name}.{where}", stop_at=(Handle,)):
+            if isinstance(place.value, Handle):
+                yield place
 
 
 def maybe_dereference(value: Any) -> Any:

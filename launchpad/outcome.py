@@ -85,17 +85,17 @@ class Outcome:
         return f"{self.worker} {self.kind} in {self.phase} (attempt {self.attempt}): {self.cause}{origin}"
 
 
-def exit_status(ended: Outcome) -> int:
+def exit_status(outcome: Outcome) -> int:
     """Return the exit code of a script whose program ended because of this outcome."""
-    if ended.out_of_memory:
+    if outcome.out_of_memory:
         return OUT_OF_MEMORY
-    if ended.hung:
+    if outcome.hung:
         return HUNG
-    if not ended.is_failure:
+    if not outcome.is_failure:
         return 0
-    if ended.kind == LOST or ended.phase == "start":
+    if outcome.kind == LOST or outcome.phase == "start":
         return NOT_THERE
-    return RAISED if ended.error_type else CRASHED
+    return RAISED if outcome.error_type else CRASHED
 
 
 def first_cause(failures: list[Outcome]) -> Outcome:

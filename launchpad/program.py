@@ -159,8 +159,8 @@ class Program(Opaque):
             raise DefinitionError(f"resources= takes lp.Resources(…), got {resources!r}")
         _check_setup(f"group {label!r}", setup)
         if serves_until not in SERVES_UNTIL:
-            known = ", ".join(SERVES_UNTIL)
-            raise DefinitionError(f"serves_until={serves_until!r}: expected one of {known}")
+            choices = ", ".join(SERVES_UNTIL)
+            raise DefinitionError(f"serves_until={serves_until!r}: expected one of {choices}")
         self._open_group(
             Group(
                 label,
@@ -205,25 +205,25 @@ class Program(Opaque):
         owner = f"group {label!r} of program {self._name!r}"
         added_at = _line_of_caller()
         members = (node, *node.members())
-        for each in members:
-            if each.added_at:
+        for member in members:
+            if member.added_at:
                 raise DefinitionError(
-                    f"{each!r} is added twice: to {each.added_to} at {each.added_at}, and to {owner} at"
+                    f"{member!r} is added twice: to {member.added_to} at {member.added_at}, and to {owner} at"
                     f" {added_at}. Make a second node for a second replica."
                 )
-            each.check_definition(is_final=False)
+            member.check_definition(is_final=False)
         if label not in self._groups:
             self._open_group(Group(label))
-        for each in members:
-            each.added_at = added_at
-            each.added_to = owner
-            for address in each.addresses:
-                address.owner = f"{each!r} in {owner}"
+        for member in members:
+            member.added_at = added_at
+            member.added_to = owner
+            for address in member.addresses:
+                address.owner = f"{member!r} in {owner}"
         siblings = [m for n in self._nodes[label] for m in (n, *n.members())]
         self._nodes[label].append(node)
-        for each in members:
-            each.joined(label, siblings, self._add_worker)
-            siblings.append(each)
+        for member in members:
+            member.joined(label, siblings, self._add_worker)
+            siblings.append(member)
         return node.create_handle()
 
     def edges(self) -> list[Edge]:
@@ -265,14 +265,16 @@ class Program(Opaque):
 
     def _open_group(self, options: Group) -> None:
         label = options.label
-        known = self._groups.get(options.label)
+        earlier = self._groups.get(options.label)
         if self._current is not None:
             raise DefinitionError(
                 f"group {label!r} is opened inside group {self._current!r}; groups do not nest"
             )
-        if known is not None and known != options and options != Group(label):
-            raise DefinitionError(f"group {label!r} was opened before with other options: {known}")
-        if known is None:
+        if earlier is not None and earlier != options and options != Group(label):
+            raise DefinitionError(
+                f"group {label!r} was opened before with other options: {earlier}"
+            )
+        if earlier is None:
             self._groups[label] = options
             self._nodes[label] = []
 
@@ -324,8 +326,8 @@ def _check_label(label: str) -> None:
 
 def _line_of_caller() -> str:
     """Return the nearest line of the call stack outside this package, as `file.py:12`."""
-    here = __name__.partition(".")[0]
+    package = __name__.partition(".")[0]
     frame = sys._getframe(1)
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == here:
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == package:
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"

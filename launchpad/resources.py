@@ -155,7 +155,7 @@ def _bytes_in(memory: object) -> int:
     """Return the size in bytes; 0 if `memory` is not a size."""
     if is_whole(memory, at_least=0):
         return memory
-    found = _SIZE.fullmatch(memory.strip()) if isinstance(memory, str) else None
-    if found is None or (found[3] and not found[2]):
+    match = _SIZE.fullmatch(memory.strip()) if isinstance(memory, str) else None
+    if match is None or (match[3] and not match[2]):
         return 0
-    return int(float(found[1]) * (1024 if found[3] else 1000) ** _PREFIXES[found[2].lower()])
+    return int(float(match[1]) * (1024 if match[3] else 1000) ** _PREFIXES[match[2].lower()])

@@ -42,10 +42,10 @@ class Found:
     def path(self) -> str:
         """The path from the root, `learner-0.args[1].cfg`; a path of over 20 steps lacks its middle."""
         steps: list[str] = []
-        here: Found | None = self
-        while here is not None:
-            steps.append(here.step)
-            here = here.parent
+        place: Found | None = self
+        while place is not None:
+            steps.append(place.step)
+            place = place.parent
         steps.reverse()
         if len(steps) > 20:
             steps[10:-5] = [f"…({len(steps) - 15:,} more)…"]
@@ -57,22 +57,22 @@ def walk(root: Any, name: str = "", stop_at: tuple[type, ...] = ()) -> Iterator[
 
     Don't look into objects of the types in `stop_at`, nor into an `Opaque`.
     """
-    seen: set[int] = set()
+    visited: set[int] = set()
     # Keep what was seen: ids are unique only while their objects exist.
     keep: list[Any] = []
     stack = [Found(root, name)]
     while stack:
-        found = stack.pop()
-        value = found.value
-        if type(value) in _ATOMS or isinstance(value, type) or id(value) in seen:
+        place = stack.pop()
+        value = place.value
+        if type(value) in _ATOMS or isinstance(value, type) or id(value) in visited:
             continue
-        seen.add(id(value))
+        visited.add(id(value))
         keep.append(value)
-        yield found
+        yield place
         if isinstance(value, (*stop_at, Opaque)):
             continue
         inner = [
-            Found(c, s, found, found.depth + 1) for s, c in children(value) if type(c) not in _ATOMS
+            Found(c, s, place, place.depth + 1) for s, c in children(value) if type(c) not in _ATOMS
         ]
         stack.extend(reversed(inner))
 
@@ -83,22 +83,22 @@ def contains_itself(root: Any, name: str = "") -> Found | None:
     Return None if there is none. Other objects may refer to each other.
     """
     open_ids: set[int] = set()
-    done: set[int] = set()
+    closed_ids: set[int] = set()
     stack: list[tuple[Found, bool]] = [(Found(root, name), False)]
     while stack:
-        found, leaving = stack.pop()
-        key = id(found.value)
-        if leaving:
+        place, is_leaving = stack.pop()
+        key = id(place.value)
+        if is_leaving:
             open_ids.discard(key)
-            done.add(key)
+            closed_ids.add(key)
         elif key in open_ids:
-            return found
-        elif type(found.value) in _CONTAINERS and key not in done:
+            return place
+        elif type(place.value) in _CONTAINERS and key not in closed_ids:
             open_ids.add(key)
-            stack.append((found, True))
+            stack.append((place, True))
             stack.extend(
-                (Found(c, s, found), False)
-                for s, c in children(found.value)
+                (Found(c, s, place), False)
+                for s, c in children(place.value)
                 if type(c) in _CONTAINERS
             )
     return None

@@ -51,7 +51,7 @@ MUTATIONS = (
     Mutation(
         "a node inside a colocation cannot be added to the program a second time",
         "program.py",
-        "each.added_at = added_at",
+        "member.added_at = added_at",
         "node.added_at = added_at",
         "tests/test_program.py",
     ),
@@ -392,7 +392,7 @@ MUTATIONS = (
     Mutation(
         "the logs of a program that still runs are not deleted, however old they are",
         "launch/rundir/directory.py",
-        "if are_old_logs and not (found is not None and found.is_running):",
+        "if are_old_logs and not (run is not None and run.is_running):",
         "if are_old_logs:",
         "tests/launch/test_log_cleanup.py",
     ),
@@ -438,8 +438,8 @@ MUTATIONS = (
     Mutation(
         "two programs that run at once do not get the same GPU",
         "launch/backends/local_backend.py",
-        "given = allocate(devices, requests, claim_table.taken())",
-        "given = allocate(devices, requests)",
+        "assignment = allocate(devices, requests, claim_table.taken())",
+        "assignment = allocate(devices, requests)",
         "tests/launch/test_gpu_claims.py",
     ),
     # launch/backends/processes
@@ -486,7 +486,7 @@ MUTATIONS = (
     Mutation(
         "two workers of one Spark task do not get the same GPU",
         "launch/backends/spark/task_host.py",
-        "free = [gpu for gpu in self._gpus if gpu not in taken]",
+        "free = [gpu for gpu in self._gpus if gpu not in in_use]",
         "free = list(self._gpus)",
         "tests/spark/test_placement.py",
         lane="spark",
@@ -495,7 +495,7 @@ MUTATIONS = (
     Mutation(
         "of two launches that find a stale lock on a state folder, only one gets the folder",
         "launch/backends/kubernetes/create_run.py",
-        'cluster.delete("Secret", name, uid=held["uid"])',
+        'cluster.delete("Secret", name, uid=metadata["uid"])',
         'cluster.delete("Secret", name)',
         "tests/kubernetes/test_state_lock.py",
     ),

@@ -40,10 +40,10 @@ def install() -> None:
             if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
                 _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
-    def on_unraisable(what: sys.UnraisableHookArgs) -> Any:
-        if not issubclass(what.exc_type, KeyboardInterrupt):
-            return unraisablehook(what)
-        traceback = what.exc_traceback
+    def on_unraisable(hook_args: sys.UnraisableHookArgs) -> Any:
+        if not issubclass(hook_args.exc_type, KeyboardInterrupt):
+            return unraisablehook(hook_args)
+        traceback = hook_args.exc_traceback
         if traceback is not None and traceback.tb_frame.f_code in waits_for_programs:
             return
         import _thread

@@ -31,14 +31,14 @@ def install() -> None:
     private: Any = threading
     sys_exit = sys.exit
     shutdown = private._shutdown
-    given: dict[int, object] = {}  # thread → what it called `sys.exit` with last
+    statuses: dict[int, object] = {}  # thread → what it called `sys.exit` with last
 
     @functools.wraps(sys_exit)
     def exit_with(status: Any = None, /) -> NoReturn:
         running = sys.modules.get("launchpad.launch.running")
         if running is not None and isinstance(status, running.Running):
             status = None
-        given[threading.get_ident()] = status
+        statuses[threading.get_ident()] = status
         sys_exit(status)
 
     def wait_and_shutdown() -> None:
@@ -46,7 +46,7 @@ def install() -> None:
             if _SCRIPT_EXIT in sys.modules or _may_launch_later():
                 from launchpad.launch import script_exit
 
-                script_exit.wait_for_all(given_to_exit=given.get(threading.get_ident(), ""))
+                script_exit.wait_for_all(given_to_exit=statuses.get(threading.get_ident(), ""))
         finally:
             shutdown()
 

@@ -142,27 +142,27 @@ class KeptFile:
 
     def write(self, data: memoryview, offset: int) -> None:
         while data:  # the kernel writes 2 GiB at most in one go
-            written = os.pwrite(self.fd, data, offset)
-            data = data[written:]
-            offset += written
+            n_written = os.pwrite(self.fd, data, offset)
+            data = data[n_written:]
+            offset += n_written
 
 
-def keep_copies(found: Sequence[LargeBuffer]) -> None:
+def keep_copies(large_buffers: Sequence[LargeBuffer]) -> None:
     """Copy these buffers once, so that they stay as they are now: into a file, if one can be made."""
     offsets = []
     end = 0
-    for buffer in found:
+    for buffer in large_buffers:
         offsets.append(end)
         end += aligned(buffer.nbytes)
-    if segments.IS_SUPPORTED and found:
+    if segments.IS_SUPPORTED and large_buffers:
         try:
             file = KeptFile(end)
-            for buffer, offset in zip(found, offsets, strict=True):
+            for buffer, offset in zip(large_buffers, offsets, strict=True):
                 buffer.keep_in(file, offset)
             return
         except OSError as error:
-            _logger.debug("no file in memory for %s large buffers: %s", len(found), error)
-    for buffer in found:
+            _logger.debug("no file in memory for %s large buffers: %s", len(large_buffers), error)
+    for buffer in large_buffers:
         if buffer.in_file is None:
             buffer.keep_bytes()
 

@@ -197,13 +197,13 @@ def launch(
         planned = planner.plan(
             program, backend, name, local_resources, restart, resources, state, preload
         )
-        shown = _checked_view(view, detach)
+        view_name = _checked_view(view, detach)
         if command_line.read(command_line.PDB) if pdb is None else pdb:
             planned = _waiting_for_pdb(planned, backend, detach)
         grace_s = command_line.termination_notice_s()
         if detach:
             return backend.detach(planned, grace_s)
-        return _started(planned, backend, shown, terminal, test_case, grace_s)
+        return _started(planned, backend, view_name, terminal, test_case, grace_s)
 
 
 def _warn_of_a_flag_without_effect(launch_type: str) -> None:
@@ -281,7 +281,7 @@ def _importer() -> str:
 def _started(
     planned: LaunchPlan,
     backend: Backend,
-    shown: str,
+    view_name: str,
     terminal: str | None,
     test_case: unittest.TestCase | None,
     grace_s: float,
@@ -304,7 +304,7 @@ def _started(
     stdout = sys.stdout.original if isinstance(sys.stdout, ThreadStdout) else sys.stdout
     run = RunDirectory.create(planned.program, planned.endpoints)
     lines = None
-    if shown == "terminal" and not is_quiet and stdout is not None:
+    if view_name == "terminal" and not is_quiet and stdout is not None:
         lines = importlib.import_module(_STATUS_LINES).on(
             stdout, f"{planned.program} · {planned.launch_type}"
         )
@@ -319,7 +319,7 @@ def _started(
         if lines is not None:
             running.overlay = lines
             lines.watch(running)
-        if launcher is None and not backend.is_test and shown == "browser":
+        if launcher is None and not backend.is_test and view_name == "browser":
             view_process.start(running.run_id)
         if test_case is not None:
             test_case.addCleanup(running.stop_and_wait)
@@ -359,7 +359,7 @@ def run(
         return {label: running.results(label) for label in running.plan.groups}
 
 
-def _checked_view(given: str | None, detach: bool) -> str:
+def _checked_view(view: str | None, detach: bool) -> str:
     """Return the view that shows the program; empty for none.
 
     Raises:
@@ -369,19 +369,19 @@ def _checked_view(given: str | None, detach: bool) -> str:
     from launchpad import command_line
     from launchpad.errors import DefinitionError
 
-    shown: str = command_line.read(command_line.VIEW) if given is None else given
-    if shown not in ("", *command_line.VIEWS):
-        raise DefinitionError(f"there is no view={shown!r}, only {command_line.VIEWS}")
-    if shown == "browser":
+    view_name: str = command_line.read(command_line.VIEW) if view is None else view
+    if view_name not in ("", *command_line.VIEWS):
+        raise DefinitionError(f"there is no view={view_name!r}, only {command_line.VIEWS}")
+    if view_name == "browser":
         from launchpad.launch.planning import interpreter
 
         interpreter.check_executable("the process that serves the page")
-    if detach and shown:
+    if detach and view_name:
         raise DefinitionError(
-            f"view={shown!r} ends with this script, and detach=True leaves the program behind. "
+            f"view={view_name!r} ends with this script, and detach=True leaves the program behind. "
             "`python -m launchpad view` shows it, from here or elsewhere."
         )
-    return shown
+    return view_name
 
 
 def _waiting_for_pdb(planned: LaunchPlan, backend: Backend, detach: bool) -> LaunchPlan:
@@ -391,9 +391,9 @@ def _waiting_for_pdb(planned: LaunchPlan, backend: Backend, detach: bool) -> Lau
     from launchpad.errors import DefinitionError
 
     if detach or not backend.can_attach:
-        what = "what was left behind" if detach else f"workers of {planned.launch_type!r}"
+        unreachable = "what was left behind" if detach else f"workers of {planned.launch_type!r}"
         raise DefinitionError(
-            f"pdb=True: `launchpad attach` does not reach {what}. Launch with local_mp to debug it."
+            f"pdb=True: `launchpad attach` does not reach {unreachable}. Launch with local_mp to debug it."
         )
     workers = (
         dataclasses.replace(worker, policy=dataclasses.replace(worker.policy, pdb=True))
@@ -414,10 +414,10 @@ def _open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
 
 
-def _terminal(given: str | None) -> str:
+def _terminal(terminal: str | None) -> str:
     import warnings
 
-    chosen = given or os.environ.get("LAUNCHPAD_LAUNCH_LOCAL_TERMINAL") or "current_terminal"
+    chosen = terminal or os.environ.get("LAUNCHPAD_LAUNCH_LOCAL_TERMINAL") or "current_terminal"
     if chosen not in _TERMINALS:
         warnings.warn(
             f"there is no terminal {chosen!r}, only {_TERMINALS}; using current_terminal",

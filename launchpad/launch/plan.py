@@ -117,8 +117,8 @@ class WorkerPlan:
     @property
     def colocation(self) -> str:
         """The colocation that it is one process of, such as `trainer-0`; empty if there is none."""
-        whole = f"{self.group}-{self.replica_index}"
-        return whole if self.name.startswith(f"{whole}.") else ""
+        replica = f"{self.group}-{self.replica_index}"
+        return replica if self.name.startswith(f"{replica}.") else ""
 
     @property
     def payload_bytes(self) -> int:
@@ -275,8 +275,8 @@ class LaunchPlan:
                 for w in self.workers
             ]
         rows = [tuple(columns), *zip(*columns.values(), strict=True)]
-        what = f"program {self.program!r} on {self.launch_type}: {len(self.workers)} workers"
-        return "\n  ".join([f"plan of {what}", *formatting.aligned(rows)])
+        headline = f"program {self.program!r} on {self.launch_type}: {len(self.workers)} workers"
+        return "\n  ".join([f"plan of {headline}", *formatting.aligned(rows)])
 
 
 def _plain(value: Any) -> Any:

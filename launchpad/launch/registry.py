@@ -65,13 +65,13 @@ class LaunchType(enum.Enum):
     TEST_KUBERNETES = "test_kubernetes"
 
 
-def launch_type_name(given: LaunchType | str | None) -> str:
+def launch_type_name(launch_type: LaunchType | str | None) -> str:
     """Return the launch type to use: given, else --lp_launch_type, else $LP_LAUNCH_TYPE, else local_mt."""
-    if isinstance(given, LaunchType):
-        return str(given.value)
+    if isinstance(launch_type, LaunchType):
+        return str(launch_type.value)
     by_flag = command_line.given(command_line.LAUNCH_TYPE)
     return (
-        given
+        launch_type
         or by_flag
         or os.environ.get("LP_LAUNCH_TYPE")
         or command_line.read(command_line.LAUNCH_TYPE)
@@ -116,10 +116,10 @@ def target_of(name: str) -> str:
     """
     target = _BUILT_IN.get(name) or _third_party().get(name)
     if target is None:
-        known = sorted({*_BUILT_IN, *_third_party()})
+        names = sorted({*_BUILT_IN, *_third_party()})
         raise DefinitionError(
-            f"there is no launch type {name!r}; there are {', '.join(known)}."
-            f"{did_you_mean(name, known, shown=repr)}"
+            f"there is no launch type {name!r}; there are {', '.join(names)}."
+            f"{did_you_mean(name, names, shown=repr)}"
         )
     return target
 
@@ -147,14 +147,14 @@ def started_early(name: str) -> Iterator[Any]:
 
 def detached(warn: Callable[[str], object] = lambda why: None) -> list[Detached]:
     """Return the detached programs on all clusters. Call `warn` with the reason if some cannot be found."""
-    found: list[Detached] = []
+    programs: list[Detached] = []
     for name in (*_BUILT_IN, *_third_party()):
         if not name.startswith("test_"):
             try:
-                found += backend_of(name).detached()
+                programs += backend_of(name).detached()
             except (LaunchError, DefinitionError) as error:  # a file of settings may hold mistakes
                 warn(str(error))
-    return found
+    return programs
 
 
 def is_local_launch(launch_type: LaunchType | str) -> bool:

@@ -200,9 +200,9 @@ class Running:
             if ctrl_c.pressed is not None:
                 self._runner.wait_for()
         if not in_time:
-            left = ", ".join(w.name for w in self._runner.states() if w.state in _NOT_ENDED)
+            unfinished = ", ".join(w.name for w in self._runner.states() if w.state in _NOT_ENDED)
             raise TimeoutError(
-                f"program {self.plan.program!r} still runs after {timeout_s} s: {left}"
+                f"program {self.plan.program!r} still runs after {timeout_s} s: {unfinished}"
             )
         if raise_error:
             if self.failure() is not None:
@@ -242,10 +242,10 @@ class Running:
             if ctrl_c.pressed is not None:
                 self._runner.wait_for()
         if not in_time:
-            left = ", ".join(
+            unfinished = ", ".join(
                 w.name for w in states if w.state in _NOT_ENDED and not w.current.is_done
             )
-            raise TimeoutError(f"after {timeout_s} s there is no result of {left} yet")
+            raise TimeoutError(f"after {timeout_s} s there is no result of {unfinished} yet")
         if self.failure() is not None:
             self.wait()
         by_replica: dict[int, list[Any]] = {}
@@ -253,7 +253,7 @@ class Running:
             of_replica = by_replica.setdefault(state.plan.replica_index, [])
             of_replica.append(results.value_of(state.current.result))
         are_parts = bool(states[0].plan.colocation)
-        return [tuple(each) if are_parts else each[0] for each in by_replica.values()]
+        return [tuple(values) if are_parts else values[0] for values in by_replica.values()]
 
     def edges(self, timeout_s: float = 10.0) -> Edges:
         """Return what has gone over the program's edges so far: calls, bytes, waiting, by caller and method.
@@ -318,19 +318,19 @@ class Running:
         rate = rate_of(len(self.plan.workers))
         session = recording.record(script, seconds, rate, of_script.append)
         try:
-            found = self._runner.inquiries.record(seconds, _REPORTED_S)
+            inquiry = self._runner.inquiries.record(seconds, _REPORTED_S)
         finally:
             recording.end([session])
-        recorded = {worker: report.recorded for worker, report in found.reports.items()}
+        recorded = {worker: report.recorded for worker, report in inquiry.reports.items()}
         return Trace(
             program=self.plan.program,
             run_id=self.run_id,
             recorded=recorded | {(script.name, 0): r for r in of_script if r.threads},  # noqa: B035
-            changes=tuple(found.changes),
+            changes=tuple(inquiry.changes),
             missing={
                 (worker, attempt): why
                 or f"{worker} (attempt {attempt}) has not reported within {_REPORTED_S:g} s"
-                for (worker, attempt), why in found.missing().items()
+                for (worker, attempt), why in inquiry.missing().items()
             },
             began_ns=session.began_ns,
             ended_ns=min(session.until_ns, time.monotonic_ns()),
@@ -422,8 +422,8 @@ class Running:
         failures = list(self._runner.supervisor.failures)
         if failures:
             first = outcome.first_cause(failures)
-            others = tuple(o for o in failures if o is not first)
-            return ProgramFailed(self.plan.program, first, others)
+            consequences = tuple(o for o in failures if o is not first)
+            return ProgramFailed(self.plan.program, first, consequences)
         crash = self._runner.crash
         if crash is not None:
             why = str(crash) if isinstance(crash, BrokenLauncher) else f"it crashed: {crash!r}"
@@ -443,8 +443,8 @@ class Running:
             return outcome.exit_status(failure.outcome)
         if failure is not None:
             return outcome.NOT_THERE
-        ended = [w.outcome for w in self._runner.states() if w.outcome is not None]
-        hung = self._runner.has_grace and any(o.hung for o in ended)
+        outcomes = [w.outcome for w in self._runner.states() if w.outcome is not None]
+        hung = self._runner.has_grace and any(o.hung for o in outcomes)
         return outcome.HUNG if hung else 0
 
     def status(self) -> list[WorkerStatus]:
@@ -536,8 +536,8 @@ class Running:
         """
         name = f"{label}-{index}"
         if label not in self.plan.groups:
-            known = {w.name for w in self.plan.workers} | {w.colocation for w in self.plan.workers}
-            if label not in known or index:
+            names = {w.name for w in self.plan.workers} | {w.colocation for w in self.plan.workers}
+            if label not in names or index:
                 raise self._no_group(label)
             name = label
         if self.is_done:
@@ -594,8 +594,8 @@ class Running:
         return record.status_table(repr(self), self.status())
 
     def _no_group(self, label: str) -> KeyError:
-        known = list(self.plan.groups)
-        return KeyError(f"program {self.plan.program!r} has no group {label!r}; it has {known}")
+        labels = list(self.plan.groups)
+        return KeyError(f"program {self.plan.program!r} has no group {label!r}; it has {labels}")
 
     def _place(self, address: str) -> LaunchedAddress:
         """Return where an address is, as this process reaches it."""

@@ -70,15 +70,17 @@ def take_flags() -> None:
 def _take() -> None:
     command_line.leave_mistyped_to_parser()
     arguments = sys.argv[1:]
-    found = command_line.occurrences(arguments)
+    occurrences = command_line.occurrences(arguments)
     values: dict[str, Any] = {}
-    for each in found:
+    for occurrence in occurrences:
         try:
-            values[each.flag.name] = _value(each.flag, each.text)
+            values[occurrence.flag.name] = _value(occurrence.flag, occurrence.text)
         except ValueError as error:
-            raise DefinitionError(f"--{each.flag.name}={each.text}: {error}") from None
-    taken = {index for each in found for index in range(each.start, each.stop)}
-    sys.argv[1:] = [argument for i, argument in enumerate(arguments) if i not in taken]
+            raise DefinitionError(f"--{occurrence.flag.name}={occurrence.text}: {error}") from None
+    indices = {
+        index for occurrence in occurrences for index in range(occurrence.start, occurrence.stop)
+    }
+    sys.argv[1:] = [argument for i, argument in enumerate(arguments) if i not in indices]
     command_line.remember(values)
 
 
@@ -113,9 +115,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         return converted
 
     own = getattr(parser, "_option_string_actions", {})
-    others = [each for each in sys.argv[1:] if each.partition("=")[0] not in own]
+    arguments = [argument for argument in sys.argv[1:] if argument.partition("=")[0] not in own]
     try:
-        command_line.refuse_mistyped(others, "lp_")
+        command_line.refuse_mistyped(arguments, "lp_")
     except DefinitionError as error:
         parser.error(str(error))
     command_line.leave_mistyped_to_parser()

@@ -23,9 +23,9 @@ class LocalAddressView:
         self._keys = keys
         self.places: dict[str, str] = {}
 
-    def follow(self, seen: Mapping[str, str]) -> None:
+    def follow(self, endpoints: Mapping[str, str]) -> None:
         """Take the new endpoints of some addresses, and move the keys to them."""
-        for address, endpoint in seen.items():
+        for address, endpoint in endpoints.items():
             before = self.places.get(address)
             if before:
                 keyring.remove(before)
@@ -73,9 +73,10 @@ class AddressTable:
         Args:
             addresses: The addresses to look up; None: all.
         """
-        wanted = self._table if addresses is None else addresses
-        endpoints = dict.fromkeys(wanted, "")
-        for address in wanted:
+        if addresses is None:
+            addresses = self._table
+        endpoints = dict.fromkeys(addresses, "")
+        for address in addresses:
             place = self._table.get(address)
             if place:
                 endpoints[address] = place.near if place.node == node else place.far

@@ -51,14 +51,14 @@ class LocalBackend(Backend):
         _check_cpus_and_memory(workers)
         requests = _requests(workers)
         devices = _devices(requests)
-        given = allocate(devices, requests) if requests else {}
-        if given is None:
+        assignment = allocate(devices, requests) if requests else {}
+        if assignment is None:
             has = shortage.supply(devices, inventory.installed(), os.environ.get(VISIBLE))
             raise DefinitionError(
                 f"{shortage.demand_of_gpus(requests)}, {has}{shortage.reason(requests, devices)}."
                 " Give fewer replicas, or smaller Resources(gpus=…)."
             )
-        return _equipped(plan, given, _cpus(workers, {}) if self.binds_cpus else {})
+        return _equipped(plan, assignment, _cpus(workers, {}) if self.binds_cpus else {})
 
     def claim(self, plan: LaunchPlan, run: RunDirectory) -> LaunchPlan:
         """Return the plan with GPUs and CPUs that no other run holds. This run holds them from now on.
@@ -76,18 +76,18 @@ class LocalBackend(Backend):
         deadline = time.monotonic() + _RELEASE_WAIT_S
         while True:
             with claims.claim_table() as claim_table:
-                given = allocate(devices, requests, claim_table.taken())
-                if given is not None:
+                assignment = allocate(devices, requests, claim_table.taken())
+                if assignment is not None:
                     bound = _cpus(plan.workers, claim_table.busy()) if has_cpus else {}
-                    plan = _equipped(plan, given, bound)
+                    plan = _equipped(plan, assignment, bound)
                     gpus: dict[str, int] = {}
                     for request in requests:
-                        for device in given[request.worker]:
+                        for device in assignment[request.worker]:
                             gpus[device.uuid] = gpus.get(device.uuid, 0) + request.units
                     cpus = [cpu for worker in plan.workers for cpu in worker.cpus]
-                    shown = {worker.name: worker.gpus for worker in plan.workers if worker.gpus}
+                    gpu_ids = {worker.name: worker.gpus for worker in plan.workers if worker.gpus}
                     run.claim = claim_table.add(
-                        ClaimRecord(run.run_id, plan.program, os.getpid(), gpus, cpus, shown)
+                        ClaimRecord(run.run_id, plan.program, os.getpid(), gpus, cpus, gpu_ids)
                     )
                     return plan
                 holders = [record for record in claim_table.records if record.gpus]
@@ -154,19 +154,19 @@ def _held_by(program: str, requests: Sequence[GpuRequest], holders: Sequence[Cla
     names = {device.uuid: device.id for device in inventory.installed()}
     lines = ""
     for record in holders:
-        whole = [names.get(uuid, uuid) for uuid, units in record.gpus.items() if units == UNIT]
+        whole_gpus = [names.get(uuid, uuid) for uuid, units in record.gpus.items() if units == UNIT]
         shares = [
             f"{units / UNIT:g} of {listed([names.get(uuid, uuid)])}"
             for uuid, units in record.gpus.items()
             if units < UNIT
         ]
         lines += (
-            f"\n  {', '.join(filter(None, (listed(whole), *shares)))}: program {record.program!r}, run"
+            f"\n  {', '.join(filter(None, (listed(whole_gpus), *shares)))}: program {record.program!r}, run"
             f" {record.run_id}, process {record.pid}"
         )
-    asked = shortage.demand_of_gpus(requests)
+    demand = shortage.demand_of_gpus(requests)
     return (
-        f"program {program!r} asks for {asked}; this host has as many, but other runs hold:"
+        f"program {program!r} asks for {demand}; this host has as many, but other runs hold:"
         f"{lines}\nWait for them, or end one with `python -m launchpad stop RUN`."
     )
 
@@ -178,13 +178,13 @@ def _cpus(workers: Sequence[WorkerPlan], busy: Mapping[int, int]) -> dict[str, t
     """Return worker → CPUs of its own, for those that ask for a whole number. The least used go first."""
     if not hasattr(os, "sched_setaffinity"):
         return {}
-    left = iter(sorted(os.sched_getaffinity(0), key=lambda cpu: (busy.get(cpu, 0), cpu)))
-    whole = {
+    free_cpus = iter(sorted(os.sched_getaffinity(0), key=lambda cpu: (busy.get(cpu, 0), cpu)))
+    counts = {
         w.name: int(w.resources.cpus)
         for w in workers
         if w.resources.cpus and w.resources.cpus == int(w.resources.cpus)
     }
-    return {name: tuple(sorted(next(left) for _ in range(n))) for name, n in whole.items()}
+    return {name: tuple(sorted(next(free_cpus) for _ in range(n))) for name, n in counts.items()}
 
 
 def _check_cpus_and_memory(workers: Sequence[WorkerPlan]) -> None:

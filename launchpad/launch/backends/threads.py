@@ -104,27 +104,27 @@ class ThreadWorkers(WorkerThreads):
             hint = "look at `ulimit -u` and the memory left; or use local_mp"
             self._end(new, Outcome(worker, outcome.FAILED, "start", attempt, cause, hint=hint))
 
-    def _kill(self, killed: WorkerThread, at_once: bool) -> None:
+    def _kill(self, worker_thread: WorkerThread, at_once: bool) -> None:
         """Give the thread up, in another thread because closing its servers may take a while."""
-        killed.is_given_up = True
-        name = f"{killed.context.name}-end"
-        self._abandon_threads.append(in_a_thread(name, self._give_up, killed, at_once))
+        worker_thread.is_given_up = True
+        name = f"{worker_thread.context.name}-end"
+        self._abandon_threads.append(in_a_thread(name, self._give_up, worker_thread, at_once))
 
     def crash(self, worker: str, why: str) -> str:
         """Interrupt a worker, so that it fails."""
-        running = self._threads.get(worker)
+        worker_thread = self._threads.get(worker)
         # Interrupting an import would leave half a module for other workers.
-        if running is None or running.context.link.phase == "import":
+        if worker_thread is None or worker_thread.context.link.phase == "import":
             return ""
-        with context.entered(running.context):
-            running.worker.crash(why)
+        with context.entered(worker_thread.context):
+            worker_thread.worker.crash(why)
         return "Stopped"
 
     def close(self) -> None:
         """Wait a moment for the threads, which have reported their end or were given up."""
         deadline = time.monotonic() + _JOIN_S
-        for running in self._threads.values():
-            running.context.stop.event.set()
+        for worker_thread in self._threads.values():
+            worker_thread.context.stop.event.set()
         threads = [t.thread for t in self._threads.values() if not t.is_given_up]
         for thread in (*threads, *self._abandon_threads):
             if thread.ident is not None:
@@ -132,24 +132,24 @@ class ThreadWorkers(WorkerThreads):
         # The script may keep its `Running` for long, and with these it would keep all that workers served.
         self._threads.clear()
 
-    def _give_up(self, running: WorkerThread, at_once: bool) -> None:
+    def _give_up(self, worker_thread: WorkerThread, at_once: bool) -> None:
         """Leave a note of where the thread is, interrupt it, and make room for another attempt.
 
         Args:
             at_once: Leave no note, because the user is waiting.
         """
-        me = running.context
+        me = worker_thread.context
         with context.entered(me):
             if not at_once:
-                _print_stack(running.thread)
-            running.worker.abandon()
-        running.thread.join(_UNWIND_S)
+                _print_stack(worker_thread.thread)
+            worker_thread.worker.abandon()
+        worker_thread.thread.join(_UNWIND_S)
         stdout_router.end(me)
-        self._leave_behind(running)
+        self._leave_behind(worker_thread)
 
-    def _run_and_end(self, running: WorkerThread) -> None:
-        me = running.context
-        ended = Outcome(me.name, outcome.LOST, attempt=me.attempt, cause="it could not say why")
+    def _run_and_end(self, worker_thread: WorkerThread) -> None:
+        me = worker_thread.context
+        end = Outcome(me.name, outcome.LOST, attempt=me.attempt, cause="it could not say why")
         try:
             with context.entered(me), contextlib.ExitStack() as stack:
                 try:
@@ -161,14 +161,14 @@ class ThreadWorkers(WorkerThreads):
                     )
                 except OSError as error:
                     cause = f"its log could not be opened: {error}"
-                    ended = replace(ended, kind=outcome.FAILED, phase="start", cause=cause)
+                    end = replace(end, kind=outcome.FAILED, phase="start", cause=cause)
                     return
                 stack.callback(stdout_router.end, me)
-                ended = running.worker.main()
-                if ended.is_failure and ended.traceback:
-                    print(ended.traceback)
+                end = worker_thread.worker.main()
+                if end.is_failure and end.traceback:
+                    print(end.traceback)
         finally:
-            self._end(running, ended)
+            self._end(worker_thread, end)
 
 
 def _print_stack(thread: threading.Thread) -> None:

@@ -56,7 +56,7 @@ class GpuRequest:
 def allocate(
     devices: Sequence[Device],
     requests: Sequence[GpuRequest],
-    taken: Mapping[str, int] | None = None,
+    units_taken: Mapping[str, int] | None = None,
 ) -> dict[str, tuple[Device, ...]] | None:
     """Return worker → its devices; None if there is no assignment.
 
@@ -66,15 +66,15 @@ def allocate(
     Args:
         devices: The devices, in the order in which they are preferred.
         requests: The requests, in the order in which they may choose.
-        taken: Uuid → the units of that device that others have.
+        units_taken: Uuid → the units of that device that others have.
     """
-    wanted = sorted((r for r in requests if r.gpus > 0), key=lambda r: -r.units)
-    free = [max(0, UNIT - (taken or {}).get(device.uuid, 0)) for device in devices]
-    found = _Search(devices, wanted, free).run()
-    if found is None:
+    in_order = sorted((r for r in requests if r.gpus > 0), key=lambda r: -r.units)
+    free = [max(0, UNIT - (units_taken or {}).get(device.uuid, 0)) for device in devices]
+    assignment = _Search(devices, in_order, free).run()
+    if assignment is None:
         return None
-    given = {r.worker: tuple(devices[i] for i in sorted(t)) for r, t in found}
-    return {request.worker: given.get(request.worker, ()) for request in requests}
+    by_worker = {r.worker: tuple(devices[i] for i in sorted(t)) for r, t in assignment}
+    return {request.worker: by_worker.get(request.worker, ()) for request in requests}
 
 
 _Taken = tuple[int, ...]
@@ -149,10 +149,10 @@ class _Search:
             return
         fits = [i for i in matching if free[i] >= request.units]
         if request.gpus < 1:
-            seen = set()
+            tried = set()
             for i in sorted(fits, key=lambda i: (free[i] == UNIT, sum(self._class[i]), i)):
-                if (self._class[i], free[i]) not in seen:
-                    seen.add((self._class[i], free[i]))
+                if (self._class[i], free[i]) not in tried:
+                    tried.add((self._class[i], free[i]))
                     yield (i,)
             return
         by_class: dict[tuple[bool, ...], list[int]] = {}
@@ -160,8 +160,8 @@ class _Search:
             by_class.setdefault(self._class[i], []).append(i)
         pools = list(by_class.values())
         numbers = _divisions(request.count, [len(pool) for pool in pools])
-        for each in sorted(numbers, key=lambda numbers: sum(n > 0 for n in numbers)):
-            yield tuple(i for n, pool in zip(each, pools, strict=True) for i in pool[:n])
+        for division in sorted(numbers, key=lambda numbers: sum(n > 0 for n in numbers)):
+            yield tuple(i for n, pool in zip(division, pools, strict=True) for i in pool[:n])
 
 
 def _kind(request: GpuRequest) -> tuple[str, bool]:
@@ -175,5 +175,5 @@ def _divisions(count: int, most: Sequence[int]) -> Iterator[tuple[int, ...]]:
         yield from [()] if count == 0 else []
         return
     for first in range(min(count, most[0]), -1, -1):
-        for rest in _divisions(count - first, most[1:]):
-            yield (first, *rest)
+        for later_parts in _divisions(count - first, most[1:]):
+            yield (first, *later_parts)

@@ -32,16 +32,16 @@ def quota() -> float | None:
     return min(quotas, default=None)
 
 
-def number_of_threads(asked: float | None, num_workers: int) -> int:
+def number_of_threads(n_requested: float | None, num_workers: int) -> int:
     """Return how many threads of BLAS and OpenMP a worker is given.
 
     Args:
-        asked: How many CPUs it asks for.
+        n_requested: How many CPUs it asks for.
         num_workers: How many workers share this host's CPUs.
     """
     inherited = os.environ.get(OPENMP_THREADS, "")
-    if asked is not None:
-        return math.ceil(asked)
+    if n_requested is not None:
+        return math.ceil(n_requested)
     if inherited.isdigit():  # Ray sets it, and knows how many workers share a node
         return max(1, int(inherited))
     limit = quota()

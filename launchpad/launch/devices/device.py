@@ -51,12 +51,12 @@ class Device:
 def listed(ids: Sequence[str]) -> str:
     """Return a text of ids for people, with runs of numbers in short: `GPU 0–3, 6`."""
     spans: list[list[str]] = []
-    for one in ids:
+    for id in ids:
         last = spans[-1][-1] if spans else ""
-        if one.isdigit() and last.isdigit() and int(one) == int(last) + 1:
-            spans[-1].append(one)
+        if id.isdigit() and last.isdigit() and int(id) == int(last) + 1:
+            spans[-1].append(id)
         else:
-            spans.append([one])
+            spans.append([id])
     texts = [f"{s[0]}–{s[-1]}" if len(s) > 2 else ", ".join(s) for s in spans]
     return "GPU " + ", ".join(texts) if ids else ""
 
@@ -69,21 +69,25 @@ def visible(devices: Sequence[Device], variable: str | None) -> list[Device]:
     """
     if variable is None:
         return list(devices)
-    found: list[Device] = []
+    selection: list[Device] = []
     for entry in map(str.strip, variable.split(",")):
         if entry in NONE_VISIBLE:
             break
         # Look for the entry as it stands, then for the beginning of a GPU's uuid, then of a part's.
         exact = [d for d in devices if entry in (str(d.index), d.uuid, d.gpu)]
-        named = exact or [d for d in devices if d.gpu.startswith(entry)]
-        if not exact and len({d.gpu for d in named}) != 1:
-            named = named or [d for d in devices if d.uuid.startswith(entry)]
-            if len(named) != 1:
-                problem = "which could be any of" if named else "which is none of"
-                known = ", ".join(f"{d.index} ({d.uuid}, {d.name})" for d in named or devices)
-                known = known or "this host's 0 GPUs"
-                raise DefinitionError(f"{VISIBLE}={variable!r} names {entry!r}, {problem} {known}")
-        if any(device in found for device in named):
+        matches = exact or [d for d in devices if d.gpu.startswith(entry)]
+        if not exact and len({d.gpu for d in matches}) != 1:
+            matches = matches or [d for d in devices if d.uuid.startswith(entry)]
+            if len(matches) != 1:
+                problem = "which could be any of" if matches else "which is none of"
+                candidates = ", ".join(
+                    f"{d.index} ({d.uuid}, {d.name})" for d in matches or devices
+                )
+                candidates = candidates or "this host's 0 GPUs"
+                raise DefinitionError(
+                    f"{VISIBLE}={variable!r} names {entry!r}, {problem} {candidates}"
+                )
+        if any(device in selection for device in matches):
             raise DefinitionError(f"{VISIBLE}={variable!r} names {entry!r} twice")
-        found += named
-    return found
+        selection += matches
+    return selection

@@ -66,17 +66,17 @@ def _from_library(nvml: Any) -> list[Device]:
     try:
         for index in range(nvml.nvmlDeviceGetCount()):
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            whole = _describe(nvml, index, handle)
+            gpu = _describe(nvml, index, handle)
             is_divided = False
             with contextlib.suppress(nvml.NVMLError):  # it cannot be divided
                 is_divided = nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE
             if not is_divided:
-                devices.append(whole)
+                devices.append(gpu)
                 continue
             for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
                 with contextlib.suppress(nvml.NVMLError):  # there is no part with this number
                     part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
-                    devices.append(_describe(nvml, index, part, whole.uuid))
+                    devices.append(_describe(nvml, index, part, gpu.uuid))
     finally:
         nvml.nvmlShutdown()
     return devices
@@ -99,14 +99,14 @@ def _from_command() -> list[Device]:
         return []
     devices: list[Device] = []
     parts: dict[str, list[tuple[str, str]]] = {}  # GPU → the uuid and the size of each
-    whole = ""
+    gpu = ""
     for line in listing.splitlines():
-        found = re.search(r"UUID: ([\w-]+)", line)
-        size = re.match(r"\s+MIG\s+(\S+)", line)
-        if found and size:
-            parts.setdefault(whole, []).append((found[1], size[1]))
-        elif found:
-            whole = found[1]
+        uuid_match = re.search(r"UUID: ([\w-]+)", line)
+        size_match = re.match(r"\s+MIG\s+(\S+)", line)
+        if uuid_match and size_match:
+            parts.setdefault(gpu, []).append((uuid_match[1], size_match[1]))
+        elif uuid_match:
+            gpu = uuid_match[1]
     for index, uuid, name, mode in rows:
         if mode == "Enabled":
             named = parts.get(uuid, [])

@@ -10,23 +10,23 @@ from launchpad.launch.devices.allocation import GpuRequest
 from launchpad.launch.devices.device import NONE_VISIBLE, VISIBLE, Device, listed
 
 
-def demand(asked: Sequence[tuple[str, str]], total: str) -> str:
+def demand(requests: Sequence[tuple[str, str]], total: str) -> str:
     """Return what each group asks for, and the sum.
 
     Args:
-        asked: (group, what it asks for), for each worker.
+        requests: (group, what it asks for), for each worker.
     """
-    parts = [f"{group} {number}×{what}" for (group, what), number in Counter(asked).items()]
+    parts = [f"{group} {number}×{amount}" for (group, amount), number in Counter(requests).items()]
     return f"{' + '.join(parts)} = {total}"
 
 
 def demand_of_gpus(requests: Sequence[GpuRequest]) -> str:
     """Return which groups ask for how many GPUs."""
-    asked = [
+    amounts = [
         (r.group, " ".join(filter(None, (formatting.counted(r.gpus, "GPU"), r.accelerator))))
         for r in requests
     ]
-    return demand(asked, f"{round(sum(r.gpus for r in requests), 4):g}")
+    return demand(amounts, f"{round(sum(r.gpus for r in requests), 4):g}")
 
 
 def supply(devices: Sequence[Device], installed: Sequence[Device], variable: str | None) -> str:
@@ -45,16 +45,16 @@ def supply(devices: Sequence[Device], installed: Sequence[Device], variable: str
     return f"this host has {len(devices)}{limit}: {names}"
 
 
-def unused(asked: Sequence[tuple[float, str | None]], where: str) -> str:
+def unused(requests: Sequence[tuple[float, str | None]], where: str) -> str:
     """Return what to tell the user if there are GPUs and no worker gets one; else an empty text.
 
     Args:
-        asked: For each worker, how many it asks for, and its own CUDA_VISIBLE_DEVICES if it has one.
+        requests: For each worker, how many it asks for, and its own CUDA_VISIBLE_DEVICES if it has one.
         where: `and this host has GPUs`.
     """
-    if any(gpus or (own or "").strip() not in NONE_VISIBLE for gpus, own in asked):
+    if any(gpus or (own or "").strip() not in NONE_VISIBLE for gpus, own in requests):
         return ""
-    if all(own is not None for _, own in asked):
+    if all(own is not None for _, own in requests):
         return ""  # the user gives them none
     return (
         f"no worker is given a GPU, {where}: the workers compute on the CPU. Give a group some:"

@@ -40,14 +40,14 @@ class LogFiles:
 
     def path(self, worker: str, attempt: int = 1) -> Path:
         """Return the file for what one attempt of a worker prints."""
-        which = "" if attempt == 1 else f".attempt_{attempt}"
-        return self.directory / f"{worker}{which}.log"
+        suffix = "" if attempt == 1 else f".attempt_{attempt}"
+        return self.directory / f"{worker}{suffix}.log"
 
     def attempts(self, worker: str) -> list[int]:
         """Return the numbers of the attempts that have left a log."""
         form = re.compile(re.escape(worker) + r"(?:\.attempt_(\d+))?\.log(?:\.\d+)?")
-        found = (form.fullmatch(name) for name in _names_in(self.directory))
-        return sorted({int(match[1] or 1) for match in found if match})
+        matches = (form.fullmatch(name) for name in _names_in(self.directory))
+        return sorted({int(match[1] or 1) for match in matches if match})
 
     def lines(self, worker: str) -> Iterator[str]:
         """Yield the lines of `text` one by one, since there may be gigabytes."""

@@ -46,13 +46,13 @@ class Rotation:
     def from_environment(cls) -> Rotation:
         """Return the rotation that LAUNCHPAD_LOG_MAX_MB and LAUNCHPAD_LOG_FILES set."""
         max_mb = number_of("LAUNCHPAD_LOG_MAX_MB", cls.max_bytes / _MIB)
-        kept = number_of(_FILES, cls.files)
-        if kept < 1 or kept != int(kept):
+        files = number_of(_FILES, cls.files)
+        if files < 1 or files != int(files):
             raise LaunchError(
                 f"{_FILES}={os.environ[_FILES]}: must be a whole number, 1 or more, since the newest"
                 " part of a log is always kept"
             )
-        return cls(int(max_mb * _MIB), int(kept))
+        return cls(int(max_mb * _MIB), int(files))
 
     def rotate(self, log: Path) -> int:
         """Rotate a log, and return the descriptor of the new part.
@@ -89,8 +89,8 @@ def _deleted_before(part: Path) -> tuple[int, int]:
     """Return how many lines and bytes have been deleted, according to a part's header."""
     with part.open("rb") as file:
         header = file.readline(1000)
-    found = _DELETED.search(header) if header.startswith(HEADER) else None
-    n_lines, n_bytes = found.groups() if found is not None else (b"0", b"0")
+    match = _DELETED.search(header) if header.startswith(HEADER) else None
+    n_lines, n_bytes = match.groups() if match is not None else (b"0", b"0")
     return int(n_lines.replace(b",", b"")), int(n_bytes.replace(b",", b""))
 
 

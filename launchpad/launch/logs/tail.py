@@ -85,11 +85,11 @@ class Tail:
 
     def backlog(self) -> int:
         """Return how many bytes of the current attempt are left to read."""
-        left = max(0, self._notice() - self._live.offset)
+        n_left = max(0, self._notice() - self._live.offset)
         for part in filter(None, (*self._closed, self._late)):
-            left += max(0, _inode_and_size(part.path)[1] - part.offset)
-        if left or not self._coming:
-            return left
+            n_left += max(0, _inode_and_size(part.path)[1] - part.offset)
+        if n_left or not self._coming:
+            return n_left
         self._partial += b"\n" if self._partial else b""
         self._begin(self._coming.popleft())
         return self.backlog()

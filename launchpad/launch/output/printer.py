@@ -138,8 +138,8 @@ class Output:
                     self._wake.wait(_INTERVAL_S)
                     self._wake.clear()
             elif self._notes.empty() and not any(tail.has_more() for tail in self._tails.values()):
-                left = [(worker, tail.remainder()) for worker, tail in self._tails.items()]
-                lines = (prefixed(prefixes[worker], [line]) for worker, line in left if line)
+                remainders = [(worker, tail.remainder()) for worker, tail in self._tails.items()]
+                lines = (prefixed(prefixes[worker], [line]) for worker, line in remainders if line)
                 self._written(stream, lines)
                 return
 

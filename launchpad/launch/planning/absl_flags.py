@@ -60,12 +60,12 @@ def capture(script: str) -> bytes:
         return pickle.dumps(captured)
     import cloudpickle
 
-    known = absl_flags.FLAGS
+    all_flags = absl_flags.FLAGS
     captured.is_parsed = True
-    own = {flag.name for flag in known.flags_by_module_dict().get(script, [])}
-    for name in known:
-        value = known[name].value
-        if name in own or value != known[name].default:
+    own = {flag.name for flag in all_flags.flags_by_module_dict().get(script, [])}
+    for name in all_flags:
+        value = all_flags[name].value
+        if name in own or value != all_flags[name].default:
             with contextlib.suppress(Exception):  # it cannot be pickled
                 cloudpickle.dumps(value)
                 (captured.own if name in own else captured.values)[name] = value
@@ -89,8 +89,8 @@ def refresh() -> None:
     for name in [name for name in _expected.own if name not in flags.FLAGS]:
         flags.DEFINE_string(name, None, "a flag of the launching script")
     defined = [name for name in _expected.values if name in flags.FLAGS]
-    given = _expected.own | {name: _expected.values.pop(name) for name in defined}
-    for name, value in given.items():
+    values = _expected.own | {name: _expected.values.pop(name) for name in defined}
+    for name, value in values.items():
         flag = flags.FLAGS[name]
         flag.value = value
         flag.present = 1

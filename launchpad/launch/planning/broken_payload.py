@@ -39,39 +39,39 @@ def find(
     Args:
         nested: The function that the payload calls with another payload, as bytes, and its buffers.
     """
-    found: list[BrokenPart] = []
+    parts: list[BrokenPart] = []
     try:
-        _read(payload, buffers, nested, found)
+        _read(payload, buffers, nested, parts)
     except Exception as again:
-        if type(again) is type(error) and found:
-            return found[0]
+        if type(again) is type(error) and parts:
+            return parts[0]
     return None
 
 
 def _read(
-    payload: bytes, buffers: Iterable[Any], nested: Callable[..., Any], found: list[BrokenPart]
+    payload: bytes, buffers: Iterable[Any], nested: Callable[..., Any], parts: list[BrokenPart]
 ) -> Any:
     unpickler = _Unpickler(io.BytesIO(payload), buffers=buffers)
-    what = ""
+    description = ""
 
     def find_class(module: str, name: str) -> Any:
-        nonlocal what
-        what = f"{module}.{name}"
+        nonlocal description
+        description = f"{module}.{name}"
         named = _Unpickler.find_class(unpickler, module, name)
         if named is nested:
             return lambda inner, buffers=(): nested_value(inner, buffers)
         return named
 
     def nested_value(inner: bytes, buffers: Iterable[Any]) -> Any:
-        return types.SimpleNamespace(function=_read(inner, buffers, nested, found))
+        return types.SimpleNamespace(function=_read(inner, buffers, nested, parts))
 
     def remembering(operation: int) -> Callable[[Any], None]:
         original = _Unpickler.dispatch[operation]
         count = _MAKES[operation]
 
         def remember(unpickler: Any) -> None:
-            nonlocal what
-            what = _description(operation, *unpickler.stack[-count:][:2])
+            nonlocal description
+            description = _description(operation, *unpickler.stack[-count:][:2])
             original(unpickler)
 
         return remember
@@ -81,8 +81,8 @@ def _read(
     try:
         return unpickler.load()
     except Exception:
-        if not found:
-            found.append(BrokenPart(what, _user([*unpickler.metastack, unpickler.stack])))
+        if not parts:
+            parts.append(BrokenPart(description, _user([*unpickler.metastack, unpickler.stack])))
         raise
 
 
@@ -110,11 +110,11 @@ def _name(named: Any) -> str:
 def _user(stacks: list[list[Any]]) -> str:
     """Return the innermost code that was begun, and the name in it that was read last; empty if none was."""
     flat = [(value, depth) for depth, stack in enumerate(stacks) for value in stack]
-    begun = [i for i, (value, _) in enumerate(flat) if by_value.is_unfinished(value)]
-    if not begun:
+    unfinished = [i for i, (value, _) in enumerate(flat) if by_value.is_unfinished(value)]
+    if not unfinished:
         return ""
-    code = flat[begun[-1]][0]
-    after = flat[begun[-1] + 1 :]
+    code = flat[unfinished[-1]][0]
+    after = flat[unfinished[-1] + 1 :]
     name = code.__qualname__
     if isinstance(code, type):
         attribute = _last_key(after)

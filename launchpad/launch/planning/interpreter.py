@@ -88,10 +88,10 @@ class InterpreterSettings:
     @classmethod
     def here(cls) -> InterpreterSettings:
         """Read the settings of this process. Called once for a run."""
-        given = os.environ.get(HASH_SEED, "")
+        seed = os.environ.get(HASH_SEED, "")
         processes = sys.modules.get("multiprocessing.process")
         return cls(
-            hash_seed=given if given.isdigit() else str(int.from_bytes(os.urandom(4), "big")),
+            hash_seed=seed if seed.isdigit() else str(int.from_bytes(os.urandom(4), "big")),
             flags=tuple(flags_here()),
             settings=module_settings.packed(),
             warning_filters=tuple(_filters()),
@@ -110,13 +110,13 @@ class InterpreterSettings:
             self.coverage.apply()
         module_settings.apply(self.settings)
         warnings.resetwarnings()
-        for each in self.warning_filters:
-            if each.category_module == builtins.__name__:
-                each.apply(builtins, is_last=True)
+        for warning_filter in self.warning_filters:
+            if warning_filter.category_module == builtins.__name__:
+                warning_filter.apply(builtins, is_last=True)
         # The first filter that matches counts, and each of these is put before the others.
-        for each in reversed(self.warning_filters):
-            if each.category_module != builtins.__name__:
-                import_hook.when_imported(each.category_module, each.apply)
+        for warning_filter in reversed(self.warning_filters):
+            if warning_filter.category_module != builtins.__name__:
+                import_hook.when_imported(warning_filter.category_module, warning_filter.apply)
         self.logging.apply()
         if self.loguru is not None:
             self.loguru.apply()
@@ -126,11 +126,11 @@ class InterpreterSettings:
             process.current_process().authkey = self.authkey
 
 
-def check_executable(what: str) -> None:
+def check_executable(part: str) -> None:
     """Raise LaunchError if `sys.executable` cannot start a Python process.
 
     Args:
-        what: The part of launchpad that needs the process, for the error.
+        part: The part of launchpad that needs the process, for the error.
 
     Raises:
         LaunchError: `sys.executable` is empty; or Python is part of another program, which would only start
@@ -138,13 +138,13 @@ def check_executable(what: str) -> None:
     """
     if getattr(sys, "frozen", False):
         raise LaunchError(
-            f"{what} could not be started: this is a frozen application (sys.frozen), whose sys.executable,"
+            f"{part} could not be started: this is a frozen application (sys.frozen), whose sys.executable,"
             f" {sys.executable!r}, starts the application and not Python. Launch with local_mt, or from a"
             " script that an installed Python runs"
         )
     if not sys.executable:
         raise LaunchError(
-            f"{what} could not be started: sys.executable is {sys.executable!r}; set it to the path of a"
+            f"{part} could not be started: sys.executable is {sys.executable!r}; set it to the path of a"
             " Python interpreter, or launch with local_mt"
         )
 
@@ -185,6 +185,6 @@ def _is_shadowed(category: type, before: list[Any]) -> bool:
     all others.
     """
     return any(
-        message is None and module is None and not line and issubclass(category, other)
-        for _, message, other, module, line in before
+        message is None and module is None and not line and issubclass(category, earlier_category)
+        for _, message, earlier_category, module, line in before
     )

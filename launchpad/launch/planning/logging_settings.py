@@ -114,14 +114,14 @@ class LoggerSettings:
             and logger is not logging.getLogger()
         ):
             handlers = []
-        known = tuple(handler for handler in handlers if handler is not None)
+        settings = tuple(handler for handler in handlers if handler is not None)
         # Without its handlers, nothing that it logs would be seen.
-        propagates = logger.propagate or len(known) < len(logger.handlers)
+        propagates = logger.propagate or len(settings) < len(logger.handlers)
         filters = b""
         if logger.filters:
             with contextlib.suppress(Exception):  # whatever a filter of the user's raises
                 filters = by_value.dumps(logger.filters, 5, into_main=True)
-        return cls(logger.name, logger.level, propagates, known, logger.disabled, filters)
+        return cls(logger.name, logger.level, propagates, settings, logger.disabled, filters)
 
     def apply(self) -> None:
         logger = logging.getLogger(self.name)
@@ -231,9 +231,9 @@ class _UnlessAddedAnew(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not any(
-            _target_of(other) == self._target
-            for other in self._logger.handlers
-            if not any(isinstance(each, _UnlessAddedAnew) for each in other.filters)
+            _target_of(handler) == self._target
+            for handler in self._logger.handlers
+            if not any(isinstance(log_filter, _UnlessAddedAnew) for log_filter in handler.filters)
         )
 
 

@@ -109,21 +109,21 @@ class Packer:
             roots = [Found(value, f"{label}.{where}") for where, value in node.arguments().items()]
             if isinstance(error, RecursionError) or "recursion" in str(error).lower():
                 everything = (f for root in roots for f in walk(root.value, root.step))
-                found = max(everything, key=lambda f: f.depth)
-                reason = f"it is nested {found.depth - 1:,} deep"
+                place = max(everything, key=lambda f: f.depth)
+                reason = f"it is nested {place.depth - 1:,} deep"
                 hint = "Make it flatter."
             else:
-                found = self._innermost_bad(roots) or Found(node, label)
+                place = self._innermost_bad(roots) or Found(node, label)
                 reason = f"{type(error).__name__}: {error}"
-                hint = _hint_for_code(found) or (
+                hint = _hint_for_code(place) or (
                     "Build it where the node runs instead: in the constructor, or with"
                     " lp.Deferred(fn, …)."
                 )
             raise PayloadError(
                 f"{name} ({node!r}, added at {node.added_at}) cannot be sent to its worker because of"
-                f" {found.path}, a {qualified(type(found.value))}: {reason}. {hint}",
+                f" {place.path}, a {qualified(type(place.value))}: {reason}. {hint}",
                 node=name,
-                path=found.path,
+                path=place.path,
             ) from _from_user(error)
 
     def pack_setup(self, owner: str, function: Callable[[], object]) -> bytes:
@@ -134,13 +134,13 @@ class Packer:
                 self.setups[key] = self.dumps(function, has_buffers=False).stream
             return self.setups[key]
         except Exception as error:
-            found = self._innermost_bad([Found(function, "setup")]) or Found(function, "setup")
-            hint = _hint_for_code(found) or "Let the function make what it needs."
+            place = self._innermost_bad([Found(function, "setup")]) or Found(function, "setup")
+            hint = _hint_for_code(place) or "Let the function make what it needs."
             raise PayloadError(
                 f"setup= of {owner}, {user_code.name_of(function)}, cannot be sent to its workers because of"
-                f" {found.path}, a {qualified(type(found.value))}: {type(error).__name__}: {error}. {hint}",
+                f" {place.path}, a {qualified(type(place.value))}: {type(error).__name__}: {error}. {hint}",
                 node=owner,
-                path=found.path,
+                path=place.path,
             ) from _from_user(error)
 
     def dumps(self, value: Any, *, has_buffers: bool = True) -> Packed:
@@ -178,9 +178,9 @@ class Packer:
         with address_of(memory) as address:
             key = address, memory.nbytes
         checksum = zlib.crc32(memory)
-        known = self.buffers.get(key)
-        if known is None:
-            known = self.buffers[key] = LargeBuffer(memory)
+        buffer = self.buffers.get(key)
+        if buffer is None:
+            buffer = self.buffers[key] = LargeBuffer(memory)
             self.checksums[key] = checksum
         elif checksum != self.checksums[key]:
             raise ValueError(
@@ -188,7 +188,7 @@ class Packer:
                 " another node was given is lost: a __getstate__ or __reduce__ that fills one array again and"
                 " again has to return a copy of it"
             )
-        return known
+        return buffer
 
     def largest(self, node: Node[Any], label: str, count: int = 5) -> list[tuple[str, int]]:
         """Return the (path, bytes) of a node's largest arguments, largest first.
@@ -213,17 +213,21 @@ class Packer:
         bad: Found | None = None
         candidates = iter(roots)
         while True:
-            for found in candidates:
+            for place in candidates:
                 try:
-                    self.dumps(found.value)
+                    self.dumps(place.value)
                 except Exception:
                     break
             else:
                 return bad
-            if found.depth > _TOO_DEEP:
+            if place.depth > _TOO_DEEP:
                 return bad
-            bad = here = found
-            candidates = (Found(c, step, here, here.depth + 1) for step, c in _parts(here.value))
+            bad = place
+            # The generator below is read while the loop above changes `place`.
+            parent = place
+            candidates = (
+                Found(value, step, parent, parent.depth + 1) for step, value in _parts(parent.value)
+            )
 
 
 _loading = threading.local()
@@ -311,13 +315,13 @@ def _note(payload: bytes, buffers: Iterable[Openable], error: Exception) -> str:
         building.reset(token)
     if broken is None:
         return "(raised while the worker made what the node is given)"
-    what, user = broken
-    if not user:
-        return f"(raised while the worker made {what}, which the node is given)"
+    part = broken.what
+    if not broken.user:
+        return f"(raised while the worker made {part}, which the node is given)"
     return (
-        f"(raised while the worker made {what}, for {user}, which is of the script. That travels by value,"
-        " with all that it uses. Move what cannot be made into a module of its own, which workers import; or"
-        " make it where the node runs, in the constructor or in setup= of lp.Program)"
+        f"(raised while the worker made {part}, for {broken.user}, which is of the script. That travels by"
+        " value, with all that it uses. Move what cannot be made into a module of its own, which workers"
+        " import; or make it where the node runs, in the constructor or in setup= of lp.Program)"
     )
 
 
@@ -357,10 +361,10 @@ class _Pickler(ClientPickler):
             )
         reducer = self.of_arrays.get(type(obj))
         if reducer is not None and _is_large(obj):
-            known = self.packer.reduced
-            if id(obj) not in known:
-                known[id(obj)] = obj, reducer(obj)
-            return known[id(obj)][1]
+            arrays = self.packer.reduced
+            if id(obj) not in arrays:
+                arrays[id(obj)] = obj, reducer(obj)
+            return arrays[id(obj)][1]
         of_absl = absl_flags.reduced(obj)
         if of_absl is not NotImplemented:
             return of_absl
@@ -390,22 +394,21 @@ def _from_user(error: Exception) -> Exception | None:
     return None
 
 
-def _hint_for_code(found: Found) -> str:
+def _hint_for_code(place: Found) -> str:
     """Return a text that says which code uses the object, and what to do; empty if none uses it."""
-    here = found
-    while here.parent is not None:
-        owner = here.parent.value
+    while place.parent is not None:
+        owner = place.parent.value
         if isinstance(owner, types.FunctionType | type):
             name = user_code.name_of(owner)
-            is_named, _, variable = here.step.strip("<>.").rpartition(" ")
+            is_named, _, variable = place.step.strip("<>.").rpartition(" ")
             kind = {"global": "global", "closure": "variable"}.get(is_named, "attribute")
-            place = "of the script" if owner.__module__ == "__main__" else "made in a function"
+            origin = "of the script" if owner.__module__ == "__main__" else "made in a function"
             return (
-                f"{name} is {place}, so it travels by value, with its {kind} {variable}. Move {name} into a"
+                f"{name} is {origin}, so it travels by value, with its {kind} {variable}. Move {name} into a"
                 " module of its own, which workers import; or make it where the node runs: in the"
                 " constructor, or in setup= of lp.Program."
             )
-        here = here.parent
+        place = place.parent
     return ""
 
 

@@ -93,11 +93,11 @@ def placed_nodes(program: Program) -> list[PlacedNode]:
     for label, nodes in program.groups.items():
         for index, node in enumerate(nodes):
             members = node.members()
-            for each in (node, *members):
+            for member in (node, *members):
                 try:
-                    each.check_definition()
+                    member.check_definition()
                 except DefinitionError as error:
-                    raise DefinitionError(f"{error} It was added at {each.added_at}.") from None
+                    raise DefinitionError(f"{error} It was added at {member.added_at}.") from None
             worker = f"{label}-{index}"
             if isinstance(node, MultiProcessingColocation):
                 placed += [
@@ -139,19 +139,19 @@ def plan(
     orderings = _orderings(calls)
     addresses = {placed.worker: placed.addresses for placed in placed_in}
     uids = {address.uid: name for owned in addresses.values() for name, address in owned.items()}
-    edges = frozenset(id(found.value) for of_worker in calls.values() for found, _ in of_worker)
+    edges = frozenset(id(handle.value) for of_worker in calls.values() for handle, _ in of_worker)
     packer = Packer(uids, edges)
     plans = []
     for placed in placed_in:
         worker = placed.worker
         label = placed.label
         group = program.group_options(label)
-        given = group.resources
+        own_resources = group.resources
         source = f"program.group({label!r}, resources=…)"
         if label in at_launch:
-            given = at_launch[label]
+            own_resources = at_launch[label]
             source = f"resources={{{label!r}: …}} at launch"
-        process = _process_of(label, source, given, processes.get(label, PythonProcess()))
+        process = _process_of(label, source, own_resources, processes.get(label, PythonProcess()))
         packed = _packed(placed, backend, packer)
         setup = tuple(
             packer.pack_setup(owner, function)
@@ -174,7 +174,7 @@ def plan(
                     name: backend.endpoint(name, address.kind)
                     for name, address in addresses[worker].items()
                 },
-                resources=given,
+                resources=own_resources,
                 process=ProcessPlan(process.env, process.argv(), process.python, preloads[label]),
                 policy=WorkerPolicy(
                     restart=policies.get(label) or _restart_of(placed, program),
@@ -229,8 +229,8 @@ def _restart_of(placed: PlacedNode, program: Program) -> RestartPolicy:
 def _orderings(calls: Mapping[str, list[tuple[Found, str]]]) -> dict[str, Ordering]:
     """Return worker → the order of its calls, as the handles say that other workers hold."""
     orderings: dict[str, Ordering] = {}
-    for caller, found in calls.items():
-        for handle, target in found:
+    for caller, handles in calls.items():
+        for handle, target in handles:
             ordering = getattr(handle.value, "ordering", None)
             if ordering is not None and orderings.setdefault(target, ordering) != ordering:
                 raise DefinitionError(
@@ -240,22 +240,24 @@ def _orderings(calls: Mapping[str, list[tuple[Found, str]]]) -> dict[str, Orderi
     return orderings
 
 
-def _preloads(given: Preload, program: Program) -> dict[str, tuple[str, ...]]:
+def _preloads(preload: Preload, program: Program) -> dict[str, tuple[str, ...]]:
     """Return label → the modules to import before its workers are forked.
 
     These are the group's own, and those that launch is given.
     """
-    by_label = given if isinstance(given, Mapping) else dict.fromkeys(program.groups, given or ())
-    found = {}
+    by_label = (
+        preload if isinstance(preload, Mapping) else dict.fromkeys(program.groups, preload or ())
+    )
+    preloads = {}
     for label, group in ((label, program.group_options(label)) for label in program.groups):
         names = (*group.preload, *checked_modules(by_label.get(label, ())))
-        found[label] = tuple(dict.fromkeys(names))
+        preloads[label] = tuple(dict.fromkeys(names))
     unknown = set(by_label) - set(program.groups)
     if unknown:
         raise DefinitionError(
             f"preload names a group {min(unknown)!r}; program {program.name!r} has {list(program.groups)}"
         )
-    return found
+    return preloads
 
 
 def _checked_folder(state: str | os.PathLike[str]) -> str:
@@ -266,14 +268,14 @@ def _checked_folder(state: str | os.PathLike[str]) -> str:
 
 
 def _checked(
-    name: str, given: Mapping[str, _T] | None, kind: type[_T], program: Program
+    name: str, by_label: Mapping[str, _T] | None, kind: type[_T], program: Program
 ) -> dict[str, _T]:
     """Return what launch was given by label.
 
     Raises:
         DefinitionError: a value has the wrong type, or the program has no such label.
     """
-    for label, value in (given or {}).items():
+    for label, value in (by_label or {}).items():
         if label not in program.groups:
             raise DefinitionError(
                 f"{name} names a group {label!r};"
@@ -281,7 +283,7 @@ def _checked(
             )
         if not isinstance(value, kind):
             raise DefinitionError(f"{name}[{label!r}] must be lp.{kind.__name__}(…), got {value!r}")
-    return dict(given or {})
+    return dict(by_label or {})
 
 
 def _process_of(
@@ -293,8 +295,8 @@ def _process_of(
     sources[f"local_resources[{label!r}]"] = process
     env: dict[str, str] = {}
     origin: dict[str, str] = {}
-    for source, given in sources.items():
-        for name, value in given.env.items():
+    for source, settings in sources.items():
+        for name, value in settings.env.items():
             if name in env:
                 values = {origin[name]: env[name], source: str(value)}
                 raise _set_twice(f"the environment variable {name}", label, values)
@@ -304,15 +306,17 @@ def _process_of(
         of_gpus = f"Resources(gpus={resources.gpus:g})"
         values = {origin[VISIBLE]: env[VISIBLE], of_gpus: "the GPUs it gets"}
         raise _set_twice(f"the environment variable {VISIBLE}", label, values)
-    pythons = {source: given.python for source, given in sources.items() if given.python}
+    pythons = {source: settings.python for source, settings in sources.items() if settings.python}
     if len(pythons) > 1:
         raise _set_twice("the Python", label, pythons)
     return PythonProcess(process.args, env, next(iter(pythons.values()), ""))
 
 
-def _set_twice(what: str, label: str, values: Mapping[str, str]) -> DefinitionError:
+def _set_twice(setting: str, label: str, values: Mapping[str, str]) -> DefinitionError:
     listed = ", and ".join(f"{value!r} by {source}" for source, value in values.items())
-    return DefinitionError(f"{what} of group {label!r} is set by two sources: {listed}. Keep one.")
+    return DefinitionError(
+        f"{setting} of group {label!r} is set by two sources: {listed}. Keep one."
+    )
 
 
 def _packed(placed: PlacedNode, backend: Backend, packer: Packer) -> Packed:
@@ -324,13 +328,13 @@ def _packed(placed: PlacedNode, backend: Backend, packer: Packer) -> Packed:
     """
     for label, node in placed.parts:
         for where, value in node.arguments().items():
-            found = contains_itself(value, f"{label}.{where}")
-            if found is not None:
+            place = contains_itself(value, f"{label}.{where}")
+            if place is not None:
                 raise PayloadError(
                     f"{placed.worker} ({node!r}, added at {node.added_at}) cannot be sent to its worker"
-                    f" because of {found.path}: a {qualified(type(found.value))} that contains itself",
+                    f" because of {place.path}: a {qualified(type(place.value))} that contains itself",
                     node=placed.worker,
-                    path=found.path,
+                    path=place.path,
                 )
     label, _ = placed.parts[0]
     packed = Packed(b"", ())
@@ -367,9 +371,9 @@ def _checked_edges(placed_in: list[PlacedNode]) -> dict[str, list[tuple[Found, s
     names = {id(node): placed.worker for placed in placed_in for _, node in placed.parts}
     edges: dict[str, list[tuple[Found, str]]] = {placed.worker: [] for placed in placed_in}
     for placed in placed_in:
-        for found in (f for path, node in placed.parts for f in handles_in(node, path)):
-            target = found.value.node
-            holds = f"{placed.worker} holds a handle at {found.path} of {target!r}, which"
+        for handle in (f for path, node in placed.parts for f in handles_in(node, path)):
+            target = handle.value.node
+            holds = f"{placed.worker} holds a handle at {handle.path} of {target!r}, which"
             if id(target) not in names:
                 owner = "was never added to a program"
                 if target.added_at:
@@ -377,10 +381,10 @@ def _checked_edges(placed_in: list[PlacedNode]) -> dict[str, list[tuple[Found, s
                 raise DefinitionError(
                     f"{holds} {owner}: it will not run here. Add the node to this program, once."
                 )
-            if not found.value.can_be_dereferenced:
+            if not handle.value.can_be_dereferenced:
                 raise DefinitionError(
                     f"{holds} serves nothing and cannot be called. Make it a CourierNode, or do not pass"
                     " its handle."
                 )
-            edges[placed.worker].append((found, names[id(target)]))
+            edges[placed.worker].append((handle, names[id(target)]))
     return edges

@@ -147,9 +147,9 @@ def claim_table() -> Iterator[ClaimTable]:
                         " it may be stopped (Ctrl-Z)"
                     ) from None
                 time.sleep(0.005)
-        held = [record for file in sorted(path.glob("*.json")) for record in _read(file)]
+        records = [record for file in sorted(path.glob("*.json")) for record in _read(file)]
         outer = os.environ.get(OUTER, "").split(":")
-        yield ClaimTable(path, [record for record in held if record.run_id not in outer])
+        yield ClaimTable(path, [record for record in records if record.run_id not in outer])
     finally:
         with contextlib.suppress(OSError):
             fcntl.flock(fd, fcntl.LOCK_UN)  # also for a child that was forked in the meantime

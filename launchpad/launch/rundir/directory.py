@@ -263,8 +263,8 @@ def sweep_old_logs(new: Path) -> None:
                 and file.stat(follow_symlinks=False).st_mtime < before
                 for file in files
             )
-            found = record.read(directory) if are_old_logs else None
-            if are_old_logs and not (found is not None and found.is_running):
+            run = record.read(directory) if are_old_logs else None
+            if are_old_logs and not (run is not None and run.is_running):
                 for file in files:
                     os.unlink(file.path)
                 directory.rmdir()

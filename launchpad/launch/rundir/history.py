@@ -48,9 +48,12 @@ class AttemptRecord:
 
     def moved(self, by_s: float) -> AttemptRecord:
         """Return the record with its times moved to another clock."""
-        times = (t if t is None else t + by_s for t in (self.ready, self.ended))
-        ready, ended = times
-        return dataclasses.replace(self, began=self.began + by_s, ready=ready, ended=ended)
+        return dataclasses.replace(
+            self,
+            began=self.began + by_s,
+            ready=None if self.ready is None else self.ready + by_s,
+            ended=None if self.ended is None else self.ended + by_s,
+        )
 
     def shortened(self) -> AttemptRecord:
         """Return the record with only the last of the lines that the attempt printed."""
@@ -87,11 +90,11 @@ class RunHistory:
     @property
     def consequences(self) -> tuple[Outcome, ...]:
         """The other failures."""
-        return tuple(each for each in self.failures if each is not self.first_cause)
+        return tuple(failure for failure in self.failures if failure is not self.first_cause)
 
     def of(self, worker: str) -> list[AttemptRecord]:
         """Return the attempts of one worker."""
-        return [each for each in self.attempts if each.worker == worker]
+        return [attempt for attempt in self.attempts if attempt.worker == worker]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, ready for JSON."""
@@ -105,9 +108,9 @@ class RunHistory:
             for each in plain["attempts"]
         )
         failures = (Outcome(**_with_tuples(each)) for each in plain["failures"])
-        counted = plain["edges"]
-        rows = tuple(EdgeStats(**_with_tuples(each)) for each in counted["rows"])
-        edges = Edges(rows, tuple(counted["lacking"]), counted["period_s"])
+        edge_data = plain["edges"]
+        rows = tuple(EdgeStats(**_with_tuples(each)) for each in edge_data["rows"])
+        edges = Edges(rows, tuple(edge_data["lacking"]), edge_data["period_s"])
         return cls(plain["program"], tuple(attempts), tuple(failures), plain["ended"], edges)
 
 

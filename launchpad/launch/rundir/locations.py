@@ -51,22 +51,22 @@ def runtime_base(id_length: int, names: Iterable[str]) -> Path:
     longest = max((len(os.fsencode(name)) for name in names), default=0)
     # The server binds under a temporary name first, 10 bytes longer.
     free_bytes = MAX_SOCKET_PATH - (id_length + 1 + longest + 10)
-    refused = []
+    problems = []
     for candidate in runtime_bases():
         if len(os.fsencode(candidate)) > free_bytes:
-            refused.append(
+            problems.append(
                 f"{candidate}: it is too long for socket paths of {MAX_SOCKET_PATH} bytes"
             )
             continue
         try:
             private_directory.make_private(candidate)
         except OSError as error:
-            refused.append(private_directory.explained(error))
+            problems.append(private_directory.explained(error))
         else:
             return candidate
     raise LaunchError(
-        f"no directory for sockets: {'; '.join(refused)}. It must be yours alone (mode 0700) and have a short"
-        " path; set LAUNCHPAD_RUNTIME_DIR or TMPDIR to one that is."
+        f"no directory for sockets: {'; '.join(problems)}. It must be yours alone (mode 0700) and have a"
+        " short path; set LAUNCHPAD_RUNTIME_DIR or TMPDIR to one that is."
     )
 
 
@@ -76,22 +76,22 @@ def private_runtime_bases() -> list[Path]:
     Raises:
         LaunchError: some exist, and none of these is private.
     """
-    found = []
-    refused = []
+    private = []
+    problems = []
     for candidate in runtime_bases():
         try:
             os.close(private_directory.open_private(candidate))
-            found.append(candidate)
+            private.append(candidate)
         except PermissionError as error:
-            refused.append(private_directory.explained(error))
+            problems.append(private_directory.explained(error))
         except OSError:
             continue  # it is not there
-    if refused and not found:
+    if problems and not private:
         raise LaunchError(
-            f"runs are not looked for where others could have put them: {'; '.join(refused)}. Or set"
+            f"runs are not looked for where others could have put them: {'; '.join(problems)}. Or set"
             " LAUNCHPAD_RUNTIME_DIR to where you launch."
         )
-    return found
+    return private
 
 
 def log_base() -> Path:

@@ -161,8 +161,8 @@ def running() -> list[RunRecord]:
     Raises:
         LaunchError: another user could have put records where they are looked for.
     """
-    found = {r.run_id: r for base in locations.private_runtime_bases() for r in _records_in(base)}
-    return sorted((r for r in found.values() if r.is_running), key=lambda r: r.began)
+    by_id = {r.run_id: r for base in locations.private_runtime_bases() for r in _records_in(base)}
+    return sorted((r for r in by_id.values() if r.is_running), key=lambda r: r.began)
 
 
 def ended() -> list[RunRecord]:

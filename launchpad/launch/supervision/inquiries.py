@@ -94,8 +94,8 @@ class Recording:
     def missing(self) -> dict[tuple[str, int], str]:
         """Return (worker, attempt) of those asked that have not reported → how it ended, if it did."""
         return {
-            asked: next((c.why for c in self.changes if c[:2] == asked and c.why), "")
-            for asked in self._asked - self.reports.keys()
+            attempt: next((c.why for c in self.changes if c[:2] == attempt and c.why), "")
+            for attempt in self._asked - self.reports.keys()
         }
 
     def is_complete(self) -> bool:
@@ -177,7 +177,11 @@ class Inquiries:
                     end = recording.until_s if now < recording.until_s else deadline
                     self._lifetime.changed.wait(end - now)
             finally:
-                self._recordings = [each for each in self._recordings if each is not recording]
+                self._recordings = [
+                    other_recording
+                    for other_recording in self._recordings
+                    if other_recording is not recording
+                ]
         return recording
 
     # In the runner's thread, with the lock held.

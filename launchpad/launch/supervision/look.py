@@ -17,25 +17,25 @@ def edges(workers: Collection[WorkerState], silent: Collection[str], uptime_s: f
         silent: The workers that have not answered.
         uptime_s: How long ago the program began.
     """
-    made: list[Row] = []
-    served: list[Row] = []
+    rows_made: list[Row] = []
+    rows_served: list[Row] = []
     lacking = {*silent}
     for worker in workers:
         # Read it once, since another attempt may report in the meantime.
         counts = worker.counts
         total = counts.total
-        made += total.made.items()
-        served += total.served.items()
+        rows_made += total.made.items()
+        rows_served += total.served.items()
         has_ended = worker.attempt > 0 and not worker.is_alive
         if counts.is_lacking or (has_ended and not counts.has_end):
             lacking.add(worker.name)
-    return gathered(made, served, {worker.name for worker in workers}, lacking, uptime_s)
+    return gathered(rows_made, rows_served, {worker.name for worker in workers}, lacking, uptime_s)
 
 
 def of_worker(worker: WorkerState, *, is_silent: bool) -> WorkerMetrics:
     """Return what a worker's last attempt uses, as far as it has answered."""
     now = time.monotonic()
-    known = worker.counts.last
+    counts = worker.counts.last
     return WorkerMetrics(
         worker=worker.name,
         label=worker.plan.group,
@@ -43,5 +43,5 @@ def of_worker(worker: WorkerState, *, is_silent: bool) -> WorkerMetrics:
         attempt=worker.attempt,
         uptime_s=now - (worker.current.started_at or now) if worker.is_alive else 0.0,
         is_silent=is_silent,
-        process=known.usage if known is not None and worker.is_alive else None,
+        process=counts.usage if counts is not None and worker.is_alive else None,
     )

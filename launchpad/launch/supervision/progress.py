@@ -75,10 +75,10 @@ class Progress:
 
         over = [w for w in workers if w.state is State.ENDED and w.name not in self._ended]
         self._ended |= {w.name for w in over}
-        left = sum(w.state is not State.ENDED for w in workers)
-        if over and left and age_s > _OLD_ENOUGH_S:
-            is_are = "is" if left == 1 else "are"
-            lines.append(f"ended: {named(over)}; {left} of {total} {is_are} left")
+        n_left = sum(w.state is not State.ENDED for w in workers)
+        if over and n_left and age_s > _OLD_ENOUGH_S:
+            is_are = "is" if n_left == 1 else "are"
+            lines.append(f"ended: {named(over)}; {n_left} of {total} {is_are} left")
         return lines
 
 
@@ -110,9 +110,9 @@ def _with_next_start(worker: WorkerState, now: float) -> str:
 
 
 def named(
-    workers: Sequence[WorkerState], shown: Callable[[WorkerState], str] = lambda w: w.name
+    workers: Sequence[WorkerState], text_of: Callable[[WorkerState], str] = lambda w: w.name
 ) -> str:
     """Return the names of the first workers, and how many more there are."""
-    first = [shown(worker) for worker in workers[:_NAMED]]
+    first = [text_of(worker) for worker in workers[:_NAMED]]
     more = len(workers) - len(first)
     return f"{', '.join(first)} and {more} more" if more else ", ".join(first)

@@ -60,7 +60,7 @@ class Decision:
 
 def decide(
     policy: RestartPolicy,
-    ended: Outcome,
+    end: Outcome,
     restarts: Sequence[float],
     now: float,
     *,
@@ -73,17 +73,17 @@ def decide(
         restarts: When the scope of its policy was restarted before.
         n_left: How many others of its group have not failed for good.
     """
-    if ended.kind == STOPPED:
+    if end.kind == STOPPED:
         return Decision(RestartAction.LEAVE, Reason.REQUESTED)
-    if ended.kind == SUCCEEDED and (policy.mode != ALWAYS or is_stopping):
+    if end.kind == SUCCEEDED and (policy.mode != ALWAYS or is_stopping):
         return Decision(RestartAction.LEAVE, Reason.WORK_IS_DONE)
-    is_cut_short = ended.signal or ended.error_type == START_TIMEOUT
+    is_cut_short = end.signal or end.error_type == START_TIMEOUT
     refusal = None
     if policy.mode == NEVER:
         refusal = Reason.NO_POLICY
-    elif not ended.may_restart:
+    elif not end.may_restart:
         refusal = Reason.OPTED_OUT
-    elif ended.kind != SUCCEEDED and ended.phase == "import" and not is_cut_short:
+    elif end.kind != SUCCEEDED and end.phase == "import" and not is_cut_short:
         refusal = Reason.CANNOT_IMPORT
     # While the program stops, a failure that the policy covers does not make the program fail.
     if is_stopping:
@@ -98,12 +98,12 @@ def decide(
         if goes_on:
             return Decision(RestartAction.LEAVE, Reason.ENOUGH_LEFT, n_before=n_before)
         return Decision(RestartAction.GIVE_UP, Reason.TOO_OFTEN, n_before=n_before)
-    reason = Reason.ALWAYS if ended.kind == SUCCEEDED else Reason.FAILED
+    reason = Reason.ALWAYS if end.kind == SUCCEEDED else Reason.FAILED
     return Decision(RestartAction.RESTART, reason, policy.delay_s(n_before), n_before)
 
 
 def given_up(
-    worker: WorkerState, ended: Outcome, reason: Reason, earlier: Sequence[Outcome]
+    worker: WorkerState, end: Outcome, reason: Reason, earlier: Sequence[Outcome]
 ) -> Outcome:
     """Return the outcome of a worker that is not started again, with the reason and its earlier failures."""
     hint = "" if reason in (Reason.NO_POLICY, Reason.STOPPING) else f"not started again: {reason}"
@@ -113,7 +113,7 @@ def given_up(
             f"not started again: it had {len(earlier)} of the restarts that its policy allows"
             f" (max_restarts={policy.max_restarts}, within_s={policy.within_s:g})"
         )
-        cause = ended.cause or "it ended, and its policy says always"
-        ended = replace(ended, kind=outcome.FAILED, cause=cause)
-    hint = "; ".join(filter(None, (ended.hint, hint)))
-    return replace(ended, hint=hint, earlier=tuple(failure.headline() for failure in earlier))
+        cause = end.cause or "it ended, and its policy says always"
+        end = replace(end, kind=outcome.FAILED, cause=cause)
+    hint = "; ".join(filter(None, (end.hint, hint)))
+    return replace(end, hint=hint, earlier=tuple(failure.headline() for failure in earlier))

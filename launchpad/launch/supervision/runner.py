@@ -165,7 +165,7 @@ class Runner:
         with self.lifetime.changed:
             workers = list(self.supervisor.workers.values())
             failures = list(self.supervisor.failures)
-        attempts = (each.moved(past_s) for worker in workers for each in worker.attempts)
+        attempts = (attempt.moved(past_s) for worker in workers for attempt in worker.attempts)
         program = self._plan.program
         now = time.time()
         if not self.supervisor.is_over:
@@ -258,8 +258,8 @@ class Runner:
         """
         self.lifetime.refuse_in_fork()
         supervisor = self.supervisor
-        known = self.supervisor.workers.get(worker)
-        before = known.attempt if known is not None else 0
+        state = self.supervisor.workers.get(worker)
+        before = state.attempt if state is not None else 0
         self.request_restart(worker, reason)
 
         def is_over() -> bool:
@@ -276,9 +276,9 @@ class Runner:
         """Request a restart, as `restart` does, without waiting for it."""
         self.lifetime.refuse_in_fork()
         if worker not in self.supervisor.workers:
-            known = ", ".join(self.supervisor.workers)
+            names = ", ".join(self.supervisor.workers)
             raise KeyError(
-                f"program {self._plan.program!r} has no worker {worker!r}; it has {known}"
+                f"program {self._plan.program!r} has no worker {worker!r}; it has {names}"
             )
         self.inbox.put(RestartRequest(worker, reason))
 
@@ -314,8 +314,8 @@ class Runner:
                         ):
                             self.lifetime.changed.notify_all()
                     if isinstance(message, Ready):  # calls of this process may wait for its server
-                        ready = self.supervisor.workers[message.worker].plan
-                        for endpoint in ready.endpoints.values():
+                        plan = self.supervisor.workers[message.worker].plan
+                        for endpoint in plan.endpoints.values():
                             call.wake(endpoint)
                 self._execute(commands)
                 if self.inbox.empty():
@@ -371,12 +371,12 @@ class Runner:
             command = f"python -m launchpad attach {run_id} {name}"
             self._output.note(f"{name} {message.what}:\n{command}")
         if isinstance(message, Ended):
-            ended = message.outcome
-            log = self._directory.log(ended.worker, ended.attempt)
-            if not ended.log_path and log.exists():  # it may have had no process that wrote one
-                lines = last_lines(log, _KEPT_LINES) if ended.is_failure or ended.hung else ()
-                ended = replace(ended, log_path=str(log), last_lines=lines)
-            message = Ended(ended)
+            end = message.outcome
+            log = self._directory.log(end.worker, end.attempt)
+            if not end.log_path and log.exists():  # it may have had no process that wrote one
+                lines = last_lines(log, _KEPT_LINES) if end.is_failure or end.hung else ()
+                end = replace(end, log_path=str(log), last_lines=lines)
+            message = Ended(end)
         self._log_report(message)
         return self.supervisor.on(message, now)
 

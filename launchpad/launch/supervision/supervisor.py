@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from launchpad import outcome
 from launchpad.launch.plan import LaunchPlan, WorkerPlan
@@ -63,6 +64,20 @@ _EXIT_S = 5.0
 """Seconds that a worker's process has at least for its exit, since large libraries take a while."""
 
 
+class _RestartScope(NamedTuple):
+    """The workers that are restarted together.
+
+    Attributes:
+        name: The name for them in the note that the user reads.
+        members: The workers, the one that has ended included.
+        due_at: When the latest restart was due that they were waiting for already; 0 if there was none.
+    """
+
+    name: str
+    members: list[WorkerState]
+    due_at: float
+
+
 class Supervisor:
     """The supervisor of one launch. Not thread-safe: one thread owns it. Times are monotonic seconds.
 
@@ -109,8 +124,8 @@ class Supervisor:
         worker = self.workers[about.worker]
         is_late = worker.attempt != getattr(about, "attempt", worker.attempt)
         match report:
-            case events.Waiting(on=other):
-                worker.current.waits_for[other] = now
+            case events.Waiting(on=target):
+                worker.current.waits_for[target] = now
                 deadlock = self._deadlock(worker, now)
                 if deadlock is not None:
                     commands = self._fail(deadlock, now)
@@ -141,8 +156,8 @@ class Supervisor:
                 worker.counts = worker.counts.taking(report)
             case events.EndsWatched():
                 worker.current.watches_ends = True
-                ended = (w for w in self.workers.values() if w.ended_attempt)
-                values = {name: n for w in ended for name, n in w.end_marks().items()}
+                have_ended = [w for w in self.workers.values() if w.ended_attempt]
+                values = {name: n for w in have_ended for name, n in w.end_marks().items()}
                 commands = [AnnounceWatermarks(worker.name, values)]
             case events.BarrierReached(name=name, number=number):
                 commands = [*self._barriers.reached(worker, name, number)]
@@ -166,8 +181,8 @@ class Supervisor:
             case events.Exiting():
                 worker.current.deadlines.clear()
                 worker.current.expect(Deadline.EXIT, self._exit_by(worker, now))
-            case events.Ended(ended):
-                commands = self._on_ended(worker, ended, now)
+            case events.Ended(end):
+                commands = self._on_ended(worker, end, now)
         return commands + self.tick(now)
 
     def stop(self, reason: str, now: float, at_once: bool = False) -> list[Decided]:
@@ -196,7 +211,7 @@ class Supervisor:
         """
         if self.is_stopping:
             return []
-        _, members, _ = self._restarted_with(self.workers[name])
+        members = self._restarted_with(self.workers[name]).members
         over = [m for m in members if m.state is State.ENDED]
         for member in members:
             member.move("restart")
@@ -212,23 +227,23 @@ class Supervisor:
         """Return the commands that are due by now, without any report."""
         if self._stop is not None:
             return self._stop.tick(now)
-        due: list[Decided] = []
+        commands: list[Decided] = []
         for worker in self.workers.values():
             if worker.current.is_late(Deadline.READY, now) and not worker.current.killed_for:
                 worker.current.killed_for = KillReason.NOT_READY
                 limit = worker.plan.policy.restart.start_timeout_s
-                due.append(KillWorker(worker.name, f"was not ready within {limit:g} s"))
+                commands.append(KillWorker(worker.name, f"was not ready within {limit:g} s"))
             if worker.current.is_late(Deadline.EXIT, now) and not worker.current.killed_for:
                 worker.current.killed_for = KillReason.NOT_EXITED
                 why = "has done its work, and its process does not exit"
-                due.append(KillWorker(worker.name, why))
+                commands.append(KillWorker(worker.name, why))
         for restarting in tuple(self._restarting):
             if now < (restarting.restart_at or 0.0) or restarting.running:
-                due += restarting.tick(now)
+                commands += restarting.tick(now)
             else:
                 self._restarting.remove(restarting)
-                due += [c for w in restarting.members for c in self._start_attempt(w, now)]
-        return due
+                commands += [c for w in restarting.members for c in self._start_attempt(w, now)]
+        return commands
 
     def wake_at(self) -> float | None:
         """Return when `tick` has something to do, if no report comes before that; None if never."""
@@ -262,7 +277,7 @@ class Supervisor:
             commands += [AnnounceGone(name, why) for name, why in self._gone.items()]
         return commands
 
-    def _on_ended(self, worker: WorkerState, ended: Outcome, now: float) -> list[Decided]:
+    def _on_ended(self, worker: WorkerState, end: Outcome, now: float) -> list[Decided]:
         """Record how a worker ended, and decide what follows."""
         policy = worker.plan.policy.restart
         overstepped = cause = ""
@@ -270,33 +285,33 @@ class Supervisor:
             overstepped = START_TIMEOUT
             cause = f"was not ready within start_timeout_s={policy.start_timeout_s:g}"
         elif worker.current.killed_for is KillReason.SILENT and (
-            ended.hung or ended.kind == outcome.STOPPED
+            end.hung or end.kind == outcome.STOPPED
         ):
             overstepped = SILENT
             cause = f"sent no heartbeat for heartbeat_s={policy.heartbeat_s:g}"
         if overstepped:
-            ended = replace(
-                ended,
+            end = replace(
+                end,
                 kind=outcome.FAILED,
                 cause=f"{cause}, and was killed",
                 error_type=overstepped,
                 hint="its log ends with the stacks of all its threads: see where it was",
             )
-        if worker.current.killed_for is KillReason.NOT_EXITED and ended.hung:
-            ended = replace(ended, kind=outcome.FAILED)
-        if ended.is_failure and self._has_stopped_in_order(ended.blames):
-            ended = replace(ended, kind=outcome.STOPPED, cause=f"{ended.cause}, while stopping")
+        if worker.current.killed_for is KillReason.NOT_EXITED and end.hung:
+            end = replace(end, kind=outcome.FAILED)
+        if end.is_failure and self._has_stopped_in_order(end.blames):
+            end = replace(end, kind=outcome.STOPPED, cause=f"{end.cause}, while stopping")
         if worker.restart_reason:
-            besides = f"; {ended.cause}" if ended.is_failure or ended.hung else ""
-            ended = replace(ended, cause=f"{worker.restart_reason}{besides}")
-        worker.outcome = ended
+            besides = f"; {end.cause}" if end.is_failure or end.hung else ""
+            end = replace(end, cause=f"{worker.restart_reason}{besides}")
+        worker.outcome = end
         worker.current.pid = 0
-        worker.note(ended=now, outcome=ended)
-        if ended.kind == outcome.SUCCEEDED:
+        worker.note(ended=now, outcome=end)
+        if end.kind == outcome.SUCCEEDED:
             worker.succeeded_attempt = worker.attempt
         worker.current.deadlines.clear()
         worker.move("end")
-        commands = self._follow_up(worker, ended, now)
+        commands = self._follow_up(worker, end, now)
         # Tell workers that watch ends, those at a barrier, and those that serve for this group.
         if not self.is_stopping:
             commands += self._announce_ends(worker.end_marks())
@@ -335,12 +350,12 @@ class Supervisor:
             and not w.current.asked
             and w.plan.policy.serves_until == UNTIL_GROUP
         ]
-        for each in serving:
-            each.move("ask")
-            each.current.asked = True
-            each.current.expect(Deadline.HEARTBEAT, None)
-            each.current.expect(Deadline.EXIT, self._exit_by(each, now))
-        return [StopWorker(each.name) for each in serving]
+        for member in serving:
+            member.move("ask")
+            member.current.asked = True
+            member.current.expect(Deadline.HEARTBEAT, None)
+            member.current.expect(Deadline.EXIT, self._exit_by(member, now))
+        return [StopWorker(member.name) for member in serving]
 
     def _exit_by(self, worker: WorkerState, now: float) -> float | None:
         """Return by when a worker's process must have exited, once its work has ended; None for no limit."""
@@ -365,7 +380,7 @@ class Supervisor:
             commands.append(KillWorker(worker.name, f"sent no heartbeat for {limit:g} s"))
         return commands
 
-    def _follow_up(self, worker: WorkerState, ended: Outcome, now: float) -> list[Decided]:
+    def _follow_up(self, worker: WorkerState, end: Outcome, now: float) -> list[Decided]:
         """Restart the worker, leave it, or stop the program."""
         policy = worker.plan.policy.restart
         if any(worker in restarting.members for restarting in self._restarting):
@@ -375,9 +390,9 @@ class Supervisor:
         counted_as = scopes.get(policy.scope, "program")
         history = self._restart_history.setdefault(counted_as, [])
         restarts = [at for at, _ in history]
-        others = [w for w in self.workers.values() if w.plan.group == worker.plan.group]
-        n_left = sum(w is not worker and not w.has_failed for w in others)
-        decision = decide(policy, ended, restarts, now, is_stopping=self.is_stopping, n_left=n_left)
+        group = [w for w in self.workers.values() if w.plan.group == worker.plan.group]
+        n_left = sum(w is not worker and not w.has_failed for w in group)
+        decision = decide(policy, end, restarts, now, is_stopping=self.is_stopping, n_left=n_left)
         if not self.is_stopping:
             _log.debug(
                 "%s has ended, decision: %s, because %s (restarts before: %d, delay: %g s)",
@@ -388,25 +403,25 @@ class Supervisor:
                 decision.delay_s,
             )
         if decision.action is RestartAction.RESTART:
-            return self._restart(worker, ended, decision, history, now)
+            return self._restart(worker, end, decision, history, now)
         if decision.action is RestartAction.GIVE_UP:
             earlier = [failure for at, failure in history if now - at < policy.within_s]
-            return self._fail(given_up(worker, ended, decision.reason, earlier), now)
+            return self._fail(given_up(worker, end, decision.reason, earlier), now)
         commands: list[Decided] = []
         if decision.reason is Reason.ENOUGH_LEFT:
-            commands = [PrintNote(f"{ended.headline()}; not started again: {decision.reason}")]
+            commands = [PrintNote(f"{end.headline()}; not started again: {decision.reason}")]
         commands += self._stop_if_done(now)
         if self.is_stopping or not worker.plan.endpoints:
             return commands
         # Otherwise, a call to a server that has ended would wait forever.
-        why = f"{ended.headline().rstrip(': ')}: it has ended and serves no more"
+        why = f"{end.headline().rstrip(': ')}: it has ended and serves no more"
         self._gone[worker.name] = why
         return [*commands, AnnounceGone(worker.name, why)]
 
     def _restart(
         self,
         worker: WorkerState,
-        ended: Outcome,
+        end: Outcome,
         decision: Decision,
         history: list[tuple[float, Outcome]],
         now: float,
@@ -415,11 +430,12 @@ class Supervisor:
         # Forget outcomes that no policy counts any more.
         longest_s = max(w.plan.policy.restart.within_s for w in self.workers.values())
         history[:] = [(at, failure) for at, failure in history if now - at < longest_s]
-        history.append((now, ended))
+        history.append((now, end))
 
         policy = worker.plan.policy.restart
-        what, members, under_way_until = self._restarted_with(worker)
-        due_at = max(now + decision.delay_s, under_way_until)
+        scope = self._restarted_with(worker)
+        members = scope.members
+        due_at = max(now + decision.delay_s, scope.due_at)
         next_start = NextStart(due_at, decision.n_before + 1, policy.within_s)
         over = [m for m in members if m.state is State.ENDED and m is not worker]
         for member in members:
@@ -430,32 +446,28 @@ class Supervisor:
 
         when = f"in {decision.delay_s:g} s" if decision.delay_s else "now"
         count = f"{decision.n_before + 1} of {policy.max_restarts} within {policy.within_s:g} s"
-        headline = ended.headline().rstrip(": ")
-        note = PrintNote(f"{headline}; {what} is started again {when} ({count})")
+        headline = end.headline().rstrip(": ")
+        note = PrintNote(f"{headline}; {scope.name} is started again {when} ({count})")
         return [note, *self._announce_ends(_restarted(over))]
 
-    def _restarted_with(self, worker: WorkerState) -> tuple[str, list[WorkerState], float]:
-        """Return what a worker's policy restarts with it: a name for these, and the workers, itself included.
-
-        Restarts of these workers that are under way are taken over. The third value is the time for which
-        the last of those was due, else 0.
-        """
+    def _restarted_with(self, worker: WorkerState) -> _RestartScope:
+        """Return what a worker's policy restarts with it. Take over restarts of these that are under way."""
         policy = worker.plan.policy.restart
         group = worker.plan.group
-        what = "the program"
+        name = "the program"
         members = list(self.workers.values())
         due_at = 0.0
         if policy.scope == WORKER:
-            what = "it"
+            name = "it"
             members = [worker]
         elif policy.scope == GROUP:
-            what = f"group {group!r}"
+            name = f"group {group!r}"
             members = [w for w in members if w.plan.group == group]
-        for other in [r for r in self._restarting if any(m in r.members for m in members)]:
-            self._restarting.remove(other)
-            members = [w for w in self.workers.values() if w in members or w in other.members]
-            due_at = max(due_at, other.restart_at or 0.0)
-        return what, members, due_at
+        for shutdown in [r for r in self._restarting if any(m in r.members for m in members)]:
+            self._restarting.remove(shutdown)
+            members = [w for w in self.workers.values() if w in members or w in shutdown.members]
+            due_at = max(due_at, shutdown.restart_at or 0.0)
+        return _RestartScope(name, members, due_at)
 
     def _deadlock(self, start: WorkerState, now: float) -> Outcome | None:
         """Return the failure of a worker whose constructor waits in a cycle of constructors; else None."""
@@ -467,21 +479,21 @@ class Supervisor:
             if worker is None or worker.state is not State.STARTING:
                 continue
             recent = (o for o, at in worker.current.waits_for.items() if now - at < _STALE_WAIT_S)
-            for other in recent:
-                if other == start.name:
+            for target in recent:
+                if target == start.name:
                     return Outcome(
                         worker=start.name,
                         kind=outcome.FAILED,
                         phase="init",
                         attempt=start.attempt,
-                        cause=f"constructors wait for each other: {' → '.join([*path_to[name], other])}",
+                        cause=f"constructors wait for each other: {' → '.join([*path_to[name], target])}",
                         error_type="deadlock",
                         hung=True,
                         hint="make one of these calls in run(), or at the first use, not in the constructor",
                     )
-                if other not in path_to:
-                    path_to[other] = [*path_to[name], other]
-                    unvisited.append(other)
+                if target not in path_to:
+                    path_to[target] = [*path_to[name], target]
+                    unvisited.append(target)
         return None
 
     def _fail(self, failed: Outcome, now: float) -> list[Decided]:
@@ -532,10 +544,10 @@ class Supervisor:
         if may_end:
             return []
         self._has_noted_endless = True
-        which = "worker of a main group" if has_main else "worker"
+        kind = "worker of a main group" if has_main else "worker"
         return [
             PrintNote(
-                f"no {which} has a run() that could end ({named(alive)}): this program runs until it is"
+                f"no {kind} has a run() that could end ({named(alive)}): this program runs until it is"
                 " stopped, by Ctrl-C, lp.stop() or running.stop()"
             )
         ]

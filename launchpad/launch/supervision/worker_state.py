@@ -203,8 +203,8 @@ class WorkerState:
     @property
     def shown_state(self) -> str:
         """Its state; or, if it has ended, how."""
-        ended = self.outcome if self.state is State.ENDED else None
-        return str(ended.kind if ended is not None else self.state)
+        outcome = self.outcome if self.state is State.ENDED else None
+        return str(outcome.kind if outcome is not None else self.state)
 
     def has_answered(self, number: int) -> bool:
         """Return True if the worker has answered this request, or will not answer it."""

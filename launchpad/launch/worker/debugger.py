@@ -103,19 +103,19 @@ class Debugger:
             if is_busy and thread is not None:  # it evaluates something
                 self._raise_in(thread, KeyboardInterrupt)
 
-    def wait_with(self, error: BaseException, ended: Outcome) -> None:
+    def wait_with(self, error: BaseException, outcome: Outcome) -> None:
         """Keep a failed worker until a user has looked at its exception, or the worker must stop."""
         me = self._context
         with self._breakpoint_lock:
             with self._lock:
                 if self._ends:
                     return
-                self._waits_with = f"failed: {ended.cause}"
+                self._waits_with = f"failed: {outcome.cause}"
             while True:
                 pdb = self._wait_for_terminal()
                 if pdb is None:
                     break
-                pdb.message(ended.traceback)
+                pdb.message(outcome.traceback)
                 pdb.post_mortem(error)
                 if pdb.has_quit:
                     break
@@ -137,16 +137,16 @@ class Debugger:
             with self._lock:
                 if self._ends:
                     return
-                attached: AttachedPdb | None = self._session
-                if attached is not None and attached.is_left:  # its end is on its way
-                    attached = None
+                pdb: AttachedPdb | None = self._session
+                if pdb is not None and pdb.is_left:  # its end is on its way
+                    pdb = None
                 self._at_breakpoint = threading.current_thread()
                 self._waits_with = f"is at breakpoint() in {place}"
             try:
-                if attached is None:
-                    attached = self._wait_for_terminal()
-                if attached is not None:
-                    attached.interrupt(frame)
+                if pdb is None:
+                    pdb = self._wait_for_terminal()
+                if pdb is not None:
+                    pdb.interrupt(frame)
             finally:
                 with self._lock:
                     self._at_breakpoint = None
@@ -179,16 +179,16 @@ class Debugger:
                 return
             try:
                 connection.sendall(ACCEPTED)
-                what = f"{waits_with}; in pdb" if waits_with else "in pdb"
-                me.link.report(Debugged(me.name, me.attempt, what))
-                attached = AttachedPdb(terminal, lambda: self._standing(threading.current_thread()))
-                self._session = attached
+                note = f"{waits_with}; in pdb" if waits_with else "in pdb"
+                me.link.report(Debugged(me.name, me.attempt, note))
+                pdb = AttachedPdb(terminal, lambda: self._standing(threading.current_thread()))
+                self._session = pdb
                 if waits_with:
                     self._is_waiting = False
-                    self._attached.put(attached)
+                    self._attached.put(pdb)
                 else:
-                    self._interrupt(thread, attached)
-                terminal.listen(lambda: self._interrupt(thread, attached))
+                    self._interrupt(thread, pdb)
+                terminal.listen(lambda: self._interrupt(thread, pdb))
             finally:
                 with self._lock:
                     self._terminal = self._session = None
@@ -198,12 +198,12 @@ class Debugger:
     def _wait_for_terminal(self) -> AttachedPdb | None:
         """Wait until a terminal attaches, and report the wait. Return None if none may attach any more."""
         me = self._context
-        what = f"{self._waits_with}; waits for `attach`"
+        note = f"{self._waits_with}; waits for `attach`"
         with self._lock:
             if not self._ends:
                 self._is_waiting = True
                 # With the lock held, so that the end of an earlier session is not reported after this.
-                me.link.report(Debugged(me.name, me.attempt, what, is_waiting=True))
+                me.link.report(Debugged(me.name, me.attempt, note, is_waiting=True))
         return self._attached.get()
 
     def _thread_of(self, name: str) -> tuple[threading.Thread | None, str]:
@@ -224,7 +224,7 @@ class Debugger:
     def _is_main(self, thread: threading.Thread) -> bool:
         return self._call_in_main is not None and thread is threading.main_thread()
 
-    def _interrupt(self, thread: threading.Thread, attached: AttachedPdb) -> None:
+    def _interrupt(self, thread: threading.Thread, pdb: AttachedPdb) -> None:
         """Interrupt the thread, as Ctrl-C does; in pdb, interrupt what it evaluates."""
         if self._stands_in is not None:
             terminal = self._terminal
@@ -232,9 +232,9 @@ class Debugger:
                 self._raise_in(thread, KeyboardInterrupt)
         elif self._is_main(thread):
             assert self._call_in_main is not None
-            self._call_in_main(attached.interrupt)
+            self._call_in_main(pdb.interrupt)
         else:
-            call_in(thread, attached.interrupt)
+            call_in(thread, pdb.interrupt)
 
     def _raise_in(self, thread: threading.Thread, error: type[BaseException]) -> None:
         def throw(frame: FrameType) -> None:

@@ -43,8 +43,8 @@ def explained(failed: Outcome, error: BaseException, memory_bytes: int | None = 
         memory_bytes: How much memory the worker may have, if it is limited.
     """
     limits = [memory_bytes, resource.getrlimit(resource.RLIMIT_DATA)[0]]
-    known = [n for n in limits if n is not None and n != resource.RLIM_INFINITY]
-    is_of_memory = is_out_of_memory(error, bool(known))
+    finite_limits = [n for n in limits if n is not None and n != resource.RLIM_INFINITY]
+    is_of_memory = is_out_of_memory(error, bool(finite_limits))
     if isinstance(error, SystemExit):
         has_opted_out = error.code in outcome.NO_RESTART_CODES
     else:
@@ -59,9 +59,9 @@ def explained(failed: Outcome, error: BaseException, memory_bytes: int | None = 
         unit = 1 if sys.platform == "darwin" else 1024
         peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
         hint = f"the peak memory of its process was {formatting.size(peak_bytes)}"
-        if known:
+        if finite_limits:
             hint += (
-                f"; its Resources(memory=…), or `ulimit -d`, allows it {formatting.size(min(known))},"
+                f"; its Resources(memory=…), or `ulimit -d`, allows it {formatting.size(min(finite_limits))},"
                 " with the stacks of its threads"
             )
         else:
@@ -122,25 +122,25 @@ def _may_be_of_a_registry(error: BaseException) -> bool:
 def describe(error: BaseException) -> str:
     """Return the error in one line, `ValueError: boom`, without empty lines at the start of its message."""
     lines = "".join(traceback.format_exception_only(error)).split("\n")
-    first, *others = (line.strip() for line in lines if line.strip())
-    described = f"{first} {others[0]}" if first.endswith(":") and others else first
-    return formatting.shortened(described, _LONGEST_LINE)
+    first, *more = (line.strip() for line in lines if line.strip())
+    text = f"{first} {more[0]}" if first.endswith(":") and more else first
+    return formatting.shortened(text, _LONGEST_LINE)
 
 
 def trimmed_traceback(error: BaseException) -> str:
     """Return the traceback and its causes, without launchpad's frames, which don't concern the user."""
-    whole = traceback.TracebackException.from_exception(error)
-    part: traceback.TracebackException | None = whole
-    seen: set[int] = set()
-    while part is not None and id(part) not in seen:
-        seen.add(id(part))
+    root = traceback.TracebackException.from_exception(error)
+    part: traceback.TracebackException | None = root
+    visited: set[int] = set()
+    while part is not None and id(part) not in visited:
+        visited.add(id(part))
         files = [frame.filename for frame in part.stack]
         theirs = [frame for frame in part.stack if not frame.filename.startswith(_NOT_THEIRS)]
         # If a payload cannot be loaded, a note of the error says which part of it.
         if theirs or payload.__file__ in files:
             part.stack = traceback.StackSummary.from_list(theirs)
         part = part.__cause__ or part.__context__
-    return formatting.shortened("".join(whole.format()).rstrip(), _LONGEST)
+    return formatting.shortened("".join(root.format()).rstrip(), _LONGEST)
 
 
 def is_out_of_memory(error: BaseException, is_limited: bool = False) -> bool:
@@ -155,7 +155,7 @@ def is_out_of_memory(error: BaseException, is_limited: bool = False) -> bool:
     """
     for cause in _causes(error):
         if isinstance(cause, BaseExceptionGroup):
-            if any(is_out_of_memory(each, is_limited) for each in cause.exceptions):
+            if any(is_out_of_memory(member, is_limited) for member in cause.exceptions):
                 return True
         elif isinstance(cause, MemoryError):
             return True
@@ -173,8 +173,8 @@ def is_out_of_memory(error: BaseException, is_limited: bool = False) -> bool:
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     """Yield the error and what led to it. User code may have made a cycle of causes."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
+    visited: set[int] = set()
+    while error is not None and id(error) not in visited:
+        visited.add(id(error))
         yield error
         error = error.__cause__ or error.__context__

@@ -120,13 +120,13 @@ class Worker:
                     self._executable = payload.load(
                         self._plan.payload.stream, self._plan.payload.buffers, self._building
                     )
-                ended = self._open_and_run(self._executable)
+                end = self._open_and_run(self._executable)
         except BaseException as raised:
             error = raised.args[0] if isinstance(raised, payload.BuildFailed) else raised
             self._context.link.end_if_child(error)
-            ended = self._outcome_of(error)
-            if ended.is_failure and self._plan.policy.pdb:
-                self.debugger.wait_with(error, ended)
+            end = self._outcome_of(error)
+            if end.is_failure and self._plan.policy.pdb:
+                self.debugger.wait_with(error, end)
         self._context.link.end_if_child(None)
         self.debugger.close("has ended")
         # To save and to close may take longer than the time between heartbeats.
@@ -135,19 +135,19 @@ class Worker:
         self._context.stop.request()  # so that threads which the worker leaves running can see it
         try:
             if self._executable is not None:
-                with contextlib.nullcontext() if ended.out_of_memory else self._limited():
-                    self._close(self._executable, in_good_order=not ended.is_failure)
+                with contextlib.nullcontext() if end.out_of_memory else self._limited():
+                    self._close(self._executable, in_good_order=not end.is_failure)
         except BaseException as error:
             self._context.link.phase = "stop"
             # A failure to close counts unless one came before.
-            ended = ended if ended.is_failure else self._outcome_of(error)
+            end = end if end.is_failure else self._outcome_of(error)
         # Drop what these keep, such as clients: the run itself may be kept for a long time.
         self._executable = None
         self._context.exits.clear()
         self._report_counts(0, is_last=True)
         recording.end(self._sessions)
         registry.forget(self._context.link.peer)
-        return self._ended(outcome.FAILED, self._crash) if self._crash else ended
+        return self._ended(outcome.FAILED, self._crash) if self._crash else end
 
     def abandon(self) -> None:
         """Interrupt it and close what it serves, from another thread, since `main` does not return."""

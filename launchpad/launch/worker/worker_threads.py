@@ -101,26 +101,26 @@ class WorkerThreads(Workers):
                 for thread in list(self._threads.values()):
                     thread.worker.execute(command)
             case StopWorker(name) | AnnounceWatermarks(name):
-                running = self._threads.get(name)
-                if running is not None:
-                    running.worker.execute(command)
+                worker_thread = self._threads.get(name)
+                if worker_thread is not None:
+                    worker_thread.worker.execute(command)
 
     @abc.abstractmethod
     def _start(self, worker: str, attempt: int) -> None:
         """Start the thread of a new attempt."""
 
     @abc.abstractmethod
-    def _kill(self, killed: WorkerThread, at_once: bool) -> None:
+    def _kill(self, worker_thread: WorkerThread, at_once: bool) -> None:
         """Give the thread up, and report the end of its attempt."""
 
     def stacks(self, worker: str) -> str:
-        shown = self._threads.get(worker)
-        return "" if shown is None else shown.stacks()
+        worker_thread = self._threads.get(worker)
+        return "" if worker_thread is None else worker_thread.stacks()
 
     def attach(self, worker: str, path: str, token: bytes, thread: str) -> None:
-        attached = self._threads.get(worker)
-        if attached is not None:
-            attached.worker.execute(AttachDebugger(worker, path, token, thread))
+        worker_thread = self._threads.get(worker)
+        if worker_thread is not None:
+            worker_thread.worker.execute(AttachDebugger(worker, path, token, thread))
 
     def _new(
         self,
@@ -161,19 +161,21 @@ class WorkerThreads(Workers):
                 payload.set_up(packed)
                 self._is_set_up.add(packed)
 
-    def _end(self, ending: WorkerThread, ended: Outcome) -> None:
+    def _end(self, worker_thread: WorkerThread, end: Outcome) -> None:
         """Report the end, unless that has been done. Threads that the worker leaves can save nothing more."""
-        ending.context.state.fence.close()
-        ended = replace(ended, hung=ending.is_given_up)
-        ending.ends.append(ended)
-        if ending.ends[0] is ended:
-            self._report(Ended(ended))
+        worker_thread.context.state.fence.close()
+        end = replace(end, hung=worker_thread.is_given_up)
+        worker_thread.ends.append(end)
+        if worker_thread.ends[0] is end:
+            self._report(Ended(end))
 
-    def _leave_behind(self, ending: WorkerThread) -> None:
+    def _leave_behind(self, worker_thread: WorkerThread) -> None:
         """Report the end although the thread may still run, since no thread can be killed."""
-        me = ending.context
+        me = worker_thread.context
         cause = "did not stop in time; its thread was left behind"
-        self._end(ending, Outcome(me.name, outcome.STOPPED, me.link.phase, me.attempt, cause))
+        self._end(
+            worker_thread, Outcome(me.name, outcome.STOPPED, me.link.phase, me.attempt, cause)
+        )
 
 
 class ScriptThreads(WorkerThreads):
@@ -204,22 +206,22 @@ class ScriptThreads(WorkerThreads):
         executable = CallFunction(Code(self._functions[worker]), (), {})
         self._new(worker, attempt, self._run_and_end, executable).thread.start()
 
-    def _kill(self, killed: WorkerThread, at_once: bool) -> None:
-        killed.is_given_up = True
-        self._leave_behind(killed)
+    def _kill(self, worker_thread: WorkerThread, at_once: bool) -> None:
+        worker_thread.is_given_up = True
+        self._leave_behind(worker_thread)
 
     def close(self) -> None:
         """Wait a moment for the threads, which have all reported their end."""
         self._functions.clear()  # releases the clients in them
-        for each in self._threads.values():
-            if each.thread is not threading.current_thread():
-                each.thread.join(1.0)
+        for worker_thread in self._threads.values():
+            if worker_thread.thread is not threading.current_thread():
+                worker_thread.thread.join(1.0)
         self._threads.clear()
 
-    def _run_and_end(self, running: WorkerThread) -> None:
-        with context.entered(running.context):
-            ended = running.worker.main()
-        self._end(running, ended)
+    def _run_and_end(self, worker_thread: WorkerThread) -> None:
+        with context.entered(worker_thread.context):
+            end = worker_thread.worker.main()
+        self._end(worker_thread, end)
 
 
 def in_a_thread(name: str, function: Callable[..., None], *args: object) -> threading.Thread:

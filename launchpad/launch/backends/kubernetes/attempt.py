@@ -63,8 +63,12 @@ class Jobs:
         # The state directory is deleted with the pod, unless a patch has put a volume there.
         volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
         mounts = worker_container(template["spec"])["volumeMounts"]
-        there = [volumes.get(each["name"], ()) for each in mounts if each["mountPath"] == STATE]
-        carries = not self._run.mounts_state and all("emptyDir" in volume for volume in there)
+        state_volumes = [
+            volumes.get(each["name"], ()) for each in mounts if each["mountPath"] == STATE
+        ]
+        carries = not self._run.mounts_state and all(
+            "emptyDir" in volume for volume in state_volumes
+        )
         attempt.commands = replace(attempt.commands, carries=carries)
         template["metadata"]["annotations"][names.COMMANDS] = attempt.commands.text()
         for each in (*manifest.state(self._run, plan, attempt.number, parts), job):
@@ -87,7 +91,9 @@ class Jobs:
 
 def why_no_pod(cluster: Cluster, job: str) -> str:
     """Return why the cluster creates no pod, for example a quota or a webhook: its last warning, if any."""
-    found = cluster.events("Job", job)
-    bad = [each for each in found if each.get("type") == "Warning" and each.get("message")]
-    bad.sort(key=lambda each: str(each.get("lastTimestamp")))
-    return f"{bad[-1].get('reason', '')}: {bad[-1]['message']}" if bad else NO_REASON
+    events = cluster.events("Job", job)
+    warnings = [
+        event for event in events if event.get("type") == "Warning" and event.get("message")
+    ]
+    warnings.sort(key=lambda event: str(event.get("lastTimestamp")))
+    return f"{warnings[-1].get('reason', '')}: {warnings[-1]['message']}" if warnings else NO_REASON

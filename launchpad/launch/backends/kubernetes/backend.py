@@ -56,16 +56,16 @@ class Kubernetes(Backend):
             )
         hosts: dict[str, str] = {}
         for worker in plan.workers:
-            asked = worker.resources
-            if asked.gpus != int(asked.gpus):
+            resources = worker.resources
+            if resources.gpus != int(resources.gpus):
                 raise DefinitionError(
-                    f"{worker.name} asks for {asked.gpus:g} GPU: a cluster gives whole ones only. Ask for 1,"
-                    " or let several nodes share a worker with lp.MultiThreadingColocation"
+                    f"{worker.name} asks for {resources.gpus:g} GPU: a cluster gives whole ones only. Ask for"
+                    " 1, or let several nodes share a worker with lp.MultiThreadingColocation"
                 )
-            if asked.accelerator:
+            if resources.accelerator:
                 raise DefinitionError(
-                    f"{worker.name} asks for the accelerator {asked.accelerator!r}, which a cluster cannot"
-                    " look for by a part of its name. Name the nodes that have it,"
+                    f"{worker.name} asks for the accelerator {resources.accelerator!r}, which a cluster"
+                    " cannot look for by a part of its name. Name the nodes that have it,"
                     " labels={'nvidia.com/gpu.product': …}, as `kubectl get nodes --show-labels` shows them"
                 )
             host = names.host_name(worker.name)
@@ -156,12 +156,16 @@ class ClusterPlan(LaunchPlan):
         """Return the objects of a launch, in the order of creation, without secrets and random parts."""
         name = names.run_name(self.program, _RUN_ID)
         workers = named(self, name).workers
-        (first, *others), places = pod_input.pack_secrets(
+        (root_files, *more_files), places = pod_input.pack_secrets(
             dict.fromkeys(pod_input.FILES, _MADE_AT_LAUNCH),
             manifest.contents(_MADE_AT_LAUNCH, workers),
         )
         run = Run(self.program, name, self.settings, places, state=self.state)
-        shared = [manifest.root(run, first), manifest.service(run), *manifest.others(run, others)]
+        shared = [
+            manifest.root(run, root_files),
+            manifest.service(run),
+            *manifest.others(run, more_files),
+        ]
         return shared + [manifest.job(run, worker, 1) for worker in workers]
 
     def to_yaml(self) -> str:

@@ -85,7 +85,7 @@ def make(
         grace_s,
         plan.state,
     )
-    (first, *others), places = pod_input.pack_secrets(
+    (root_files, *more_files), places = pod_input.pack_secrets(
         config.files(), manifest.contents(submitter.code, plan.workers)
     )
     run = Run(
@@ -101,13 +101,13 @@ def make(
     )
     uid = ""
     try:
-        root = manifest.root(run, first, json.dumps(record.left_behind(directory, plan)))
+        root = manifest.root(run, root_files, json.dumps(record.left_behind(directory, plan)))
         uid = cluster.create(root)["metadata"]["uid"]
         run = replace(run, owner=Owner(run.name, uid))
         if run.mounts_state:
             _lock_state(cluster, run)
-        for each in (manifest.service(run), *manifest.others(run, others)):
-            cluster.create(each)
+        for run_object in (manifest.service(run), *manifest.others(run, more_files)):
+            cluster.create(run_object)
     except BaseException as error:
         if uid:
             with contextlib.suppress(ClusterError):
@@ -128,7 +128,7 @@ def _lock_state(cluster: Cluster, run: Run) -> None:
         LaunchError: another run holds the folder, or a pod of another run still uses it.
     """
     name = names.state_lock(run.state, run.settings.state_volume)
-    met: ApiError | None = None
+    last_error: ApiError | None = None
     for _ in range(_LOCK_TRIES):
         try:
             cluster.create(manifest.secret(run, name, {}))
@@ -136,22 +136,22 @@ def _lock_state(cluster: Cluster, run: Run) -> None:
         except ApiError as error:
             if error.status != _EXISTS:
                 raise
-            met = error
+            last_error = error
         try:
-            held = cluster.read("Secret", name)["metadata"]
-            (holder,) = held["ownerReferences"]
+            metadata = cluster.read("Secret", name)["metadata"]
+            (holder,) = metadata["ownerReferences"]
             if _is_there(cluster, holder):
                 raise _in_use(cluster, run, f"run {holder['name']}")
             # The lock's run is gone. The uid protects a lock that another launch has just taken.
-            cluster.delete("Secret", name, uid=held["uid"])
+            cluster.delete("Secret", name, uid=metadata["uid"])
         except ApiError as error:
-            met = error
+            last_error = error
         time.sleep(_LOCK_PAUSE_S)
     else:
         raise LaunchError(
             f"state={run.state!r} may be in use: its lock, the Secret {name} in namespace"
-            f" {cluster.namespace!r}, could not be had in {_LOCK_TRIES} tries: {met}. If no other run uses"
-            f" that folder, delete it: `kubectl delete secret {name} -n {cluster.namespace}`"
+            f" {cluster.namespace!r}, could not be had in {_LOCK_TRIES} tries: {last_error}. If no other run"
+            f" uses that folder, delete it: `kubectl delete secret {name} -n {cluster.namespace}`"
         )
     pods, _ = cluster.list("Pod", f"{names.STATE_LOCK}={name}")
     for pod in pods:

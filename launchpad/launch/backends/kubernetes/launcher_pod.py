@@ -86,7 +86,7 @@ class LauncherPod:
         for row in self.launcher.status():
             states.setdefault(row.state, []).append(row.worker)
         failure = self.launcher.failure()
-        ended = ProgramEnded(spec.plan.program, (), str(failure or ""), states)
+        end = ProgramEnded(spec.plan.program, (), str(failure or ""), states)
         if isinstance(failure, ProgramFailed):
             # The log files end with this pod. The workers' output stays in this pod's own log.
             where = f"kubectl logs job/{self._object_name} -n {self._cluster.namespace}"
@@ -94,11 +94,11 @@ class LauncherPod:
                 replace(each, log_path=where if each.log_path else "")
                 for each in (failure.outcome, *failure.consequences)
             ]
-            ended = replace(ended, failures=failures, why="")
+            end = replace(end, failures=failures, why="")
         # The termination message says it, too.
         with contextlib.suppress(ClusterError):
-            self._annotate(launcher_state.ENDED, asdict(ended))
-        return ended.failure()
+            self._annotate(launcher_state.ENDED, asdict(end))
+        return end.failure()
 
     def _own(self) -> Owner:
         """Claim the run for this pod, and return the run's owner. A cluster may start a launcher pod twice.
@@ -124,19 +124,20 @@ class LauncherPod:
 
     def _supervise(self) -> None:
         """Apply commands and answer questions until the program has ended."""
-        commands = done = PodCommands()
-        asked = {""}
+        commands = PodCommands()
+        current = commands
+        question_ids = {""}
 
-        def on_pod(kind: str, found: Mapping[str, Any]) -> None:
+        def on_pod(kind: str, pod: Mapping[str, Any]) -> None:
             """Take this pod's commands. The informer's thread calls this, also for a pod that replaces it."""
             nonlocal commands
-            if found["metadata"]["name"] == self._name:
+            if pod["metadata"]["name"] == self._name:
                 with contextlib.suppress(ValueError, TypeError):
-                    text = found["metadata"]["annotations"].get(names.COMMANDS, "")
+                    text = pod["metadata"]["annotations"].get(names.COMMANDS, "")
                     commands = pod_messages.parse_commands(text)
                     question = commands.question
-                    if question.get("id", "") not in asked:
-                        asked.add(question["id"])
+                    if question.get("id", "") not in question_ids:
+                        question_ids.add(question["id"])
                         self._executor.submit(self._answer, **question)
 
         # Another process may have the port. That does no harm: nothing waits until this pod is ready.
@@ -146,12 +147,12 @@ class LauncherPod:
         PodInformer(self._cluster, selector, on_pod, lambda trouble: None)
         while not self.launcher.wait(_POLL_S):
             self._readiness.answer()
-            before = done
-            done = commands
-            if self._is_terminated.is_set() or done.stop:
+            before = current
+            current = commands
+            if self._is_terminated.is_set() or current.stop:
                 self._is_terminated.clear()
-                if not before.stop or (done.kill and not before.kill):
-                    self.launcher.stop(done.kill)
+                if not before.stop or (current.kill and not before.kill):
+                    self.launcher.stop(current.kill)
 
     def _answer(self, id: str, method: str, arguments: Sequence[Any]) -> None:
         """Call a method of the launcher, and make Secrets of what it returns or raises."""
@@ -214,9 +215,9 @@ def main() -> NoReturn:
     if failure is not None:
         is_ours = isinstance(failure, (LaunchError, ProgramFailed))
         cause = str(failure) if is_ours else repr(failure)
-        ended = Outcome(launcher_manifests.NAME, outcome.FAILED, "start", 1, cause)
+        end = Outcome(launcher_manifests.NAME, outcome.FAILED, "start", 1, cause)
         with contextlib.suppress(OSError):
-            entrypoint.TERMINATION_LOG.write_bytes(pod_messages.termination_message(ended))
+            entrypoint.TERMINATION_LOG.write_bytes(pod_messages.termination_message(end))
         print(cause, flush=True)
     os._exit(code)
 

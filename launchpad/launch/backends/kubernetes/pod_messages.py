@@ -87,8 +87,8 @@ class PodCommands:
 def parse_commands(text: str) -> PodCommands:
     """Return the commands in the annotation; the defaults if it is empty."""
     data = json.loads(text) if text.strip() else {}
-    known = {each.name for each in fields(PodCommands)}
-    return PodCommands(**{name: value for name, value in data.items() if name in known})
+    field_names = {each.name for each in fields(PodCommands)}
+    return PodCommands(**{name: value for name, value in data.items() if name in field_names})
 
 
 def written(report: PodMessage) -> bytes:
@@ -171,10 +171,10 @@ def chunks(of: str, content: bytes) -> list[Chunk]:
 
 def joined(pieces: Sequence[Chunk]) -> bytes:
     """Return the content of these messages; empty if one of them is missing."""
-    found = {piece.index: piece.content for piece in pieces}
-    if not pieces or set(found) != set(range(pieces[0].count)):
+    contents = {piece.index: piece.content for piece in pieces}
+    if not pieces or set(contents) != set(range(pieces[0].count)):
         return b""
-    return b"".join(base64.b64decode(found[i]) for i in range(len(found)))
+    return b"".join(base64.b64decode(contents[i]) for i in range(len(contents)))
 
 
 LargeEvent = Returned | EdgesCounted | SpansRecorded
@@ -229,23 +229,23 @@ def unescaped(line: bytes) -> bytes:
     return line.removeprefix(MARK) if line.startswith(MARK * 2) else line
 
 
-def termination_message(ended: Outcome) -> bytes:
+def termination_message(outcome: Outcome) -> bytes:
     """Return an outcome as JSON, short enough for a termination message. The traceback is cut first."""
     for most in (2000, 800, 200, 0):
-        traceback = ended.traceback
+        traceback = outcome.traceback
         if len(traceback) > most:
             traceback = f"… {traceback[len(traceback) - most :]}" if most else ""
         short = replace(
-            ended,
+            outcome,
             traceback=traceback,
-            hint=ended.hint[:most],
-            cause=ended.cause[: max(most, 200)],
+            hint=outcome.hint[:most],
+            cause=outcome.cause[: max(most, 200)],
             last_lines=(),
         )
         text = json.dumps(asdict(short)).encode()
         if len(text) <= MOST_BYTES:
             return text
-    return json.dumps({"worker": ended.worker, "kind": ended.kind}).encode()
+    return json.dumps({"worker": outcome.worker, "kind": outcome.kind}).encode()
 
 
 def outcome_in(message: str) -> Outcome | None:
@@ -258,6 +258,6 @@ def outcome_in(message: str) -> Outcome | None:
 
 def outcome_of(data: Mapping[str, Any]) -> Outcome:
     """Return the outcome that was sent as JSON."""
-    known: dict[str, Any] = {f.name: data[f.name] for f in fields(Outcome) if f.name in data}
-    known |= {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
-    return Outcome(**known)
+    values: dict[str, Any] = {f.name: data[f.name] for f in fields(Outcome) if f.name in data}
+    values |= {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    return Outcome(**values)

@@ -69,9 +69,13 @@ def cannot_start(pod: PodObject) -> bool:
 
 
 def not_begun(
-    facts: AttemptFacts, pod: PodObject, asked: str, max_wait_s: float, why_no_pod: str = NO_REASON
+    facts: AttemptFacts,
+    pod: PodObject,
+    request: str,
+    max_wait_s: float,
+    why_no_pod: str = NO_REASON,
 ) -> Outcome:
-    """Return the outcome of an attempt whose pod did not start in time. `asked` names its resources."""
+    """Return the outcome of an attempt whose pod did not start in time. `request` names its resources."""
     why = why_pending(pod) or NO_REASON
     reason = why.partition(":")[0]
     waited = "" if reason in _CANNOT_START else f" for {max_wait_s:g} s"
@@ -80,7 +84,7 @@ def not_begun(
         cause = f"the cluster has made no pod for it in {max_wait_s:g} s: {why_no_pod}"
         hint = "`kubectl describe job` and `kubectl describe quota` tell more"
     elif reason == "Unschedulable":
-        cause += f" (it asks for {asked or 'nothing in particular'})"
+        cause += f" (it asks for {request or 'nothing in particular'})"
         hint = "ask for less, or add nodes; `kubectl describe nodes` tells what they have, and who has it now"
     elif reason in _IMAGE:
         hint = "see the image's name, and whether the cluster may pull it"
@@ -101,9 +105,9 @@ def is_clear(facts: AttemptFacts, was_deleted: bool) -> bool:
 
 def ending(facts: AttemptFacts, pod: PodObject, was_deleted: bool) -> Outcome:
     """Return the outcome of an attempt whose pod has ended, or doesn't exist any more."""
-    ended = _ending(facts, pod, was_deleted)
-    host = pod.get("spec", {}).get("nodeName", "") or ended.host
-    return replace(ended, worker=facts.worker, attempt=facts.number, host=host)
+    end = _ending(facts, pod, was_deleted)
+    host = pod.get("spec", {}).get("nodeName", "") or end.host
+    return replace(end, worker=facts.worker, attempt=facts.number, host=host)
 
 
 def _ending(facts: AttemptFacts, pod: PodObject, was_deleted: bool) -> Outcome:

@@ -296,9 +296,9 @@ class KubernetesWorkers(Workers):
 
     def _report_lost_result(self, attempt: PodAttempt) -> None:
         """Report the loss of a result of which only a part arrived. Call it when later lines were read."""
-        left = attempt.pieces.pop(pod_messages.RESULT, None)
-        if left:
-            lost = pod_messages.lost_result(attempt.worker, attempt.number, list(left.values()))
+        pieces = attempt.pieces.pop(pod_messages.RESULT, None)
+        if pieces:
+            lost = pod_messages.lost_result(attempt.worker, attempt.number, list(pieces.values()))
             self._report(lost)
 
     def _report_no_pod(self, attempt: PodAttempt) -> None:
@@ -319,19 +319,19 @@ class KubernetesWorkers(Workers):
         if attempt.is_over or pod_status.has_started(attempt.pod):
             return
         own = self._plan.worker(attempt.worker).resources
-        asked = own.asked()
+        request = own.asked()
         of_all = [w for w in self._plan.workers if w.resources.gpus]
         if own.gpus and len(of_all) > 1:
             total = shortage.demand(
                 [(w.group, formatting.counted(w.resources.gpus, "GPU")) for w in of_all],
                 f"{sum(w.resources.gpus for w in of_all):g}",
             )
-            asked = f"{asked}, and its program for {total}"
+            request = f"{request}, and its program for {total}"
         why = "" if attempt.pod_name else self._why_no_pod(attempt)
         max_wait_s = self._settings.pending_timeout_s
-        ended = pod_status.not_begun(attempt, attempt.pod, asked, max_wait_s, why)
+        end = pod_status.not_begun(attempt, attempt.pod, request, max_wait_s, why)
         self._terminator.delete_job(attempt)
-        self._end(attempt, ended)
+        self._end(attempt, end)
 
     def _on_read(self, attempt: PodAttempt) -> None:
         attempt.is_read = True
@@ -357,11 +357,11 @@ class KubernetesWorkers(Workers):
         self._report_lost_result(attempt)
         self._end(attempt, pod_status.ending(attempt, attempt.pod, attempt.was_deleted))
 
-    def _end(self, attempt: PodAttempt, ended: Outcome) -> None:
+    def _end(self, attempt: PodAttempt, end: Outcome) -> None:
         attempt.is_over = True
         own = self._plan.worker(attempt.worker).endpoints
         self._view.follow(dict.fromkeys(own, ""))
-        self._report(Ended(ended))
+        self._report(Ended(end))
 
     def _on_error(self, error: Exception) -> None:
         """Report an error of an action. Unless it is the cluster's own, end all attempts as lost."""
@@ -373,9 +373,9 @@ class KubernetesWorkers(Workers):
 
     def _close(self) -> None:
         self._view.close()
-        ended = {a.pod_name for a in self._attempts.values() if a.reported is not None}
+        ended_pods = {a.pod_name for a in self._attempts.values() if a.reported is not None}
         try:
-            termination.remove(self._cluster, self._run.name, ended)
+            termination.remove(self._cluster, self._run.name, ended_pods)
         except ClusterError as error:
             # The supervisor reads no more reports, so print it.
             print(

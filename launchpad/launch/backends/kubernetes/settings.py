@@ -49,26 +49,26 @@ class Settings:
         Raises:
             DefinitionError: the file cannot be read, or has an unknown setting, or one of another type.
         """
-        given = dict(options)
+        settings = dict(options)
         path = os.environ.get(FILE)
         if path:
             import yaml
 
             loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
             try:
-                read = yaml.load(Path(path).read_text(), loader)
+                content = yaml.load(Path(path).read_text(), loader)
             except (OSError, yaml.YAMLError) as error:
                 raise DefinitionError(f"{FILE}={path} cannot be read: {error}") from error
-            if not isinstance(read, dict):
+            if not isinstance(content, dict):
                 raise DefinitionError(
-                    f"{FILE}={path} must hold `image: …` and the like, not {read!r}"
+                    f"{FILE}={path} must hold `image: …` and the like, not {content!r}"
                 )
-            given = {**read, **options}
-        known = [each.name for each in fields(cls)]
-        for name, value in given.items():
-            if name not in known:
+            settings = {**content, **options}
+        names = [each.name for each in fields(cls)]
+        for name, value in settings.items():
+            if name not in names:
                 raise DefinitionError(
-                    f"launch type 'kubernetes' takes no {name!r}; it takes {', '.join(known)}"
+                    f"launch type 'kubernetes' takes no {name!r}; it takes {', '.join(names)}"
                 )
             expected = _TYPES.get(name, (str,))
             if not isinstance(value, expected) or (
@@ -76,7 +76,7 @@ class Settings:
             ):
                 kinds = " or ".join(kind.__name__ for kind in expected)
                 raise DefinitionError(f"{name}={value!r} must be {kinds}")
-        return cls(**given)
+        return cls(**settings)
 
 
 _TYPES: dict[str, tuple[type, ...]] = {

@@ -126,8 +126,8 @@ class Terminator:
             self._jobs.delete(attempt)
             if not attempt.pod_name:
                 why = "stopped before it had a pod"
-                ended = Outcome(attempt.worker, outcome.STOPPED, "start", attempt.number, why)
-                self._end(attempt, ended)
+                end = Outcome(attempt.worker, outcome.STOPPED, "start", attempt.number, why)
+                self._end(attempt, end)
 
         self._retry(attempt, delete)
 
@@ -159,11 +159,11 @@ _LATE_S = 0.4
 """The time between two looks at the cluster: at first, and in the end."""
 
 
-def remove(cluster: Cluster, run: str, ended: Set[str] = frozenset()) -> None:
+def remove(cluster: Cluster, run: str, ended_pods: Set[str] = frozenset()) -> None:
     """Delete a run, and wait until nothing of it is left.
 
     Args:
-        ended: Pods whose workers have ended. The kubelet may report that only seconds later.
+        ended_pods: Pods whose workers have ended. The kubelet may report that only seconds later.
 
     Raises:
         ApiError: the cluster refuses.
@@ -173,7 +173,7 @@ def remove(cluster: Cluster, run: str, ended: Set[str] = frozenset()) -> None:
     deadline = time.monotonic() + _GONE_S
     pause_s = _SOON_S
     while time.monotonic() < deadline:
-        if is_gone(cluster, run, ended):
+        if is_gone(cluster, run, ended_pods):
             return
         time.sleep(pause_s)
         pause_s = min(_LATE_S, 1.5 * pause_s)
@@ -181,7 +181,7 @@ def remove(cluster: Cluster, run: str, ended: Set[str] = frozenset()) -> None:
 
 
 def is_gone(
-    cluster: Cluster, run: str, ended: Set[str] = frozenset(), *, is_late: bool = False
+    cluster: Cluster, run: str, ended_pods: Set[str] = frozenset(), *, is_late: bool = False
 ) -> bool:
     """Return True if nothing is left of a deleted run. Remove pods that have ended; if late, all of them."""
     pods, _ = cluster.list("Pod", f"{names.RUN}={run}")
@@ -190,7 +190,7 @@ def is_gone(
         is_deleted = "deletionTimestamp" in pod["metadata"]
         is_idle = pod_status.is_over(pod) or (is_deleted and not pod_status.has_started(pod))
         # The kubelet may take minutes to remove it.
-        if is_late or name in ended or is_idle:
+        if is_late or name in ended_pods or is_idle:
             cluster.delete("Pod", name, grace_s=0)
     return not pods and not is_there(cluster, run)
 

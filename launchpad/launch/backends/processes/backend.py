@@ -165,9 +165,9 @@ class ForkedWorkers(Workers):
             unchanged = unchanged + 1 if size == before and size > begin else 0
         if size <= begin:
             return "(no answer: it has just begun, has ended, or is stuck in the kernel)\n"
-        with file.open("rb") as written:
-            written.seek(begin)
-            return written.read().decode(errors="replace")
+        with file.open("rb") as stream:
+            stream.seek(begin)
+            return stream.read().decode(errors="replace")
 
     def close(self) -> None:
         """Have the forkserver end what may still run, and then itself."""
@@ -184,8 +184,8 @@ class ForkedWorkers(Workers):
             self._report(message)
         elif isinstance(message, Ended):
             # It could not have a process.
-            ended = message.outcome
-            self._end(ended.worker, lambda attempt: ended)
+            end = message.outcome
+            self._end(end.worker, lambda attempt: end)
         elif isinstance(message, messages.ChildExited):
             exited = message
             self._end(message.worker, lambda attempt: exit_status.ending(attempt, exited))
@@ -194,26 +194,26 @@ class ForkedWorkers(Workers):
         elif isinstance(message, messages.FromWorker):
             attempt = self._attempts[message.worker]
             try:
-                sent = pickle.loads(message.frame)
+                report = pickle.loads(message.frame)
             except Exception:
                 # Something else has written into the middle of a frame.
                 self._on_garbled(attempt)
                 return
-            if isinstance(sent, Ended):
-                attempt.reported = sent.outcome
+            if isinstance(report, Ended):
+                attempt.reported = report.outcome
                 self._report(Exiting(attempt.worker, attempt.number))
-            elif isinstance(sent, messages.Awaits):
-                attempt.awaits = sent.what
-            elif isinstance(sent, Exiting):
-                attempt.awaits = sent.awaits
-                self._report(sent)
-            elif isinstance(sent, messages.ReturnedInFile):
-                self._report(_read_result(sent))
-            elif isinstance(sent, messages.Phase):
-                attempt.phase = sent.phase
+            elif isinstance(report, messages.Awaits):
+                attempt.awaits = report.what
+            elif isinstance(report, Exiting):
+                attempt.awaits = report.awaits
+                self._report(report)
+            elif isinstance(report, messages.ReturnedInFile):
+                self._report(_read_result(report))
+            elif isinstance(report, messages.Phase):
+                attempt.phase = report.phase
             else:
-                attempt.phase = "run" if isinstance(sent, Ready) else attempt.phase
-                self._report(sent)
+                attempt.phase = "run" if isinstance(report, Ready) else attempt.phase
+                self._report(report)
 
     def _on_garbled(self, attempt: ProcessAttempt) -> None:
         """End a worker that has written to launchpad's descriptor: its reports can't be read any more."""
@@ -226,8 +226,8 @@ class ForkedWorkers(Workers):
         """End all attempts, and any that start later, because the forkserver is gone."""
         with self._lock:
             self._lost = lost
-            left = list(self._attempts)
-        for worker in left:
+            workers = list(self._attempts)
+        for worker in workers:
             self._end(worker, lost)
 
     def _end(self, worker: str, ending: Callable[[ProcessAttempt], Outcome]) -> None:
@@ -311,8 +311,8 @@ class ProcessWorkers(ForkedWorkers):
         if attempt.killed:
             return attempt.outcome(outcome.STOPPED, "killed when the launch was closed")
         if self._is_given_up:
-            what = f"preload={list(self._preload)}, which took too long"
-            cause = f"the forkserver of all workers was ended while it imported {what}"
+            modules = f"preload={list(self._preload)}, which took too long"
+            cause = f"the forkserver of all workers was ended while it imported {modules}"
             return attempt.outcome(outcome.LOST, cause)
         code = self._subreaper.returncode
         how = f"exited with code {code}"
@@ -359,29 +359,29 @@ def create_process_workers(
         with contextlib.ExitStack() as undo:
             undo.callback(process.end)
             log = run.logs / _FORKSERVER_LOG
-            started = ProcessWorkers(process, report, run.stacks, log, plan.preload)
+            process_workers = ProcessWorkers(process, report, run.stacks, log, plan.preload)
             undo.pop_all()
-            undo.callback(started.close)
+            undo.callback(process_workers.close)
             if launcher is None:
                 launcher = LauncherInfo.here(process.interpreter)
             with process.specs as file:  # the forkserver's interpreter starts in the meantime
                 index_length = worker_specs.write(file.fileno(), plan, workers, run, launcher, keys)
-            started.send(SpecsReady(index_length, str(log)))
+            process_workers.send(SpecsReady(index_length, str(log)))
             undo.pop_all()
-            return started
+            return process_workers
     except (OSError, RuntimeError) as error:  # RuntimeError: there can be no new thread
         raise forkserver_handle.not_started(error) from error
 
 
-def _read_result(sent: messages.ReturnedInFile) -> Returned:
+def _read_result(message: messages.ReturnedInFile) -> Returned:
     """Read the result that a worker has written into a file, and delete the file."""
     try:
-        with open(sent.path, "rb") as file:
-            os.unlink(sent.path)
+        with open(message.path, "rb") as file:
+            os.unlink(message.path)
             result: Returned = pickle.load(file)
     except Exception as error:  # MemoryError, too
-        why = f"what {sent.worker} returned could not be read: {type(error).__name__}: {error}"
-        return Returned(sent.worker, sent.attempt, error=why)
+        why = f"what {message.worker} returned could not be read: {type(error).__name__}: {error}"
+        return Returned(message.worker, message.attempt, error=why)
     return result
 
 

@@ -76,27 +76,25 @@ def ending(attempt: ProcessAttempt, exited: ChildExited) -> Outcome:
             name = f"signal {-code}"
     reported = attempt.reported
     if reported is not None and (reported.is_failure or not name):
-        ended = reported
+        end = reported
         if name and attempt.killed:
-            ended = replace(ended, hint="; ".join(filter(None, (ended.hint, _cut_off(attempt)))))
+            end = replace(end, hint="; ".join(filter(None, (end.hint, _cut_off(attempt)))))
     elif attempt.killed and (reported is not None or attempt.awaits):
-        ended = attempt.outcome(outcome.STOPPED, _cut_off(attempt), "stop")
-        ended = replace(ended, hung=True, hint=_HINT)
+        end = attempt.outcome(outcome.STOPPED, _cut_off(attempt), "stop")
+        end = replace(end, hung=True, hint=_HINT)
     elif reported is not None:
-        ended = attempt.outcome(outcome.FAILED, f"killed by {name} after its work was done", "stop")
+        end = attempt.outcome(outcome.FAILED, f"killed by {name} after its work was done", "stop")
     elif attempt.killed:
-        ended = attempt.outcome(outcome.STOPPED, "did not stop in time; killed")
-        ended = replace(ended, hung=True)
+        end = attempt.outcome(outcome.STOPPED, "did not stop in time; killed")
+        end = replace(end, hung=True)
     elif name:
-        ended = attempt.outcome(outcome.FAILED, f"killed by {name}, not by the launcher")
+        end = attempt.outcome(outcome.FAILED, f"killed by {name}, not by the launcher")
     else:
-        ended = attempt.outcome(outcome.FAILED, f"exited with code {code} without saying why")
-    ended = replace(
-        ended, exit_code=code, signal=name, pid=attempt.pid, peak_bytes=exited.peak_bytes
-    )
+        end = attempt.outcome(outcome.FAILED, f"exited with code {code} without saying why")
+    end = replace(end, exit_code=code, signal=name, pid=attempt.pid, peak_bytes=exited.peak_bytes)
     if code in outcome.NO_RESTART_CODES:
-        ended = replace(ended, may_restart=False)
-    return _with_memory(ended, exited) if ended.is_failure else ended
+        end = replace(end, may_restart=False)
+    return _with_memory(end, exited) if end.is_failure else end
 
 
 def _cut_off(attempt: ProcessAttempt) -> str:
@@ -104,39 +102,43 @@ def _cut_off(attempt: ProcessAttempt) -> str:
     return f"cut off after its work had ended, while its process waited for {awaits}"
 
 
-def _with_memory(ended: Outcome, exited: ChildExited) -> Outcome:
+def _with_memory(end: Outcome, exited: ChildExited) -> Outcome:
     """Add what is known of the worker's memory to a failure, if lack of memory may be its cause."""
     peak = f"its peak memory was {formatting.size(exited.peak_bytes)}"
     limit = out_of_memory.limit_bytes()
     if limit is not None:
         peak += f", the limit of its cgroup is {formatting.size(limit)}"
-    if exited.out_of_memory and ended.signal == "SIGKILL":
+    if exited.out_of_memory and end.signal == "SIGKILL":
         cause = "killed by the kernel (SIGKILL): out of memory"
         hint = f"{peak}; give it more, or have it keep less"
-        return replace(ended, cause=cause, hint=hint, out_of_memory=True)
+        return replace(end, cause=cause, hint=hint, out_of_memory=True)
     if exited.out_of_memory:
         hint = (
             "meanwhile the kernel has killed a process for lack of memory, perhaps one of its own"
         )
-        return replace(ended, hint="; ".join(filter(None, (ended.hint, hint, peak))))
-    if ended.signal == "SIGKILL":
-        known = exited.out_of_memory is not None
-        why = "the kernel has killed no process for lack of memory" if known else "see also `dmesg`"
-        return replace(ended, hint=f"{peak}; {why}")
-    return ended
+        return replace(end, hint="; ".join(filter(None, (end.hint, hint, peak))))
+    if end.signal == "SIGKILL":
+        is_known = exited.out_of_memory is not None
+        why = (
+            "the kernel has killed no process for lack of memory"
+            if is_known
+            else "see also `dmesg`"
+        )
+        return replace(end, hint=f"{peak}; {why}")
+    return end
 
 
 def not_started(worker: str, number: int, error: Exception, pid: int = 0) -> Outcome:
     """Return the outcome of an attempt that never had a process of its own."""
     cause = f"could not be started: {error}"
-    ended = ProcessAttempt(worker, number, pid).outcome(outcome.FAILED, cause)
-    return replace(ended, error_type=type(error).__name__, hint=limit_behind(error))
+    end = ProcessAttempt(worker, number, pid).outcome(outcome.FAILED, cause)
+    return replace(end, error_type=type(error).__name__, hint=limit_behind(error))
 
 
 def cannot_start(worker: str, number: int, why: str) -> Outcome:
     """Return the outcome of an attempt that would fail again in the same way, so that it isn't restarted."""
-    ended = ProcessAttempt(worker, number).outcome(outcome.FAILED, why)
-    return replace(ended, error_type="PreloadError", may_restart=False)
+    end = ProcessAttempt(worker, number).outcome(outcome.FAILED, why)
+    return replace(end, error_type="PreloadError", may_restart=False)
 
 
 def limit_behind(error: Exception) -> str:

@@ -152,8 +152,10 @@ class ForkServer:
 
     def rotate(self, longest_s: float = math.inf) -> None:
         """Wait up to `longest_s` until something happens, and handle it. Then kill workers that are due."""
-        due = min((process.kill_at for process in self._processes.values()), default=math.inf)
-        wait_s = min(longest_s, max(0.0, due - time.monotonic()))
+        next_kill_at = min(
+            (process.kill_at for process in self._processes.values()), default=math.inf
+        )
+        wait_s = min(longest_s, max(0.0, next_kill_at - time.monotonic()))
         for key, events in self._selector.select(None if wait_s == math.inf else wait_s):
             key.data(events)
         now = time.monotonic()
@@ -354,7 +356,9 @@ def _lasting_threads() -> list[str]:
 
 def _other_threads() -> list[str]:
     """Return the names of this process's threads besides the main one; threads of C code are counted."""
-    names = [each.name for each in threading.enumerate() if each is not threading.main_thread()]
+    names = [
+        thread.name for thread in threading.enumerate() if thread is not threading.main_thread()
+    ]
     with contextlib.suppress(OSError):  # only Linux has it
         in_c = len(os.listdir("/proc/self/task")) - 1 - len(names)
         names += [f"{in_c} in C"] if in_c > 0 else []

@@ -94,16 +94,16 @@ def start(
             output = undo.enter_context(os_process.anonymous_file("launchpad-output"))
             ours, theirs = map(undo.enter_context, stream_socket.blocking_pair())
             with theirs, debugpy_settings.unnoticed():
-                kept = theirs.fileno(), specs.fileno()
+                fds = theirs.fileno(), specs.fileno()
                 process = subprocess.Popen(
                     os_process.python_command(
-                        "subreaper:main", *kept, os.getpid(), flags=interpreter.flags
+                        "subreaper:main", *fds, os.getpid(), flags=interpreter.flags
                     ),
                     env={**os.environ, HASH_SEED: interpreter.hash_seed},
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
-                    pass_fds=(*kept, *inherited),
+                    pass_fds=(*fds, *inherited),
                     start_new_session=True,
                 )
             undo.pop_all()

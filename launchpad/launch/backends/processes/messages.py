@@ -149,9 +149,9 @@ def receive(fd: int) -> Iterator[Any]:
 
 def send(fd: int, message: Any) -> None:
     """Write all of a message to a blocking descriptor. Only one thread at a time may do so."""
-    left = memoryview(encode(message))
-    while left:
-        left = left[os.write(fd, left) :]
+    unwritten = memoryview(encode(message))
+    while unwritten:
+        unwritten = unwritten[os.write(fd, unwritten) :]
 
 
 def read(fd: int) -> bytes:

@@ -137,12 +137,12 @@ def ended_children(*, wait: bool = False) -> Iterator[tuple[int, int, int]]:
         while True:
             flags = 0 if wait else os.WNOHANG
             if hasattr(os, "waitid"):
-                seen = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | flags)
-                if seen is None:
+                info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | flags)
+                if info is None:
                     return
                 # Before the child is reaped, so that no other process can have its number yet.
-                kill_group(seen.si_pid)
-                pid, status, usage = os.wait4(seen.si_pid, 0)
+                kill_group(info.si_pid)
+                pid, status, usage = os.wait4(info.si_pid, 0)
             else:
                 pid, status, usage = os.wait4(-1, flags)
                 if not pid:
@@ -189,8 +189,8 @@ def python_command(
 
         kinds = ("stdlib", "platstdlib", "purelib", "platlib")
         installed = tuple(map(sysconfig.get_path, kinds))
-        others = (".zip", "-packages")
-        path = [p for p in path if not p.startswith(installed) and not p.endswith(others)]
+        endings = (".zip", "-packages")
+        path = [p for p in path if not p.startswith(installed) and not p.endswith(endings)]
         target = "sys.path[:0]"
         flags = ()
     module, _, function = entry.partition(":")

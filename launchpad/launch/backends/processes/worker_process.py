@@ -159,8 +159,8 @@ def environment(plan: WorkerPlan, run_id: str, num_workers: int) -> dict[str, st
 
 
 def _report_not_started(start: StartWorker, control: int, error: Exception) -> None:
-    ended = exit_status.not_started(start.worker, start.attempt, error, os.getpid())
-    messages.send(control, Ended(ended))
+    end = exit_status.not_started(start.worker, start.attempt, error, os.getpid())
+    messages.send(control, Ended(end))
 
 
 def _run_and_exit(specs: SpecFile, start: StartWorker, control: int, *, is_fork: bool) -> NoReturn:
@@ -211,13 +211,13 @@ def _run_worker(specs: SpecFile, start: StartWorker, control: int, is_fork: bool
     random_numbers.seed_modules()
     OwnThread(target=forkserver.listen, args=(worker, places), name="launchpad-control").start()
     with own_threads.watched(worker.crash):
-        ended = worker.main()
+        end = worker.main()
     log.report_trouble()
-    forkserver.send(Ended(ended))
-    if ended.traceback:
-        log.print(ended.traceback)
-    interpreter_exit.run_exit_steps(lambda what: forkserver.send(Awaits(what)))
-    return 1 if ended.is_failure else 0
+    forkserver.send(Ended(end))
+    if end.traceback:
+        log.print(end.traceback)
+    interpreter_exit.run_exit_steps(lambda awaited: forkserver.send(Awaits(awaited)))
+    return 1 if end.is_failure else 0
 
 
 def _prepare(plan: WorkerPlan, launch: LaunchSpec, log: ProcessLog, is_fork: bool) -> None:

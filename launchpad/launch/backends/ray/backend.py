@@ -93,7 +93,7 @@ class Ray(Backend):
             return []
         cluster.connect()
         ray = cluster.load()
-        found = []
+        programs = []
         for named in ray.util.list_named_actors(all_namespaces=True):
             name = named["name"]
             namespace = named["namespace"]
@@ -104,8 +104,8 @@ class Ray(Backend):
                 actor = ray.get_actor(name, namespace=namespace)
                 record = _call(actor, "record")
                 if record:
-                    found.append(Detached(RunRecord(**record), partial(_call, actor)))
-        return found
+                    programs.append(Detached(RunRecord(**record), partial(_call, actor)))
+        return programs
 
 
 class TestRay(Ray):

@@ -49,20 +49,20 @@ def refusal(bundle_groups: Sequence[BundleGroup], nodes: Sequence[ClusterNode]) 
     indivisible.sort(key=lambda each: sorted(each[1].values(), reverse=True), reverse=True)
     if _can_be_divided([bundle for _, bundle in indivisible], nodes):
         return ""
-    asked = ", ".join(f"{worker} {_listed(bundle)}" for worker, bundle in indivisible)
+    requests = ", ".join(f"{worker} {_listed(bundle)}" for worker, bundle in indivisible)
     countable = ("CPU", "GPU", "memory")
     has = ", ".join(
         f"{node.ip} {_listed({n: much for n, much in node.resources.items() if n in countable})}"
         for node in nodes
     )
-    return f"no way to divide the workers over the nodes: {asked}; the cluster has {has}"
+    return f"no way to divide the workers over the nodes: {requests}; the cluster has {has}"
 
 
 def unused_gpus(workers: Sequence[WorkerPlan], nodes: Sequence[ClusterNode]) -> str:
     """Return a note for the user if the cluster has GPUs and no worker gets any; else empty."""
     count = sum(node.resources.get("GPU", 0.0) for node in nodes)
-    asked = [(worker.resources.gpus, worker.process.env.get(VISIBLE)) for worker in workers]
-    return unused(asked, f"and the cluster has {count:g}") if count else ""
+    requests = [(worker.resources.gpus, worker.process.env.get(VISIBLE)) for worker in workers]
+    return unused(requests, f"and the cluster has {count:g}") if count else ""
 
 
 def _too_little(
@@ -76,12 +76,12 @@ def _too_little(
         total = 0.0
         terms = []
         for group in bundle_groups:
-            asked = [bundle[name] for bundle in group.bundles if bundle.get(name)]
-            total += sum(asked)
-            if len(set(asked)) == 1:
-                terms.append(f"{group.name} {len(asked)}×{_amount(name, asked[0])}")
-            elif asked:
-                terms.append(f"{group.name} {_amount(name, sum(asked))}")
+            amounts = [bundle[name] for bundle in group.bundles if bundle.get(name)]
+            total += sum(amounts)
+            if len(set(amounts)) == 1:
+                terms.append(f"{group.name} {len(amounts)}×{_amount(name, amounts[0])}")
+            elif amounts:
+                terms.append(f"{group.name} {_amount(name, sum(amounts))}")
         has = [node.resources.get(name, 0.0) for node in nodes]
         if total > sum(has) + _NEAR_ZERO:
             return (
@@ -100,9 +100,9 @@ def _too_little(
 def _unlabelled(bundle_groups: Sequence[BundleGroup], nodes: Sequence[ClusterNode]) -> str:
     """Return why no node has a group's labels; empty if there are some. Ray checks `!a` and `in(a, b)`."""
     for group in bundle_groups:
-        wanted = {n: v for n, v in group.labels.items() if "(" not in v and not v.startswith("!")}
-        if wanted and not any(wanted.items() <= node.labels.items() for node in nodes):
-            text = ", ".join(f"{name}={value}" for name, value in wanted.items())
+        labels = {n: v for n, v in group.labels.items() if "(" not in v and not v.startswith("!")}
+        if labels and not any(labels.items() <= node.labels.items() for node in nodes):
+            text = ", ".join(f"{name}={value}" for name, value in labels.items())
             has = []
             # Show the labels that people gave, without Ray's own.
             for node in nodes:
@@ -140,8 +140,8 @@ def _ways(bundle: Bundle, free: list[Bundle]) -> Iterator[list[Bundle]]:
             yield []
         else:
             tried.append(has)
-            left = {name: round(has[name] - asked, 6) for name, asked in bundle.items()}
-            yield [*free[:i], {**has, **left}, *free[i + 1 :]]
+            remaining = {name: round(has[name] - amount, 6) for name, amount in bundle.items()}
+            yield [*free[:i], {**has, **remaining}, *free[i + 1 :]]
 
 
 def shortage(bundle_group: BundleGroup, nodes: Sequence[ClusterNode], free: Bundle) -> str:

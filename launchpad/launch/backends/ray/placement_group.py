@@ -53,13 +53,13 @@ def bundle_groups_of(workers: Sequence[WorkerPlan]) -> list[BundleGroup]:
     groups = []
     for name, members in together.items():
         bundles = []
-        for asked in (member.resources for member in members):
-            kind = f"accelerator_type:{asked.accelerator}"
+        for resources in (member.resources for member in members):
+            kind = f"accelerator_type:{resources.accelerator}"
             bundle = {
-                "CPU": float(asked.cpus or 0),
-                "GPU": float(asked.gpus),
-                "memory": float(asked.memory_bytes or 0),
-                kind: 0.001 if asked.accelerator else 0.0,
+                "CPU": float(resources.cpus or 0),
+                "GPU": float(resources.gpus),
+                "memory": float(resources.memory_bytes or 0),
+                kind: 0.001 if resources.accelerator else 0.0,
             }
             bundles.append({name: amount for name, amount in bundle.items() if amount})
         first = members[0]
@@ -117,12 +117,12 @@ class Placement:
 
         index = self.bundle_group.workers.index(worker)
         bundle = self.bundle_group.bundles[index]
-        others = {n: much for n, much in bundle.items() if n not in ("CPU", "GPU", "memory")}
+        custom = {n: much for n, much in bundle.items() if n not in ("CPU", "GPU", "memory")}
         return {
             "num_cpus": bundle.get("CPU", 0),
             "num_gpus": bundle.get("GPU", 0),
             "memory": bundle.get("memory", 0) or None,
-            "resources": others or None,
+            "resources": custom or None,
             "scheduling_strategy": PlacementGroupSchedulingStrategy(
                 placement_group=self.reserved, placement_group_bundle_index=index
             ),

@@ -33,11 +33,11 @@ def _checked_gpus(worker: WorkerPlan) -> tuple[str, ...]:
     """Return the devices that Ray has given to this actor. LaunchError: they aren't what the worker needs."""
     ray = cluster.load()
     ids = tuple(map(str, ray.get_runtime_context().get_accelerator_ids().get("GPU", ())))
-    asked = math.ceil(worker.resources.gpus)
-    seen = os.environ.get(VISIBLE)
-    if len(set(ids)) != asked or (ids and seen is not None and seen != ",".join(ids)):
+    n_gpus = math.ceil(worker.resources.gpus)
+    visible = os.environ.get(VISIBLE)
+    if len(set(ids)) != n_gpus or (ids and visible is not None and visible != ",".join(ids)):
         raise LaunchError(
-            f"{worker.name} asks for {asked} GPU, and Ray has given it {list(ids)} with"
-            f" {VISIBLE}={seen!r} on {os.uname().nodename}. See what sets that variable there"
+            f"{worker.name} asks for {n_gpus} GPU, and Ray has given it {list(ids)} with"
+            f" {VISIBLE}={visible!r} on {os.uname().nodename}. See what sets that variable there"
         )
     return ids

@@ -67,8 +67,8 @@ class RayWorkers(HostedWorkers):
                 report(WorkerNote(plan.workers[0].name, text))
             then = partial(self._do, self._on_placement_ready)
             self._placements: dict[str, Placement] = {}
-            for placed in [Placement(group, then) for group in groups]:
-                self._placements |= dict.fromkeys(placed.bundle_group.workers, placed)
+            for placement in [Placement(group, then) for group in groups]:
+                self._placements |= dict.fromkeys(placement.bundle_group.workers, placement)
             self._actor_class = cluster.load().remote(WorkerActor)
             self._actions.begin()
         except BaseException:
@@ -86,8 +86,8 @@ class RayWorkers(HostedWorkers):
         # If the cluster is gone, nothing of this launch is left on it.
         with contextlib.suppress(Exception):
             cluster.check()
-            for placed in set(self._placements.values()):
-                cluster.load().util.remove_placement_group(placed.reserved)
+            for placement in set(self._placements.values()):
+                cluster.load().util.remove_placement_group(placement.reserved)
 
     def _shared(self, buffer: Openable) -> Any:
         """Return an object of Ray's with the buffer. Each node keeps one copy of it."""
@@ -98,30 +98,32 @@ class RayWorkers(HostedWorkers):
     def _check(self) -> None:
         cluster.check()
 
-    def _on_placement_ready(self, placed: Placement) -> None:
-        _log.debug("Ray has reserved the room of group %s", placed.bundle_group.name)
-        placed.is_ready = True
-        self._start_waiting(placed.bundle_group.workers)
+    def _on_placement_ready(self, placement: Placement) -> None:
+        _log.debug("Ray has reserved the room of group %s", placement.bundle_group.name)
+        placement.is_ready = True
+        self._start_waiting(placement.bundle_group.workers)
 
     def _find_host(self, worker: str, attempt: int) -> HostHandle | None:
-        placed = self._placements.get(worker)
-        if placed is not None and not placed.is_ready:
+        placement = self._placements.get(worker)
+        if placement is not None and not placement.is_ready:
             for delay_s, gives_up in (_REPORT_AFTER_S, False), (placement_group.PENDING_S, True):
-                self._call_later(delay_s, self._on_still_waiting, worker, attempt, placed, gives_up)
+                self._call_later(
+                    delay_s, self._on_still_waiting, worker, attempt, placement, gives_up
+                )
             return None
-        options = placement_group.SPREAD_OPTIONS if placed is None else placed.options(worker)
+        options = placement_group.SPREAD_OPTIONS if placement is None else placement.options(worker)
         _log.debug("asking Ray for an actor for %s (attempt %d)", worker, attempt)
-        made = self._actor_class.options(max_concurrency=_MAX_CONCURRENCY, **options)
-        return ActorHandle(worker, attempt, actor=made.remote(versions()))
+        actor_class = self._actor_class.options(max_concurrency=_MAX_CONCURRENCY, **options)
+        return ActorHandle(worker, attempt, actor=actor_class.remote(versions()))
 
     def _on_still_waiting(
-        self, worker: str, attempt: int, placed: Placement, gives_up: bool
+        self, worker: str, attempt: int, placement: Placement, gives_up: bool
     ) -> None:
         """Report what the worker waits for. With `gives_up`, end its attempt, since no room became free."""
         if worker not in self._waiting or self._alive[worker] != attempt:
             return
         free = cluster.load().available_resources()
-        why = feasibility.shortage(placed.bundle_group, cluster.nodes(), free)
+        why = feasibility.shortage(placement.bundle_group, cluster.nodes(), free)
         if not gives_up:
             self._report(WorkerNote(worker, f"waiting for room: {why}"))
             return
@@ -133,13 +135,13 @@ class RayWorkers(HostedWorkers):
     def _on_host_died(self, handle: HostHandle, error: BaseException) -> None:
         """Have Ray end an actor that is dead or out of reach. Report the end, or start the worker again."""
         _log.debug("the actor of %s is dead or out of reach: %s", handle.worker, error)
-        placed = self._placements.get(handle.worker)
-        if placed is None:
+        placement = self._placements.get(handle.worker)
+        if placement is None:
             super()._on_host_died(handle, error)
             return
         handle.end()
-        if placed.is_ready and placed.is_lost():
-            placed.wait()
+        if placement.is_ready and placement.is_lost():
+            placement.wait()
         if handle.ready is None and "never ran" in str(error):
             # Ray did not know yet that the node was dead, and had no process there for the actor.
             del self._handles[handle.worker]

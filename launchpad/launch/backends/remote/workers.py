@@ -147,9 +147,9 @@ class HostedWorkers(Workers):
             kind, phase = (outcome.LOST, "run") if ran else (outcome.FAILED, "start")
             self._report_end(Outcome(worker, kind, phase, attempt, self._broken))
 
-    def _report_end(self, ended: Outcome) -> None:
-        self._alive.pop(ended.worker, None)
-        self._report(Ended(ended))
+    def _report_end(self, end: Outcome) -> None:
+        self._alive.pop(end.worker, None)
+        self._report(Ended(end))
 
     # Commands.
 
@@ -264,7 +264,7 @@ class HostedWorkers(Workers):
     def _call_host(self, handle: HostHandle, method: str, *arguments: Any) -> None:
         future = handle.call(method, *arguments)
         # The callback runs in another thread, so it only queues an action.
-        future.add_done_callback(lambda done: self._do(self._on_answer, handle, done))
+        future.add_done_callback(lambda answer: self._do(self._on_answer, handle, answer))
 
     def _on_answer(self, handle: HostHandle, future: Future[Any]) -> None:
         if self._handles.get(handle.worker) is not handle:
@@ -308,11 +308,11 @@ class HostedWorkers(Workers):
         if handle.attempt:
             self._end(handle, handle.lost(error))
 
-    def _end(self, handle: HostHandle, ended: Outcome) -> None:
+    def _end(self, handle: HostHandle, end: Outcome) -> None:
         handle.close_log()
         handle.attempt = 0
         self._publish(self._places.withdraw(handle.worker))
-        self._report_end(ended)
+        self._report_end(end)
 
     def _publish(self, addresses: list[str]) -> None:
         """Send the new places of these addresses to all hosts, and to the view of this process."""

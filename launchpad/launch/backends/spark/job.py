@@ -55,7 +55,7 @@ class HostJob:
 
     Args:
         name: The name of the program in the Spark UI.
-        wanted: The number of slots to wait for and take.
+        slots_wanted: The number of slots to wait for and take.
         on_counted: Called with this job and the number of its tasks before it is submitted, in its thread.
         on_end: Called with this job and its error, if it has failed, in its thread.
 
@@ -73,14 +73,14 @@ class HostJob:
         self,
         context: Any,
         name: str,
-        wanted: SlotsWanted,
+        slots_wanted: SlotsWanted,
         launcher: LauncherAddress,
         on_counted: Callable[[HostJob, int], object],
         on_end: Callable[[HostJob, BaseException | None], object],
     ) -> None:
         self._context = context
         self._name = name
-        self._wanted = wanted
+        self._slots_wanted = slots_wanted
         self._launcher = launcher
         self._on_counted = on_counted
         self._on_end = on_end
@@ -157,12 +157,12 @@ class HostJob:
 
     def _count(self) -> int:
         """Wait for slots. Return how many to take, or 0 if the job is cancelled during the wait."""
-        begun = time.monotonic()
+        began = time.monotonic()
         while not self._is_cancelled.wait(_POLL_S):
             n_slots = session.slots(self._context)
             is_settled = session.is_settled(self._context)
-            if self._wanted.are_met_by(n_slots, is_settled, time.monotonic() - begun):
-                return min(n_slots, self._wanted.most)
+            if self._slots_wanted.are_met_by(n_slots, is_settled, time.monotonic() - began):
+                return min(n_slots, self._slots_wanted.most)
             if n_slots and session.is_fixed(self._context):
                 return n_slots
         return 0
@@ -182,13 +182,13 @@ class HostJob:
 
             from pyspark import BarrierTaskContext, SparkFiles
 
-            sent = SparkFiles.get(folder)
-            is_sent = os.path.isdir(sent) and sent not in sys.path
+            sent_folder = SparkFiles.get(folder)
+            is_sent = os.path.isdir(sent_folder) and sent_folder not in sys.path
             if is_sent and not os.path.isdir(project):
-                sys.path.insert(0, sent)
+                sys.path.insert(0, sent_folder)
             sys.path += [p for p in path if p not in sys.path and os.path.isdir(p)]
-            if is_sent and sent not in sys.path:
-                sys.path.append(sent)
+            if is_sent and sent_folder not in sys.path:
+                sys.path.append(sent_folder)
             from launchpad.launch.backends.spark import task_host
 
             gpus = BarrierTaskContext.get().resources().get("gpu")

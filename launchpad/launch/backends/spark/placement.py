@@ -27,7 +27,7 @@ def refusal(workers: Sequence[WorkerPlan], cpus: float, gpus: float) -> str:
     """Return why tasks with this many CPUs and GPUs each can't be hosts of the workers; empty if they can."""
     for unit in units(workers):
         group = unit[0].group
-        asked = unit[0].resources
+        resources = unit[0].resources
         n_cpus = sum(worker.resources.cpus or 0 for worker in unit)
         n_gpus = sum(math.ceil(worker.resources.gpus) for worker in unit)  # each has whole devices
         if n_cpus > cpus:
@@ -41,16 +41,16 @@ def refusal(workers: Sequence[WorkerPlan], cpus: float, gpus: float) -> str:
                 f" application with spark.task.resource.gpu.amount={n_gpus:g} and executors that have"
                 " as many, or ask for less"
             )
-        if asked.placement in (STRICT_PACK, STRICT_SPREAD):
+        if resources.placement in (STRICT_PACK, STRICT_SPREAD):
             return (
-                f"{group} wants placement={asked.placement!r}, and Spark decides where its tasks run:"
-                f" take {asked.placement.removeprefix('strict_')!r}, which is a preference, or 'ray'"
+                f"{group} wants placement={resources.placement!r}, and Spark decides where its tasks run:"
+                f" take {resources.placement.removeprefix('strict_')!r}, which is a preference, or 'ray'"
             )
         for name in ("labels", "accelerator"):
-            wanted = getattr(asked, name)
-            if wanted:
+            value = getattr(resources, name)
+            if value:
                 return (
-                    f"{group} wants {name}={wanted!r}, and Spark does not say this of its executors:"
+                    f"{group} wants {name}={value!r}, and Spark does not say this of its executors:"
                     " leave it out, or take 'ray' or 'kubernetes'"
                 )
     return ""
@@ -63,9 +63,9 @@ def alone(workers: Sequence[WorkerPlan]) -> list[list[WorkerPlan]]:
 
 def want_one_each(workers: Sequence[WorkerPlan]) -> str:
     """Return text like `3 workers ask for CPUs or GPUs and want a task each (learner, sim)`."""
-    found = alone(workers)
-    groups = ", ".join(dict.fromkeys(unit[0].group for unit in found))
-    return f"{len(found)} workers ask for CPUs or GPUs and want a task each ({groups})"
+    alone_units = alone(workers)
+    groups = ", ".join(dict.fromkeys(unit[0].group for unit in alone_units))
+    return f"{len(alone_units)} workers ask for CPUs or GPUs and want a task each ({groups})"
 
 
 def place(workers: Sequence[WorkerPlan], n_tasks: int) -> dict[str, int]:
@@ -77,11 +77,13 @@ def place(workers: Sequence[WorkerPlan], n_tasks: int) -> dict[str, int]:
     n_alone = len(alone(workers))
     if n_alone > n_tasks:
         raise ValueError(f"{want_one_each(workers)}, and the Spark application has {n_tasks} slots")
-    others = cycle(range(n_alone, n_tasks) or range(n_tasks))
-    own = iter(range(n_tasks))
+    shared_tasks = cycle(range(n_alone, n_tasks) or range(n_tasks))
+    own_tasks = iter(range(n_tasks))
     placed: dict[str, int] = {}
     for unit in units(workers):
-        placed |= dict.fromkeys((w.name for w in unit), next(own if _is_alone(unit) else others))
+        placed |= dict.fromkeys(
+            (w.name for w in unit), next(own_tasks if _is_alone(unit) else shared_tasks)
+        )
     return placed
 
 

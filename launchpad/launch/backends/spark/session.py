@@ -123,17 +123,17 @@ def running_tasks(context: Any) -> int:
 
 def other_hosts(context: Any) -> set[str]:
     """Return the hosts of executors other than this host."""
-    known = (str(each.hostPort()) for each in _executors(context) if each.hostPort())
-    hosts = {name.rpartition(":")[0].strip("[]") for name in known}
+    names = (str(each.hostPort()) for each in _executors(context) if each.hostPort())
+    hosts = {name.rpartition(":")[0].strip("[]") for name in names}
     return {host for host in hosts if host and not is_here(host)}
 
 
 def is_here(host: str) -> bool:
     """Return True if `host` is a name or an address of this host."""
-    found = []
+    addresses = []
     with contextlib.suppress(OSError):
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
-    for family, kind, protocol, _, address in found:
+        addresses = socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
+    for family, kind, protocol, _, address in addresses:
         with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
             # Only an address of this host can be bound.
             probe.bind(address)
@@ -171,7 +171,7 @@ def _new_context(context_class: Any) -> Any:
     interpreter.check_executable("Spark")
     # py4j would log each connection that it closes.
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    made = Future[Any]()
+    future = Future[Any]()
 
     def make() -> None:
         try:
@@ -186,14 +186,14 @@ def _new_context(context_class: Any) -> Any:
             context = context_class(conf=conf)
             if context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
                 context.pythonExec = sys.executable  # not whatever `python3` is
-            made.set_result(context)
+            future.set_result(context)
         except BaseException as error:
-            made.set_exception(error)
+            future.set_exception(error)
 
     maker = threading.Thread(target=make, name="launchpad-spark", daemon=True)
     maker.start()
     maker.join()
-    error = made.exception()
+    error = future.exception()
     if error is not None:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         first = next((line for line in lines if "Exception: " in line), (lines or [repr(error)])[0])
@@ -201,4 +201,4 @@ def _new_context(context_class: Any) -> Any:
             f"no Spark could be started or reached, with SPARK_MASTER={os.environ.get('SPARK_MASTER')}:"
             f" {first}. It needs Java 17 or newer (`java -version`), and a master that answers"
         ) from error
-    return made.result()
+    return future.result()

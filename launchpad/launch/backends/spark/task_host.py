@@ -98,8 +98,8 @@ class TaskHost:
                         # Keep them before the next command comes, which may refer to the same buffers.
                         self._keep(command.arguments)
                         arguments = [self._received(each) for each in command.arguments]
-                        whole = replace(command, arguments=arguments)
-                        executing.add(asyncio.create_task(self._execute(client, whole)))
+                        full_command = replace(command, arguments=arguments)
+                        executing.add(asyncio.create_task(self._execute(client, full_command)))
                         executing = {each for each in executing if not each.done()}
         finally:
             # First stop the calls in progress. Else they would report the workers that this ends as if those
@@ -110,8 +110,8 @@ class TaskHost:
 
     def _keep(self, arguments: Sequence[Any]) -> None:
         """Put the large buffers of a command into one file, which all worker hosts of this task share."""
-        sent = [each for each in arguments if isinstance(each, SentBuffer)]
-        new = {each.number: each.buffer for each in sent if each.buffer is not None}
+        sent_buffers = [each for each in arguments if isinstance(each, SentBuffer)]
+        new = {each.number: each.buffer for each in sent_buffers if each.buffer is not None}
         keep_copies([*new.values()])
         self._buffers |= new
 
@@ -155,17 +155,17 @@ class TaskHost:
         if former:  # it is being ended
             await former.close()
             self._given.pop(worker, None)
-        asked = math.ceil(spec.worker.plan.resources.gpus)
-        taken = {gpu for given in self._given.values() for gpu in given}
-        free = [gpu for gpu in self._gpus if gpu not in taken]
-        if asked > len(free):
+        n_gpus = math.ceil(spec.worker.plan.resources.gpus)
+        in_use = {gpu for of_worker in self._given.values() for gpu in of_worker}
+        free = [gpu for gpu in self._gpus if gpu not in in_use]
+        if n_gpus > len(free):
             raise LaunchError(
-                f"{worker} asks for {asked} GPU, and of those that Spark has given its task on"
+                f"{worker} asks for {n_gpus} GPU, and of those that Spark has given its task on"
                 f" {os.uname().nodename}, {list(self._gpus)}, {free} are free: see"
                 " spark.task.resource.gpu.amount"
             )
         host = self._hosts[worker] = WorkerHost(self._launcher.versions, _REMEDY)
-        gpus = self._given[worker] = free[:asked]
+        gpus = self._given[worker] = free[:n_gpus]
         where = self._ready.where
         return await host.open_at(where, tuple(gpus), spec, keys, buffers)
 

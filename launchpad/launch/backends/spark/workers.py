@@ -201,8 +201,8 @@ class SparkWorkers(HostedWorkers):
         job.cancel()
         hint += session.look_at(self._context)
         for worker in sorted(self._waiting):
-            ended = Outcome(worker, outcome.FAILED, "start", self._alive[worker], why, hint=hint)
-            self._report_end(ended)
+            end = Outcome(worker, outcome.FAILED, "start", self._alive[worker], why, hint=hint)
+            self._report_end(end)
         self._waiting.clear()
 
     # Its end.
@@ -303,11 +303,11 @@ def _reachable_ip(driver: str, master: str) -> str:
         LaunchError: the name has no address here.
     """
     try:
-        found = [str(each[4][0]) for each in socket.getaddrinfo(driver, None)]
-        others = [ip for ip in found if not ipaddress.ip_address(ip).is_loopback]
-        if others:
-            return others[0]
-        return found[0] if master.startswith("local") else task_host.own_ip(_NO_HOST)
+        ips = [str(each[4][0]) for each in socket.getaddrinfo(driver, None)]
+        external = [ip for ip in ips if not ipaddress.ip_address(ip).is_loopback]
+        if external:
+            return external[0]
+        return ips[0] if master.startswith("local") else task_host.own_ip(_NO_HOST)
     except OSError as error:
         raise LaunchError(
             f"no address is known of spark.driver.host={driver!r} ({error}): set it to an address of this"

@@ -176,16 +176,16 @@ class Cluster:
     def list(self, kind: str, selector: str) -> tuple[list[Manifest], str]:
         """Return the objects with these labels, and the version from which a watch continues."""
         accept = _METADATA.format("List") if kind == "Secret" else _JSON
-        found = self._call("GET", kind, query={"labelSelector": selector}, accept=accept)
-        return found["items"] or [], found["metadata"]["resourceVersion"]
+        answer = self._call("GET", kind, query={"labelSelector": selector}, accept=accept)
+        return answer["items"] or [], answer["metadata"]["resourceVersion"]
 
     def events(self, kind: str, name: str) -> Sequence[Manifest]:
         """Return the Events about an object, in no order."""
         about = f"involvedObject.kind={kind},involvedObject.name={name}"
-        found: Sequence[Manifest] = self._call("GET", "Event", query={"fieldSelector": about})[
+        events: Sequence[Manifest] = self._call("GET", "Event", query={"fieldSelector": about})[
             "items"
         ]
-        return found
+        return events
 
     def watch(self, kind: str, selector: str, version: str) -> Iterator[tuple[str, Manifest]]:
         """Yield changes of objects: (ADDED, MODIFIED or DELETED, object). A watch ends now and then.
@@ -233,14 +233,14 @@ class Cluster:
         """Return True if this user may use `verb` on objects of this kind; `Pod/log` is the log of a pod."""
         group, resource = resource_of(kind)
         resource, _, subresource = resource.partition("/")
-        asked = {
+        attributes = {
             "namespace": self.namespace,
             "verb": verb,
             "group": group,
             "resource": resource,
             "subresource": subresource,
         }
-        review = self._review("SelfSubjectAccessReview", {"resourceAttributes": asked})
+        review = self._review("SelfSubjectAccessReview", {"resourceAttributes": attributes})
         return bool(review["allowed"])
 
     def close(self) -> None:
@@ -394,12 +394,12 @@ def _make_client() -> tuple[Any, str]:
         ssl_context.load_default_certs()
     if configuration.cert_file:
         ssl_context.load_cert_chain(configuration.cert_file, configuration.key_file)
-    made = client.ApiClient(configuration)
-    pool_options = made.rest_client.pool_manager.connection_pool_kw
+    api_client = client.ApiClient(configuration)
+    pool_options = api_client.rest_client.pool_manager.connection_pool_kw
     for name in ("ca_certs", "ca_cert_data", "cert_file", "key_file"):
         pool_options.pop(name, None)
     pool_options["ssl_context"] = ssl_context
-    return made, namespace
+    return api_client, namespace
 
 
 class _SharedSslContext(ssl.SSLContext):

@@ -45,7 +45,7 @@ DETACHING = (
 """The rights to detach a program. Its launcher pod gets no right that the user lacks."""
 
 
-def check(cluster: Cluster, needed: Sequence[tuple[str, str]] = RIGHTS) -> None:
+def check(cluster: Cluster, rights: Sequence[tuple[str, str]] = RIGHTS) -> None:
     """Check that the user has these rights.
 
     Raises:
@@ -57,12 +57,12 @@ def check(cluster: Cluster, needed: Sequence[tuple[str, str]] = RIGHTS) -> None:
         except ApiError:  # not every user may ask for rules
             rules = []
         missing = []
-        for verb, kind in [(verb, kind) for kind, verbs in needed for verb in verbs.split()]:
+        for verb, kind in [(verb, kind) for kind, verbs in rights for verb in verbs.split()]:
             group, resource = resource_of(kind)
-            asked = {"verbs": verb, "apiGroups": group, "resources": resource}
+            attributes = {"verbs": verb, "apiGroups": group, "resources": resource}
             is_allowed = any(
                 not rule.get("resourceNames")
-                and all({"*", value} & set(rule.get(of) or ()) for of, value in asked.items())
+                and all({"*", value} & set(rule.get(of) or ()) for of, value in attributes.items())
                 for rule in rules
             )
             if not is_allowed and not cluster.may(verb, kind):

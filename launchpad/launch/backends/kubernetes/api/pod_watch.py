@@ -55,8 +55,8 @@ class PodInformer:
             try:
                 if not self._version:
                     pods, self._version = self._cluster.list("Pod", self._selector)
-                    there = {pod["metadata"]["uid"] for pod in pods}
-                    for uid in [uid for uid in self._known if uid not in there]:
+                    uids = {pod["metadata"]["uid"] for pod in pods}
+                    for uid in [uid for uid in self._known if uid not in uids]:
                         self._handle("DELETED", self._known[uid])
                     for pod in pods:
                         self._handle("MODIFIED", pod)

@@ -139,8 +139,8 @@ class DetachedRun:
             parts = [line.partition(_SEPARATOR) for line in lines]
             texts = [f"{text}\n" for name, _, text in parts if name.rstrip() == worker]
             return "".join(texts)[offset:]
-        wanted = names.label(worker)
-        pods = [p for p in self._pods() if p["metadata"]["labels"][names.WORKER] == wanted]
+        label = names.label(worker)
+        pods = [p for p in self._pods() if p["metadata"]["labels"][names.WORKER] == label]
         printed = self._printed(pods[-1] if pods else {})
         users = [
             pod_messages.unescaped(line) for line in printed if pod_messages.report_in(line) is None
@@ -226,12 +226,15 @@ class DetachedRun:
             return not termination.is_there(self._cluster, self._name)
         pod = self._launcher_pod()
         commands = _commands_of(pod)
-        sent = self._sent_commands
+        own_commands = self._sent_commands
         self._was_stopped |= commands.stop
         if acts(pod) and time.monotonic() < self._gives_up_at:
-            if self._is_to_go and (commands.stop, commands.kill) < (sent.stop, sent.kill):
+            if self._is_to_go and (commands.stop, commands.kill) < (
+                own_commands.stop,
+                own_commands.kill,
+            ):
                 # Another script has overwritten our commands at the same moment.
-                self._send_commands(sent)
+                self._send_commands(own_commands)
             return False
         self._failure = self._failure or self._how_it_failed(pod)
         if not self._is_to_go:
@@ -250,10 +253,10 @@ class DetachedRun:
         if pod["status"].get("phase") == "Succeeded":
             # The program has succeeded, though the pod could not write that.
             return None
-        ended = pod_status.ending(launcher_manifests.FACTS, pod, was_deleted=False)
+        end = pod_status.ending(launcher_manifests.FACTS, pod, was_deleted=False)
         lost = "its supervisor was lost, and with it how the program has ended: "
         # A pod that fails in phase `start` has launched nothing, and its cause says why.
-        return LaunchError(ended.cause if ended.phase == "start" else lost + ended.cause)
+        return LaunchError(end.cause if end.phase == "start" else lost + end.cause)
 
     def _delete(self, at_once: bool) -> None:
         """Delete the objects that own all others: those of a launcher pod, and the root of the run."""

@@ -85,11 +85,11 @@ def create(cluster: Cluster, spec: LauncherSpec) -> None:
     """Create all objects of a launcher pod."""
     versions = {pod_input.VERSIONS: json.dumps(launcher_info.versions()).encode()}
     content = {manifest.content_of(_POD): pickle.dumps(spec, protocol=5)}
-    (first, *others), places = pod_input.pack_secrets(versions, content)
+    (root_files, *more_files), places = pod_input.pack_secrets(versions, content)
     run = run_of(spec, places)
-    root = cluster.create(manifest.root(run, first, role=NAME))
+    root = cluster.create(manifest.root(run, root_files, role=NAME))
     owned = replace(run, owner=Owner(run.name, root["metadata"]["uid"]))
-    for each in (*manifest.others(owned, others), *_rights(owned, spec)):
+    for each in (*manifest.others(owned, more_files), *_rights(owned, spec)):
         cluster.create(each)
     # The Job with the one pod has no owner: it owns all else.
     job = manifest.job(run, _POD, 1, module=_MODULE)
@@ -103,8 +103,13 @@ def create(cluster: Cluster, spec: LauncherSpec) -> None:
         {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
         for variable, path in fields.items()
     ]
-    made = cluster.create(job)["metadata"]
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": made["name"], "uid": made["uid"]}
+    job_metadata = cluster.create(job)["metadata"]
+    owner = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": job_metadata["name"],
+        "uid": job_metadata["uid"],
+    }
     cluster.patch("Secret", run.name, {"ownerReferences": [owner]})
 
 

@@ -45,8 +45,8 @@ class ProgramEnded:
     def failure(self) -> ProgramFailed | LaunchError | None:
         """Return the exception with which the program has failed; None if it has not failed."""
         if self.failures:
-            first, *others = self.failures
-            return ProgramFailed(self.program, first, tuple(others))
+            first, *consequences = self.failures
+            return ProgramFailed(self.program, first, tuple(consequences))
         return LaunchError(self.why) if self.why else None
 
 
@@ -77,8 +77,8 @@ def read(pod: Manifest, annotation: str) -> Any:
 
 def ended_in(pod: Manifest) -> ProgramEnded | None:
     """Return the end that a launcher pod reports; None if its program runs, or the pod couldn't report it."""
-    ended = read(pod, ENDED)
-    if ended is None:
+    end = read(pod, ENDED)
+    if end is None:
         return None
-    failures = [pod_messages.outcome_of(each) for each in ended["failures"]]
-    return ProgramEnded(**{**ended, "failures": failures})
+    failures = [pod_messages.outcome_of(each) for each in end["failures"]]
+    return ProgramEnded(**{**end, "failures": failures})

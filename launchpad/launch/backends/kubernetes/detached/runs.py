@@ -51,16 +51,18 @@ def launch(cluster: Cluster, plan: LaunchPlan, settings: Settings, notice_s: flo
         launcher_manifests.create(cluster, LauncherSpec(plan, settings, submitter))
         record = _wait_until_launched(cluster, launcher, settings.pending_timeout_s)
     except BaseException as error:
-        kept = ""
+        leftover = ""
         for kind in ("Job", "Secret"):
             try:
                 cluster.delete(kind, launcher, policy="Foreground")
             except ClusterError as trouble:
-                kept += f"; not deleted: {kind.lower()}/{launcher} ({trouble})"
+                leftover += f"; not deleted: {kind.lower()}/{launcher} ({trouble})"
         if isinstance(error, ClusterError):
-            raise LaunchError(f"the cluster does not take this program: {error}{kept}") from error
-        if kept:
-            error.add_note(kept.removeprefix("; "))
+            raise LaunchError(
+                f"the cluster does not take this program: {error}{leftover}"
+            ) from error
+        if leftover:
+            error.add_note(leftover.removeprefix("; "))
         raise
     groups = {worker.name: worker.group for worker in plan.workers}
     detached = DetachedRun(cluster, run, groups, launcher, is_asked=True)
@@ -87,8 +89,8 @@ def _wait_until_launched(cluster: Cluster, launcher: str, max_wait_s: float) -> 
                 raise LaunchError(f"{_COULD_NOT}: it has reported nothing in {max_wait_s:g} s")
         elif is_late or pod_status.cannot_start(pod):
             why = "" if pod else attempt.why_no_pod(cluster, launcher)
-            ended = pod_status.not_begun(FACTS, pod, "", max_wait_s, why)
-            raise LaunchError(f"the supervisor in the cluster: {ended.cause}. {ended.hint}")
+            end = pod_status.not_begun(FACTS, pod, "", max_wait_s, why)
+            raise LaunchError(f"the supervisor in the cluster: {end.cause}. {end.hint}")
         time.sleep(_POLL_S)
 
 
@@ -100,7 +102,7 @@ def find(cluster: Cluster) -> list[Detached]:
     """
     failure = "runs on the cluster cannot be listed"
     roots, _ = _explained(cluster, failure, cluster.list, "Secret", _ROOTS)
-    found: list[Detached] = []
+    programs: list[Detached] = []
     for root in (each["metadata"] for each in roots):
         try:
             record = RunRecord(**json.loads(root["annotations"][names.RECORD]))
@@ -112,8 +114,8 @@ def find(cluster: Cluster) -> list[Detached]:
         if launcher in [each["name"] for each in root.get("ownerReferences", ())]:
             is_asked = acts(launcher_pod(cluster, launcher))
             run = DetachedRun(cluster, name, record.workers, launcher, is_asked)
-        found.append(_detached(cluster, record, run))
-    return found
+        programs.append(_detached(cluster, record, run))
+    return programs
 
 
 def _detached(cluster: Cluster, record: RunRecord, run: DetachedRun) -> Detached:

@@ -32,10 +32,10 @@ def root(run: Run, files: Mapping[str, bytes], record: str = "", role: str = "ro
 
     Other scripts find it by the label `role`, and read about the run in `record`.
     """
-    made = secret(run, run.name, files, **{names.ROLE: role})
+    root_secret = secret(run, run.name, files, **{names.ROLE: role})
     if record:
-        made["metadata"]["annotations"] = {names.RECORD: record}
-    return made
+        root_secret["metadata"]["annotations"] = {names.RECORD: record}
+    return root_secret
 
 
 def others(run: Run, files: Sequence[Mapping[str, bytes]]) -> list[Manifest]:
@@ -97,12 +97,12 @@ def job(
         for i, (number, file) in enumerate(run.places.get(content, ())):
             item = {"key": file, "path": pod_input.file_name(path, i)}
             items.setdefault(number, []).append(item)
-    given: list[dict[str, Any]] = [
-        {"name": pod_input.file_name(run.name, n) if n else run.name, "items": found}
-        for n, found in items.items()
+    secrets: list[dict[str, Any]] = [
+        {"name": pod_input.file_name(run.name, n) if n else run.name, "items": secret_items}
+        for n, secret_items in items.items()
     ]
     name = names.job_name(run.name, worker.name, attempt)
-    given += [{"name": pod_input.file_name(f"{name}-state", i)} for i in range(n_state_parts)]
+    secrets += [{"name": pod_input.file_name(f"{name}-state", i)} for i in range(n_state_parts)]
     ours = {**names.labels_of(worker), names.ATTEMPT: str(attempt)}
     if run.mounts_state:
         ours[names.STATE_LOCK] = names.state_lock(run.state, run.settings.state_volume)
@@ -111,17 +111,21 @@ def job(
             "labels": run.metadata("", **ours)["labels"],
             "annotations": {names.COMMANDS: ""},
         },
-        "spec": pod_spec(run, worker, attempt, given, module),
+        "spec": pod_spec(run, worker, attempt, secrets, module),
     }
-    whole = patched(template, run.settings.pod_patch)
+    patched_template = patched(template, run.settings.pod_patch)
     metadata = run.metadata(name, **ours)
     # Kueue looks for its labels there.
-    metadata["labels"] |= whole["metadata"]["labels"]
+    metadata["labels"] |= patched_template["metadata"]["labels"]
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": metadata,
-        "spec": {"backoffLimit": 0, "ttlSecondsAfterFinished": _TTL_S, "template": whole},
+        "spec": {
+            "backoffLimit": 0,
+            "ttlSecondsAfterFinished": _TTL_S,
+            "template": patched_template,
+        },
     }
 
 

@@ -29,7 +29,7 @@ def pod_spec(
     run: Run, worker: WorkerPlan, attempt: int, mounted: Sequence[dict[str, Any]], module: str
 ) -> dict[str, Any]:
     """Return the spec of one attempt's pod, which mounts the Secrets `mounted`, and runs `module`."""
-    asked = worker.resources
+    resources = worker.resources
     annotation = {
         "path": "orders",
         "fieldRef": {"fieldPath": f"metadata.annotations['{names.COMMANDS}']"},
@@ -65,28 +65,28 @@ def pod_spec(
         spec["volumes"].append({"name": _STATES, **run.settings.state_volume})
         mount = {"name": _STATES, "mountPath": names.STATE_VOLUME}
         spec["containers"][0]["volumeMounts"].append(mount)
-    if asked.labels:
-        spec["nodeSelector"] = dict(asked.labels)
-    if worker.colocation or asked.placement:
+    if resources.labels:
+        spec["nodeSelector"] = dict(resources.labels)
+    if worker.colocation or resources.placement:
         spec["affinity"] = _affinity(run, worker)
     return spec
 
 
 def worker_container(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return the worker's container of a pod. A patch may have added others."""
-    found: dict[str, Any] = next(c for c in spec["containers"] if c["name"] == CONTAINER)
-    return found
+    container: dict[str, Any] = next(c for c in spec["containers"] if c["name"] == CONTAINER)
+    return container
 
 
 def _container(run: Run, worker: WorkerPlan, attempt: int, module: str) -> dict[str, Any]:
-    asked = worker.resources
+    resources = worker.resources
     limits: dict[str, str] = {}
-    if asked.cpus is not None:
-        limits["cpu"] = f"{round(asked.cpus * 1000)}m"
-    if asked.memory_bytes is not None:
-        limits["memory"] = str(asked.memory_bytes)
-    if asked.gpus:
-        limits[run.settings.gpu_resource] = str(int(asked.gpus))
+    if resources.cpus is not None:
+        limits["cpu"] = f"{round(resources.cpus * 1000)}m"
+    if resources.memory_bytes is not None:
+        limits["memory"] = str(resources.memory_bytes)
+    if resources.gpus:
+        limits[run.settings.gpu_resource] = str(int(resources.gpus))
     python = worker.process.python
     interpreter = [python] if python else ["python3", *run.python_flags]
     return {

@@ -164,9 +164,11 @@ class WorkerPod:
         mounted = self._folders.mounted
         config = pickle.loads((mounted / pod_input.SHARED).read_bytes())
         self._unpack()
-        others = self._make_forkserver(config, pickle.loads(pod_input.unpacked(mounted, "worker")))
+        endpoints = self._make_forkserver(
+            config, pickle.loads(pod_input.unpacked(mounted, "worker"))
+        )
         self._workers.execute(StartWorker(self._name, self._attempt))
-        self._workers.send(AddressesChanged(others))
+        self._workers.send(AddressesChanged(endpoints))
         while self._ended is None:
             self._print_log()
             self._apply_commands()
@@ -174,9 +176,9 @@ class WorkerPod:
             self._forkserver.rotate(_POLL_S)
         while self._tail.has_more():
             self._print_log()
-        rest = self._tail.remainder()
-        if rest:
-            _print([pod_messages.escaped(rest) + b"\n"])
+        remainder = self._tail.remainder()
+        if remainder:
+            _print([pod_messages.escaped(remainder) + b"\n"])
         if self._commands.carries:
             self._send_state()
         _print([pod_messages.written(self._ended)])
@@ -195,28 +197,29 @@ class WorkerPod:
         if state and archives.is_empty(own_state):
             archives.unpack(state, own_state)
 
-    def _make_forkserver(self, config: RunConfig, asked: WorkerPlan) -> dict[str, str]:
+    def _make_forkserver(self, config: RunConfig, worker: WorkerPlan) -> dict[str, str]:
         """Prepare the fork of the worker, and keep no reference to its payload.
 
         Returns:
             Address name → endpoint, for the addresses of other workers.
         """
-        self._name = asked.name
-        self._grace_s = grace_s(asked, config.grace_s)
-        endpoints = {  # servers listen on all interfaces
-            name: f"tcp:0.0.0.0:{there.rpartition(':')[2]}" if there.startswith("tcp:") else there
-            for name, there in asked.endpoints.items()
-        }
+        self._name = worker.name
+        self._grace_s = grace_s(worker, config.grace_s)
+        # Servers listen on all interfaces.
+        endpoints: dict[str, str] = {}
+        for name, endpoint in worker.endpoints.items():
+            port = endpoint.rpartition(":")[2]
+            endpoints[name] = f"tcp:0.0.0.0:{port}" if endpoint.startswith("tcp:") else endpoint
         # The device plugin may name the GPUs. If not, number them: this container has no others.
-        gpus = tuple(str(i) for i in range(int(asked.resources.gpus)))
+        gpus = tuple(str(i) for i in range(int(worker.resources.gpus)))
         visible = os.environ.get(VISIBLE)
-        if asked.resources.gpus and visible:
+        if worker.resources.gpus and visible:
             gpus = tuple(visible.split(","))
-        plan = replace(asked, endpoints=endpoints, gpus=gpus, cpus=())
+        plan = replace(worker, endpoints=endpoints, gpus=gpus, cpus=())
         run = RunDirectory.create(config.program, endpoints)
         run.make_runtime()
         self._tail = Tail(run.log(self._name, self._attempt))
-        places = state_places(asked, config.state, str(self._folders.state))
+        places = state_places(worker, config.state, str(self._folders.state))
         with os_process.anonymous_file("launchpad-specs") as specs:
             file = os.dup(specs.fileno())
         self._forkserver = ForkServer(file)
@@ -229,14 +232,14 @@ class WorkerPod:
             endpoints,
             places,
             can_move=True,
-            known_as=asked.endpoints,
+            known_as=worker.endpoints,
         )
         # It needn't import modules of launchpad before the fork, because it forks only once.
         launch = LaunchPlan(config.program, config.launch_type, (plan,))
         keys = config.keys.entries()
         length = worker_specs.write(file, launch, [spec], run, config.origin, keys)
         self._workers.send(SpecsReady(length))
-        return {a: e for a, e in config.places.items() if a not in asked.endpoints}
+        return {a: e for a, e in config.places.items() if a not in worker.endpoints}
 
     def _send_state(self) -> None:
         """Send the state directory to the launcher, for the next attempt, if there is one."""
@@ -314,7 +317,7 @@ def main(attempt: int) -> NoReturn:
     mounted = Path(MOUNTED)
     writable = Path(WRITABLE)
     use_writable_dirs(writable)
-    ended: Outcome | None = None
+    end: Outcome | None = None
     inheritance: Any = None
     cause = hint = ""
     try:
@@ -322,7 +325,7 @@ def main(attempt: int) -> NoReturn:
         if cause:
             hint = pod_input.VERSION_HINT
         else:
-            ended = WorkerPod(attempt, Folders(mounted, writable, Path(STATE))).run()
+            end = WorkerPod(attempt, Folders(mounted, writable, Path(STATE))).run()
     except InChild as in_child:
         inheritance = in_child.args
     except Exception as error:
@@ -330,14 +333,14 @@ def main(attempt: int) -> NoReturn:
         hint = exit_status.limit_behind(error)
     if cause:
         host = socket.gethostname()
-        ended = Outcome("", outcome.FAILED, "start", attempt, cause, hint=hint, host=host)
-        _print([pod_messages.written(Ended(ended))])
-    if ended is not None:
+        end = Outcome("", outcome.FAILED, "start", attempt, cause, hint=hint, host=host)
+        _print([pod_messages.written(Ended(end))])
+    if end is not None:
         with contextlib.suppress(OSError):
-            TERMINATION_LOG.write_bytes(pod_messages.termination_message(ended))
+            TERMINATION_LOG.write_bytes(pod_messages.termination_message(end))
         os_process.end_children()
         sys.stdout.flush()
-        os._exit(outcome.exit_status(ended) if ended.is_failure else 0)
+        os._exit(outcome.exit_status(end) if end.is_failure else 0)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     tempfile.tempdir = None  # a worker may have another $TMPDIR
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -353,6 +356,6 @@ def use_writable_dirs(writable: Path) -> None:
 
 def _print(lines: list[bytes]) -> None:
     with contextlib.suppress(OSError):
-        left = memoryview(b"".join(lines))
-        while left:
-            left = left[os.write(1, left) :]
+        unwritten = memoryview(b"".join(lines))
+        while unwritten:
+            unwritten = unwritten[os.write(1, unwritten) :]

@@ -51,16 +51,16 @@ def zipped(folder: Path) -> bytes:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, content in sorted(files.items()):
             archive.writestr(zipfile.ZipInfo(path.as_posix()), content)
-    whole = file.getvalue()
-    if len(whole) > _LARGEST:
+    data = file.getvalue()
+    if len(data) > _LARGEST:
         largest = sorted(files, key=lambda path: -len(files[path]))[:_LISTED]
         listed = ", ".join(f"{path} {formatting.size(len(files[path]))}" for path in largest)
         raise DefinitionError(
-            f"the project in {folder} takes {formatting.size(len(whole))}, more than the"
+            f"the project in {folder} takes {formatting.size(len(data))}, more than the"
             f" {formatting.size(_LARGEST)} that are sent to pods. Its largest files: {listed}. Install it in"
             " the image, and launch with send_code=False"
         )
-    return whole
+    return data
 
 
 def _files_in(package: Path) -> Iterator[Path]:

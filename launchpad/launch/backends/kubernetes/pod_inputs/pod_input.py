@@ -36,8 +36,8 @@ VERSION_HINT = (
 
 def packed(content: bytes) -> list[bytes]:
     """Return a content as compressed parts. They are the same for the same content."""
-    whole = zlib.compress(content, 6)
-    return [whole[i : i + PART_BYTES] for i in range(0, len(whole), PART_BYTES)]
+    compressed = zlib.compress(content, 6)
+    return [compressed[i : i + PART_BYTES] for i in range(0, len(compressed), PART_BYTES)]
 
 
 def pack_secrets(
