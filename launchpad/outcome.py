@@ -35,12 +35,12 @@ class Outcome:
     It has more than 15 fields because it is one flat record: users and JSON read the fields by these names.
 
     `cause` is one line ("ValueError: boom", "killed by SIGKILL"). `traceback` is the worker's own, as text;
-    empty if there is none. `blames` names the worker whose death or absence caused this failure, so that
+    empty without one. `blames` names the worker whose death or absence caused this failure, so that
     reports don't take a consequence for the cause. `raised_in` names the worker in which an exception
     was first raised, if it reached this worker through a call. `may_restart` is False if the worker asked
     for no further attempt. `earlier` has one line for each earlier attempt after which it was restarted.
     `log_path` and `last_lines` belong to the worker's log, or to another file that shows the reason; empty if
-    there is none. `hung` is True if the worker was killed, or given up, because it made no progress.
+    there is no such file. `hung` is True if the worker was killed, or given up, because it made no progress.
     `peak_bytes` is 0 if it is not known.
 
     Example:

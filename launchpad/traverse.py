@@ -80,7 +80,7 @@ def walk(root: Any, name: str = "", stop_at: tuple[type, ...] = ()) -> Iterator[
 def contains_itself(root: Any, name: str = "") -> Found | None:
     """Find a list, tuple, deque, dict or set that holds itself, directly or through others of these.
 
-    Return None if there is none. Other objects may refer to each other.
+    Return None if no container does. Other objects may refer to each other.
     """
     open_ids: set[int] = set()
     closed_ids: set[int] = set()

@@ -446,7 +446,7 @@ MUTATIONS = (
     Mutation(
         "a worker that was killed after its work was done has failed",
         "launch/backends/processes/exit_status.py",
-        "(reported.is_failure or not name)",
+        "(report.is_failure or not name)",
         "True",
         "tests/launch/test_processes.py tests/faults",
     ),

@@ -247,7 +247,7 @@ def _log_level() -> str:
 
 
 def _replaces_threads() -> str:
-    """Return the library that has replaced the system's threads; empty if there is none."""
+    """Return the library that has replaced the system's threads; empty if no library has."""
     gevent = sys.modules.get("gevent.monkey")
     if gevent is not None and gevent.is_module_patched("threading"):
         return "gevent"

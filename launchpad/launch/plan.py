@@ -116,7 +116,7 @@ class WorkerPlan:
 
     @property
     def colocation(self) -> str:
-        """The colocation that it is one process of, such as `trainer-0`; empty if there is none."""
+        """The colocation that it is one process of, such as `trainer-0`; empty without a colocation."""
         replica = f"{self.group}-{self.replica_index}"
         return replica if self.name.startswith(f"{replica}.") else ""
 
@@ -185,7 +185,7 @@ class LaunchPlan:
     def large_buffers(self) -> list[LargeBuffer]:
         """The buffers that its payloads refer to, each once."""
         buffers = (buffer for worker in self.workers for buffer in worker.payload.buffers)
-        return list(dict.fromkeys(each for each in buffers if isinstance(each, LargeBuffer)))
+        return list(dict.fromkeys(buffer for buffer in buffers if isinstance(buffer, LargeBuffer)))
 
     @property
     def groups(self) -> dict[str, list[WorkerPlan]]:

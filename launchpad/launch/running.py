@@ -208,9 +208,9 @@ class Running:
             if self.failure() is not None:
                 self._runner.wait_for()
             self.is_reported = self.is_reported or self.is_done
-            failed = self.failure()
-            if failed is not None:
-                raise failed
+            failure = self.failure()
+            if failure is not None:
+                raise failure
 
     def results(self, label: str, timeout_s: float | None = None) -> list[Any]:
         """Return what the workers of a group returned, from their functions or `run()`, by replica.

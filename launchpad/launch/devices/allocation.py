@@ -135,7 +135,7 @@ class _Search:
     def _ways(self, place: int) -> Iterator[_Taken]:
         """Yield the ways to serve the request at this place.
 
-        There is none if too little is free for it and the requests after it.
+        There is no way if too little is free for it and the requests after it.
         """
         request = self._requests[place]
         free = self._free

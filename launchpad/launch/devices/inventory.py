@@ -109,8 +109,10 @@ def _from_command() -> list[Device]:
             gpu = uuid_match[1]
     for index, uuid, name, mode in rows:
         if mode == "Enabled":
-            named = parts.get(uuid, [])
-            devices += [Device(int(index), part, f"{name} MIG {s}", uuid) for part, s in named]
+            parts_of_gpu = parts.get(uuid, [])
+            devices += [
+                Device(int(index), part, f"{name} MIG {s}", uuid) for part, s in parts_of_gpu
+            ]
         else:
             devices.append(Device(int(index), uuid, name))
     return devices

@@ -43,7 +43,7 @@ def limit_bytes() -> int | None:
 
 
 def _count(path: str) -> int:
-    """Return the number after `oom_kill`; negative if there is none."""
+    """Return the number after `oom_kill`; -1 if the file does not have it."""
     for line in cgroup.text_of(path).splitlines():
         name, _, number = line.partition(" ")
         if name == "oom_kill" and number.isdigit():

@@ -115,7 +115,7 @@ class LogWriter:
 
     Args:
         warn: Called once, with a text for the user, when output is lost because the disk is full.
-        standard: Descriptors that are the log already. By default there are none, and the log is opened.
+        standard: Descriptors that are the log already. Without them, the log is opened.
 
     Attributes:
         fd: A descriptor of our own, which stays open when user code closes the others.
@@ -134,7 +134,9 @@ class LogWriter:
         self._warn = warn
         self._fds = (*standard, self.fd)
         self._buffers = [LossyWriter(fd, self.fd) for fd in standard] or [LossyWriter(self.fd)]
-        self._lock = threading.RLock()  # a signal's handler may print while the main thread does
+        # Held during a write and during a rotation, which would otherwise put a line into two files.
+        # Reentrant, because a signal's handler may print while the main thread does.
+        self._lock = threading.RLock()
         self._has_warned = False
 
     def write(self, text: str) -> int:

@@ -145,17 +145,17 @@ class Output:
 
     def _written(self, stream: TextIO, texts: Iterable[str]) -> bool:
         """Write a few texts at a time. Return True if the stream still takes text."""
-        some = []
+        batch = []
         length = 0
         for text in texts:
-            some.append(text)
+            batch.append(text)
             length += len(text)
             if length > _WRITTEN_AT_ONCE:
-                if not _write(stream, "".join(some)):
+                if not _write(stream, "".join(batch)):
                     return False
-                some = []
+                batch = []
                 length = 0
-        return _write(stream, "".join(some))
+        return _write(stream, "".join(batch))
 
     def _round(self, prefixes: dict[str, str], limit: int) -> Iterator[str]:
         """Yield what is new, as lines, with the notes last.

@@ -27,6 +27,8 @@ from launchpad.runtime.link import SupervisorLink
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+# Held while `_files` and the streams of `sys` change together. Workers begin and end in threads of their own:
+# without it, the last one that ends could put the original streams back just after another has begun.
 _lock = fork.free_in_child(threading.Lock())
 _files: dict[SupervisorLink, LogWriter] = {}
 _NAMES = ("stdout", "stderr")

@@ -77,7 +77,10 @@ def _read(
         return remember
 
     unpickler.find_class = find_class
-    unpickler.dispatch = {**_Unpickler.dispatch, **{each: remembering(each) for each in _MAKES}}
+    unpickler.dispatch = {
+        **_Unpickler.dispatch,
+        **{operation: remembering(operation) for operation in _MAKES},
+    }
     try:
         return unpickler.load()
     except Exception:
@@ -95,7 +98,7 @@ def _description(operation: int, made_by: Any, arguments: Any) -> str:
     if module == "copyreg" and arguments and isinstance(arguments[0], type):
         return f"an object of {_name(arguments[0])}"
     if made_by is by_value.make:
-        return f"the class {next(each for each in arguments if isinstance(each, str))}"
+        return f"the class {next(argument for argument in arguments if isinstance(argument, str))}"
     if module == by_value.__name__ and arguments:  # it was made, and is given its state
         return _name(arguments[0])
     return f"what {_name(made_by)} returns"

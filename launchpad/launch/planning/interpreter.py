@@ -171,7 +171,7 @@ def _filters() -> Iterator[WarningFilter]:
 
 
 def _class_in(module: ModuleType | None, qualname: str) -> Any:
-    """Return the class of this name in a module; None if there is none."""
+    """Return the class of this name in a module; None if the module does not have it."""
     try:
         return functools.reduce(getattr, qualname.split("."), cast("Any", module))
     except AttributeError:

@@ -149,8 +149,8 @@ class LoggerSettings:
 
     def _add_filters(self, logger: logging.Logger) -> None:
         try:
-            for each in pickle.loads(self.filters):
-                logger.addFilter(each)
+            for log_filter in pickle.loads(self.filters):
+                logger.addFilter(log_filter)
         except Exception as error:
             print(
                 f"logger {self.name!r} has no filters here, as it has in the script:"
@@ -188,7 +188,9 @@ class LoggingSettings:
         level = logging.INFO if root.level == logging.WARNING else root.level
         handlers = settings.handlers or _with_format_of(root)
         loggers = [
-            each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger)
+            logger
+            for logger in root.manager.loggerDict.values()
+            if isinstance(logger, logging.Logger)
         ]
         return cls(
             replace(settings, level=level, propagates=True, handlers=handlers),
@@ -264,7 +266,7 @@ def _is_set(logger: logging.Logger) -> bool:
 def _with_format_of(root: logging.Logger) -> tuple[HandlerSettings, ...]:
     """Return a handler for the log, with the format of a handler that stays behind.
 
-    That may be a library's handler for the terminal. Empty if there is none whose format can be used.
+    That may be a library's handler for the terminal. Empty if no handler has a format that can be used.
     """
     for handler in root.handlers:
         if type(handler.formatter) is logging.Formatter:

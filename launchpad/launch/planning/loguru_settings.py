@@ -97,7 +97,7 @@ def _described(handler: Any) -> bytes | None:
     sink = handler._sink
     if type(sink).__name__ == "FileSink":
         changes = (sink._rotation_function, sink._retention_function, sink._compression_function)
-        if any(each is not None for each in changes):
+        if any(change is not None for change in changes):
             return None
         # As with `delay=True`: the file is opened when the first line is written.
         closed = {"_file": None, "_file_path": None, "_kwargs": {**sink._kwargs, "mode": "a"}}

@@ -24,7 +24,7 @@ import types
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 
@@ -63,6 +63,14 @@ class Packed:
     def nbytes(self) -> int:
         """The size of the stream and the buffers together."""
         return len(self.stream) + sum(buffer.nbytes for buffer in self.buffers)
+
+
+class _Member(NamedTuple):
+    """An argument of a node, or a part of one, with its pickled size."""
+
+    nbytes: int
+    path: str
+    value: Any
 
 
 @dataclass
@@ -196,17 +204,21 @@ class Packer:
         The largest is divided again and again until it has no parts, so that users can act on the list.
         """
         members = [
-            (self.dumps(value).nbytes, f"{label}.{where}", value)
+            _Member(self.dumps(value).nbytes, f"{label}.{where}", value)
             for where, value in node.arguments().items()
         ]
-        leaves: list[tuple[int, str, Any]] = []
+        leaves: list[_Member] = []
         while members and len(leaves) < count:
-            _, path, value = largest = max(members, key=lambda member: member[0])
+            largest = max(members, key=lambda member: member.nbytes)
             members.remove(largest)
-            parts = [(self.dumps(part).nbytes, path + step, part) for step, part in children(value)]
+            parts = [
+                _Member(self.dumps(value).nbytes, largest.path + step, value)
+                for step, value in children(largest.value)
+            ]
             members += parts
             leaves += [] if parts else [largest]
-        return [(path, size) for size, path, _ in sorted(leaves, key=lambda leaf: -leaf[0])]
+        leaves.sort(key=lambda leaf: -leaf.nbytes)
+        return [(leaf.path, leaf.nbytes) for leaf in leaves]
 
     def _innermost_bad(self, roots: Iterable[Found]) -> Found | None:
         """Return the smallest bad part of the first of these that cannot be pickled; None if all can."""
@@ -309,8 +321,8 @@ def _note(payload: bytes, buffers: Iterable[Openable], error: Exception) -> str:
     """Return a note that says what could not be made from the payload, and how to avoid that."""
     token = building.set(lambda function: None)  # what has been built is not built twice
     try:
-        opened = (buffer.open() for buffer in buffers)
-        broken = broken_payload.find(payload, opened, error, _loaded_code)
+        contents = (buffer.open() for buffer in buffers)
+        broken = broken_payload.find(payload, contents, error, _loaded_code)
     finally:
         building.reset(token)
     if broken is None:

@@ -69,7 +69,9 @@ class PlacedNode(NamedTuple):
     @property
     def parts(self) -> list[tuple[str, Node[Any]]]:
         """The path and node of each thread of the worker, if it is a colocation; else its own."""
-        members = [(f"{self.path}.nodes[{i}]", each) for i, each in enumerate(self.node.members())]
+        members = [
+            (f"{self.path}.nodes[{i}]", member) for i, member in enumerate(self.node.members())
+        ]
         return members or [(self.path, self.node)]
 
     @property
@@ -193,13 +195,15 @@ def plan(
         for node in nodes
         if any(address.kind == COURIER for address in node.addresses)
     )
-    options = dict(each.client_options for each in served if isinstance(each, CourierHandle))
+    options = dict(handle.client_options for handle in served if isinstance(handle, CourierHandle))
     client_options = {uids[uid]: of_client for uid, of_client in options.items() if uid in uids}
     modules = (type(node).__module__ for node in nodes)
     ours = tuple(dict.fromkeys(m for m in modules if m.startswith(_OURS)))
     notes: list[str] = []
     if not backend.shares_process:
-        notes.append(random_numbers.note(each.name for each in packer.generators.values()))
+        notes.append(
+            random_numbers.note(generator.name for generator in packer.generators.values())
+        )
         if not any(worker.payload.setup for worker in plans):
             notes.append(left_behind.note())
     planned = LaunchPlan(
@@ -252,10 +256,11 @@ def _preloads(preload: Preload, program: Program) -> dict[str, tuple[str, ...]]:
     for label, group in ((label, program.group_options(label)) for label in program.groups):
         names = (*group.preload, *checked_modules(by_label.get(label, ())))
         preloads[label] = tuple(dict.fromkeys(names))
-    unknown = set(by_label) - set(program.groups)
-    if unknown:
+    unknown_labels = set(by_label) - set(program.groups)
+    if unknown_labels:
         raise DefinitionError(
-            f"preload names a group {min(unknown)!r}; program {program.name!r} has {list(program.groups)}"
+            f"preload names a group {min(unknown_labels)!r};"
+            f" program {program.name!r} has {list(program.groups)}"
         )
     return preloads
 

@@ -104,12 +104,12 @@ class RunHistory:
     def from_dict(cls, plain: Mapping[str, Any]) -> RunHistory:
         """Make a history from the result of `to_dict`, which may have been JSON in between."""
         attempts = (
-            AttemptRecord(**{**each, "outcome": _outcome(each["outcome"])})
-            for each in plain["attempts"]
+            AttemptRecord(**{**attempt, "outcome": _outcome(attempt["outcome"])})
+            for attempt in plain["attempts"]
         )
-        failures = (Outcome(**_with_tuples(each)) for each in plain["failures"])
+        failures = (Outcome(**_with_tuples(failure)) for failure in plain["failures"])
         edge_data = plain["edges"]
-        rows = tuple(EdgeStats(**_with_tuples(each)) for each in edge_data["rows"])
+        rows = tuple(EdgeStats(**_with_tuples(row)) for row in edge_data["rows"])
         edges = Edges(rows, tuple(edge_data["lacking"]), edge_data["period_s"])
         return cls(plain["program"], tuple(attempts), tuple(failures), plain["ended"], edges)
 
@@ -123,7 +123,7 @@ def write(logs: Path, history: RunHistory) -> None:
 
 
 def read(logs: Path) -> RunHistory | None:
-    """Read the history beside the logs; None if there is none, or only half of one."""
+    """Read the history beside the logs; None if the file is missing or incomplete."""
     try:
         return RunHistory.from_dict(json.loads((logs / NAME).read_bytes()))
     except (OSError, ValueError, TypeError, KeyError):

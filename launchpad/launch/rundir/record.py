@@ -181,7 +181,7 @@ def ended() -> list[RunRecord]:
 
 
 def read(directory: Path) -> RunRecord | None:
-    """Return the record in a directory; None if there is none, or only half of one."""
+    """Return the record in a directory; None if the file is missing or incomplete."""
     try:
         return RunRecord(**json.loads((directory / NAME).read_bytes()))
     except (OSError, ValueError, TypeError):

@@ -31,9 +31,9 @@ class Barriers:
         group = worker.plan.group
         waiting = self._waiting.setdefault((group, name), {})
         waiting[worker.name] = number
-        ended_workers = self._ended.get(group)
-        if ended_workers:
-            return self._break(group, name, ended_workers)
+        names = self._ended.get(group)
+        if names:
+            return self._break(group, name, names)
         if not self._absent(group, waiting):
             del self._waiting[group, name]
             return [AnnounceWatermarks(w, {f"{BARRIER}{name}": n}) for w, n in waiting.items()]
@@ -48,7 +48,7 @@ class Barriers:
         del waiting[worker.name]
         if not waiting:
             del self._waiting[key]
-        values = {f"{ABSENT}{name}/{name_of_worker}": number for name_of_worker in absent}
+        values = {f"{ABSENT}{name}/{absentee}": number for absentee in absent}
         return [AnnounceWatermarks(worker.name, {**values, f"{LEFT}{name}": number})]
 
     def ended(self, worker: WorkerState, *, for_good: bool) -> list[AnnounceWatermarks]:
@@ -67,8 +67,8 @@ class Barriers:
 
     def _break(self, group: str, name: str, workers: Collection[str]) -> list[AnnounceWatermarks]:
         waiting = self._waiting.pop((group, name), {})
-        broken = [f"{BROKEN}{name}/{name_of_worker}" for name_of_worker in sorted(workers)]
-        return [AnnounceWatermarks(w, dict.fromkeys(broken, n)) for w, n in waiting.items()]
+        marks = [f"{BROKEN}{name}/{worker}" for worker in sorted(workers)]
+        return [AnnounceWatermarks(w, dict.fromkeys(marks, n)) for w, n in waiting.items()]
 
     def _absent(self, group: str, waiting: Collection[str]) -> list[str]:
         return [w.name for w in self._workers if w.plan.group == group and w.name not in waiting]

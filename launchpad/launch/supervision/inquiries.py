@@ -177,11 +177,7 @@ class Inquiries:
                     end = recording.until_s if now < recording.until_s else deadline
                     self._lifetime.changed.wait(end - now)
             finally:
-                self._recordings = [
-                    other_recording
-                    for other_recording in self._recordings
-                    if other_recording is not recording
-                ]
+                self._recordings = [r for r in self._recordings if r is not recording]
         return recording
 
     # In the runner's thread, with the lock held.

@@ -70,7 +70,7 @@ class _RestartScope(NamedTuple):
     Attributes:
         name: The name for them in the note that the user reads.
         members: The workers, the one that has ended included.
-        due_at: When the latest restart was due that they were waiting for already; 0 if there was none.
+        due_at: When a restart was due that they already waited for; the latest of several, 0 without one.
     """
 
     name: str
@@ -190,8 +190,8 @@ class Supervisor:
         if self._stop is None:
             _log.info("the program stops: %s", reason)
             self.stop_reason = reason
-            for restarting in self._restarting:
-                for worker in restarting.members:
+            for restart in self._restarting:
+                for worker in restart.members:
                     worker.move("give up")
                     worker.next_start = None
                     worker.restart_reason = ""
@@ -237,12 +237,12 @@ class Supervisor:
                 worker.current.killed_for = KillReason.NOT_EXITED
                 why = "has done its work, and its process does not exit"
                 commands.append(KillWorker(worker.name, why))
-        for restarting in tuple(self._restarting):
-            if now < (restarting.restart_at or 0.0) or restarting.running:
-                commands += restarting.tick(now)
+        for restart in tuple(self._restarting):
+            if now < (restart.restart_at or 0.0) or restart.running:
+                commands += restart.tick(now)
             else:
-                self._restarting.remove(restarting)
-                commands += [c for w in restarting.members for c in self._start_attempt(w, now)]
+                self._restarting.remove(restart)
+                commands += [c for w in restart.members for c in self._start_attempt(w, now)]
         return commands
 
     def wake_at(self) -> float | None:
@@ -253,8 +253,8 @@ class Supervisor:
         times: list[float | None] = []
         for worker in alive:
             times += worker.current.deadlines.values()
-        for restarting in self._restarting:
-            times.append(restarting.wake_at() if restarting.running else restarting.restart_at)
+        for restart in self._restarting:
+            times.append(restart.wake_at() if restart.running else restart.restart_at)
         return min((time for time in times if time is not None), default=None)
 
     @property
@@ -280,21 +280,21 @@ class Supervisor:
     def _on_ended(self, worker: WorkerState, end: Outcome, now: float) -> list[Decided]:
         """Record how a worker ended, and decide what follows."""
         policy = worker.plan.policy.restart
-        overstepped = cause = ""
+        error_type = cause = ""
         if worker.current.killed_for is KillReason.NOT_READY:
-            overstepped = START_TIMEOUT
+            error_type = START_TIMEOUT
             cause = f"was not ready within start_timeout_s={policy.start_timeout_s:g}"
         elif worker.current.killed_for is KillReason.SILENT and (
             end.hung or end.kind == outcome.STOPPED
         ):
-            overstepped = SILENT
+            error_type = SILENT
             cause = f"sent no heartbeat for heartbeat_s={policy.heartbeat_s:g}"
-        if overstepped:
+        if error_type:
             end = replace(
                 end,
                 kind=outcome.FAILED,
                 cause=f"{cause}, and was killed",
-                error_type=overstepped,
+                error_type=error_type,
                 hint="its log ends with the stacks of all its threads: see where it was",
             )
         if worker.current.killed_for is KillReason.NOT_EXITED and end.hung:
@@ -333,8 +333,8 @@ class Supervisor:
 
     def _announce_ends(self, values: Mapping[str, int]) -> list[Decided]:
         """Return the commands that tell workers which watch the ends of others."""
-        watching = (w for w in self.workers.values() if w.current.watches_ends and w.is_alive)
-        return [AnnounceWatermarks(w.name, values) for w in watching]
+        watchers = (w for w in self.workers.values() if w.current.watches_ends and w.is_alive)
+        return [AnnounceWatermarks(w.name, values) for w in watchers]
 
     def _end_group(self, worker: WorkerState, now: float) -> list[Decided]:
         """Stop the workers that serve until all of their group have done their work, if all have."""
@@ -342,7 +342,7 @@ class Supervisor:
         is_over = all(w.current.is_done or w.runs is False or w.state is State.ENDED for w in group)
         if self.is_stopping or not is_over:
             return []
-        serving = [
+        servers = [
             w
             for w in group
             if w.current.is_done
@@ -350,12 +350,12 @@ class Supervisor:
             and not w.current.asked
             and w.plan.policy.serves_until == UNTIL_GROUP
         ]
-        for member in serving:
+        for member in servers:
             member.move("ask")
             member.current.asked = True
             member.current.expect(Deadline.HEARTBEAT, None)
             member.current.expect(Deadline.EXIT, self._exit_by(member, now))
-        return [StopWorker(member.name) for member in serving]
+        return [StopWorker(member.name) for member in servers]
 
     def _exit_by(self, worker: WorkerState, now: float) -> float | None:
         """Return by when a worker's process must have exited, once its work has ended; None for no limit."""
@@ -383,7 +383,7 @@ class Supervisor:
     def _follow_up(self, worker: WorkerState, end: Outcome, now: float) -> list[Decided]:
         """Restart the worker, leave it, or stop the program."""
         policy = worker.plan.policy.restart
-        if any(worker in restarting.members for restarting in self._restarting):
+        if any(worker in restart.members for restart in self._restarting):
             worker.move("restart")
             return []
         scopes = {WORKER: worker.name, GROUP: f"group {worker.plan.group}"}
@@ -463,10 +463,10 @@ class Supervisor:
         elif policy.scope == GROUP:
             name = f"group {group!r}"
             members = [w for w in members if w.plan.group == group]
-        for shutdown in [r for r in self._restarting if any(m in r.members for m in members)]:
-            self._restarting.remove(shutdown)
-            members = [w for w in self.workers.values() if w in members or w in shutdown.members]
-            due_at = max(due_at, shutdown.restart_at or 0.0)
+        for restart in [r for r in self._restarting if any(m in r.members for m in members)]:
+            self._restarting.remove(restart)
+            members = [w for w in self.workers.values() if w in members or w in restart.members]
+            due_at = max(due_at, restart.restart_at or 0.0)
         return _RestartScope(name, members, due_at)
 
     def _deadlock(self, start: WorkerState, now: float) -> Outcome | None:
@@ -496,12 +496,12 @@ class Supervisor:
                     unvisited.append(target)
         return None
 
-    def _fail(self, failed: Outcome, now: float) -> list[Decided]:
+    def _fail(self, failure: Outcome, now: float) -> list[Decided]:
         """Stop the program because of this failure."""
-        self.failures.append(failed)
-        why = self._gone[failed.worker] = failed.headline()
-        stopping = self.stop(f"{failed.worker} failed", now)
-        return [PrintNote(why), AnnounceGone(failed.worker, why), *stopping]
+        self.failures.append(failure)
+        why = self._gone[failure.worker] = failure.headline()
+        commands = self.stop(f"{failure.worker} failed", now)
+        return [PrintNote(why), AnnounceGone(failure.worker, why), *commands]
 
     def _stop_if_done(self, now: float) -> list[Decided]:
         """Stop the program if no work is left. A worker that is not ready yet may still have some."""

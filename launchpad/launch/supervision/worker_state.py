@@ -128,7 +128,7 @@ class AttemptState:
 
     Attributes:
         started_at: When it began, in monotonic seconds.
-        pid: Its process; 0 while there is none.
+        pid: Its process; 0 while it has no process.
         deadlines: Event that is expected of it → by when it must come, in monotonic seconds.
         debugged: What a debugger does with it. While this is not empty, no heartbeat is expected.
         waits_for: Worker that its constructor waits for → when that was last reported.
@@ -233,7 +233,7 @@ class WorkerState:
         return self.state is State.ENDED and self.outcome is not None and self.outcome.is_failure
 
     def move(self, event: str) -> bool:
-        """Go to the next state of the table. Return False, and change nothing, if there is none."""
+        """Go to the next state of the table. If it has no such entry, return False and change nothing."""
         next_state = TRANSITIONS.get((self.state, event))
         self.state = next_state or self.state
         return next_state is not None

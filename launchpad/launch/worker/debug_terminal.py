@@ -33,7 +33,9 @@ class DebugTerminal:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._sending = threading.RLock()  # a signal's handler may write while its thread does
+        # Held while a text is sent, so that another thread's text is not in the middle of it. Reentrant,
+        # because a signal's handler may write while its thread does.
+        self._sending = threading.RLock()
         self.is_closed = self.is_reading = False
 
     def listen(self, on_interrupt: Callable[[], None]) -> None:

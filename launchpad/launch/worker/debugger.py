@@ -59,7 +59,10 @@ class Debugger:
         self._raise_stopped = raise_stopped
         self._call_in_main = call_in_main
         self.thread: threading.Thread = threading.main_thread()
-        self._lock = threading.RLock()  # the main thread may hold it when a signal interrupts it
+        # Held while the fields below change, or are read together: the session's thread, the worker's own and
+        # the one that stops the worker all do. Without it, a session could begin just after `close` has ended
+        # all of them. Reentrant, because the main thread may hold it when a signal interrupts it.
+        self._lock = threading.RLock()
         self._terminal: DebugTerminal | None = None
         self._stands_in: threading.Thread | None = None
         self._is_stopped = False
@@ -210,7 +213,7 @@ class Debugger:
         """Return the thread with this name, or the reason why it cannot be interrupted."""
         if self._at_breakpoint is not None:
             return self._at_breakpoint, ""
-        threads = {each.name: each for each in threading.enumerate()}
+        threads = {thread.name: thread for thread in threading.enumerate()}
         thread = threads.get(name) if name else self.thread
         if thread is None:
             return None, f"{self._context.name} has no thread {name!r}; it has {', '.join(threads)}"

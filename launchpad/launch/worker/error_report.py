@@ -82,7 +82,7 @@ def explained(failed: Outcome, error: BaseException, memory_bytes: int | None = 
             " install the module there, or launch from its folder"
         )
     absent = (courier.WorkerFailed, courier.OutcomeUnknown, courier.NotSent)
-    blamed = (
+    names = (
         cause.worker if isinstance(cause, PeerFailed) else cause.server
         for cause in _causes(error)
         if isinstance(cause, (PeerFailed, *absent))
@@ -93,7 +93,7 @@ def explained(failed: Outcome, error: BaseException, memory_bytes: int | None = 
         may_restart=not has_opted_out,
         traceback=trimmed_traceback(error),
         hint=hint,
-        blames=next(blamed, ""),
+        blames=next(names, ""),
         raised_in=raised_in,
         out_of_memory=is_of_memory,
     )

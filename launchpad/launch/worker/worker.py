@@ -272,13 +272,13 @@ class Worker:
         is_of_the_stop = isinstance(error, courier.CourierError) or is_consequence(error)
         if self._context.stop.event.is_set() and is_of_the_stop:
             return self._ended(outcome.STOPPED, f"{type(error).__name__} while stopping")
-        failed = self._ended(outcome.FAILED, error_report.describe(error))
+        end = self._ended(outcome.FAILED, error_report.describe(error))
         is_limited = self._limited is not contextlib.nullcontext
         memory_bytes = self._plan.resources.memory_bytes if is_limited else None
         try:
-            return error_report.explained(failed, error, memory_bytes)
+            return error_report.explained(end, error, memory_bytes)
         except Exception as strange:  # the user's exception raises one when it is looked at
-            return replace(failed, hint=f"it could not be shown in full: {strange!r}")
+            return replace(end, hint=f"it could not be shown in full: {strange!r}")
 
     def _report_caught(self, place: str) -> None:
         name = self._plan.name

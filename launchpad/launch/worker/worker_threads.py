@@ -87,6 +87,8 @@ class WorkerThreads(Workers):
         self._can_move = places is not None
         self._plans: dict[str, WorkerPlan] = {}
         self._threads: dict[str, WorkerThread] = {}
+        # Held while a setup function runs. Without it, threads that start together would all run it, or go on
+        # before it has returned.
         self._set_up_lock = threading.Lock()
         self._is_set_up: set[bytes] = set()
 

@@ -23,7 +23,7 @@ class PodAttempt(AttemptFacts):
     """The launcher's full record of one attempt, its pod included.
 
     Attributes:
-        pod: Its pod as the cluster describes it. Like `pod_name`, it is empty while there is none.
+        pod: Its pod as the cluster describes it. Like `pod_name`, it is empty while there is no pod.
         follower: The reader of its log, once the pod runs.
         is_read: True if all of its log was read.
         commands: The commands for its pod.
@@ -64,16 +64,16 @@ class Jobs:
         volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
         mounts = worker_container(template["spec"])["volumeMounts"]
         state_volumes = [
-            volumes.get(each["name"], ()) for each in mounts if each["mountPath"] == STATE
+            volumes.get(mount["name"], ()) for mount in mounts if mount["mountPath"] == STATE
         ]
         carries = not self._run.mounts_state and all(
             "emptyDir" in volume for volume in state_volumes
         )
         attempt.commands = replace(attempt.commands, carries=carries)
         template["metadata"]["annotations"][names.COMMANDS] = attempt.commands.text()
-        for each in (*manifest.state(self._run, plan, attempt.number, parts), job):
+        for run_object in (*manifest.state(self._run, plan, attempt.number, parts), job):
             try:
-                self._cluster.create(each)
+                self._cluster.create(run_object)
             except ApiError as error:
                 # 409: an earlier call has created it, and its answer was lost.
                 if error.status != _EXISTS:

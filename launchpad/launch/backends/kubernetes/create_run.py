@@ -170,9 +170,9 @@ def _is_there(cluster: Cluster, owner: Mapping[str, Any]) -> bool:
         return False
 
 
-def _in_use(cluster: Cluster, run: Run, by: str) -> LaunchError:
+def _in_use(cluster: Cluster, run: Run, user: str) -> LaunchError:
     return LaunchError(
-        f"state={run.state!r} is in use by {by} in namespace {cluster.namespace!r}. Two launches cannot save"
-        " into one folder: wait for the other one, end it with `python -m launchpad stop`, or name another"
-        " folder."
+        f"state={run.state!r} is in use by {user} in namespace {cluster.namespace!r}. Two launches cannot"
+        " save into one folder: wait for the other one, end it with `python -m launchpad stop`, or name"
+        " another folder."
     )

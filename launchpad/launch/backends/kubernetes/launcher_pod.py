@@ -91,8 +91,8 @@ class LauncherPod:
             # The log files end with this pod. The workers' output stays in this pod's own log.
             where = f"kubectl logs job/{self._object_name} -n {self._cluster.namespace}"
             failures = [
-                replace(each, log_path=where if each.log_path else "")
-                for each in (failure.outcome, *failure.consequences)
+                replace(failed_outcome, log_path=where if failed_outcome.log_path else "")
+                for failed_outcome in (failure.outcome, *failure.consequences)
             ]
             end = replace(end, failures=failures, why="")
         # The termination message says it, too.

@@ -87,7 +87,7 @@ class PodCommands:
 def parse_commands(text: str) -> PodCommands:
     """Return the commands in the annotation; the defaults if it is empty."""
     data = json.loads(text) if text.strip() else {}
-    field_names = {each.name for each in fields(PodCommands)}
+    field_names = {command.name for command in fields(PodCommands)}
     return PodCommands(**{name: value for name, value in data.items() if name in field_names})
 
 

@@ -101,6 +101,7 @@ class KubernetesWorkers(Workers):
         self._states: dict[str, bytes] = {}
         self._stacks: dict[str, Stacks] = {}
         self._numbers = itertools.count(1)
+        # Held while `_stacks` is read or changed: the actions' thread adds what any other thread waits for.
         self._has_stacks = threading.Condition()
         self._actions = Actions("launchpad-kubernetes", self._on_error)
         self._run = create_run.make(cluster, plan, run, settings, self._keys, submitter)
@@ -145,7 +146,7 @@ class KubernetesWorkers(Workers):
         """Delete all that belongs to the run, and wait until it is gone."""
         self._actions.end(self._close)
         self._cluster.close()
-        for thread in (self._informer.thread, *(each.thread for each in self._followers)):
+        for thread in (self._informer.thread, *(follower.thread for follower in self._followers)):
             thread.join(_JOIN_S)
 
     def _execute(self, command: Command) -> None:

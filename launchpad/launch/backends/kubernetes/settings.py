@@ -64,7 +64,7 @@ class Settings:
                     f"{FILE}={path} must hold `image: …` and the like, not {content!r}"
                 )
             settings = {**content, **options}
-        names = [each.name for each in fields(cls)]
+        names = [setting.name for setting in fields(cls)]
         for name, value in settings.items():
             if name not in names:
                 raise DefinitionError(

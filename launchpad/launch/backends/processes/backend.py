@@ -129,6 +129,8 @@ class ForkedWorkers(Workers):
         self.send = send
         self._report = report
         self._stacks = stacks
+        # Held while `_attempts` or `_lost` changes. `execute` and `on_lost` are called in different threads:
+        # without it, neither would end an attempt that starts just as the forkserver is lost.
         self._lock = threading.Lock()
         self._attempts: dict[str, ProcessAttempt] = {}
         self._lost: Callable[[ProcessAttempt], Outcome] | None = None
@@ -262,6 +264,7 @@ class ProcessWorkers(ForkedWorkers):
         self._control = process.control
         self._preload = preload
         self._has_forked = self._is_given_up = False
+        # Held while a message is sent. Several threads send, and their messages must not mix.
         self._writing = threading.Lock()
         self._reader = OwnThread(target=self._read, name="launchpad-processes")
         self._reader.start()

@@ -74,15 +74,15 @@ def ending(attempt: ProcessAttempt, exited: ChildExited) -> Outcome:
             name = signal.Signals(-code).name
         except ValueError:
             name = f"signal {-code}"
-    reported = attempt.reported
-    if reported is not None and (reported.is_failure or not name):
-        end = reported
+    report = attempt.reported
+    if report is not None and (report.is_failure or not name):
+        end = report
         if name and attempt.killed:
             end = replace(end, hint="; ".join(filter(None, (end.hint, _cut_off(attempt)))))
-    elif attempt.killed and (reported is not None or attempt.awaits):
+    elif attempt.killed and (report is not None or attempt.awaits):
         end = attempt.outcome(outcome.STOPPED, _cut_off(attempt), "stop")
         end = replace(end, hung=True, hint=_HINT)
-    elif reported is not None:
+    elif report is not None:
         end = attempt.outcome(outcome.FAILED, f"killed by {name} after its work was done", "stop")
     elif attempt.killed:
         end = attempt.outcome(outcome.STOPPED, "did not stop in time; killed")
@@ -142,7 +142,7 @@ def cannot_start(worker: str, number: int, why: str) -> Outcome:
 
 
 def limit_behind(error: Exception) -> str:
-    """Return a sentence that names the limit of the system behind an error; empty if there was none."""
+    """Return a sentence that names the limit of the system behind an error; empty if no limit caused it."""
     number = errno.EAGAIN if "start new thread" in str(error) else getattr(error, "errno", 0)
     limit = _LIMITS.get(number)
     return f"this is {limit}" if limit else ""

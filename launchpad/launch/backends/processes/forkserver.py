@@ -174,9 +174,9 @@ class ForkServer:
         match message:
             case messages.SpecsReady(index_length, log):
                 if log:
-                    with contextlib.suppress(OSError), open(log, "ab") as opened:
-                        os.dup2(opened.fileno(), 1)
-                        os.dup2(opened.fileno(), 2)
+                    with contextlib.suppress(OSError), open(log, "ab") as file:
+                        os.dup2(file.fileno(), 1)
+                        os.dup2(file.fileno(), 2)
                 self._specs = SpecFile(self._file, index_length)
                 spec = self._specs.launch
                 for module in spec.modules:
@@ -252,9 +252,9 @@ class ForkServer:
         with contextlib.suppress(BlockingIOError):
             os.read(self._sigchld, 4096)
         processes = {process.pid: process for process in self._processes.values()}
-        ended = list(os_process.ended_children(wait=wait))
-        for pid, status, peak_bytes in ended:
-            process = processes.get(pid)
+        children = list(os_process.ended_children(wait=wait))
+        for child in children:
+            process = processes.get(child.pid)
             if process is None:
                 # It was adopted, and is no worker.
                 continue
@@ -262,14 +262,16 @@ class ForkServer:
             process.pipe.close()
             del self._processes[process.worker]
             # What the worker had started, also outside its group, became our child when the worker ended.
-            workers = {other.pid for other in self._processes.values()}
-            for orphan in set(os_process.children()) - workers:
+            running = {worker.pid for worker in self._processes.values()}
+            for orphan in set(os_process.children()) - running:
                 if os_process.has_mark(orphan, process.mark):
                     os_process.kill_descendants(orphan)
                     os_process.kill_group(orphan)
             out_of_memory = self._memory.has_happened()
-            self.say(messages.ChildExited(process.worker, status, peak_bytes, out_of_memory))
-        return bool(ended)
+            self.say(
+                messages.ChildExited(process.worker, child.status, child.peak_bytes, out_of_memory)
+            )
+        return bool(children)
 
 
 def import_all(modules: Sequence[str], threads: int) -> str:
@@ -366,7 +368,7 @@ def _other_threads() -> list[str]:
 
 
 def _open_gpu() -> str:
-    """Return a GPU's device that this process has open; empty if there is none."""
+    """Return a GPU's device that this process has open; empty if it has opened no GPU."""
     with contextlib.suppress(OSError):
         for fd in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):

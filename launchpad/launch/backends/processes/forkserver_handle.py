@@ -53,8 +53,8 @@ class ForkserverHandle:
 
     def drop_inherited(self) -> None:
         """Close all descriptors in a forked child of the launcher, or they would hide the launcher's end."""
-        for each in (self.control, self.specs, self._output):
-            each.close()
+        for file in (self.control, self.specs, self._output):
+            file.close()
 
     def keep_output(self, log: Path) -> None:
         """Append to the log what the forkserver printed before it opened that. Call it when it has ended."""
@@ -67,8 +67,8 @@ class ForkserverHandle:
 
     def end(self) -> None:
         """End the forkserver before it was sent anything."""
-        for each in (self.control, self.specs, self._output):
-            each.close()
+        for file in (self.control, self.specs, self._output):
+            file.close()
         self.subreaper.terminate()
         self.subreaper.wait()
 

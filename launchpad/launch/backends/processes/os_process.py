@@ -8,7 +8,7 @@ import resource
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO, cast
+from typing import BinaryIO, NamedTuple, cast
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -126,8 +126,16 @@ def kill_descendants(of: int | str = "self") -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def ended_children(*, wait: bool = False) -> Iterator[tuple[int, int, int]]:
-    """Reap children that have ended, and kill their groups. Yield (pid, exit status, peak memory in bytes).
+class EndedChild(NamedTuple):
+    """A child that was reaped. `status` is the kernel's exit status."""
+
+    pid: int
+    status: int
+    peak_bytes: int
+
+
+def ended_children(*, wait: bool = False) -> Iterator[EndedChild]:
+    """Reap children that have ended, and kill their groups.
 
     Args:
         wait: True to wait until a first child ends, if there is any child.
@@ -149,7 +157,7 @@ def ended_children(*, wait: bool = False) -> Iterator[tuple[int, int, int]]:
                     return
                 kill_group(pid)
             wait = False
-            yield pid, status, usage.ru_maxrss * unit
+            yield EndedChild(pid, status, usage.ru_maxrss * unit)
 
 
 def anonymous_file(name: str) -> BinaryIO:

@@ -299,6 +299,7 @@ class _ForkServerClient:
     def __init__(self, control: int, results: Path) -> None:
         self._control = control
         self._results = results
+        # Held while a message is sent. Any thread may send one, and frames must not mix.
         self._lock = fork.free_in_child(threading.Lock())
 
     def send(self, message: object) -> None:

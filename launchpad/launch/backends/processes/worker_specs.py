@@ -165,7 +165,7 @@ def _with_payload(spec: WorkerSpec, stream: bytes, buffers: tuple[Openable, ...]
 
 def _first_buffer(index_length: int, payloads: Iterable[PayloadPlace]) -> int:
     """Return the offset in the file at which the first buffer begins."""
-    return aligned(os_process.HEADER_BYTES + index_length + sum(each.nbytes for each in payloads))
+    return aligned(os_process.HEADER_BYTES + index_length + sum(place.nbytes for place in payloads))
 
 
 def _mapped(fd: int, offset: int, length: int) -> memoryview:

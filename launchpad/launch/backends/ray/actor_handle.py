@@ -17,8 +17,8 @@ class ActorHandle(HostHandle):
     actor: Any = None
 
     def call(self, method: str, *arguments: Any, **options: Any) -> Future[Any]:
-        called = getattr(self.actor, method).remote(*arguments, **options)
-        return cast("Future[Any]", called.future())
+        reference = getattr(self.actor, method).remote(*arguments, **options)
+        return cast("Future[Any]", reference.future())
 
     def post(self, method: str, *arguments: Any, **options: Any) -> None:
         getattr(self.actor, method).remote(*arguments, **options)

@@ -94,9 +94,9 @@ class Ray(Backend):
         cluster.connect()
         ray = cluster.load()
         programs = []
-        for named in ray.util.list_named_actors(all_namespaces=True):
-            name = named["name"]
-            namespace = named["namespace"]
+        for entry in ray.util.list_named_actors(all_namespaces=True):
+            name = entry["name"]
+            namespace = entry["namespace"]
             if namespace != cluster.NAMESPACE or not name.startswith(_PREFIX):
                 continue
             # The launcher may just have ended, or hang.

@@ -28,6 +28,8 @@ _NOT_SENT = [".git", ".env", ".ssh", ".venv", "venv", "node_modules", "__pycache
 
 _PROBE_S = 5.0
 
+# Held while the connection is made or closed. Several threads may launch at once: without it, two of them
+# could both connect, or one could close the connection that another has just begun to use.
 _lock = threading.Lock()
 _users = 0
 _ours: _RayConnection | None = None
@@ -80,12 +82,12 @@ def connect() -> None:
         )
     with _lock:
         # Ray's client connects a process from outside the cluster: workers and it could not reach each other.
-        named = os.environ.get("RAY_ADDRESS", "")
+        address = os.environ.get("RAY_ADDRESS", "")
         if ray.util.client.ray.is_connected() or (
-            named.startswith("ray://") and not ray.is_initialized()
+            address.startswith("ray://") and not ray.is_initialized()
         ):
             raise LaunchError(
-                f"launch type 'ray' cannot be used through Ray's client ({named or 'ray://…'}), since this"
+                f"launch type 'ray' cannot be used through Ray's client ({address or 'ray://…'}), since this"
                 " process would be outside of the cluster. Run the script on one of its machines, with"
                 " `ray job submit` for instance, and RAY_ADDRESS=HOST:6379"
             )

@@ -57,10 +57,10 @@ class RayWorkers(HostedWorkers):
             self._here = HostReady(*cluster.here())
             groups = bundle_groups_of(plan.workers)
             nodes = cluster.nodes()
-            refused = feasibility.refusal(groups, nodes)
-            if refused:
+            refusal = feasibility.refusal(groups, nodes)
+            if refusal:
                 raise LaunchError(
-                    f"program {plan.program!r} does not fit on the Ray cluster: {refused}"
+                    f"program {plan.program!r} does not fit on the Ray cluster: {refusal}"
                 )
             text = feasibility.unused_gpus(plan.workers, nodes)
             if text:

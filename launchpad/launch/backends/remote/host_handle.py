@@ -19,7 +19,7 @@ class HostHandle(abc.ABC):
     """A handle of one worker's host, and the attempt that the host runs.
 
     Attributes:
-        attempt: The worker's attempt that the host runs or will start; 0 while there is none.
+        attempt: The worker's attempt that the host runs or will start; 0 while there is no attempt.
         ready: The place of the host; None until it is ready.
         killed: True if the launcher has ordered the attempt to be killed.
         log: The log of the attempt.

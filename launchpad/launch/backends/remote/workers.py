@@ -92,7 +92,7 @@ class HostedWorkers(Workers):
 
     @abc.abstractmethod
     def _find_host(self, worker: str, attempt: int) -> HostHandle | None:
-        """Return a host for a worker. If there is none yet, return None, and call `_start_waiting` later."""
+        """Return a host for a worker. Without a host yet, return None, and call `_start_waiting` later."""
 
     def _on_host_died(self, handle: HostHandle, error: BaseException) -> None:
         """End a host that is dead or out of reach, so that there are never two, and report its end."""

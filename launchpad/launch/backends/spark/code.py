@@ -26,6 +26,7 @@ _LISTED = 5
 _sent: set[str] = set()
 """The ids of applications that have the zip."""
 
+# Held until the zip was sent, so that a second launch neither sends it again nor writes into it.
 _sending = threading.Lock()
 
 

@@ -35,6 +35,8 @@ _SETTINGS = {
 _SHELL = {"spark.app.name": "pyspark-shell", "spark.ui.showConsoleProgress": "true"}
 """The values that pyspark sets by itself if the user has not set any."""
 
+# Held while a context is made or stopped. Several threads may launch at once: without it, two of them could
+# both make a context, or one could stop the context that another has just been given.
 _lock = threading.Lock()
 _users = 0
 _ours: Any = None
@@ -123,7 +125,7 @@ def running_tasks(context: Any) -> int:
 
 def other_hosts(context: Any) -> set[str]:
     """Return the hosts of executors other than this host."""
-    names = (str(each.hostPort()) for each in _executors(context) if each.hostPort())
+    names = (str(executor.hostPort()) for executor in _executors(context) if executor.hostPort())
     hosts = {name.rpartition(":")[0].strip("[]") for name in names}
     return {host for host in hosts if host and not is_here(host)}
 
@@ -177,9 +179,9 @@ def _new_context(context_class: Any) -> Any:
         try:
             context_class._ensure_initialized()  # so that the configuration's files are read
             conf = load().SparkConf()
-            named = os.environ.get("SPARK_MASTER")
-            if named and not is_submitted:
-                conf.setMaster(named)
+            master = os.environ.get("SPARK_MASTER")
+            if master and not is_submitted:
+                conf.setMaster(master)
             for name, value in _SETTINGS.items():
                 if conf.get(name) in (None, _SHELL.get(name)):
                     conf.set(name, value)

@@ -65,6 +65,8 @@ class TaskConnection:
         self.ready = ready
         self._loop = asyncio.get_running_loop()
         self._queue = asyncio.Queue[Command | None]()
+        # Held from the check that the task is there until its command is queued. Without it, a call that
+        # comes as the task goes could miss `on_gone`, and wait forever.
         self._lock = threading.Lock()
         self._answers: dict[int, Future[Any]] = {}
         self._numbers = itertools.count()

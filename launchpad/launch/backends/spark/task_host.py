@@ -97,21 +97,21 @@ class TaskHost:
                     async for command in client.aio.join(job, self._task, self._ready):
                         # Keep them before the next command comes, which may refer to the same buffers.
                         self._keep(command.arguments)
-                        arguments = [self._received(each) for each in command.arguments]
+                        arguments = [self._received(argument) for argument in command.arguments]
                         full_command = replace(command, arguments=arguments)
                         executing.add(asyncio.create_task(self._execute(client, full_command)))
-                        executing = {each for each in executing if not each.done()}
+                        executing = {task for task in executing if not task.done()}
         finally:
             # First stop the calls in progress. Else they would report the workers that this ends as if those
             # had ended by themselves.
-            for each in executing:
-                each.cancel()
+            for task in executing:
+                task.cancel()
             await asyncio.gather(*(host.close() for host in self._hosts.values()))
 
     def _keep(self, arguments: Sequence[Any]) -> None:
         """Put the large buffers of a command into one file, which all worker hosts of this task share."""
-        sent_buffers = [each for each in arguments if isinstance(each, SentBuffer)]
-        new = {each.number: each.buffer for each in sent_buffers if each.buffer is not None}
+        sent_buffers = [argument for argument in arguments if isinstance(argument, SentBuffer)]
+        new = {sent.number: sent.buffer for sent in sent_buffers if sent.buffer is not None}
         keep_copies([*new.values()])
         self._buffers |= new
 

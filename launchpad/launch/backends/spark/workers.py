@@ -287,13 +287,13 @@ def _check_resources(plan: LaunchPlan, hosts: int | None, conf: Any) -> None:
         )
     cpus = float(conf.get("spark.task.cpus", "1"))
     gpus = float(conf.get("spark.task.resource.gpu.amount", "0"))
-    refused = placement.refusal(plan.workers, cpus, gpus)
+    refusal = placement.refusal(plan.workers, cpus, gpus)
     n_alone = len(placement.alone(plan.workers))
-    if not refused and hosts is not None and hosts < n_alone:
+    if not refusal and hosts is not None and hosts < n_alone:
         workers = placement.want_one_each(plan.workers)
-        refused = f"hosts={hosts}, and {workers}: hosts={n_alone} or more"
-    if refused:
-        raise LaunchError(f"program {plan.program!r} cannot run on this Spark: {refused}")
+        refusal = f"hosts={hosts}, and {workers}: hosts={n_alone} or more"
+    if refusal:
+        raise LaunchError(f"program {plan.program!r} cannot run on this Spark: {refusal}")
 
 
 def _reachable_ip(driver: str, master: str) -> str:
@@ -303,7 +303,7 @@ def _reachable_ip(driver: str, master: str) -> str:
         LaunchError: the name has no address here.
     """
     try:
-        ips = [str(each[4][0]) for each in socket.getaddrinfo(driver, None)]
+        ips = [str(entry[4][0]) for entry in socket.getaddrinfo(driver, None)]
         external = [ip for ip in ips if not ipaddress.ip_address(ip).is_loopback]
         if external:
             return external[0]

@@ -132,13 +132,13 @@ class Cluster:
         return self._call("POST", manifest["kind"], body=manifest)
 
     def read(self, kind: str, name: str) -> Manifest:
-        """Return an object; of a Secret only its metadata. ApiError with 404: there is none."""
+        """Return an object; of a Secret only its metadata. ApiError with 404: it does not exist."""
         assert name, "without a name it would be all of them"
         accept = _METADATA.format("") if kind == "Secret" else _JSON
         return self._call("GET", kind, name, accept=accept)
 
     def secret(self, name: str) -> dict[str, bytes]:
-        """Return the files of a Secret. ApiError with 404: there is none."""
+        """Return the files of a Secret. ApiError with 404: it does not exist."""
         data = self._call("GET", "Secret", name).get("data") or {}
         return {file: base64.b64decode(content) for file, content in data.items()}
 
@@ -305,7 +305,7 @@ class Cluster:
         namespace = "" if group == _REVIEWS else f"namespaces/{quote(self.namespace)}"
         path = "/".join(filter(None, (api, namespace, resource, quote(name), subresource)))
         _log.debug("%s %s", method, path)
-        login = {each["key"]: each["value"] for each in logins if each.get("in") == "header"}
+        login = {entry["key"]: entry["value"] for entry in logins if entry.get("in") == "header"}
         try:
             response = self._pool.request(
                 method,

@@ -129,7 +129,7 @@ class DetachedRun:
         return True
 
     def failure(self) -> ProgramFailed | LaunchError | None:
-        """Return the failure that `wait` found; None if there is none, or no launcher pod reported it."""
+        """Return the failure that `wait` found; None if there was no failure, or if none was reported."""
         return self._failure
 
     def logs(self, worker: str, offset: int = 0) -> str:
@@ -324,7 +324,7 @@ class DetachedRun:
 
 
 def launcher_pod(cluster: Cluster, launcher: str) -> Manifest:
-    """Return the oldest launcher pod; empty if there is none. A later one launches nothing."""
+    """Return the oldest launcher pod; empty if there is no such pod. A later one launches nothing."""
     pods, _ = cluster.list("Pod", f"{names.RUN}={launcher}")
     return min(pods, key=_age, default={})
 

@@ -89,8 +89,8 @@ def create(cluster: Cluster, spec: LauncherSpec) -> None:
     run = run_of(spec, places)
     root = cluster.create(manifest.root(run, root_files, role=NAME))
     owned = replace(run, owner=Owner(run.name, root["metadata"]["uid"]))
-    for each in (*manifest.others(owned, more_files), *_rights(owned, spec)):
-        cluster.create(each)
+    for run_object in (*manifest.others(owned, more_files), *_rights(owned, spec)):
+        cluster.create(run_object)
     # The Job with the one pod has no owner: it owns all else.
     job = manifest.job(run, _POD, 1, module=_MODULE)
     job["metadata"]["name"] = run.name

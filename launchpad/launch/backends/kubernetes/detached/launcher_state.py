@@ -33,7 +33,7 @@ class ProgramEnded:
 
     Attributes:
         failures: The outcomes of failed workers. The first is the cause of the others.
-        why: The text of another error that has ended the program; empty if there was none.
+        why: The text of another error that has ended the program; empty if there was no such error.
         states: State → the names of the workers that ended in it.
     """
 
@@ -63,14 +63,14 @@ def written(content: Any) -> str:
 
 def _cut(value: Any, most: int) -> Any:
     if isinstance(value, Mapping):
-        return {name: _cut(each, most) for name, each in value.items()}
+        return {name: _cut(member, most) for name, member in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_cut(each, most) for each in value]
+        return [_cut(member, most) for member in value]
     return value[-most:] if isinstance(value, str) else value
 
 
 def read(pod: Manifest, annotation: str) -> Any:
-    """Return the content of an annotation of a launcher pod; None if there is none."""
+    """Return the content of an annotation of a launcher pod; None if the pod does not have it."""
     packed = pod.get("metadata", {}).get("annotations", {}).get(annotation, "")
     return json.loads(zlib.decompress(base64.b64decode(packed))) if packed else None
 
@@ -80,5 +80,5 @@ def ended_in(pod: Manifest) -> ProgramEnded | None:
     end = read(pod, ENDED)
     if end is None:
         return None
-    failures = [pod_messages.outcome_of(each) for each in end["failures"]]
+    failures = [pod_messages.outcome_of(failure) for failure in end["failures"]]
     return ProgramEnded(**{**end, "failures": failures})

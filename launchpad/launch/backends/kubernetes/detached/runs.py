@@ -103,7 +103,7 @@ def find(cluster: Cluster) -> list[Detached]:
     failure = "runs on the cluster cannot be listed"
     roots, _ = _explained(cluster, failure, cluster.list, "Secret", _ROOTS)
     programs: list[Detached] = []
-    for root in (each["metadata"] for each in roots):
+    for root in (secret["metadata"] for secret in roots):
         try:
             record = RunRecord(**json.loads(root["annotations"][names.RECORD]))
         except (KeyError, TypeError, ValueError):  # of another version, or not a run of launchpad
@@ -111,7 +111,7 @@ def find(cluster: Cluster) -> list[Detached]:
         name = root["name"]
         launcher = launcher_manifests.name(root["name"])
         run = DetachedRun(cluster, name, record.workers)
-        if launcher in [each["name"] for each in root.get("ownerReferences", ())]:
+        if launcher in [owner["name"] for owner in root.get("ownerReferences", ())]:
             is_asked = acts(launcher_pod(cluster, launcher))
             run = DetachedRun(cluster, name, record.workers, launcher, is_asked)
         programs.append(_detached(cluster, record, run))

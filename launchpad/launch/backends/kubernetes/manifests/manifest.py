@@ -40,7 +40,10 @@ def root(run: Run, files: Mapping[str, bytes], record: str = "", role: str = "ro
 
 def others(run: Run, files: Sequence[Mapping[str, bytes]]) -> list[Manifest]:
     """Return the Secrets with all that did not fit into the root."""
-    return [secret(run, pod_input.file_name(run.name, i), each) for i, each in enumerate(files, 1)]
+    return [
+        secret(run, pod_input.file_name(run.name, i), secret_files)
+        for i, secret_files in enumerate(files, 1)
+    ]
 
 
 def secret(run: Run, name: str, files: Mapping[str, bytes], **more: str) -> Manifest:

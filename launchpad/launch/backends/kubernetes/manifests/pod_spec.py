@@ -155,7 +155,7 @@ def patched(value: Any, patch: Any) -> Any:
         merged |= {key: new for key, new in patch.items() if key not in value}
         return {key: new for key, new in merged.items() if new is not None}
     if _have_names(value) and _have_names(patch):
-        by_name = {each["name"]: each for each in value}
+        by_name = {member["name"]: member for member in value}
         for new in patch:
             for name in list(by_name) if new["name"] == ALL else [new["name"]]:
                 by_name[name] = patched(by_name.get(name, {}), {**new, "name": name})
@@ -166,4 +166,4 @@ def patched(value: Any, patch: Any) -> Any:
 def _have_names(value: object) -> bool:
     if not isinstance(value, (list, tuple)) or not value:
         return False
-    return all(isinstance(each, Mapping) and "name" in each for each in value)
+    return all(isinstance(member, Mapping) and "name" in member for member in value)

@@ -277,8 +277,8 @@ class WorkerPod:
                 except OSError as error:
                     self._note(f"the cluster will not call it ready: port {READY_PORT}: {error}")
             is_large = isinstance(report, pod_messages.LargeEvent)
-            for each in pod_messages.event_chunks(report) if is_large else [report]:
-                _print([pod_messages.written(each)])
+            for message in pod_messages.event_chunks(report) if is_large else [report]:
+                _print([pod_messages.written(message)])
 
     def _apply_commands(self) -> None:
         """Execute the launcher's commands, and kill the worker if its time to stop is over."""

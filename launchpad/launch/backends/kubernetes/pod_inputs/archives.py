@@ -79,7 +79,7 @@ def is_empty(folder: Path) -> bool:
 
 
 def packed(folder: Path) -> bytes:
-    """Return the files of a folder as a tar; empty if there are none. OSError: they can't be read."""
+    """Return the files of a folder as a tar; empty if there are no files. OSError: they can't be read."""
     if is_empty(folder):
         return b""
     file = io.BytesIO()

@@ -61,7 +61,7 @@ def pack_secrets(
 
 
 def unpacked(folder: Path, name: str) -> bytes:
-    """Return the content of the files `name-000`, `name-001`, … of a folder; empty if there are none."""
+    """Return the content of the files `name-000`, `name-001`, … of a folder; empty without them."""
     parts: list[bytes] = []
     while True:
         path = folder / file_name(name, len(parts))
