@@ -104,8 +104,8 @@ def first_cause(failures: list[Outcome]) -> Outcome:
     A client's failure is often reported before that of the dead worker it called; the client's blames
     that worker.
     """
-    failed = {outcome.worker for outcome in failures}
-    independent = [o for o in failures if o.blames not in failed or o.blames == o.worker]
+    failed_workers = {outcome.worker for outcome in failures}
+    independent = [o for o in failures if o.blames not in failed_workers or o.blames == o.worker]
     return (independent or failures)[0]
 
 

@@ -88,8 +88,8 @@ class Program(Opaque):
         # Copy by pickling, so that the handles in it, even those in closures, refer to the nodes of the copy.
         from launchpad.courier.codec import by_value
 
-        copied: Program = pickle.loads(by_value.dumps(self, pickle.HIGHEST_PROTOCOL))
-        return copied
+        copy: Program = pickle.loads(by_value.dumps(self, pickle.HIGHEST_PROTOCOL))
+        return copy
 
     @property
     def name(self) -> str:

@@ -86,8 +86,8 @@ class LargeBuffer:
         """Return the bytes, mapped privately, or a copy. Raises MemoryError, OSError."""
         if self._kept is not None:
             return self._kept[1].open()
-        (copied,) = buffers.copies([self._memory])
-        return copied
+        (copy,) = buffers.copies([self._memory])
+        return copy
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         if protocol < 5:
@@ -124,8 +124,8 @@ class BufferInFile:
 
     def _map(self) -> memoryview:
         if not segments.IS_SUPPORTED:
-            mapped = mmap.mmap(self.fd, self.nbytes, access=mmap.ACCESS_COPY, offset=self.offset)
-            return memoryview(mapped)
+            mapping = mmap.mmap(self.fd, self.nbytes, access=mmap.ACCESS_COPY, offset=self.offset)
+            return memoryview(mapping)
         # Python's mmap would keep a descriptor open for each buffer.
         from launchpad.courier.shm.region import Region
 

@@ -194,16 +194,16 @@ def launch(
 
         backend = registry.backend_of(name, options)
         backend.early = early
-        planned = planner.plan(
+        launch_plan = planner.plan(
             program, backend, name, local_resources, restart, resources, state, preload
         )
         view_name = _checked_view(view, detach)
         if command_line.read(command_line.PDB) if pdb is None else pdb:
-            planned = _waiting_for_pdb(planned, backend, detach)
+            launch_plan = _waiting_for_pdb(launch_plan, backend, detach)
         grace_s = command_line.termination_notice_s()
         if detach:
-            return backend.detach(planned, grace_s)
-        return _started(planned, backend, view_name, terminal, test_case, grace_s)
+            return backend.detach(launch_plan, grace_s)
+        return _started(launch_plan, backend, view_name, terminal, test_case, grace_s)
 
 
 def _warn_of_a_flag_without_effect(launch_type: str) -> None:
@@ -279,7 +279,7 @@ def _importer() -> str:
 
 
 def _started(
-    planned: LaunchPlan,
+    launch_plan: LaunchPlan,
     backend: Backend,
     view_name: str,
     terminal: str | None,
@@ -302,19 +302,19 @@ def _started(
 
     is_quiet = backend.is_test or _terminal(terminal) == _QUIET
     stdout = sys.stdout.original if isinstance(sys.stdout, ThreadStdout) else sys.stdout
-    run = RunDirectory.create(planned.program, planned.endpoints)
+    run = RunDirectory.create(launch_plan.program, launch_plan.endpoints)
     lines = None
     if view_name == "terminal" and not is_quiet and stdout is not None:
         lines = importlib.import_module(_STATUS_LINES).on(
-            stdout, f"{planned.program} · {planned.launch_type}"
+            stdout, f"{launch_plan.program} · {launch_plan.launch_type}"
         )
-    workers = [worker.name for worker in planned.workers]
+    workers = [worker.name for worker in launch_plan.workers]
     output = Output(run, workers, None if is_quiet else stdout, lines)
-    for note in planned.notes:
+    for note in launch_plan.notes:
         output.note(note)
     # A Ctrl-C during the start is handled below, when there is a program to stop.
     with signals.KeyboardInterruptHandler(lambda at_once: None) as ctrl_c:
-        running = Running.start(planned, backend, run, output, grace_s)
+        running = Running.start(launch_plan, backend, run, output, grace_s)
         script_exit.watch(running)
         if lines is not None:
             running.overlay = lines
@@ -384,22 +384,24 @@ def _checked_view(view: str | None, detach: bool) -> str:
     return view_name
 
 
-def _waiting_for_pdb(planned: LaunchPlan, backend: Backend, detach: bool) -> LaunchPlan:
+def _waiting_for_pdb(launch_plan: LaunchPlan, backend: Backend, detach: bool) -> LaunchPlan:
     """Return the plan with workers that wait for `launchpad attach` when they fail."""
     import dataclasses
 
     from launchpad.errors import DefinitionError
 
     if detach or not backend.can_attach:
-        unreachable = "what was left behind" if detach else f"workers of {planned.launch_type!r}"
+        unreachable = f"workers of {launch_plan.launch_type!r}"
+        if detach:
+            unreachable = "what was left behind"
         raise DefinitionError(
             f"pdb=True: `launchpad attach` does not reach {unreachable}. Launch with local_mp to debug it."
         )
     workers = (
         dataclasses.replace(worker, policy=dataclasses.replace(worker.policy, pdb=True))
-        for worker in planned.workers
+        for worker in launch_plan.workers
     )
-    return dataclasses.replace(planned, workers=tuple(workers))
+    return dataclasses.replace(launch_plan, workers=tuple(workers))
 
 
 def _open_standard_streams() -> None:

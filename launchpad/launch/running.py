@@ -113,7 +113,9 @@ class Running:
             workers = backend.create_workers(plan, run, inbox.put)
             undo.callback(workers.close)
             try:
-                run.make_runtime()  # now the backend removes it if this process is killed
+                # After `create_workers`: from then on the backend removes the directory if this process is
+                # killed.
+                run.make_runtime()
             except OSError as error:
                 raise LaunchError(f"no directory for sockets: {error}") from error
             runner = Runner(plan, run, workers, output, inbox, undo, grace_s)
@@ -599,12 +601,12 @@ class Running:
 
     def _place(self, address: str) -> LaunchedAddress:
         """Return where an address is, as this process reaches it."""
-        moving = self._runner.workers.places()
-        places = self.plan.endpoints if moving is None else moving
+        moving_places = self._runner.workers.places()
+        places = self.plan.endpoints if moving_places is None else moving_places
         worker = address.partition("/")[0]
         return LaunchedAddress(
             where=lambda: places.get(address, ""),
-            can_move=moving is not None,
+            can_move=moving_places is not None,
             worker=worker,
             failure_check=lambda: self._runner.failure_of(worker),
         )

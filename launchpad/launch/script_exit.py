@@ -153,7 +153,8 @@ def wait_for_all(error: BaseException | None = None, given_to_exit: object = "")
         # Only the interpreter is left to be stopped. It would print where it was.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if _exit_code or _left_threads():
-        atexit.register(_exit)  # the last one registered is called first
+        # Registered last, so that it is called first.
+        atexit.register(_exit)
 
 
 def on_signal(number: int, frame: FrameType | None) -> None:
@@ -199,11 +200,11 @@ def _exit() -> None:
     atexit._run_exitfuncs()
     code = _exit_code or (_code_of_script() if _left_threads() else None)
     if code is not None:
-        flushing = threading.Thread(target=_flush_files, daemon=True)
+        flusher = threading.Thread(target=_flush_files, daemon=True)
         try:
-            flushing.start()
+            flusher.start()
             # A thread that is left may be in the middle of a write, and hold up the flush.
-            flushing.join(_FLUSH_S)
+            flusher.join(_FLUSH_S)
         except RuntimeError:  # no new thread can be started
             _flush_files()
         _exit_now(code)

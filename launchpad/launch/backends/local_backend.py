@@ -136,11 +136,11 @@ def unused_gpus(workers: Sequence[WorkerPlan]) -> str:
 
     This doesn't ask the driver, which takes up to a second: a program without GPUs shouldn't wait for it.
     """
-    exported = os.environ.get(VISIBLE, "").strip()
+    variable = os.environ.get(VISIBLE, "").strip()
     has_driver = bool(os.environ.get(inventory.FAKE)) or os.path.exists("/dev/nvidiactl")
-    if exported in NONE_VISIBLE and (VISIBLE in os.environ or not has_driver):
+    if variable in NONE_VISIBLE and (VISIBLE in os.environ or not has_driver):
         return ""
-    where = f"although {VISIBLE}={exported} is set" if exported else "and this host has GPUs"
+    where = f"although {VISIBLE}={variable} is set" if variable else "and this host has GPUs"
     return shortage.unused([(w.resources.gpus, w.process.env.get(VISIBLE)) for w in workers], where)
 
 

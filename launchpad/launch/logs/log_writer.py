@@ -190,7 +190,8 @@ class LogWriter:
         old = os.fstat(self.fd)
         for fd in self._fds:
             with contextlib.suppress(OSError):  # closed by user code
-                if os.path.samestat(os.fstat(fd), old):  # else it is user code's own now
+                # If user code has opened another file under this number, leave that alone.
+                if os.path.samestat(os.fstat(fd), old):
                     os.dup2(new, fd, inheritable=fd in _STANDARD)
         os.close(new)
         return True

@@ -78,9 +78,9 @@ class Rotation:
                 n_lines = n_lines + more_lines
                 n_bytes = n_bytes + more_bytes
         with contextlib.suppress(OSError):  # a full disk has no room for it
-            deleted = f": {n_lines:,} lines, {n_bytes:,} bytes" if n_bytes else ""
+            amount = f": {n_lines:,} lines, {n_bytes:,} bytes" if n_bytes else ""
             is_first_gone = bool(too_many) or min(full) > 1
-            note = f"; still older parts have been deleted{deleted}" if is_first_gone else ""
+            note = f"; still older parts have been deleted{amount}" if is_first_gone else ""
             os.write(new, HEADER + f"{older.name}{note} ---\n".encode())
         return new
 

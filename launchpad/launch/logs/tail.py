@@ -166,7 +166,9 @@ class Tail:
             if data:
                 return data
             self._late = self._closed.popleft()
-        new = self._live.read(most)  # first, so that nothing in `late` is newer
+        # The live part is read first. All that was written before these lines is then in `late` already, and
+        # is returned before them.
+        new = self._live.read(most)
         if self._live.is_another:
             self._inode = _ANOTHER
             self._notice()

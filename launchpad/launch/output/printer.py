@@ -197,18 +197,18 @@ def prefixes_of(stream: TextIO, workers: Sequence[str], ours: str = "") -> dict[
     if ours:
         styles[ours] = "bold"
     width = max(map(len, styles))
-    padded = {name: f"{name.ljust(width)} | " for name in styles}
+    prefixes = {name: f"{name.ljust(width)} | " for name in styles}
     if not is_terminal(stream):
-        return padded
+        return prefixes
     from rich.console import Console
     from rich.text import Text
 
     console = Console(file=stream)  # it reads TERM, NO_COLOR and the like
     for name, style in styles.items():
         with console.capture() as capture:
-            console.print(Text(padded[name], style), end="", soft_wrap=True)
-        padded[name] = capture.get()
-    return padded
+            console.print(Text(prefixes[name], style), end="", soft_wrap=True)
+        prefixes[name] = capture.get()
+    return prefixes
 
 
 def is_terminal(stream: TextIO) -> bool:

@@ -118,8 +118,8 @@ def prepare() -> None:
     with _lock:
         for name in _NAMES:
             original = getattr(sys, name)
-            routed = _routed.get(name)
-            if routed is None or (original is not routed and original is not routed.original):
+            stream = _routed.get(name)
+            if stream is None or (original is not stream and original is not stream.original):
                 _routed[name] = ThreadStdout(original)
 
 
@@ -130,11 +130,11 @@ def begin(worker: RunContext, path: Path, rotation: Rotation, warn: Callable[[st
         if not _files:
             for name in _NAMES:
                 original = getattr(sys, name)
-                routed = _routed[name]
-                setattr(sys, name, routed)
+                stream = _routed[name]
+                setattr(sys, name, stream)
                 for handler in _log_handlers():
                     if original is not None and handler.stream is original:
-                        handler.setStream(routed)
+                        handler.setStream(stream)
         _files[worker.link] = LogWriter(path, rotation, warn)
 
 

@@ -54,22 +54,22 @@ def capture(script: str) -> bytes:
     Args:
         script: The script's `sys.argv[0]`, by which absl knows the script's own flags.
     """
-    captured = FlagValues(of_launchpad=dict(command_line.remembered()))
+    flag_values = FlagValues(of_launchpad=dict(command_line.remembered()))
     absl_flags = _absl_flags()
     if absl_flags is None or not absl_flags.FLAGS.is_parsed():
-        return pickle.dumps(captured)
+        return pickle.dumps(flag_values)
     import cloudpickle
 
     all_flags = absl_flags.FLAGS
-    captured.is_parsed = True
+    flag_values.is_parsed = True
     own = {flag.name for flag in all_flags.flags_by_module_dict().get(script, [])}
     for name in all_flags:
         value = all_flags[name].value
         if name in own or value != all_flags[name].default:
             with contextlib.suppress(Exception):  # it cannot be pickled
                 cloudpickle.dumps(value)
-                (captured.own if name in own else captured.values)[name] = value
-    return cloudpickle.dumps(captured)  # type: ignore[no-any-return]
+                (flag_values.own if name in own else flag_values.values)[name] = value
+    return cloudpickle.dumps(flag_values)  # type: ignore[no-any-return]
 
 
 def expect(values: bytes, args: tuple[str, ...]) -> None:
@@ -88,8 +88,8 @@ def refresh() -> None:
 
     for name in [name for name in _expected.own if name not in flags.FLAGS]:
         flags.DEFINE_string(name, None, "a flag of the launching script")
-    defined = [name for name in _expected.values if name in flags.FLAGS]
-    values = _expected.own | {name: _expected.values.pop(name) for name in defined}
+    names = [name for name in _expected.values if name in flags.FLAGS]
+    values = _expected.own | {name: _expected.values.pop(name) for name in names}
     for name, value in values.items():
         flag = flags.FLAGS[name]
         flag.value = value

@@ -65,19 +65,19 @@ class CoverageSettings:
 
             if coverage.Coverage.current() is not None:
                 return
-            measured = coverage.Coverage(self.data_file, data_suffix=True, config_file=False)
+            measurement = coverage.Coverage(self.data_file, data_suffix=True, config_file=False)
             for name, value in self.options.items():
-                measured.set_option(name, value)
-            measured.set_option("run:disable_warnings", _OF_THE_SCRIPT)
-            measured.start()
+                measurement.set_option(name, value)
+            measurement.set_option("run:disable_warnings", _OF_THE_SCRIPT)
+            measurement.start()
         except Exception as error:  # it is not installed here, or is another version
             why = f"{type(error).__name__}: {error}"
             print(f"coverage does not measure this worker: {why}", file=sys.stderr)
             return
         # It is registered before all functions of the user's, so it is called after them.
-        atexit.register(_save, measured)
+        atexit.register(_save, measurement)
 
 
-def _save(measured: Any) -> None:
-    measured.stop()
-    measured.save()
+def _save(measurement: Any) -> None:
+    measurement.stop()
+    measurement.save()

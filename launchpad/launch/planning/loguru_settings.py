@@ -100,8 +100,8 @@ def _described(handler: Any) -> bytes | None:
         if any(change is not None for change in changes):
             return None
         # As with `delay=True`: the file is opened when the first line is written.
-        closed = {"_file": None, "_file_path": None, "_kwargs": {**sink._kwargs, "mode": "a"}}
-        sink = type(sink), {**vars(sink), **closed}
+        without_file = {"_file": None, "_file_path": None, "_kwargs": {**sink._kwargs, "mode": "a"}}
+        sink = type(sink), {**vars(sink), **without_file}
     else:
         sink = type(sink), vars(sink)
     try:
@@ -111,9 +111,9 @@ def _described(handler: Any) -> bytes | None:
         return None
 
 
-def _made(described: tuple[Any, dict[str, Any]], core: Any) -> Any:
+def _made(description: tuple[Any, dict[str, Any]], core: Any) -> Any:
     """Make the handler of this description in this process."""
-    kind, state = described
+    kind, state = description
     kind_of_sink, state_of_sink = state["_sink"]
     sink = object.__new__(kind_of_sink)
     vars(sink).update(state_of_sink)

@@ -319,7 +319,8 @@ def _loads(payload: bytes, buffers: Iterable[Openable] = ()) -> Any:
 
 def _note(payload: bytes, buffers: Iterable[Openable], error: Exception) -> str:
     """Return a note that says what could not be made from the payload, and how to avoid that."""
-    token = building.set(lambda function: None)  # what has been built is not built twice
+    # What has been built is not built a second time.
+    token = building.set(lambda function: None)
     try:
         contents = (buffer.open() for buffer in buffers)
         broken = broken_payload.find(payload, contents, error, _loaded_code)

@@ -91,7 +91,7 @@ def placed_nodes(program: Program) -> list[PlacedNode]:
     Raises:
         DefinitionError: the program has no nodes, or one of them is not complete.
     """
-    placed: list[PlacedNode] = []
+    all_nodes: list[PlacedNode] = []
     for label, nodes in program.groups.items():
         for index, node in enumerate(nodes):
             members = node.members()
@@ -102,17 +102,17 @@ def placed_nodes(program: Program) -> list[PlacedNode]:
                     raise DefinitionError(f"{error} It was added at {member.added_at}.") from None
             worker = f"{label}-{index}"
             if isinstance(node, MultiProcessingColocation):
-                placed += [
+                all_nodes += [
                     PlacedNode(f"{worker}.{i}", label, index, f"{label}.nodes[{i}]", part)
                     for i, part in enumerate(members)
                 ]
             else:
-                placed.append(PlacedNode(worker, label, index, label, node))
-    if not placed:
+                all_nodes.append(PlacedNode(worker, label, index, label, node))
+    if not all_nodes:
         raise DefinitionError(
             f"program {program.name!r} has no nodes; add some with program.add_node(…)"
         )
-    return placed
+    return all_nodes
 
 
 def plan(
@@ -135,18 +135,18 @@ def plan(
     for label, policy in policies.items():
         if program.group_options(label).main:
             refuse_endless_main(label, policy)
-    placed_in = placed_nodes(program)
+    all_nodes = placed_nodes(program)
     preloads = _preloads(preload, program)
-    calls = _checked_edges(placed_in)
+    calls = _checked_edges(all_nodes)
     orderings = _orderings(calls)
-    addresses = {placed.worker: placed.addresses for placed in placed_in}
+    addresses = {placed_node.worker: placed_node.addresses for placed_node in all_nodes}
     uids = {address.uid: name for owned in addresses.values() for name, address in owned.items()}
     edges = frozenset(id(handle.value) for of_worker in calls.values() for handle, _ in of_worker)
     packer = Packer(uids, edges)
     plans = []
-    for placed in placed_in:
-        worker = placed.worker
-        label = placed.label
+    for placed_node in all_nodes:
+        worker = placed_node.worker
+        label = placed_node.label
         group = program.group_options(label)
         own_resources = group.resources
         source = f"program.group({label!r}, resources=…)"
@@ -154,7 +154,7 @@ def plan(
             own_resources = at_launch[label]
             source = f"resources={{{label!r}: …}} at launch"
         process = _process_of(label, source, own_resources, processes.get(label, PythonProcess()))
-        packed = _packed(placed, backend, packer)
+        packed = _packed(placed_node, backend, packer)
         setup = tuple(
             packer.pack_setup(owner, function)
             for owner, function in (
@@ -167,9 +167,9 @@ def plan(
             WorkerPlan(
                 name=worker,
                 group=label,
-                replica_index=placed.replica_index,
+                replica_index=placed_node.replica_index,
                 num_replicas=len(program.groups[label]),
-                kind=repr(placed.node),
+                kind=repr(placed_node.node),
                 seed=seed_of(program.name, worker),
                 calls=tuple(dict.fromkeys(target for _, target in calls[worker])),
                 endpoints={
@@ -179,17 +179,17 @@ def plan(
                 resources=own_resources,
                 process=ProcessPlan(process.env, process.argv(), process.python, preloads[label]),
                 policy=WorkerPolicy(
-                    restart=policies.get(label) or _restart_of(placed, program),
+                    restart=policies.get(label) or _restart_of(placed_node, program),
                     main=group.main,
                     ordering=orderings.get(worker),
                     serves_until=group.serves_until,
-                    stops_last=all(node.stops_last for _, node in placed.parts),
+                    stops_last=all(node.stops_last for _, node in placed_node.parts),
                 ),
-                added_at=placed.node.added_at,
+                added_at=placed_node.node.added_at,
                 payload=Payload(packed.stream, packed.buffers, setup),
             )
         )
-    nodes = [node for placed in placed_in for _, node in placed.parts]
+    nodes = [node for placed_node in all_nodes for _, node in placed_node.parts]
     served = (
         node.create_handle()
         for node in nodes
@@ -206,7 +206,7 @@ def plan(
         )
         if not any(worker.payload.setup for worker in plans):
             notes.append(left_behind.note())
-    planned = LaunchPlan(
+    launch_plan = LaunchPlan(
         program.name,
         launch_type,
         tuple(plans),
@@ -218,16 +218,16 @@ def plan(
     )
     if not backend.starts_with_all_payloads:
         # A later attempt must begin with what the arrays hold now.
-        large_buffers.keep_copies(planned.large_buffers)
-    return backend.assign(planned)
+        large_buffers.keep_copies(launch_plan.large_buffers)
+    return backend.assign(launch_plan)
 
 
-def _restart_of(placed: PlacedNode, program: Program) -> RestartPolicy:
+def _restart_of(placed_node: PlacedNode, program: Program) -> RestartPolicy:
     """Return the policy that the program sets, for a colocation of processes or for the group."""
-    node = program.groups[placed.label][placed.replica_index]
+    node = program.groups[placed_node.label][placed_node.replica_index]
     if isinstance(node, MultiProcessingColocation) and node.restart is not None:
         return node.restart
-    return program.group_options(placed.label).restart
+    return program.group_options(placed_node.label).restart
 
 
 def _orderings(calls: Mapping[str, list[tuple[Found, str]]]) -> dict[str, Ordering]:
@@ -249,14 +249,13 @@ def _preloads(preload: Preload, program: Program) -> dict[str, tuple[str, ...]]:
 
     These are the group's own, and those that launch is given.
     """
-    by_label = (
-        preload if isinstance(preload, Mapping) else dict.fromkeys(program.groups, preload or ())
-    )
+    if not isinstance(preload, Mapping):
+        preload = dict.fromkeys(program.groups, preload or ())
     preloads = {}
     for label, group in ((label, program.group_options(label)) for label in program.groups):
-        names = (*group.preload, *checked_modules(by_label.get(label, ())))
+        names = (*group.preload, *checked_modules(preload.get(label, ())))
         preloads[label] = tuple(dict.fromkeys(names))
-    unknown_labels = set(by_label) - set(program.groups)
+    unknown_labels = set(preload) - set(program.groups)
     if unknown_labels:
         raise DefinitionError(
             f"preload names a group {min(unknown_labels)!r};"
@@ -324,61 +323,66 @@ def _set_twice(setting: str, label: str, values: Mapping[str, str]) -> Definitio
     )
 
 
-def _packed(placed: PlacedNode, backend: Backend, packer: Packer) -> Packed:
+def _packed(placed_node: PlacedNode, backend: Backend, packer: Packer) -> Packed:
     """Return the worker's executable as bytes.
 
     Raises:
         PayloadError: it cannot be pickled.
         DefinitionError: it is larger than the backend can carry.
     """
-    for label, node in placed.parts:
+    for label, node in placed_node.parts:
         for where, value in node.arguments().items():
             place = contains_itself(value, f"{label}.{where}")
             if place is not None:
                 raise PayloadError(
-                    f"{placed.worker} ({node!r}, added at {node.added_at}) cannot be sent to its worker"
+                    f"{placed_node.worker} ({node!r}, added at {node.added_at}) cannot be sent to its worker"
                     f" because of {place.path}: a {qualified(type(place.value))} that contains itself",
-                    node=placed.worker,
+                    node=placed_node.worker,
                     path=place.path,
                 )
-    label, _ = placed.parts[0]
+    label, _ = placed_node.parts[0]
     packed = Packed(b"", ())
-    failed: PayloadError | None = None
+    payload_error: PayloadError | None = None
     try:
-        packed = packer.pack(placed.node, placed.worker, label)
+        packed = packer.pack(placed_node.node, placed_node.worker, label)
     except PayloadError as error:
-        failed = error
+        payload_error = error
     # Outside of the handler, so that the errors are not chained.
-    if failed is not None:
+    if payload_error is not None:
         # The part that cannot be pickled raises an error of its own.
-        for label, node in placed.parts:
-            packer.pack(node, placed.worker, label)
-        raise failed
+        for label, node in placed_node.parts:
+            packer.pack(node, placed_node.worker, label)
+        raise payload_error
     if packed.nbytes <= backend.max_payload_bytes:
         return packed
-    members = [pair for label, node in placed.parts for pair in packer.largest(node, label)]
+    members = [pair for label, node in placed_node.parts for pair in packer.largest(node, label)]
     largest = sorted(members, key=lambda member: -member[1])[:5]
     listed = ", ".join(f"{path} {size:,} B" for path, size in largest)
     raise DefinitionError(
-        f"{placed.worker} ({placed.node!r}, added at {placed.node.added_at}) takes {packed.nbytes:,} bytes"
-        f" to send, more than the {backend.max_payload_bytes:,} that this backend carries. Its largest"
+        f"{placed_node.worker} ({placed_node.node!r}, added at {placed_node.node.added_at}) takes"
+        f" {packed.nbytes:,} bytes to send, more than the {backend.max_payload_bytes:,} that this backend"
+        " carries. Its largest"
         f" members: {listed}. Load them where the node runs, in the constructor or with"
         " lp.Deferred(fn, …)."
     )
 
 
-def _checked_edges(placed_in: list[PlacedNode]) -> dict[str, list[tuple[Found, str]]]:
+def _checked_edges(all_nodes: list[PlacedNode]) -> dict[str, list[tuple[Found, str]]]:
     """Return worker → its handles, each with the worker that it refers to.
 
     Raises:
         DefinitionError: a handle refers to no node of this program, or to one that serves nothing.
     """
-    names = {id(node): placed.worker for placed in placed_in for _, node in placed.parts}
-    edges: dict[str, list[tuple[Found, str]]] = {placed.worker: [] for placed in placed_in}
-    for placed in placed_in:
-        for handle in (f for path, node in placed.parts for f in handles_in(node, path)):
+    names = {
+        id(node): placed_node.worker for placed_node in all_nodes for _, node in placed_node.parts
+    }
+    edges: dict[str, list[tuple[Found, str]]] = {
+        placed_node.worker: [] for placed_node in all_nodes
+    }
+    for placed_node in all_nodes:
+        for handle in (f for path, node in placed_node.parts for f in handles_in(node, path)):
             target = handle.value.node
-            holds = f"{placed.worker} holds a handle at {handle.path} of {target!r}, which"
+            holds = f"{placed_node.worker} holds a handle at {handle.path} of {target!r}, which"
             if id(target) not in names:
                 owner = "was never added to a program"
                 if target.added_at:
@@ -391,5 +395,5 @@ def _checked_edges(placed_in: list[PlacedNode]) -> dict[str, list[tuple[Found, s
                     f"{holds} serves nothing and cannot be called. Make it a CourierNode, or do not pass"
                     " its handle."
                 )
-            edges[placed.worker].append((handle, names[id(target)]))
+            edges[placed_node.worker].append((handle, names[id(target)]))
     return edges

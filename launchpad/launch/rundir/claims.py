@@ -123,8 +123,8 @@ def claim_table() -> Iterator[ClaimTable]:
         LaunchError: no directory for claims can be made private to this user, or another launch holds the
             mutex.
     """
-    chosen = os.environ.get("LAUNCHPAD_CLAIMS_DIR")
-    path = Path(chosen).absolute() if chosen else Path(f"/tmp/launchpad-{os.getuid()}-claims")
+    variable = os.environ.get("LAUNCHPAD_CLAIMS_DIR")
+    path = Path(variable).absolute() if variable else Path(f"/tmp/launchpad-{os.getuid()}-claims")
     try:
         private_directory.make_private(path)
     except OSError as error:
@@ -152,7 +152,9 @@ def claim_table() -> Iterator[ClaimTable]:
         yield ClaimTable(path, [record for record in records if record.run_id not in outer])
     finally:
         with contextlib.suppress(OSError):
-            fcntl.flock(fd, fcntl.LOCK_UN)  # also for a child that was forked in the meantime
+            # To close the descriptor is not enough: a child that was forked in the meantime has a copy of it,
+            # and would hold the lock on.
+            fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
 
 

@@ -185,7 +185,7 @@ class RunDirectory:
     def remove(self) -> None:
         """Release the claim and the locks, and remove the runtime directory. Logs stay.
 
-        The directory goes last, so that once it is gone, other launches find all that this one held free.
+        The directory goes last: once it is gone, all that this run held is free for other launches.
         """
         if self.claim is not None:
             self.claim.release()

@@ -32,9 +32,9 @@ LOCK = "lock"
 
 def runtime_bases() -> list[Path]:
     """Return the folders in which runtime directories can be, the preferred one first."""
-    chosen = os.environ.get("LAUNCHPAD_RUNTIME_DIR")
-    if chosen:
-        return [Path(chosen).absolute()]
+    variable = os.environ.get("LAUNCHPAD_RUNTIME_DIR")
+    if variable:
+        return [Path(variable).absolute()]
     uid = os.getuid()
     candidates = [Path(tempfile.gettempdir(), f"launchpad-{uid}"), Path(f"/tmp/launchpad-{uid}")]
     if os.environ.get("XDG_RUNTIME_DIR"):
@@ -96,9 +96,9 @@ def private_runtime_bases() -> list[Path]:
 
 def log_base() -> Path:
     """Return the folder of the log directories."""
-    chosen = os.environ.get("LAUNCHPAD_LOGGING_DIR")
-    if chosen:
-        return Path(chosen).absolute()  # workers may change their directory
+    variable = os.environ.get("LAUNCHPAD_LOGGING_DIR")
+    if variable:
+        return Path(variable).absolute()  # workers may change their directory
     return Path(tempfile.gettempdir()) / f"launchpad-{os.getuid()}-logs"
 
 

@@ -313,7 +313,8 @@ class Runner:
                             self.inquiries.is_answered(message)
                         ):
                             self.lifetime.changed.notify_all()
-                    if isinstance(message, Ready):  # calls of this process may wait for its server
+                    # Calls of this process may wait for its server.
+                    if isinstance(message, Ready):
                         plan = self.supervisor.workers[message.worker].plan
                         for endpoint in plan.endpoints.values():
                             call.wake(endpoint)

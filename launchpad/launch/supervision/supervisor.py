@@ -218,7 +218,8 @@ class Supervisor:
             member.next_start = None
             member.current.expect(Deadline.HEARTBEAT, None)
             member.restart_reason = reason
-            member.current.is_done = False  # the program waits for what it does next
+            # The program waits for what its next attempt does.
+            member.current.is_done = False
         self._restarting.append(Shutdown(members, self._groups, now, self._grace_s, now))
         note = PrintNote(f"{named(members)}: {reason}")
         return [note, *self._announce_ends(_restarted(over)), *self.tick(now)]

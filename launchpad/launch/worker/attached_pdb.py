@@ -73,10 +73,12 @@ class AttachedPdb(pdb.Pdb):
     ) -> tuple[list[tuple[FrameType, int]], int]:
         """Return the stack from the user's first frame on, and the place of the user's innermost frame."""
         stack, index = super().get_stack(f, t)
-        theirs = [i for i, (frame, _) in enumerate(stack) if is_of_user(frame.f_code.co_filename)]
-        if not theirs:
+        user_indices = [
+            i for i, (frame, _) in enumerate(stack) if is_of_user(frame.f_code.co_filename)
+        ]
+        if not user_indices:
             return stack, index
-        return stack[theirs[0] :], theirs[-1] - theirs[0]
+        return stack[user_indices[0] :], user_indices[-1] - user_indices[0]
 
     def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
         if self._terminal.is_closed:

@@ -195,7 +195,8 @@ class Debugger:
             finally:
                 with self._lock:
                     self._terminal = self._session = None
-                    if not self._is_waiting:  # else it waits at the next breakpoint already
+                    # If it waits at the next breakpoint already, that was reported, and this came too late.
+                    if not self._is_waiting:
                         me.link.report(Debugged(me.name, me.attempt))
 
     def _wait_for_terminal(self) -> AttachedPdb | None:

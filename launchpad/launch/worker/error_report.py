@@ -36,7 +36,7 @@ _NO_MEMORY_WHERE_LIMITED = (
 )
 
 
-def explained(failed: Outcome, error: BaseException, memory_bytes: int | None = None) -> Outcome:
+def explained(end: Outcome, error: BaseException, memory_bytes: int | None = None) -> Outcome:
     """Return the outcome with all that the error explains.
 
     Args:
@@ -88,7 +88,7 @@ def explained(failed: Outcome, error: BaseException, memory_bytes: int | None = 
         if isinstance(cause, (PeerFailed, *absent))
     )
     return replace(
-        failed,
+        end,
         error_type=payload.qualified(type(error)),
         may_restart=not has_opted_out,
         traceback=trimmed_traceback(error),
@@ -135,10 +135,10 @@ def trimmed_traceback(error: BaseException) -> str:
     while part is not None and id(part) not in visited:
         visited.add(id(part))
         files = [frame.filename for frame in part.stack]
-        theirs = [frame for frame in part.stack if not frame.filename.startswith(_NOT_THEIRS)]
+        user_frames = [frame for frame in part.stack if not frame.filename.startswith(_NOT_THEIRS)]
         # If a payload cannot be loaded, a note of the error says which part of it.
-        if theirs or payload.__file__ in files:
-            part.stack = traceback.StackSummary.from_list(theirs)
+        if user_frames or payload.__file__ in files:
+            part.stack = traceback.StackSummary.from_list(user_frames)
         part = part.__cause__ or part.__context__
     return formatting.shortened("".join(root.format()).rstrip(), _LONGEST)
 

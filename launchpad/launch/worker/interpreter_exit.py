@@ -18,11 +18,11 @@ def run_exit_steps(note: Callable[[str], None]) -> None:
     """
     with contextlib.suppress(BaseException):
         main = threading.main_thread()
-        theirs = [t.name for t in threading.enumerate() if t is not main and not t.daemon]
-        if theirs:
-            more = f" and {len(theirs) - 3} more" if len(theirs) > 3 else ""
-            names = ", ".join(map(repr, theirs[:3]))
-            note(f"its thread{'s' if len(theirs) > 1 else ''} {names}{more}")
+        user_threads = [t.name for t in threading.enumerate() if t is not main and not t.daemon]
+        if user_threads:
+            more = f" and {len(user_threads) - 3} more" if len(user_threads) > 3 else ""
+            names = ", ".join(map(repr, user_threads[:3]))
+            note(f"its thread{'s' if len(user_threads) > 1 else ''} {names}{more}")
         cast(Any, threading)._shutdown()
     with contextlib.suppress(BaseException):
         if atexit._ncallbacks():

@@ -132,7 +132,8 @@ class Worker:
         # To save and to close may take longer than the time between heartbeats.
         if self._plan.policy.restart.heartbeat_s is not None:
             self._report(Heartbeat(self._plan.name, self._context.attempt, is_last=True))
-        self._context.stop.request()  # so that threads which the worker leaves running can see it
+        # Threads that the worker leaves running can see the stop.
+        self._context.stop.request()
         try:
             if self._executable is not None:
                 with contextlib.nullcontext() if end.out_of_memory else self._limited():
@@ -238,9 +239,9 @@ class Worker:
                     executable.serve(self._context.stop.event)
         except Stopped:
             return self._ended(outcome.STOPPED, "interrupted by the program's stop")
-        returned = results.returned(name, attempt, result)
-        if returned is not None:
-            self._report(returned)
+        event = results.returned(name, attempt, result)
+        if event is not None:
+            self._report(event)
         is_stopped = self._context.stop.event.is_set()
         if run is not None and self._plan.policy.serves_until != UNTIL_RUN and not is_stopped:
             self._context.stop.is_watched = True
@@ -315,10 +316,10 @@ class Worker:
         if not is_last:
             is_shared = not run_context.is_a_process(self._context)
             usage = process_usage.of_this_process(self._context.gpus, is_shared=is_shared)
-        counted = registry.counted(self._context.link.peer)
+        counts = registry.counted(self._context.link.peer)
         name = self._plan.name
         attempt = self._context.attempt
-        self._report(EdgesCounted(name, attempt, number, is_last, counted, usage))
+        self._report(EdgesCounted(name, attempt, number, is_last, counts, usage))
 
     def _record(self, value: int) -> None:
         """Record its calls, and report them when the time is up."""

@@ -51,14 +51,14 @@ class WorkerThread:
 
     def stacks(self) -> str:
         """Return what the thread is doing, and what the threads that it has started are doing."""
-        mine = [self.thread]
+        own_threads = [self.thread]
         for thread in threading.enumerate():
             theirs = getattr(thread, "launchpad_context", None)
             if isinstance(theirs, RunContext) and theirs.link is self.context.link:
-                mine.append(thread)
+                own_threads.append(thread)
         frames = sys._current_frames()
         texts = []
-        for thread in dict.fromkeys(mine):
+        for thread in dict.fromkeys(own_threads):
             frame = frames.get(thread.ident or 0)
             if frame is not None:
                 lines = "".join(traceback.format_stack(frame))

@@ -58,8 +58,8 @@ def why_pending(pod: PodObject) -> str:
     waiting = _state(pod).get("waiting", {})
     if waiting.get("reason") in (None, "ContainerCreating", "PodInitializing"):
         conditions = pod.get("status", {}).get("conditions", ())
-        refused = (c for c in conditions if (c["type"], c["status"]) == ("PodScheduled", "False"))
-        waiting = next(refused, {})
+        refusals = (c for c in conditions if (c["type"], c["status"]) == ("PodScheduled", "False"))
+        waiting = next(refusals, {})
     return ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
 
 

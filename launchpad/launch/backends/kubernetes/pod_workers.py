@@ -129,10 +129,10 @@ class KubernetesWorkers(Workers):
         number = next(self._numbers)
         self._actions.do(self._terminator.send_commands, attempt, {"stacks": number})
         with self._has_stacks:
-            answered = self._has_stacks.wait_for(
+            has_answer = self._has_stacks.wait_for(
                 lambda: worker in self._stacks and self._stacks[worker].number >= number, _STACKS_S
             )
-            return self._stacks[worker].text if answered else f"({worker} does not answer)\n"
+            return self._stacks[worker].text if has_answer else f"({worker} does not answer)\n"
 
     def crash(self, worker: str, why: str) -> str:
         """Have the worker's pod send SIGKILL to the worker's process."""
@@ -174,9 +174,9 @@ class KubernetesWorkers(Workers):
             case AnnounceWatermarks(values=values):
                 older = {n: v for n, v in attempt.commands.watermarks.items() if n not in values}
                 watermarks = {**older, **values}
-                passing = [name for name in watermarks if not name.startswith(ENDED)]
+                mark_names = [name for name in watermarks if not name.startswith(ENDED)]
                 # The oldest marks are of barriers that the worker has passed long ago.
-                for name in passing[:-_MOST_MARKS]:
+                for name in mark_names[:-_MOST_MARKS]:
                     del watermarks[name]
                 self._terminator.send_commands(attempt, {"watermarks": watermarks})
 
@@ -273,8 +273,8 @@ class KubernetesWorkers(Workers):
                     places[name] = f"{scheme}{host}:{endpoint.rpartition(':')[2]}"
                 self._view.follow(places)
             # A pod may report for its own worker only, so ignore the name in the report.
-            mine = {"attempt": attempt.number} if hasattr(report, "attempt") else {}
-            self._report(replace(report, worker=attempt.worker, **mine))
+            changes = {"attempt": attempt.number} if hasattr(report, "attempt") else {}
+            self._report(replace(report, worker=attempt.worker, **changes))
 
     def _on_chunk(self, attempt: PodAttempt, chunk: Chunk) -> None:
         if chunk.of == pod_messages.STATE:

@@ -189,8 +189,8 @@ class ForkedWorkers(Workers):
             end = message.outcome
             self._end(end.worker, lambda attempt: end)
         elif isinstance(message, messages.ChildExited):
-            exited = message
-            self._end(message.worker, lambda attempt: exit_status.ending(attempt, exited))
+            child_exit = message
+            self._end(message.worker, lambda attempt: exit_status.ending(attempt, child_exit))
         elif isinstance(message, messages.Garbled):
             self._on_garbled(self._attempts[message.worker])
         elif isinstance(message, messages.FromWorker):
@@ -232,12 +232,12 @@ class ForkedWorkers(Workers):
         for worker in workers:
             self._end(worker, lost)
 
-    def _end(self, worker: str, ending: Callable[[ProcessAttempt], Outcome]) -> None:
+    def _end(self, worker: str, outcome_of: Callable[[ProcessAttempt], Outcome]) -> None:
         """Report the end of an attempt, unless it was reported already."""
         with self._lock:
             attempt = self._attempts.pop(worker, None)
         if attempt is not None:
-            self._report(Ended(ending(attempt)))
+            self._report(Ended(outcome_of(attempt)))
 
 
 class ProcessWorkers(ForkedWorkers):
@@ -367,7 +367,8 @@ def create_process_workers(
             undo.callback(process_workers.close)
             if launcher is None:
                 launcher = LauncherInfo.here(process.interpreter)
-            with process.specs as file:  # the forkserver's interpreter starts in the meantime
+            # The forkserver's interpreter starts while this writes the specs.
+            with process.specs as file:
                 index_length = worker_specs.write(file.fileno(), plan, workers, run, launcher, keys)
             process_workers.send(SpecsReady(index_length, str(log)))
             undo.pop_all()

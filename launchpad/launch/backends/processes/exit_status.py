@@ -65,9 +65,9 @@ class ProcessAttempt:
         return Outcome(self.worker, kind, phase, self.number, cause, pid=self.pid, host=host)
 
 
-def ending(attempt: ProcessAttempt, exited: ChildExited) -> Outcome:
+def ending(attempt: ProcessAttempt, child_exit: ChildExited) -> Outcome:
     """Return the outcome of an attempt whose process has ended."""
-    code = os.waitstatus_to_exitcode(exited.status)
+    code = os.waitstatus_to_exitcode(child_exit.status)
     name = ""
     if code < 0:
         try:
@@ -91,10 +91,12 @@ def ending(attempt: ProcessAttempt, exited: ChildExited) -> Outcome:
         end = attempt.outcome(outcome.FAILED, f"killed by {name}, not by the launcher")
     else:
         end = attempt.outcome(outcome.FAILED, f"exited with code {code} without saying why")
-    end = replace(end, exit_code=code, signal=name, pid=attempt.pid, peak_bytes=exited.peak_bytes)
+    end = replace(
+        end, exit_code=code, signal=name, pid=attempt.pid, peak_bytes=child_exit.peak_bytes
+    )
     if code in outcome.NO_RESTART_CODES:
         end = replace(end, may_restart=False)
-    return _with_memory(end, exited) if end.is_failure else end
+    return _with_memory(end, child_exit) if end.is_failure else end
 
 
 def _cut_off(attempt: ProcessAttempt) -> str:
@@ -102,28 +104,26 @@ def _cut_off(attempt: ProcessAttempt) -> str:
     return f"cut off after its work had ended, while its process waited for {awaits}"
 
 
-def _with_memory(end: Outcome, exited: ChildExited) -> Outcome:
+def _with_memory(end: Outcome, child_exit: ChildExited) -> Outcome:
     """Add what is known of the worker's memory to a failure, if lack of memory may be its cause."""
-    peak = f"its peak memory was {formatting.size(exited.peak_bytes)}"
+    peak = f"its peak memory was {formatting.size(child_exit.peak_bytes)}"
     limit = out_of_memory.limit_bytes()
     if limit is not None:
         peak += f", the limit of its cgroup is {formatting.size(limit)}"
-    if exited.out_of_memory and end.signal == "SIGKILL":
+    if child_exit.out_of_memory and end.signal == "SIGKILL":
         cause = "killed by the kernel (SIGKILL): out of memory"
         hint = f"{peak}; give it more, or have it keep less"
         return replace(end, cause=cause, hint=hint, out_of_memory=True)
-    if exited.out_of_memory:
+    if child_exit.out_of_memory:
         hint = (
             "meanwhile the kernel has killed a process for lack of memory, perhaps one of its own"
         )
         return replace(end, hint="; ".join(filter(None, (end.hint, hint, peak))))
     if end.signal == "SIGKILL":
-        is_known = exited.out_of_memory is not None
-        why = (
-            "the kernel has killed no process for lack of memory"
-            if is_known
-            else "see also `dmesg`"
-        )
+        is_known = child_exit.out_of_memory is not None
+        why = "see also `dmesg`"
+        if is_known:
+            why = "the kernel has killed no process for lack of memory"
         return replace(end, hint=f"{peak}; {why}")
     return end
 

@@ -147,7 +147,7 @@ class WorkerHost:
         Raises:
             LaunchError: the node cannot run the worker; it says why.
         """
-        planned = spec.worker.plan
+        plan = spec.worker.plan
         launcher = spec.launcher
         sys.path += [p for p in launcher.path if p not in sys.path and os.path.isdir(p)]
         host = f"[{where.ip}]" if ":" in where.ip else where.ip
@@ -160,10 +160,10 @@ class WorkerHost:
                     f"node {os.uname().nodename} does not have the launcher's folder state={spec.state!r}:"
                     " give one on a disk that all nodes share, or a URL"
                 )
-        self._run = RunDirectory.create(spec.worker.program, planned.endpoints)
-        self._worker = planned.name
+        self._run = RunDirectory.create(spec.worker.program, plan.endpoints)
+        self._worker = plan.name
         endpoints = {}
-        for name, endpoint in planned.endpoints.items():
+        for name, endpoint in plan.endpoints.items():
             if endpoint.startswith("tcp:"):
                 endpoints[name] = f"unix:{self._run.runtime}/{socket_name(name)}"
             else:
@@ -176,8 +176,8 @@ class WorkerHost:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._add_report, event)
 
-        payload = replace(planned.payload, buffers=tuple(buffers))
-        own = replace(planned, endpoints=endpoints, gpus=gpus, payload=payload)
+        payload = replace(plan.payload, buffers=tuple(buffers))
+        own = replace(plan, endpoints=endpoints, gpus=gpus, payload=payload)
         program = spec.worker.program
         launch_type = spec.worker.launch_type
         self._workers = create_process_workers(

@@ -177,7 +177,8 @@ def _new_context(context_class: Any) -> Any:
 
     def make() -> None:
         try:
-            context_class._ensure_initialized()  # so that the configuration's files are read
+            # This reads the configuration's files.
+            context_class._ensure_initialized()
             conf = load().SparkConf()
             master = os.environ.get("SPARK_MASTER")
             if master and not is_submitted:
@@ -187,7 +188,8 @@ def _new_context(context_class: Any) -> Any:
                     conf.set(name, value)
             context = context_class(conf=conf)
             if context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
-                context.pythonExec = sys.executable  # not whatever `python3` is
+                # By default it would be whatever `python3` is.
+                context.pythonExec = sys.executable
             future.set_result(context)
         except BaseException as error:
             future.set_exception(error)

@@ -88,7 +88,7 @@ class TaskHost:
         Raises:
             CourierError: the launcher could not be reached.
         """
-        executing: set[asyncio.Task[None]] = set()
+        tasks: set[asyncio.Task[None]] = set()
         job = self._launcher.job
         try:
             with Client(self._launcher.address, wait_for_ready=False) as launcher:
@@ -99,12 +99,12 @@ class TaskHost:
                         self._keep(command.arguments)
                         arguments = [self._received(argument) for argument in command.arguments]
                         full_command = replace(command, arguments=arguments)
-                        executing.add(asyncio.create_task(self._execute(client, full_command)))
-                        executing = {task for task in executing if not task.done()}
+                        tasks.add(asyncio.create_task(self._execute(client, full_command)))
+                        tasks = {task for task in tasks if not task.done()}
         finally:
             # First stop the calls in progress. Else they would report the workers that this ends as if those
             # had ended by themselves.
-            for task in executing:
+            for task in tasks:
                 task.cancel()
             await asyncio.gather(*(host.close() for host in self._hosts.values()))
 
@@ -132,8 +132,7 @@ class TaskHost:
             error = f"{type(raised).__name__}: {raised}"
         # The launcher may be gone.
         with contextlib.suppress(CourierError):
-            answered = self._launcher.job, self._task, command.number, result, error
-            await client.aio.answer(*answered)
+            await client.aio.answer(self._launcher.job, self._task, command.number, result, error)
 
     async def _call(self, worker: str, method: str, *arguments: Any, **options: Any) -> Any:
         """Call a method of a worker's host. `open` makes the host; `end` ends it and all that it started."""

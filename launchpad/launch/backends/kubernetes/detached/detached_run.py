@@ -290,12 +290,12 @@ class DetachedRun:
         self._sent_commands = commands
         pod = self._launcher_pod()
         if pod:
-            theirs = _commands_of(pod)
+            earlier = _commands_of(pod)
             both = replace(
-                theirs,
-                stop=theirs.stop or commands.stop,
-                kill=theirs.kill or commands.kill,
-                question=question or theirs.question,
+                earlier,
+                stop=earlier.stop or commands.stop,
+                kill=earlier.kill or commands.kill,
+                question=question or earlier.question,
             )
             annotations = {names.COMMANDS: both.text()}
             self._cluster.patch("Pod", pod["metadata"]["name"], {"annotations": annotations})

@@ -269,7 +269,8 @@ class WorkerPod:
         if isinstance(report, Ended):
             self._ended = report
         elif isinstance(report, ProcessStarted):
-            self._pid = report.pid  # not sent on: it means nothing outside the pod
+            # It isn't sent on, because the pid means nothing outside the pod.
+            self._pid = report.pid
         else:
             if isinstance(report, Ready):
                 try:
@@ -342,7 +343,8 @@ def main(attempt: int) -> NoReturn:
         sys.stdout.flush()
         os._exit(outcome.exit_status(end) if end.is_failure else 0)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    tempfile.tempdir = None  # a worker may have another $TMPDIR
+    # A worker may have another $TMPDIR.
+    tempfile.tempdir = None
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     worker_process.become_worker(*inheritance)
 
