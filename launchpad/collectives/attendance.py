@@ -49,9 +49,9 @@ class Attendance:
         self._has_left = False
         me = self._me
         with me.stop.interruption.forbidden():
-            here = socket.gethostname()
+            host = socket.gethostname()
             self._stream: Stream = client.attend(
-                self._key, replica, me.name, me.attempt, here, me.link.policy.min_replicas
+                self._key, replica, me.name, me.attempt, host, me.link.policy.min_replicas
             )
             context.inherit()
             self._thread = OwnThread(target=self._listen, name=f"collective-{me.name}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 from launchpad.collectives.freeing import cause_of
 from launchpad.collectives.operations import OPS, Operations
@@ -27,6 +27,20 @@ T = TypeVar("T")
 
 _SHOWN = 100
 """The number of characters of a structure's text that ranks compare; longer ones also get a checksum."""
+
+
+class _Bucket(NamedTuple):
+    """Leaves of one type, joined.
+
+    Attributes:
+        leaves: The indexes of the leaves.
+        flat: The array that contains them all.
+        bounds: For each leaf, its first index in the array, and the index after its last one.
+    """
+
+    leaves: list[int]
+    flat: Any
+    bounds: list[tuple[int, int]]
 
 
 class Collective:
@@ -205,10 +219,10 @@ class Collective:
         with self._lock, tracing.quick_wait("all_to_all"):
             self._operations.begin(layouts[0])
             for same_leaf in zip(*leaves, strict=True):
-                sent = [leaf.flat.reshape(leaf.shape) for leaf in same_leaf]
-                received = list(self._operations.all_to_all(sent))
-                if received[self.rank] is sent[self.rank]:
-                    received[self.rank] = _copied(sent[self.rank])
+                arrays = [leaf.flat.reshape(leaf.shape) for leaf in same_leaf]
+                received = list(self._operations.all_to_all(arrays))
+                if received[self.rank] is arrays[self.rank]:
+                    received[self.rank] = _copied(arrays[self.rank])
                 column = [
                     _new(leaf, part.reshape(-1), tuple(part.shape))
                     for leaf, part in zip(same_leaf, received, strict=True)
@@ -269,14 +283,13 @@ class Collective:
                 None.
             key: The sort key for the ranks of the new collective; by default the rank in this one.
         """
-        given = self.all_gather_object((color, self.rank if key is None else key))
+        choices = self.all_gather_object((color, self.rank if key is None else key))
         self._n_splits += 1
-        colors = list(dict.fromkeys(c for c, _ in given))
+        colors = list(dict.fromkeys(rank_color for rank_color, _ in choices))
         if color is None:
             return None
-        ranks = sorted(
-            (r for r, (c, _) in enumerate(given) if c == color), key=lambda r: (given[r][1], r)
-        )
+        ranks = [rank for rank, (rank_color, _) in enumerate(choices) if rank_color == color]
+        ranks.sort(key=lambda rank: (choices[rank][1], rank))
         name = f"{self._n_splits}.{colors.index(color)}"
         return Collective(
             self._generation,
@@ -367,7 +380,7 @@ class Collective:
         rank = f"rank {self.rank} of {self.size}, generation {self.generation}"
         return f"<Collective {self.label!r}{part}: {rank}>"
 
-    def _check_init(self, method: str, what: str) -> None:
+    def _check_init(self, method: str, limit: str) -> None:
         if self._name:
             raise ValueError(
                 f"{method}() is for all ranks of {self.label!r}, not for a part of them"
@@ -375,14 +388,14 @@ class Collective:
         me = context.current()
         if not context.is_a_process(me):
             raise DoNotRestart(
-                f"{me.name} is a thread, and {what} in a process, which all threads would share. Launch with"
+                f"{me.name} is a thread, and {limit} in a process, which all threads would share. Launch with"
                 f" --lp_launch_type=local_mp to use {method}(); on threads use the collective's own"
                 " operations, lp.CollectiveNode(…, backend='gloo')"
             )
 
-    def _check_rank(self, rank: int, what: str) -> None:
+    def _check_rank(self, rank: int, name: str) -> None:
         if not 0 <= rank < self.size:
-            raise ValueError(f"{what}={rank!r}: expected a rank from 0 to {self.size - 1}")
+            raise ValueError(f"{name}={rank!r}: expected a rank from 0 to {self.size - 1}")
 
     def _leaves(self, x: Any) -> list[Leaf]:
         from launchpad.collectives.leaves import leaf_of
@@ -397,11 +410,11 @@ class Collective:
                 raise TypeError(f"{trees.path_of(x, number)} {error}") from None
         return leaves
 
-    def _buckets(self, leaves: list[Leaf]) -> list[tuple[list[int], Any, list[tuple[int, int]]]]:
-        """Join leaves of one type. Return, for each flat array: leaves' indexes, the array, their bounds."""
+    def _buckets(self, leaves: list[Leaf]) -> list[_Bucket]:
+        """Join leaves of the same type into one flat array each."""
         from launchpad.collectives.leaves import buckets_of, joined
 
-        found = []
+        buckets = []
         for bucket in buckets_of(leaves):
             flats = [leaves[number].flat for number in bucket]
             bounds = []
@@ -409,8 +422,9 @@ class Collective:
             for flat in flats:
                 bounds.append((end, end + len(flat)))
                 end += len(flat)
-            found.append((bucket, flats[0] if len(flats) == 1 else joined(flats), bounds))
-        return found
+            flat_array = flats[0] if len(flats) == 1 else joined(flats)
+            buckets.append(_Bucket(bucket, flat_array, bounds))
+        return buckets
 
     def _map(
         self,

@@ -231,9 +231,11 @@ class CourierOperations(Operations):
             bit <<= 1
         if own:
             data = self._edges.receive((own - bit + root) % self.size, 0)
-        while bit := bit >> 1:
+        bit >>= 1
+        while bit:
             if own + bit < self.size:
                 self._edges.send((own + bit + root) % self.size, 0, data)
+            bit >>= 1
         return data
 
     def _reduce_direct(self, flat: Any, op: str, bounds: Sequence[int], mine: Any) -> None:
@@ -252,14 +254,14 @@ class CourierOperations(Operations):
         size = self.size
         rank = self.rank
         index = (rank - 1) % size
-        sent = flat[bounds[index] : bounds[index + 1]]
+        part = flat[bounds[index] : bounds[index + 1]]
         for step in range(size - 1):
-            self._edges.send((rank + 1) % size, step, sent)
+            self._edges.send((rank + 1) % size, step, part)
             index = (index - 1) % size
             received = self._edges.receive((rank - 1) % size, step)
             own = flat[bounds[index] : bounds[index + 1]]
-            sent = _UFUNCS[op](received, own, out=received)
-        out[bounds[rank] : bounds[rank + 1]] = sent
+            part = _UFUNCS[op](received, own, out=received)
+        out[bounds[rank] : bounds[rank + 1]] = part
 
     def _gather_ring(self, bounds: Sequence[int], out: Any) -> None:
         size = self.size

@@ -83,13 +83,15 @@ class DefaultGroup:
         me = context.current()
         generation = self._generation
         address = network.own_address(me)
-        if not os.environ.get("GLOO_SOCKET_IFNAME") and (name := network.interface_of(address)):
-            os.environ["GLOO_SOCKET_IFNAME"] = name
+        if not os.environ.get("GLOO_SOCKET_IFNAME"):
+            interface = network.interface_of(address)
+            if interface:
+                os.environ["GLOO_SOCKET_IFNAME"] = interface
         host = generation.members[generation.rank].host
         port = network.free_port(address)
-        here = TorchRank(host, address, port, bool(os.environ.get("CUDA_VISIBLE_DEVICES")))
+        place = TorchRank(host, address, port, bool(os.environ.get("CUDA_VISIBLE_DEVICES")))
         store = self._stores.new("torchrun")
-        store.set(f"rank/{generation.rank}", pickle.dumps(here))
+        store.set(f"rank/{generation.rank}", pickle.dumps(place))
         size = len(generation.members)
         places = [pickle.loads(p) for p in store.multi_get([f"rank/{r}" for r in range(size)])]
         return variables(
@@ -103,9 +105,9 @@ class DefaultGroup:
 
     def _rendezvous(self, url: str, **kwargs: object) -> Iterator[tuple[Any, int, int]]:
         """Return the store, rank and size for `env://`. torch calls this as its rendezvous handler."""
-        asked = parse_qs(urlparse(url).query)
-        rank = int(asked.get("rank", [os.environ["RANK"]])[0])
-        size = int(asked.get("world_size", [os.environ["WORLD_SIZE"]])[0])
+        query = parse_qs(urlparse(url).query)
+        rank = int(query.get("rank", [os.environ["RANK"]])[0])
+        size = int(query.get("world_size", [os.environ["WORLD_SIZE"]])[0])
         self._n_made += 1
         yield self._stores.new(f"torch {self._n_made}"), rank, size
 

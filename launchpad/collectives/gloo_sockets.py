@@ -59,10 +59,10 @@ def shut(published: Collection[bytes], size: int) -> None:
                 with _copy_of(fd) as copy:
                     if copy.family not in (socket.AF_INET, socket.AF_INET6):
                         continue
-                    here = copy.getsockname()
+                    address = copy.getsockname()
                     if copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                        listening += [here] * is_published(here)
-                    elif is_published(here) or is_published(copy.getpeername()):
+                        listening += [address] * is_published(address)
+                    elif is_published(address) or is_published(copy.getpeername()):
                         # Not SHUT_RDWR: a send that begins before gloo's loop has seen the end would fail,
                         # and gloo wakes no thread for that. With SHUT_RD, the loop is always the first to see
                         # the end. It closes the connection, and the other rank notices.

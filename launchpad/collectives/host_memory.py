@@ -93,17 +93,20 @@ class HostMemory:
             Gone: a rank has returned without coming to this use.
         """
         deadline = time.monotonic() + timeout_s
-        while absent := [rank for rank, (use, *_) in self._last.items() if use < self._uses]:
+        while True:
+            absent = [rank for rank, (use, *_) in self._last.items() if use < self._uses]
+            if not absent:
+                break
             # Get the reason before reading: lines that came before it must still be read.
             reason = self._mailbox.reason_to_end(absent)
             if self._read():
                 continue
             if reason is not None:
                 raise reason
-            left = deadline - time.monotonic()
-            if left <= 0:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
                 return absent
-            self._poll.poll(left * 1e3)
+            self._poll.poll(left_s * 1e3)
         ours = self._uses, number, operation.encode()
         for rank, theirs in self._last.items():
             if theirs[0] == self._uses and theirs != ours:
@@ -144,7 +147,7 @@ def open_together(
         row_bytes: The size of a row, a multiple of the page size.
         meet: A function like `RankEdges.meet`. Its errors are raised.
     """
-    offer = found = None
+    offer = memory_or_none = None
     # Descriptors that stay open until all ranks have opened their own.
     fds: list[int] = []
     pipes: list[int] = []
@@ -162,10 +165,10 @@ def open_together(
                     pipes.append(_open(pipe))
                     fds.append(_open(memory))
                     memories.append(mmap.mmap(fds[-1], _ROWS * row_bytes))
-                found = HostMemory(mailbox, ranks, own, memories, pipes)
-        return found if meet(found is not None, all) else None
+                memory_or_none = HostMemory(mailbox, ranks, own, memories, pipes)
+        return memory_or_none if meet(memory_or_none is not None, all) else None
     finally:
-        _close(fds if found is not None else fds + pipes)
+        _close(fds if memory_or_none is not None else fds + pipes)
 
 
 def _place_of(fd: int) -> Place:

@@ -43,14 +43,14 @@ class JaxRuntime:
         try:
             if generation.rank == 0:
                 host = f"[{address}]" if ":" in address else address
-                here = f"{host}:{network.free_port(address)}"
-                client.store_set(generation.number, "jax", here.encode())
-            (found,) = client.store_get(generation.number, ["jax"], _FIND_S)
+                own_coordinator = f"{host}:{network.free_port(address)}"
+                client.store_set(generation.number, "jax", own_coordinator.encode())
+            (coordinator_bytes,) = client.store_get(generation.number, ["jax"], _FIND_S)
         except (CourierError, LookupError, TimeoutError):
             generation.wait_end(NOTICE_S)
             generation.check()
             raise
-        coordinator = found.decode()
+        coordinator = coordinator_bytes.decode()
         in_thread(
             generation,
             lambda: jax.distributed.initialize(

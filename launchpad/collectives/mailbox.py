@@ -166,14 +166,14 @@ class Mailbox:
             # The error of a signal handler concerns this rank alone. For the others, this rank is lost.
             others_error = Gone(key[3]) if is_interruption(error) else error
             with self._lock:
-                for waiting, other in meeting.waits.items():
-                    if self._waits.pop(waiting, None) is other:
-                        other.fail(others_error)
+                for rank_key, wait_of_rank in meeting.waits.items():
+                    if self._waits.pop(rank_key, None) is wait_of_rank:
+                        wait_of_rank.fail(others_error)
             raise
         with self._lock:
-            for waiting, other in meeting.waits.items():
-                if self._waits.pop(waiting, None) is other:
-                    other.succeed(result)
+            for rank_key, wait_of_rank in meeting.waits.items():
+                if self._waits.pop(rank_key, None) is wait_of_rank:
+                    wait_of_rank.succeed(result)
         return result
 
     def _check(self, key: Key, operation: str) -> None:
@@ -255,8 +255,8 @@ class Mailbox:
         if error is not None:
             # Return a copy: raising the stored error would add frames to it, and keep them alive.
             return type(error)(*error.args)
-        gone = [Gone(rank) for rank in ranks if rank in self._gone]
-        return gone[0] if gone else None
+        errors = [Gone(rank) for rank in ranks if rank in self._gone]
+        return errors[0] if errors else None
 
     def _wake_sleepers(self) -> None:
         with self._lock:
@@ -266,12 +266,12 @@ class Mailbox:
 
     def end_at_stop(self) -> None:
         """Register a callback that ends all waits, in any thread, when the program stops."""
-        mailbox = weakref.ref(self)
+        mailbox_ref = weakref.ref(self)
 
         def end() -> None:
-            it = mailbox()
-            if it is not None:
-                it.end(Stopped())
+            mailbox = mailbox_ref()
+            if mailbox is not None:
+                mailbox.end(Stopped())
 
         me = context.current()
         me.stop.call_at_stop(end)

@@ -119,8 +119,8 @@ class CollectiveNode(RunnableNode["Handle[Any]"], Generic[T]):
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments, with the other ranks' ports and the rendezvous, which are edges, too."""
-        others = [node._port for node in self._ranks if node is not self]
-        return {**super().arguments(), "peers": others, "rendezvous": self._rendezvous}
+        peers = [node._port for node in self._ranks if node is not self]
+        return {**super().arguments(), "peers": peers, "rendezvous": self._rendezvous}
 
     def create_handle(self) -> Handle[Any]:
         if not self._is_class:
@@ -164,13 +164,15 @@ class RunRank(Calling):
 
     def _run(self) -> Any:
         assert self._loop is not None
-        while (group := self.participation.join()) is not None:
+        while True:
+            group = self.participation.join()
+            if group is None:
+                return None
             call = functools.partial(self.function, group, *self.args, **self.kwargs)
             with self.participation.ends() as end:
                 end.result = user_code.until_done(call, self._loop)()
             if not end.goes_on:
                 return end.result
-        return None
 
     def abandon(self) -> None:
         self.participation.abandon()
@@ -188,13 +190,13 @@ class ServeRank(ServeObject):
 
     def open(self) -> Run | None:
         self.participation.open()
-        given = self.args
+        own_args = self.args
         group = self.participation.join()
         if group is None:
             return lambda: None
-        self.args = group, *given
+        self.args = group, *own_args
         run = super().open()
-        self.args = given
+        self.args = own_args
         return None if run is None else functools.partial(self._run, run)
 
     def _run(self, run: Run) -> Any:

@@ -264,7 +264,10 @@ class RankEdges:
         began = time.monotonic()
         try:
             memory.announce(number, operation)
-            while absent := memory.wait(number, operation, min(self._timeout_s, COMPARE_S)):
+            while True:
+                absent = memory.wait(number, operation, min(self._timeout_s, COMPARE_S))
+                if not absent:
+                    break
                 if time.monotonic() > began + self._timeout_s:
                     raise Late
                 different = self._different(absent)

@@ -114,8 +114,8 @@ class StoreServer:
         """Drop the keys of this generation and of all earlier ones. Waits for them raise LookupError."""
         with self._store_calls.changing():
             self._last_ended = max(self._last_ended, generation)
-            ended = [number for number in self._generations if number <= self._last_ended]
-            for number in ended:
+            numbers = [number for number in self._generations if number <= self._last_ended]
+            for number in numbers:
                 del self._generations[number]
 
     def _change(self, generation: int, change: Callable[[Values], T]) -> T:

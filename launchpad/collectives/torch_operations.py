@@ -134,12 +134,14 @@ class TorchOperations(Operations):
         _bring_back(tensor, data)
 
     def all_to_all(self, parts: Sequence[Any]) -> list[Any]:
-        sent = [self._tensor(_as_bytes(part.reshape(-1))) for part in parts]
-        header = [(len(data), tuple(part.shape)) for data, part in zip(sent, parts, strict=True)]
+        tensors = [self._tensor(_as_bytes(part.reshape(-1))) for part in parts]
+        header = [(len(data), tuple(part.shape)) for data, part in zip(tensors, parts, strict=True)]
         headers = [pickle.loads(data) for data in self.all_gather_bytes(pickle.dumps(header))]
         sizes, shapes = zip(*(theirs[self.rank] for theirs in headers), strict=True)
         received = torch.empty(sum(sizes), dtype=torch.uint8, device=self._device)
-        self._run("alltoall_base", received, torch.cat(sent), list(sizes), [len(s) for s in sent])
+        self._run(
+            "alltoall_base", received, torch.cat(tensors), list(sizes), [len(s) for s in tensors]
+        )
         pieces = torch.split(received, list(sizes))
         return [
             _like(piece, parts[0]).reshape(shape)
@@ -148,7 +150,7 @@ class TorchOperations(Operations):
 
     def barrier(self, name: str, timeout_s: float) -> None:
         tensor = torch.zeros(1, dtype=torch.uint8, device=self._device)
-        self._run("allreduce", [tensor], op="sum", timeout_s=timeout_s, what=f"barrier {name!r}")
+        self._run("allreduce", [tensor], op="sum", timeout_s=timeout_s, name=f"barrier {name!r}")
         if self._backend == "nccl":
             torch.cuda.current_stream().synchronize()
 
@@ -231,7 +233,7 @@ class TorchOperations(Operations):
         op: str = "",
         root: int | None = None,
         timeout_s: float | None = None,
-        what: str = "",
+        name: str = "",
     ) -> None:
         """Run an operation of torch, and wait for its end until it can no longer succeed."""
         self._generation.check()
@@ -249,14 +251,14 @@ class TorchOperations(Operations):
                 # An aborted operation may end without an error.
                 self._generation.check()
                 return
-            self._wait(work, what or operation, limit_s)
+            self._wait(work, name or operation, limit_s)
         except RuntimeError as error:
             cause = cause_of(error, self._generation)
             if cause is None:
                 raise
             raise cause from error
 
-    def _wait(self, work: Any, what: str, limit_s: float) -> None:
+    def _wait(self, work: Any, name: str, limit_s: float) -> None:
         """Wait for an operation of gloo, whose wait can be interrupted and repeated."""
         generation = self._generation
         began = time.monotonic()
@@ -279,11 +281,11 @@ class TorchOperations(Operations):
             if returned:
                 returned_at = returned_at or now
                 if now - returned_at > _LAST_S:
-                    raise generation.missed(min(returned), f"while others wait for it in {what}")
+                    raise generation.missed(min(returned), f"while others wait for it in {name}")
             if left_s <= 0:
                 me = generation.name_of(generation.rank)
                 raise generation.late(
-                    f"{me} waited in {what} for {limit_s:g} s: not all ranks have come"
+                    f"{me} waited in {name} for {limit_s:g} s: not all ranks have come"
                 )
 
 

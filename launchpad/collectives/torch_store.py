@@ -66,8 +66,8 @@ class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without t
         self._wait(keys, self._timeout_s if timeout is None else timeout.total_seconds())
 
     def check(self, keys: Sequence[str]) -> bool:
-        there = self._call("store_keys")
-        return {self._prefix + key for key in keys}.issubset(there)
+        present_keys = self._call("store_keys")
+        return {self._prefix + key for key in keys}.issubset(present_keys)
 
     def add(self, key: str, number: int) -> int:
         total: int = self._call("store_add", self._prefix + key, number)
@@ -87,8 +87,8 @@ class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without t
         return was_there
 
     def num_keys(self) -> int:
-        there = self._call("store_keys")
-        return sum(key.startswith(self._prefix) for key in there)
+        present_keys = self._call("store_keys")
+        return sum(key.startswith(self._prefix) for key in present_keys)
 
     deleteKey = delete_key  # noqa: N815
     getNumKeys = num_keys  # noqa: N815  # by which torch looks for them

@@ -136,8 +136,8 @@ class AccessControl:
 
     async def _open(self, scope: Message, headers: dict[str, str], send: Send) -> None:
         """Exchange the token for a cookie."""
-        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        is_right = bool(self._token) and hmac.compare_digest(given.encode(), self._token.encode())
+        token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        is_right = bool(self._token) and hmac.compare_digest(token.encode(), self._token.encode())
         if not (is_right or self._has_cookie(headers)):
             why = "the token is not right, or was used before: `launchpad view` prints another one"
             await _refuse(scope, send, why)
@@ -200,7 +200,8 @@ def _owner_by_netlink(client: tuple[str, int], server: tuple[str, int]) -> int |
         size = _MESSAGE.size + len(query)
         kernel.send(_MESSAGE.pack(size, _BY_FAMILY, _REQUEST, 0, 0) + query)
         answer = kernel.recv(4096)
-    if _MESSAGE.unpack_from(answer)[1] != _BY_FAMILY:  # there is no such socket
+    # The kernel knows no such socket.
+    if _MESSAGE.unpack_from(answer)[1] != _BY_FAMILY:
         return None
     (state,) = _STATE.unpack_from(answer, _MESSAGE.size)
     (uid,) = _UID.unpack_from(answer, _MESSAGE.size + _UID_AT)

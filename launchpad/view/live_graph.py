@@ -51,7 +51,7 @@ def live_graph(
     """Return the picture of a program as it was last seen, and the styles of its parts.
 
     Args:
-        picture: The picture of the program, for edges without any calls yet; None if there is none.
+        picture: The picture of the program, for edges without any calls yet; None if the run has no picture.
         flows: The calls between groups.
         total_flows: The same since the program began.
         unfolded: The groups whose workers are shown.
@@ -82,9 +82,9 @@ def live_graph(
     for edge in edges:
         ends = unit_of.get(edge.caller, edge.caller), unit_of.get(edge.server, edge.server)
         by_ends.setdefault(ends, []).append(edge)
-    known = {box.id for box in boxes}
-    others = dict.fromkeys(end for ends in by_ends for end in ends if end not in known)
-    boxes += (Box(name, name, name, "not a worker") for name in others)
+    box_ids = {box.id for box in boxes}
+    outside_names = dict.fromkeys(end for ends in by_ends for end in ends if end not in box_ids)
+    boxes += (Box(name, name, name, "not a worker") for name in outside_names)
     busiest = sorted(by_ends, key=lambda ends: -sum(edge.calls for edge in by_ends[ends]))
     arrow_styles = {
         ends: _of_edges(by_ends[ends], ends, period_s, has_label=n < _MOST_LABELS)
@@ -92,7 +92,7 @@ def live_graph(
     }
     if not frames:
         _add_totals(arrow_styles, total_flows)
-    planned = _planned(picture, known) if picture is not None else {}
+    planned = _planned(picture, box_ids) if picture is not None else {}
     for ends, label in planned.items():
         arrow_styles.setdefault(ends, ArrowStyle(_IDLE, 1.0, label, "no calls yet"))
     arrows = tuple(Arrow(*ends) for ends in arrow_styles)
@@ -100,11 +100,13 @@ def live_graph(
     return Picture(name, tuple(boxes), arrows), Styles(box_styles, arrow_styles, frames)
 
 
-def _planned(picture: Picture, known: Collection[str]) -> dict[tuple[str, str], str]:
+def _planned(picture: Picture, box_ids: Collection[str]) -> dict[tuple[str, str], str]:
     """Return the labels of the program's arrows between folded groups, by their ends."""
     group_of = {box.id: box.group for box in picture.boxes}
     ends = {(group_of[a.source], group_of[a.target]): a.label for a in picture.arrows}
-    return {pair: label for pair, label in ends.items() if pair[0] in known and pair[1] in known}
+    return {
+        pair: label for pair, label in ends.items() if pair[0] in box_ids and pair[1] in box_ids
+    }
 
 
 def _of_worker(worker: WorkerRow) -> BoxStyle:

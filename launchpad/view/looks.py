@@ -88,8 +88,8 @@ class Look:
         numbers = {} if metrics is None else {each.worker: each for each in metrics.workers}
         rows = []
         for worker in status:
-            known = numbers.get(worker["worker"])
-            usage = None if known is None else known.process
+            worker_metrics = numbers.get(worker["worker"])
+            usage = None if worker_metrics is None else worker_metrics.process
             rows.append(
                 WorkerRow(
                     name=worker["worker"],

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import asdict
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from rich.console import Console
 from rich.text import Text
@@ -48,6 +48,14 @@ _on_the_terminal = threading.Lock()
 """Held by the program whose lines are shown, so that two programs don't write there at the same time."""
 
 
+class _DrawnLines(NamedTuple):
+    """The size of the terminal at the last drawing, and the lines that were drawn."""
+
+    columns: int
+    rows: int
+    lines: Sequence[Text]
+
+
 class StatusLines:
     """The status lines of one program. `draw` and `close` may be called from any thread.
 
@@ -61,7 +69,7 @@ class StatusLines:
         self._title = title
         self._console = Console(file=stream, highlight=False)
         self._lines: Sequence[Text] = [Text(f"{title} · starting", "bold")]
-        self._drawn: tuple[int, int, Sequence[Text]] = 0, 0, []
+        self._drawn = _DrawnLines(0, 0, [])
         self._is_shown = False
         self._lock = threading.Lock()
         self._is_closed = threading.Event()
@@ -77,22 +85,23 @@ class StatusLines:
         with self._lock, contextlib.suppress(OSError, ValueError):
             if self._is_closed.is_set():
                 return
+            # Another program may show its lines there. Don't wait for it to end: the next call tries again.
             self._is_shown = self._is_shown or _on_the_terminal.acquire(blocking=False)
             if not self._is_shown:
                 return
             columns, rows = os.get_terminal_size(self._stream.fileno())
-            shown = [Text("─" * columns, "dim"), *self._lines] if rows >= _LEAST_ROWS else []
+            lines = [Text("─" * columns, "dim"), *self._lines] if rows >= _LEAST_ROWS else []
             before = self._drawn
-            self._drawn = (columns, rows, shown)
+            self._drawn = _DrawnLines(columns, rows, lines)
             if before == self._drawn:
                 return
             text = ""
-            if (columns, rows, len(shown)) != (before[0], before[1], len(before[2])):
+            if (columns, rows, len(lines)) != (before.columns, before.rows, len(before.lines)):
                 text += f"{_SAVE}{_WHOLE}{_RESTORE}{_ERASE_BELOW}"
-                if shown:
-                    text += f"{_DOWN * len(shown)}\x1b[{len(shown)}A{_SAVE}"
-                    text += f"\x1b[1;{rows - len(shown)}r{_RESTORE}"
-            for row, line in enumerate(shown, rows - len(shown) + 1):
+                if lines:
+                    text += f"{_DOWN * len(lines)}\x1b[{len(lines)}A{_SAVE}"
+                    text += f"\x1b[1;{rows - len(lines)}r{_RESTORE}"
+            for row, line in enumerate(lines, rows - len(lines) + 1):
                 text += f"{_SAVE}\x1b[{row};1H{_ERASE_LINE}{self._ansi(line, columns)}{_RESTORE}"
             self._write(text)
 
@@ -103,7 +112,7 @@ class StatusLines:
             if self._is_shown:
                 self._is_shown = False
                 _on_the_terminal.release()
-                if self._drawn[2]:
+                if self._drawn.lines:
                     self._write(f"{_SAVE}{_WHOLE}{_RESTORE}{_ERASE_BELOW}")
 
     def _watch(self, running: Running) -> None:

@@ -174,10 +174,10 @@ class Top(App[None]):
     @work(thread=True)
     def _fetch_stacks(self, name: str) -> None:
         try:
-            found = without_launchpad_frames(self._client.stacks([name])[name])
+            stacks = without_launchpad_frames(self._client.stacks([name])[name])
         except (CourierError, LaunchpadError) as error:
-            found = str(error)
-        self.call_from_thread(self._show_text, found, name)
+            stacks = str(error)
+        self.call_from_thread(self._show_text, stacks, name)
 
     @work(thread=True)
     def _watch(self) -> None:
@@ -202,9 +202,9 @@ class Top(App[None]):
         if self._look is None or not table.is_valid_row_index(table.cursor_row):
             return None
         key = table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value or ""
-        what, _, name = key.partition(":")
-        rows = self._look.groups.get(name, []) if what == "group" else self._look.workers
-        return next((row for row in rows if what == "group" or row.name == name), None)
+        kind, _, name = key.partition(":")
+        rows = self._look.groups.get(name, []) if kind == "group" else self._look.workers
+        return next((row for row in rows if kind == "group" or row.name == name), None)
 
     def _show(self, look: Look) -> None:
         self._look = look

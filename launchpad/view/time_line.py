@@ -127,17 +127,20 @@ def of_attempts(history: RunHistory, now: float, *, has_ended: bool) -> TimeLine
         has_ended: True if the run has ended; then the time line ends with the last known event.
     """
     by_worker: dict[str, list[AttemptRecord]] = {}
-    for each in history.attempts:
-        by_worker.setdefault(each.worker, []).append(each)
-    known = [t for each in history.attempts for t in (each.began, each.ended) if t is not None]
-    began = min(known, default=now)
-    end = max([*known, history.ended or 0.0], default=now) if has_ended else now
+    times: list[float] = []
+    for attempt in history.attempts:
+        by_worker.setdefault(attempt.worker, []).append(attempt)
+        times.append(attempt.began)
+        if attempt.ended is not None:
+            times.append(attempt.ended)
+    began = min(times, default=now)
+    end = max([*times, history.ended or 0.0]) if has_ended else now
     order = sorted(by_worker, key=lambda worker: _unrest(by_worker[worker]))
     rows = []
     for worker in order[:MOST_ROWS]:
-        bars = [bar for each in by_worker[worker] for bar in _of_attempt(each, end)]
+        bars = [bar for attempt in by_worker[worker] for bar in _of_attempt(attempt, end)]
         rows.append(Row(worker, [bars]))
-    rest = len(order) - len(rows)
+    n_more = len(order) - len(rows)
     looks = {
         "starting": "starting",
         "running": "running",
@@ -146,9 +149,9 @@ def of_attempts(history: RunHistory, now: float, *, has_ended: bool) -> TimeLine
         "failed": "failed",
         "lost": "lost",
     }
-    note = (
-        f"{rest} more workers are not shown: those with failures and restarts are" if rest else ""
-    )
+    note = ""
+    if n_more:
+        note = f"{n_more} more workers are not shown: those with failures and restarts are"
     form = "%H:%M:%S" if end - began < _DAY_S else "%m-%d %H:%M"
     return TimeLine(
         rows, began, end, lambda at: time.strftime(form, time.localtime(at)), looks, note
@@ -157,25 +160,25 @@ def of_attempts(history: RunHistory, now: float, *, has_ended: bool) -> TimeLine
 
 def _unrest(attempts: Sequence[AttemptRecord]) -> tuple[int, int]:
     """Return a sort key that puts workers with failures first, then those with restarts."""
-    failed = sum(each.outcome is not None and each.outcome.is_failure for each in attempts)
+    failed = sum(a.outcome is not None and a.outcome.is_failure for a in attempts)
     return -failed, -attempts[-1].attempt
 
 
 def _of_attempt(attempt: AttemptRecord, end: float) -> list[Bar]:
     outcome = attempt.outcome
-    ended = end if attempt.ended is None else attempt.ended
+    attempt_end = end if attempt.ended is None else attempt.ended
     look = "running" if outcome is None else outcome.kind
-    title = f"attempt {attempt.attempt}: {look}, {seconds(ended - attempt.began)}"
+    title = f"attempt {attempt.attempt}: {look}, {seconds(attempt_end - attempt.began)}"
     if outcome is not None and outcome.cause:
         title += f"\n{outcome.cause}"
-    ready = ended if attempt.ready is None else min(attempt.ready, ended)
+    ready = attempt_end if attempt.ready is None else min(attempt.ready, attempt_end)
     bars = [Bar(attempt.began, ready, "starting", f"attempt {attempt.attempt}: starting")]
     if attempt.ready is not None or outcome is not None:
         text = f"{attempt.attempt}" if look == "running" else f"{attempt.attempt} {look}"
         # An attempt that never was ready has the colour of its end throughout.
         bars = bars if attempt.ready is not None else []
         began = attempt.began if attempt.ready is None else ready
-        bars.append(Bar(began, ended, look, title, text))
+        bars.append(Bar(began, attempt_end, look, title, text))
     return bars
 
 
@@ -192,8 +195,10 @@ def of_calls(trace: Trace) -> TimeLine:
             continue
         if event["ph"] == "b":
             beside[process, event["id"]] = event
-        elif event["ph"] == "e" and (first := beside.pop((process, event["id"]), None)):
-            _add(lanes, first, first["ts"], event["ts"])
+        elif event["ph"] == "e":
+            begin = beside.pop((process, event["id"]), None)
+            if begin is not None:
+                _add(lanes, begin, begin["ts"], event["ts"])
         elif event["ph"] == "X":
             _add(lanes, event, event["ts"], event["ts"] + event["dur"])
     length = (trace.ended_ns - trace.began_ns) / 1e3
@@ -202,12 +207,14 @@ def of_calls(trace: Trace) -> TimeLine:
         Row(names[process], [_joined(lane, length / _PIXELS) for lane in lanes[process]])
         for process in sorted(busiest)
     ]
-    rest = len(lanes) - len(rows)
-    note = f"the {MOST_ROWS} workers with the most calls; the file has {rest} more" if rest else ""
+    n_more = len(lanes) - len(rows)
+    note = ""
+    if n_more:
+        note = f"the {MOST_ROWS} workers with the most calls; the file has {n_more} more"
     n_bars = sum(len(lane) for row in rows for lane in row.lanes)
     if n_bars > _MOST_BARS:
-        each = _MOST_BARS // (2 * len(rows))
-        rows = [Row(row.worker, [_longest(lane, each) for lane in row.lanes]) for row in rows]
+        most = _MOST_BARS // (2 * len(rows))
+        rows = [Row(row.worker, [_longest(lane, most) for lane in row.lanes]) for row in rows]
         note = "; ".join(filter(None, (note, "of the calls, the longest are drawn")))
     looks = {
         "call": "calls that it makes, until the answer is there",
@@ -220,13 +227,13 @@ def of_calls(trace: Trace) -> TimeLine:
 
 
 def _add(
-    lanes: dict[int, list[list[Bar]]], event: Mapping[str, Any], began: float, ended: float
+    lanes: dict[int, list[list[Bar]]], event: Mapping[str, Any], begin: float, end: float
 ) -> None:
     number, look = _LANES[event["cat"]]
     error = event["args"].get("error", "")
     look += " error" if error and error != "(not finished)" else ""
-    title = f"{event['name']}  {seconds((ended - began) / 1e6)}" + (f"\n{error}" if error else "")
-    lanes.setdefault(event["pid"], [[], []])[number].append(Bar(began, ended, look, title))
+    title = f"{event['name']}  {seconds((end - begin) / 1e6)}" + (f"\n{error}" if error else "")
+    lanes.setdefault(event["pid"], [[], []])[number].append(Bar(begin, end, look, title))
 
 
 def _joined(bars: Sequence[Bar], pixel: float) -> list[Bar]:
@@ -243,19 +250,18 @@ def _joined(bars: Sequence[Bar], pixel: float) -> list[Bar]:
             joined.append([bar])
             if is_short:
                 ends[bar.look] = bar.ended, joined[-1]
-    return [
-        each[0]
-        if len(each) == 1
-        else Bar(
-            each[0].began,
-            max(bar.ended for bar in each),
-            each[0].look,
-            f"{len(each)} short ones, such as\n{each[0].title}",
-        )
-        for each in joined
-    ]
+    return [_as_one(group) for group in joined]
+
+
+def _as_one(bars: Sequence[Bar]) -> Bar:
+    """Return one bar over the time of all these, which are of the same look, the earliest first."""
+    first = bars[0]
+    if len(bars) == 1:
+        return first
+    title = f"{len(bars)} short ones, such as\n{first.title}"
+    return Bar(first.began, max(bar.ended for bar in bars), first.look, title)
 
 
 def _longest(bars: Sequence[Bar], count: int) -> list[Bar]:
-    kept = sorted(bars, key=lambda bar: bar.began - bar.ended)[:count]
-    return sorted(kept, key=attrgetter("began"))
+    longest = sorted(bars, key=lambda bar: bar.began - bar.ended)[:count]
+    return sorted(longest, key=attrgetter("began"))

@@ -116,20 +116,22 @@ class Samples:
         self._workers_at = now
         counted: dict[str, tuple[int, int]] = {}
         for edge in total.edges:
-            made, failed = counted.get(edge.caller, (0, 0))
-            counted[edge.caller] = made + edge.calls, failed + edge.errors
+            calls, errors = counted.get(edge.caller, (0, 0))
+            counted[edge.caller] = calls + edge.calls, errors + edge.errors
         before = self._counted
         self._counted = counted
         for worker in look.workers:
             counts = counted.get(worker.name, (0, 0)), before.get(worker.name, (0, 0))
-            calls, errors = ((n - m) / max(period_s, 1e-3) for n, m in zip(*counts, strict=True))
+            calls_per_s, errors_per_s = (
+                (n - m) / max(period_s, 1e-3) for n, m in zip(*counts, strict=True)
+            )
             use = worker.usage
-            known = self.workers.setdefault(worker.name, deque(maxlen=_SAMPLES))
+            samples = self.workers.setdefault(worker.name, deque(maxlen=_SAMPLES))
             if use is None:
-                known.append(Sample(now, calls, errors, None, None))
+                samples.append(Sample(now, calls_per_s, errors_per_s, None, None))
             else:
                 numbers = use.cpu_percent, use.memory_bytes, use.gpu_percent, use.gpu_memory_bytes
-                known.append(Sample(now, calls, errors, *numbers))
+                samples.append(Sample(now, calls_per_s, errors_per_s, *numbers))
 
 
 class WatchedRun:
@@ -195,10 +197,10 @@ class WatchedRun:
         """Return the run's attempts and failures so far."""
         if not self.has_ended:
             with contextlib.suppress(CourierError, LaunchpadError, OSError):
-                found: RunHistory = self.client().history()
-                return found
-        kept = None if self.is_remote else run_history.read(Path(self.record.logs))
-        return kept or RunHistory(self.record.program)
+                history: RunHistory = self.client().history()
+                return history
+        last_history = None if self.is_remote else run_history.read(Path(self.record.logs))
+        return last_history or RunHistory(self.record.program)
 
     def stacks(self, worker: str) -> str:
         """Return the current stacks of a worker's threads.
@@ -217,8 +219,8 @@ class WatchedRun:
         client = self.client()
         if self.is_remote:
             raise LaunchpadError("a program that was left on a cluster cannot be recorded yet")
-        found: Trace = client.with_options(timeout_s=seconds + _TRACED_S).trace(seconds)
-        return found
+        recording: Trace = client.with_options(timeout_s=seconds + _TRACED_S).trace(seconds)
+        return recording
 
     def stop(self) -> None:
         """Ask the program to stop, as one Ctrl-C does.
@@ -267,7 +269,7 @@ class WatchedRun:
         """Return a client of the run's control endpoint.
 
         Raises:
-            LaunchpadError: there is none.
+            LaunchpadError: the run has ended, or cannot be reached.
         """
         if not self._connected.wait(_WITHIN_S) or self._client is None:
             raise LaunchpadError(self.why_unseen or f"{self.record.run_id} has ended")
@@ -353,12 +355,12 @@ class WatchedRun:
     def _see_states(self) -> None:
         rows = self.client().status()
         with self._lock:
-            known = self.look
-            seen = Look.of(rows, None if known is None else known.metrics)
-            if known is not None and seen.workers == known.workers:
+            last_look = self.look
+            look = Look.of(rows, None if last_look is None else last_look.metrics)
+            if last_look is not None and look.workers == last_look.workers:
                 return
             self._rows = rows
-            self.look = seen
+            self.look = look
             self.version += 1
             self.states_version += 1
 
@@ -375,7 +377,8 @@ class WatchedRun:
             self.total = observer.total
             self.flows = flows
             self.total_flows = total_flows
-            if self.look is not None:  # states are seen more often than numbers
+            # This thread may be the first to see the run. Then there is no look yet to add numbers to.
+            if self.look is not None:
                 self.look = Look.of(self._rows, numbers)
                 self.samples.add(self.look, flows, observer.total or numbers)
             self.version += 1

@@ -14,21 +14,21 @@ from launchpad.view.pages import frame
 from launchpad.view.watched_run import Sample, WatchedRun
 
 _POINTS = 150
-"""So many in a chart at most: of a whole hour one for each 30 s."""
+"""The most points in a chart. In the chart of a whole hour, there is one for each 30 s."""
 
 _AGAIN_S = 1.0
 _WIDTHS_S = (1, 2, 5, 10, 15, 30)
 _Values = list[tuple[float, float]]
 
 
-# The colour-blind tell them apart (Okabe and Ito, 2008).
+# Colours that colour-blind people can tell apart (Okabe and Ito, 2008).
 _BLUE = "#0072b2"
 _VERMILION = "#d55e00"
 
 
 @dataclass(frozen=True)
 class _Quantity:
-    """A quantity, of which there is a chart."""
+    """A quantity with a chart."""
 
     title: str
     unit: str
@@ -47,23 +47,24 @@ _QUANTITIES = (
 
 
 def add(run: WatchedRun, worker: str = "") -> None:
-    """Add the charts of a program, or of one of its workers, as soon as there is something in them.
+    """Add the charts of a program, or of one of its workers.
 
-    Only what is known is shown. They come after the rest of the page, and change once a second at most.
+    A chart appears with its first value, and a quantity without values has no chart. The charts change at
+    most once a second.
     """
     if run.has_ended and not run.samples.program:
         return
     frame.section("the last hour")
     box = ui.element("div").classes("charts").props("id=charts")
     charts: dict[str, ui.echart] = {}
-    shown = 0.0
+    last_at = 0.0
 
     async def draw() -> None:
-        nonlocal shown
+        nonlocal last_at
         samples = list(run.samples.workers.get(worker, ()) if worker else run.samples.program)
-        if not samples or samples[-1].at == shown:
+        if not samples or samples[-1].at == last_at:
             return
-        shown = samples[-1].at
+        last_at = samples[-1].at
         for quantity in _QUANTITIES:
             values = points(samples, quantity.of)
             if not values:
@@ -81,17 +82,18 @@ def add(run: WatchedRun, worker: str = "") -> None:
 
 
 def points(samples: Sequence[Sample], of: Callable[[Sample], float | None]) -> _Values:
-    """Return times and values; where there are too many, the mean of each few seconds.
+    """Return the times and values of a chart's points. If there are too many, average those near each other.
 
-    These begin at whole multiples of their width, so that a point stays what it is when others come.
+    Each average is over an interval that begins at a multiple of its width, so that a point stays the same
+    when more samples come.
     """
     width_s = next((w for w in _WIDTHS_S if _span(samples) / w <= _POINTS), _WIDTHS_S[-1])
-    found: _Values = []
-    for number, each in groupby(samples, lambda sample: sample.at // width_s):
-        values = [value for sample in each if (value := of(sample)) is not None]
+    means: _Values = []
+    for number, interval in groupby(samples, lambda sample: sample.at // width_s):
+        values = [value for value in map(of, interval) if value is not None]
         if values:
-            found.append((number * width_s, sum(values) / len(values)))
-    return found
+            means.append((number * width_s, sum(values) / len(values)))
+    return means
 
 
 def _span(samples: Sequence[Sample]) -> float:
@@ -99,8 +101,8 @@ def _span(samples: Sequence[Sample]) -> float:
 
 
 def _options(quantity: _Quantity, values: _Values) -> dict[str, Any]:
-    unit, by = _unit(quantity, [value for _, value in values])
-    data = [[round(at * 1000), _rounded(value / by)] for at, value in values]
+    unit, unit_size = _unit(quantity, [value for _, value in values])
+    data = [[round(at * 1000), _rounded(value / unit_size)] for at, value in values]
     now = f"{data[-1][1]:,.10g}"
     return {
         "animation": False,
@@ -139,7 +141,7 @@ def _options(quantity: _Quantity, values: _Values) -> dict[str, Any]:
 
 
 def _unit(quantity: _Quantity, values: Iterable[float]) -> tuple[str, float]:
-    """Return the unit, and what is divided by for it: of bytes one in which the most is no long number."""
+    """Return the unit of a chart and its size. For bytes, it is one in which the largest value is short."""
     if quantity.unit != "B":
         return quantity.unit, 1.0
     return formatting.size_unit(max(1.0, *values))

@@ -1,4 +1,4 @@
-"""The page of a failure: the first cause, its traceback and last lines, and what failed because of it."""
+"""The page of a failure: its first cause with traceback and last lines, and the failures that followed."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def show(run: WatchedRun) -> None:
     traceback = frame.shown_text().props("id=traceback")
     lines_title = frame.section("last lines of its output")
     lines = frame.shown_text().props("id=lines")
-    others = frame.markup()
+    other_failures = frame.markup()
 
     async def draw() -> None:
         history = await threads.io_bound(run.history) or RunHistory(run.record.program)
         first = history.first_cause
-        for each in (hint, where, traceback_title, traceback, lines_title, lines):
-            each.set_visibility(first is not None)
+        for element in (hint, where, traceback_title, traceback, lines_title, lines):
+            element.set_visibility(first is not None)
         title.text = _title(run, first)
         title.classes(**{"add" if first is not None else "remove": "failed"})
         if first is not None:
@@ -38,7 +38,7 @@ def show(run: WatchedRun) -> None:
             lines.text = "\n".join(first.last_lines)
             traceback_title.set_visibility(bool(first.traceback))
             lines_title.set_visibility(bool(first.last_lines))
-        others.content = _consequences(run, history) + _restarted(run, history)
+        other_failures.content = _consequences(run, history) + _restarted(run, history)
 
     frame.on_change(lambda: run.states_version, draw)
 
@@ -67,24 +67,24 @@ def _where(run: WatchedRun, first: Outcome) -> str:
 
 
 def _consequences(run: WatchedRun, history: RunHistory) -> str:
-    """Return a table of those that failed because of it, or after it."""
+    """Return a table of the workers that failed because of the first cause, or after it."""
     rows: list[list[str | Cell]] = [
-        [_worker(run, each), each.cause] for each in history.consequences
+        [_worker(run, outcome), outcome.cause] for outcome in history.consequences
     ]
     return frame.table(["FAILED AFTER IT", "CAUSE"], rows, "consequences") if rows else ""
 
 
 def _restarted(run: WatchedRun, history: RunHistory) -> str:
-    """Return a table of failures after which a worker was started again."""
-    ended = (each.outcome for each in history.attempts)
+    """Return a table of the failures after which a worker was restarted."""
+    outcomes = (attempt.outcome for attempt in history.attempts)
     rows: list[list[str | Cell]] = [
-        [_worker(run, each), f"{each.attempt}", each.cause]
-        for each in ended
-        if each is not None and each.is_failure and each not in history.failures
+        [_worker(run, outcome), f"{outcome.attempt}", outcome.cause]
+        for outcome in outcomes
+        if outcome is not None and outcome.is_failure and outcome not in history.failures
     ]
     head = ["OTHER FAILURES OF", "#ATTEMPT", "CAUSE"]
     return frame.table(head, rows[-50:], "restarted") if rows else ""
 
 
-def _worker(run: WatchedRun, ended: Outcome) -> Cell:
-    return Cell(ended.worker, frame.path_of_worker(run, ended.worker))
+def _worker(run: WatchedRun, outcome: Outcome) -> Cell:
+    return Cell(outcome.worker, frame.path_of_worker(run, outcome.worker))

@@ -1,4 +1,4 @@
-"""Parts of all pages: a head with links, a style, tables, buttons, and a clock that shows what is new."""
+"""Parts of all pages: a head with links, a style, tables, buttons, and a timer that draws changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from launchpad.errors import LaunchpadError
 from launchpad.view.watched_run import WatchedRun
 
 LOOK_S = 0.25
-"""So often a page looks for what is new."""
+"""Seconds between two checks of a page for changes."""
 
 _SHARE = 0.05
 """The share of a core that drawing a page may take."""
@@ -27,12 +27,13 @@ _CSS = Path(__file__).with_name("style.css").read_text()
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table: its text, and where it leads.
+    """A cell of a table.
 
     Attributes:
-        css: Classes of its style.
-        key: Its `data-key`, for what reacts to a click.
-        folded: Is shown after a click on the text.
+        href: The address of the page to which its text links; empty for text without a link.
+        css: The CSS classes of the cell.
+        key: The cell's `data-key`, by which the page recognizes a click on it.
+        folded: More text, which is shown after a click on `text`.
     """
 
     text: str
@@ -42,11 +43,11 @@ class Cell:
     folded: str = ""
 
     def __str__(self) -> str:
-        shown = html.escape(self.text)
-        inside = f'<a href="{html.escape(self.href)}">{shown}</a>' if self.href else shown
+        text = html.escape(self.text)
+        inside = f'<a href="{html.escape(self.href)}">{text}</a>' if self.href else text
         if self.folded:
-            whole = html.escape(self.folded)
-            inside = f'<details><summary>{shown}</summary><div class="mono">{whole}</div></details>'
+            folded = html.escape(self.folded)
+            inside = f'<details><summary>{text}</summary><div class="mono">{folded}</div></details>'
         key = f' data-key="{html.escape(self.key)}"' if self.key else ""
         return f'<td class="{self.css}"{key}>{inside}</td>'
 
@@ -57,7 +58,7 @@ def number(text: str, css: str = "") -> Cell:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str | Cell]], name: str = "") -> str:
-    """Return a table as HTML; a column whose head begins with `#` has numbers."""
+    """Return a table as HTML. A column whose head begins with `#` contains numbers."""
     heads = ""
     for name_of_column in head:
         css = ' class="n"' if name_of_column.startswith("#") else ""
@@ -71,7 +72,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str | Cell]], name: str =
 
 def path_of(run_id: str, *parts: str) -> str:
     """Return the address of a page of a run."""
-    return "/".join(["", "run", *(urllib.parse.quote(each, safe="") for each in (run_id, *parts))])
+    names = (urllib.parse.quote(name, safe="") for name in (run_id, *parts))
+    return "/".join(["", "run", *names])
 
 
 def path_of_worker(run: WatchedRun, worker: str) -> str:
@@ -80,7 +82,7 @@ def path_of_worker(run: WatchedRun, worker: str) -> str:
 
 
 def head(run: WatchedRun | None, title: str) -> ui.element:
-    """Add the head of a page; run is None for one that is about no single run."""
+    """Add the head of a page. Pass None as `run` for a page that is not about a single run."""
     ui.page_title(title)
     ui.add_css(_CSS)
     links = [("all runs", "/")]
@@ -104,24 +106,24 @@ def section(title: str) -> ui.label:
 
 
 def shown_text(content: str = "") -> ui.label:
-    """Add a text of several lines, as it is."""
+    """Add a text of several lines, and keep its line breaks and spaces."""
     return ui.label(content).classes("mono")
 
 
 def markup(content: str = "") -> ui.html:
-    """Add HTML of ours, in which all that comes from a program is escaped."""
+    """Add HTML that our own code made. All text in it that comes from a program must be escaped."""
     return ui.html(content, sanitize=False)
 
 
 def button(text: str, name: str, on_click: Callable[[], object] | None = None) -> ui.button:
-    """Add a small button; `name` is the id of its element."""
-    added = ui.button(text, on_click=on_click)
-    added.props(f"outline dense no-caps id={name}").classes("small")
-    return added
+    """Add a small button. `name` is the id of its HTML element."""
+    small_button = ui.button(text, on_click=on_click)
+    small_button.props(f"outline dense no-caps id={name}").classes("small")
+    return small_button
 
 
 def add_stop(run: WatchedRun) -> None:
-    """Add a button that stops the program, after a second question; nothing where the page is read-only."""
+    """Add a button that stops the program after the user confirms. Do nothing on a read-only page."""
     if not run.may_control:
         return
     record = run.record
@@ -144,7 +146,7 @@ def add_stop(run: WatchedRun) -> None:
 
 
 def add_restart(run: WatchedRun, worker: str) -> None:
-    """Add a button that restarts a worker; nothing where the page is read-only, or that is not possible."""
+    """Add a button that restarts a worker. Do nothing if the page is read-only, or cannot restart it."""
     if not run.may_control or run.is_remote or worker not in run.record.workers:
         return
 
@@ -156,10 +158,10 @@ def add_restart(run: WatchedRun, worker: str) -> None:
     show_while_it_runs(run, restart)
 
 
-async def _send(request: Callable[[], None], doing: str) -> None:
+async def _send(request: Callable[[], None], notice: str) -> None:
     try:
         await threads.io_bound(request)
-        ui.notify(doing)
+        ui.notify(notice)
     except (CourierError, LaunchpadError, OSError) as error:
         ui.notify(f"{error}", type="negative", multi_line=True)
 
@@ -174,17 +176,20 @@ def show_while_it_runs(run: WatchedRun, element: ui.element) -> None:
 
 
 def on_change(version: Callable[[], object], show: Callable[[], Awaitable[None]]) -> None:
-    """Show what is there, now and whenever the version is another one.
+    """Call `show` soon after now, and again whenever `version` returns another value.
 
-    What takes long to draw, as thousands of edges do, is drawn more rarely.
+    If `show` takes long, for example to draw thousands of edges, it is called less often.
     """
-    shown: object = None
+    shown_version: object = None
     not_before = 0.0
 
     async def look() -> None:
-        nonlocal shown, not_before
-        if time.monotonic() >= not_before and (present := version()) != shown:
-            shown = present
+        nonlocal shown_version, not_before
+        if time.monotonic() < not_before:
+            return
+        new_version = version()
+        if new_version != shown_version:
+            shown_version = new_version
             began_s = time.thread_time()
             await show()
             not_before = time.monotonic() + (time.thread_time() - began_s) / _SHARE

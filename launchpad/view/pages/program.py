@@ -1,4 +1,4 @@
-"""The page of a program: its graph with what goes over it now, its edges, its workers."""
+"""The page of a program: its graph with the current calls, its edges, and its workers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _ON_PRESS = (
     "(e) => { const part = e.target.closest('[data-key]');"
     " if (part && e.button === 0 && !e.ctrlKey && !e.metaKey) emit(part.dataset.key); }"
 )
-"""For the press of a button: what is drawn anew before it is released gets no click."""
+"""The handler for a press of the mouse button. A click would be lost if the page redraws its element before
+the user releases the button."""
 EDGES = "FROM TO METHOD #CALLS #CALLS/S #p50 #p99 #BYTES/S #ERRORS #IN-FLIGHT".split()
 _WORKERS = ["WORKER", "STATE", "#ATTEMPT", "#CPU", "#MEM", "#THREADS", "LAST END"]
 
@@ -55,29 +56,27 @@ def show(run: WatchedRun) -> None:
         drawn, styles = live_graph(picture, look, flows, run.total_flows, unfolded)
         graph.content = svg(drawn, styles)
         n_edges = len(look.metrics.edges) if look.metrics is not None else 0
-        note.text = (
-            f"of the edges, the {MOST_ARROWS} with the most calls are drawn"
-            if unfolded and n_edges > MOST_ARROWS
-            else ""
-        )
+        note.text = ""
+        if unfolded and n_edges > MOST_ARROWS:
+            note.text = f"of the edges, the {MOST_ARROWS} with the most calls are drawn"
         edges.content = _edges(run)
         workers.content = _workers(run, look, unfolded)
 
     async def pressed(event: GenericEventArguments) -> None:
-        what, _, name = str(event.args).partition(":")
-        if what == "group":
+        kind, _, name = str(event.args).partition(":")
+        if kind == "group":
             unfolded.symmetric_difference_update({name})
             await draw()
-        elif what == "worker":
+        elif kind == "worker":
             ui.navigate.to(frame.path_of_worker(run, name))
 
-    for each in (graph, workers):
-        each.on("mousedown", pressed, js_handler=_ON_PRESS)
+    for element in (graph, workers):
+        element.on("mousedown", pressed, js_handler=_ON_PRESS)
     frame.on_change(lambda: run.version, draw)
 
 
 def _edges(run: WatchedRun) -> str:
-    """Return the table of edges from group to group."""
+    """Return the table of edges between groups."""
     now = {(flow.caller, flow.server, flow.method): flow for flow in run.flows}
     return frame.table(
         EDGES,
@@ -90,7 +89,7 @@ def _edges(run: WatchedRun) -> str:
 
 
 def edge_row(total: EdgeStats, now: EdgeStats) -> list[str | Cell]:
-    """Return a row of the table: `total` since the program began, `now` since the look before."""
+    """Return a row about an edge: `total` counts since the program began, `now` since the previous look."""
     errors = number(f"{total.errors:,}", "failed" if total.errors else "")
     return [
         total.caller,
@@ -107,7 +106,7 @@ def edge_row(total: EdgeStats, now: EdgeStats) -> list[str | Cell]:
 
 
 def _workers(run: WatchedRun, look: Look, unfolded: set[str]) -> str:
-    """Return the table of workers: a row for each group, and for the workers of those that are unfolded."""
+    """Return the table of workers: a row for each group, and rows for the workers of unfolded groups."""
     rows: list[Sequence[str | Cell]] = []
     for label, workers in look.groups.items():
         if len(workers) > 1:

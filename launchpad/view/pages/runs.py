@@ -1,4 +1,4 @@
-"""The list of all runs, those that run and those that have ended and left their logs; and its page."""
+"""The list of all runs, running or ended with their logs kept; and the page that shows it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _AGAIN_S = 5.0
 
 
 class RunList:
-    """All runs, and those among them that are watched. Methods may be called from any thread.
+    """All runs, some of which are watched. Methods may be called from any thread.
 
     Args:
-        find_all: Returns the runs, the newest last.
-        connect, may_control: As for `WatchedRun`.
+        find_all: A function that returns the runs, the newest last.
+        connect, may_control: The arguments for each `WatchedRun`.
     """
 
     def __init__(
@@ -43,15 +43,15 @@ class RunList:
         return list(self._find_all())[::-1]
 
     def watched(self, run_id: str) -> WatchedRun | None:
-        """Return the run, which is watched from now on; None if there is none of this name."""
+        """Return the run with this id, and watch it from now on. Return None if no run has the id."""
         with self._lock:
             if run_id in self._watched:
                 return self._watched[run_id]
-            record = next((each for each in self._find_all() if each.run_id == run_id), None)
+            record = next((record for record in self._find_all() if record.run_id == run_id), None)
             return None if record is None else self._watch(record)
 
     def watch(self, record: RunRecord) -> None:
-        """Begin to watch a run before a page asks for it."""
+        """Start watching a run before a page asks for it."""
         with self._lock:
             self._watch(record)
 

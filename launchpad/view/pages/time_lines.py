@@ -1,10 +1,11 @@
-"""The page of time lines: the attempts of workers, and what they call and answer in two seconds."""
+"""The page of time lines: the workers' attempts, and the calls that they make and answer in two seconds."""
 
 from __future__ import annotations
 
 import io
 import time
 from functools import partial
+from typing import NamedTuple
 
 from nicegui import run as threads
 from nicegui import ui
@@ -18,7 +19,15 @@ from launchpad.view.watched_run import WatchedRun
 
 _RECORDED_S = 2.0
 _GROW_S = 5.0
-"""So often the bars of attempts that go on are drawn again, longer."""
+"""Seconds after which the page redraws the bars of running attempts, which have become longer."""
+
+
+class _Recording(NamedTuple):
+    """A recording of calls: a line about its size, its picture as HTML, and the text of Perfetto's file."""
+
+    summary: str
+    picture: str
+    file: str
 
 
 def show(run: WatchedRun) -> None:
@@ -43,7 +52,7 @@ def show(run: WatchedRun) -> None:
 
 
 def _add_calls(run: WatchedRun) -> None:
-    """Add a button that records, and what it has recorded: as a picture, and as a file for Perfetto."""
+    """Add a button that records calls, their picture, and a button that saves them for Perfetto."""
     frame.section("calls")
     with ui.element("div").classes("bar"):
         record = frame.button(f"record {_RECORDED_S:g} s", "record")
@@ -55,23 +64,26 @@ def _add_calls(run: WatchedRun) -> None:
     calls = frame.markup().props("id=calls")
     saved = ""
 
-    def trace() -> tuple[str, str, str]:
-        """Record; return how much there is, the picture, and the file."""
+    def trace() -> _Recording:
+        """Record calls, and return the recording."""
         recorded = run.trace(_RECORDED_S)
         file = io.StringIO()
         recorded.write(file)
         line = time_line.of_calls(recorded)
         picture = line.markup("calls-line", partial(frame.path_of_worker, run))
-        return f"{recorded}", picture, file.getvalue()
+        return _Recording(f"{recorded}", picture, file.getvalue())
 
     async def ask() -> None:
         nonlocal saved
         record.disable()
         about.text = f"recording for {_RECORDED_S:g} s …"
         try:
-            recorded = await threads.io_bound(trace)
-            if recorded is not None:  # the view does not end meanwhile
-                summary.text, calls.content, saved = recorded
+            recording = await threads.io_bound(trace)
+            # It is None if the view ends while the thread records.
+            if recording is not None:
+                summary.text = recording.summary
+                calls.content = recording.picture
+                saved = recording.file
                 about.text = "the file opens at https://ui.perfetto.dev, which sends it nowhere"
                 save.set_visibility(True)
         except (CourierError, LaunchpadError, OSError) as error:

@@ -1,4 +1,4 @@
-"""The page of a worker: how it is, its attempts, its log, its stacks, its edges."""
+"""The page of a worker: its state, attempts, log, stacks and edges."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def show(run: WatchedRun, name: str) -> None:
         if look is None:
             state.text = run.why_unseen or "looking …"
             return
-        row = next((each for each in look.workers if each.name == name), None)
+        row = next((row for row in look.workers if row.name == name), None)
         if row is None:
             state.text = f"{run.record.run_id} has no worker {name!r}"
             return
@@ -59,10 +59,10 @@ def show(run: WatchedRun, name: str) -> None:
 
 
 def _resources(look: Look, name: str) -> str:
-    """Return a table of what its process uses now."""
-    row = next(each for each in look.workers if each.name == name)
-    known = () if look.metrics is None else look.metrics.workers
-    metrics = next((each for each in known if each.worker == name), None)
+    """Return a table of the resources that the worker's process uses now."""
+    row = next(row for row in look.workers if row.name == name)
+    all_metrics = () if look.metrics is None else look.metrics.workers
+    metrics = next((metrics for metrics in all_metrics if metrics.worker == name), None)
     use = row.usage
     numbers = {}
     if use is not None:
@@ -85,19 +85,19 @@ def _attempts(attempts: list[AttemptRecord]) -> str:
         return time.strftime("%H:%M:%S", time.localtime(at))
 
     rows: list[list[str | Cell]] = []
-    for each in reversed(attempts):
-        end = time.time() if each.ended is None else each.ended
-        outcome = each.outcome
+    for attempt in reversed(attempts):
+        end = time.time() if attempt.ended is None else attempt.ended
+        ready_after = "–" if attempt.ready is None else seconds(attempt.ready - attempt.began)
+        outcome = attempt.outcome
+        kind = "" if outcome is None else outcome.kind
         has_failed = outcome is not None and outcome.is_failure
         rows.append(
             [
-                number(f"{each.attempt}"),
-                clock(each.began),
-                number("–" if each.ready is None else seconds(each.ready - each.began)),
-                number(seconds(end - each.began)),
-                Cell(
-                    outcome.kind if outcome is not None else "", css="failed" if has_failed else ""
-                ),
+                number(f"{attempt.attempt}"),
+                clock(attempt.began),
+                number(ready_after),
+                number(seconds(end - attempt.began)),
+                Cell(kind, css="failed" if has_failed else ""),
                 outcome.cause if outcome is not None else "",
                 Cell("show", folded=outcome.traceback) if outcome and outcome.traceback else "",
             ]
@@ -107,11 +107,11 @@ def _attempts(attempts: list[AttemptRecord]) -> str:
 
 
 def _edges(run: WatchedRun, name: str) -> str:
-    """Return a table of the edges over which it calls, and over which it is called."""
+    """Return a table of the edges over which the worker makes and answers calls."""
     if run.total is None or run.look is None:
         return ""
-    seen = () if run.look.metrics is None else run.look.metrics.edges
-    now = {(edge.caller, edge.server, edge.method): edge for edge in seen}
+    current_edges = () if run.look.metrics is None else run.look.metrics.edges
+    now = {(edge.caller, edge.server, edge.method): edge for edge in current_edges}
     own = (edge for edge in run.total.edges if name in (edge.caller, edge.server))
     busiest = sorted(own, key=lambda edge: -edge.calls)[:_EDGES]
     rows = [
@@ -140,25 +140,27 @@ def _stacks(run: WatchedRun, name: str) -> str:
 
 
 def _add_log(run: WatchedRun, name: str) -> None:
-    """Add the log: its last lines, those with a text in them, and what comes."""
+    """Add the end of the log: the last lines, or the last ones that contain a text. It may follow the log."""
     with ui.element("div").classes("bar"):
         frame.section("log")
-        wanted = ui.input(placeholder="search").props("dense")
+        search = ui.input(placeholder="search").props("dense")
         follow = ui.checkbox("follow", value=True)
     with ui.scroll_area().classes("log") as area:
         log = frame.shown_text().props("id=log")
-    shown: list[object] = []
+    # The version of the log that is shown, and the text that its lines contain.
+    shown_log: tuple[object, str] | None = None
 
     async def look() -> None:
-        asked = wanted.value or ""
+        nonlocal shown_log
+        text = search.value or ""
         version = await threads.io_bound(run.log_version, name)
-        if shown == [version, asked]:
+        if shown_log == (version, text):
             return
-        if shown and shown[1] == asked and not follow.value:
+        if shown_log is not None and shown_log[1] == text and not follow.value:
             return
-        shown[:] = [version, asked]
+        shown_log = (version, text)
         try:
-            lines = await threads.io_bound(run.log_lines, name, asked, _LINES)
+            lines = await threads.io_bound(run.log_lines, name, text, _LINES)
             log.text = "\n".join(lines or ())
             if follow.value:
                 area.scroll_to(percent=1.0)
