@@ -155,7 +155,7 @@ MUTATIONS = (
     Mutation(
         "a saved state whose bytes have changed is not loaded",
         "state/saved_states.py",
-        "trailer == _MAGIC + length + found.digest()",
+        "trailer == _MAGIC + length + content_hash.digest()",
         "trailer[:-_HASH_BYTES] == _MAGIC + length",
         "tests/state/test_saved_states.py",
     ),

@@ -87,7 +87,10 @@ def _print_end(run: RunRecord, before: Mapping[str, Any]) -> None:
     deadline = time.monotonic() + _END_S
     try:
         with runs.connected(run) as client:
-            while not (end := _end_of(client, run, before)) and time.monotonic() < deadline:
+            while True:
+                end = _end_of(client, run, before)
+                if end or time.monotonic() >= deadline:
+                    break
                 time.sleep(_PAUSE_S)
     except CommandError as error:
         end = str(error)
@@ -216,16 +219,19 @@ class _Conversation:
     def _show(self) -> None:
         """Print the worker's output, except the line of a prompt, which `input` prints."""
         text = b""
-        while data := self._received():
-            *asked, text = (text + data).split(AWAITS_LINE)
-            for each in asked:
-                shown, newline, prompt = each.rpartition(b"\n")
-                print((shown + newline).decode(errors="replace"), end="", flush=True)
+        while True:
+            data = self._received()
+            if not data:
+                break
+            *outputs, text = (text + data).split(AWAITS_LINE)
+            for output in outputs:
+                lines, newline, prompt = output.rpartition(b"\n")
+                print((lines + newline).decode(errors="replace"), end="", flush=True)
                 with self._changed:
                     self._prompt = prompt.decode(errors="replace")
                     self._changed.notify()
-            shown, newline, text = text.rpartition(b"\n")
-            print((shown + newline).decode(errors="replace"), end="", flush=True)
+            lines, newline, text = text.rpartition(b"\n")
+            print((lines + newline).decode(errors="replace"), end="", flush=True)
         with self._changed:
             self._is_over = True
             self._changed.notify()

@@ -95,12 +95,12 @@ def doctor(options: argparse.Namespace) -> None:
     checks = launch_checks()
     default = registry.launch_type_name(None)
     if options.json:
-        found = {
+        report = {
             "host": [asdict(fact) for fact in facts],
             "launch_types": [asdict(check) for check in checks],
             "default": default,
         }
-        print(json.dumps(found, indent=2))
+        print(json.dumps(report, indent=2))
     else:
         _print_tables(facts, checks, default)
     for check in checks:
@@ -134,7 +134,7 @@ def host_facts() -> list[HostFact]:
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     gpus = ", ".join(f"{device.index}: {device.name}" for device in inventory.installed())
     missing = [extra for extra, package in EXTRAS.items() if not is_installed(package)]
-    there = ", ".join(extra for extra in EXTRAS if extra not in missing)
+    installed_extras = ", ".join(extra for extra in EXTRAS if extra not in missing)
     system = f"{platform.platform()}, {platform.node()}"
     return [
         HostFact("launchpad", f"{launchpad.__version__}, {Path(launchpad.__file__).parent}"),
@@ -146,7 +146,9 @@ def host_facts() -> list[HostFact]:
         _limit("open files", resource.RLIMIT_NOFILE, "ulimit -n"),
         _limit("processes", resource.RLIMIT_NPROC, "ulimit -u"),
         HostFact("GPUs", gpus or "none"),
-        HostFact("extras", f"{there or 'none'}; not installed: {', '.join(missing) or 'none'}"),
+        HostFact(
+            "extras", f"{installed_extras or 'none'}; not installed: {', '.join(missing) or 'none'}"
+        ),
     ]
 
 
@@ -173,15 +175,15 @@ def _shared_memory() -> HostFact:
     return HostFact("/dev/shm", f"{size(usage.free)} free of {size(usage.total)}", advice)
 
 
-def _limit(name: str, which: int, shell_command: str) -> HostFact:
-    limits = resource.getrlimit(which)
+def _limit(name: str, kind: int, shell_command: str) -> HostFact:
+    limits = resource.getrlimit(kind)
     soft, hard = ("unlimited" if n == resource.RLIM_INFINITY else f"{n:,}" for n in limits)
     # A launch raises the soft limit of open files as far as it can, so the hard limit counts.
-    counts = limits[1] if which == resource.RLIMIT_NOFILE else limits[0]
+    counts = limits[1] if kind == resource.RLIMIT_NOFILE else limits[0]
     advice = f"hundreds of workers need more: `{shell_command} 65536`, or /etc/security/limits.conf"
     is_little = counts != resource.RLIM_INFINITY and counts < _FEW
-    found = f"{soft}, at most {hard} ({shell_command})"
-    return HostFact(name, found, advice if is_little else "")
+    text = f"{soft}, at most {hard} ({shell_command})"
+    return HostFact(name, text, advice if is_little else "")
 
 
 def launch_checks() -> list[LaunchCheck]:
@@ -198,9 +200,9 @@ def launch_checks() -> list[LaunchCheck]:
         looks[default] = lambda: _check_by_loading(default)
     with ThreadPoolExecutor(len(looks), thread_name_prefix="launchpad-doctor") as pool:
         clusters = {name: pool.submit(look) for name, look in looks.items() if "local" not in name}
-        found = {name: look() for name, look in looks.items() if "local" in name}
-        found |= {name: future.result() for name, future in clusters.items()}
-    return [found[name] for name in looks]
+        results = {name: look() for name, look in looks.items() if "local" in name}
+        results |= {name: future.result() for name, future in clusters.items()}
+    return [results[name] for name in looks]
 
 
 def _check_by_running(launch_type: str, quiet: str) -> LaunchCheck:
@@ -215,8 +217,8 @@ def _check_by_running(launch_type: str, quiet: str) -> LaunchCheck:
         shutil.rmtree(running.log_directory, ignore_errors=True)
     except (LaunchError, DefinitionError, ProgramFailed, TimeoutError, OSError) as error:
         first = str(error).split("\n")[0]
-        found = f"a program of one worker fails: {first}"
-        return LaunchCheck(launch_type, False, found, _AS_ADVISED)
+        text = f"a program of one worker fails: {first}"
+        return LaunchCheck(launch_type, False, text, _AS_ADVISED)
     return LaunchCheck(launch_type, True, "a program of one worker runs")
 
 
@@ -231,42 +233,45 @@ def _check_by_loading(launch_type: str) -> LaunchCheck:
 def _check_ray() -> LaunchCheck:
     if not is_installed("ray"):
         return _without("ray", "ray")
-    named = os.environ.get("RAY_ADDRESS", "")
-    if not named:
-        found = "RAY_ADDRESS names no cluster: each launch starts a Ray on this machine"
-        return LaunchCheck("ray", True, found)
-    if named.startswith("ray://"):
+    ray_address = os.environ.get("RAY_ADDRESS", "")
+    if not ray_address:
+        text = "RAY_ADDRESS names no cluster: each launch starts a Ray on this machine"
+        return LaunchCheck("ray", True, text)
+    if ray_address.startswith("ray://"):
         step = "run the script on a machine of the cluster, with RAY_ADDRESS=HOST:6379"
-        return LaunchCheck("ray", False, f"RAY_ADDRESS={named} is for Ray's client", step)
-    address = named
-    if named == "auto":
+        return LaunchCheck("ray", False, f"RAY_ADDRESS={ray_address} is for Ray's client", step)
+    address = ray_address
+    if ray_address == "auto":
         with contextlib.suppress(OSError):
             address = _RAY_HERE.read_text().strip()
     step = "`ray start --head`, or unset it"
-    return _reached("ray", f"RAY_ADDRESS={named}", address, _RAY_PORT, step)
+    return _reached("ray", f"RAY_ADDRESS={ray_address}", address, _RAY_PORT, step)
 
 
 def _check_spark() -> LaunchCheck:
     if not is_installed("pyspark"):
         return _without("spark", "pyspark")
-    installed = os.environ.get("JAVA_HOME")
-    java = os.path.join(installed, "bin", "java") if installed else "java"
+    java_folder = os.environ.get("JAVA_HOME")
+    java = os.path.join(java_folder, "bin", "java") if java_folder else "java"
     step = "install a JRE: `apt install openjdk-17-jre-headless`; or let JAVA_HOME say where it is"
     if shutil.which(java) is None:
         return LaunchCheck("spark", False, f"there is no {java!r}", step)
     try:
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_REACH_S)
-        printed = done.stderr
+        process = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=_REACH_S
+        )
+        version_text = process.stderr
     except (OSError, subprocess.TimeoutExpired):
-        printed = ""  # an old or a busy machine: the launch will tell
-    version = re.search(r'version "(\d+)', printed)
+        # The machine may be busy. If Java is too old, the launch will report it.
+        version_text = ""
+    version = re.search(r'version "(\d+)', version_text)
     if version and int(version[1]) < _OLDEST_JAVA:
-        found = f"Java {version[1]}; Spark needs {_OLDEST_JAVA}"
-        return LaunchCheck("spark", False, found, step)
+        text = f"Java {version[1]}; Spark needs {_OLDEST_JAVA}"
+        return LaunchCheck("spark", False, text, step)
     master = os.environ.get("SPARK_MASTER", "")
     if not master.startswith("spark://"):
-        what = f"SPARK_MASTER={master}" if master else "SPARK_MASTER names no cluster"
-        return LaunchCheck("spark", True, f"{what}: what a session of pyspark uses, is used")
+        cluster = f"SPARK_MASTER={master}" if master else "SPARK_MASTER names no cluster"
+        return LaunchCheck("spark", True, f"{cluster}: what a session of pyspark uses, is used")
     address = master.removeprefix("spark://").partition(",")[0]
     step = "start it, or unset it"
     return _reached("spark", f"SPARK_MASTER={master}", address, _SPARK_PORT, step)
@@ -298,17 +303,17 @@ def _check_kubernetes() -> LaunchCheck:
         step = "have `kubectl config use-context NAME` work first"
         return LaunchCheck("kubernetes", False, f"no current context in {paths}", step)
     url = urlsplit(server)
-    what = f"the cluster of context {current!r}"
+    cluster = f"the cluster of context {current!r}"
     port = url.port or (80 if url.scheme == "http" else 443)
-    return _reached("kubernetes", what, url.hostname or "", port, "see `kubectl cluster-info`")
+    return _reached("kubernetes", cluster, url.hostname or "", port, "see `kubectl cluster-info`")
 
 
 def _without(launch_type: str, package: str) -> LaunchCheck:
-    found = f"the package {package} is not installed"
-    return LaunchCheck(launch_type, False, found, extras.install_command(launch_type))
+    text = f"the package {package} is not installed"
+    return LaunchCheck(launch_type, False, text, extras.install_command(launch_type))
 
 
-def _reached(launch_type: str, what: str, address: str, port: int, step: str) -> LaunchCheck:
+def _reached(launch_type: str, cluster: str, address: str, port: int, step: str) -> LaunchCheck:
     """Check that something listens at `HOST` or `HOST:PORT`."""
     host, colon, named_port = address.rpartition(":")
     if colon and named_port.isdigit():
@@ -317,5 +322,5 @@ def _reached(launch_type: str, what: str, address: str, port: int, step: str) ->
     try:
         socket.create_connection((address, port), _REACH_S).close()
     except OSError as error:
-        return LaunchCheck(launch_type, False, f"{what}: no answer, {error}", step)
-    return LaunchCheck(launch_type, True, f"{what} answers at {address}:{port}")
+        return LaunchCheck(launch_type, False, f"{cluster}: no answer, {error}", step)
+    return LaunchCheck(launch_type, True, f"{cluster} answers at {address}:{port}")

@@ -56,15 +56,19 @@ def console() -> int:
 
 def main(arguments: Sequence[str], prog: str = "python -m launchpad") -> int:
     """Read the command line, run one command, and return its exit code."""
-    wanted = arguments[0] if arguments else ""
+    command_name = arguments[0] if arguments else ""
     commands = {
-        name: _command(name) for name in _MODULES if name == wanted or wanted not in _MODULES
+        name: _command(name)
+        for name in _MODULES
+        if name == command_name or command_name not in _MODULES
     }
     parser = _parser(commands, prog)
     if "_ARGCOMPLETE" in os.environ:
         _complete(parser)
     # The arguments after `--` are flags of the program.
-    has_flags = wanted in commands and commands[wanted].usage is not None and "--" in arguments
+    has_flags = (
+        command_name in commands and commands[command_name].usage is not None and "--" in arguments
+    )
     end = arguments.index("--") if has_flags else len(arguments)
     options = parser.parse_args(arguments[:end])
     options.flags = arguments[end + 1 :]
@@ -84,8 +88,10 @@ def main(arguments: Sequence[str], prog: str = "python -m launchpad") -> int:
 
 
 def _command(name: str) -> Subcommand:
-    found: Subcommand = getattr(importlib.import_module(f"launchpad.cli.{_MODULES[name]}"), name)
-    return found
+    subcommand: Subcommand = getattr(
+        importlib.import_module(f"launchpad.cli.{_MODULES[name]}"), name
+    )
+    return subcommand
 
 
 def _parser(commands: dict[str, Subcommand], prog: str) -> argparse.ArgumentParser:
@@ -133,11 +139,12 @@ def _completions(
     from launchpad.launch.rundir import record
 
     # Where RUN may be left out, argparse does not know yet which argument a first word is.
-    words = [word for name in _NAMES if (word := getattr(parsed_args, name, None))]
+    words = [word for word in (getattr(parsed_args, name, None) for name in _NAMES) if word]
     try:
         running = record.running()
         named = [run for word in words for run in runs.matching(running, word)]
-        if words and not named and hasattr(parsed_args, "follow"):  # there are logs of others, too
+        # Runs that have ended have logs, too.
+        if words and not named and hasattr(parsed_args, "follow"):
             named = [run for word in words for run in runs.matching(record.ended(), word)][-1:]
     except LaunchError:
         return []

@@ -113,8 +113,8 @@ def graph(options: argparse.Namespace) -> None:
         raise CommandError(f"the picture cannot be written: {error}") from error
 
 
-def _picture_of_run(wanted: str | None) -> Picture:
-    run = runs.find(wanted)
+def _picture_of_run(word: str | None) -> Picture:
+    run = runs.find(word)
     plain = run.picture
     # The record of a run on a cluster must be small, so it has no picture.
     if not plain:

@@ -149,9 +149,10 @@ def logs(options: argparse.Namespace) -> None:
             break
         time.sleep(_PAUSE_S)
     for worker, tail in tails.items():
-        rest = tail.rest()
-        if rest:  # the last line, if no newline ended it
-            _print(prefixes[worker], filters[worker].passed([rest]))
+        # If no newline ended the last line, the loop above has not printed it.
+        last_line = tail.rest()
+        if last_line:
+            _print(prefixes[worker], filters[worker].passed([last_line]))
 
 
 class _Following:

@@ -29,61 +29,61 @@ ALIVE = ("starting", "running", "stopping")
 """The states in which a worker has a process or a thread."""
 
 
-def find(wanted: str | None) -> RunRecord:
-    """Return the run that `wanted` names, among those that have not ended.
+def find(word: str | None) -> RunRecord:
+    """Return the run that this word of the command line names, among those that have not ended.
 
     Raises:
         CommandError: none or several match.
     """
-    runs = candidates(wanted)
+    runs = candidates(word)
     if not runs:
         raise CommandError("no program of yours runs on this machine now")
-    return only(matching(runs, wanted), wanted, runs)
+    return only(matching(runs, word), word, runs)
 
 
-def find_also_ended(wanted: str | None) -> RunRecord:
-    """Return the run that `wanted` names: one that has not ended if any matches, else one that has.
+def find_also_ended(word: str | None) -> RunRecord:
+    """Return the run that this word names: one that has not ended if any matches, else one that has ended.
 
-    Among those that have ended, take the last one if no run is named, or if a program's name matches several.
+    Among those that have ended, take the last one if `word` is None, or is the name of a program.
 
     Raises:
         CommandError: none or several match.
     """
-    running = candidates(wanted)
-    found = matching(running, wanted)
-    if not found:
-        ended = record.ended()
-        if not ended:
+    running = candidates(word)
+    matches = matching(running, word)
+    if not matches:
+        ended_runs = record.ended()
+        if not ended_runs:
             raise CommandError(
                 "no program of yours runs, and there are no logs of one that has ended"
             )
-        found = matching(ended, wanted)
-        if wanted is None or any(run.program == wanted for run in found):
-            found = found[-1:]
-        running = [*ended, *running]
-    return only(found, wanted, running)
+        matches = matching(ended_runs, word)
+        if word is None or any(run.program == word for run in matches):
+            matches = matches[-1:]
+        running = [*ended_runs, *running]
+    return only(matches, word, running)
 
 
 def every_run() -> list[RunRecord]:
     """Return all runs of this user, the newest last, including those that ended and left logs."""
-    here = [*record.ended(), *record.running()]
-    return sorted(here + _detached_besides(here), key=lambda run: run.began)
+    local_runs = [*record.ended(), *record.running()]
+    return sorted(local_runs + _detached_besides(local_runs), key=lambda run: run.began)
 
 
-def candidates(wanted: str | None) -> list[RunRecord]:
-    """Return the runs that have not ended, among which `wanted` is searched.
+def candidates(word: str | None) -> list[RunRecord]:
+    """Return the runs that have not ended, for a search of the one that `word` names.
 
-    These are the runs on this machine, and the detached ones. Clusters are queried only if `wanted` matches
-    none here.
+    These are the runs on this machine, and the detached ones. Clusters are queried only if `word` matches no
+    run on this machine.
     """
-    here = record.running()
-    if wanted is not None and matching(here, wanted):
-        return here
-    return here + _detached_besides(here)
+    local_runs = record.running()
+    if word is not None and matching(local_runs, word):
+        return local_runs
+    return local_runs + _detached_besides(local_runs)
 
 
-def _detached_besides(known: Sequence[RunRecord]) -> list[RunRecord]:
-    ids = {run.run_id for run in known}
+def _detached_besides(local_runs: Sequence[RunRecord]) -> list[RunRecord]:
+    ids = {run.run_id for run in local_runs}
     return [run.record for run_id, run in detached_runs().items() if run_id not in ids]
 
 
@@ -116,27 +116,27 @@ def has_ended(run: RunRecord) -> bool:
         return True
 
 
-def matching(runs: Sequence[RunRecord], wanted: str | None) -> list[RunRecord]:
+def matching(runs: Sequence[RunRecord], word: str | None) -> list[RunRecord]:
     """Return the runs that a word on the command line matches; all runs for None."""
-    if wanted is None:
+    if word is None:
         return list(runs)
-    exact = [run for run in runs if wanted in (run.run_id, run.program, str(run.pid))]
-    return exact or [run for run in runs if run.run_id.startswith(wanted)]
+    exact = [run for run in runs if word in (run.run_id, run.program, str(run.pid))]
+    return exact or [run for run in runs if run.run_id.startswith(word)]
 
 
 def only(
-    found: Sequence[RunRecord], wanted: str | None, all_runs: Sequence[RunRecord]
+    matches: Sequence[RunRecord], word: str | None, all_runs: Sequence[RunRecord]
 ) -> RunRecord:
-    """Return the only run that was found, or raise a CommandError that lists the choices."""
-    if len(found) == 1:
-        return found[0]
+    """Return the only match, or raise a CommandError that lists the choices."""
+    if len(matches) == 1:
+        return matches[0]
     listed = "".join(
-        f"\n  {run.run_id}  ({run.program}, pid {run.pid})" for run in found or all_runs
+        f"\n  {run.run_id}  ({run.program}, pid {run.pid})" for run in matches or all_runs
     )
-    if not found:
-        raise CommandError(f"no run is called {wanted!r}; there are:{listed}")
-    what = "several programs run" if wanted is None else f"several runs are called {wanted!r}"
-    raise CommandError(f"{what}; name one of them:{listed}")
+    if not matches:
+        raise CommandError(f"no run is called {word!r}; there are:{listed}")
+    problem = "several programs run" if word is None else f"several runs are called {word!r}"
+    raise CommandError(f"{problem}; name one of them:{listed}")
 
 
 def workers_of(run: RunRecord, label: str | None) -> list[str]:

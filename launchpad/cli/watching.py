@@ -194,18 +194,18 @@ def stacks(options: argparse.Namespace) -> None:
             run = candidates[0]
             label = options.run
     run = run or runs.find(options.run)
-    wanted = runs.workers_of(run, label)
+    workers = runs.workers_of(run, label)
     with runs.connected(run) as client:
         alive = [row for row in client.status() if row["state"] in runs.ALIVE]
-        shown = [row for row in alive if label is None or row["worker"] in wanted]
-        texts = client.stacks([row["worker"] for row in shown])
-    for row in shown:
+        rows = [row for row in alive if label is None or row["worker"] in workers]
+        texts = client.stacks([row["worker"] for row in rows])
+    for row in rows:
         text = texts[row["worker"]].rstrip()
         print(f"=== {row['worker']} (pid {row['pid'] or run.pid}, {row['state']})")
         print(text if options.all else without_launchpad_frames(text), end="\n\n")
-    if not shown:
-        which = "no worker" if label is None else f"no worker of {label!r}"
-        print(f"{which} of {run.run_id} runs now")
+    if not rows:
+        subject = "no worker" if label is None else f"no worker of {label!r}"
+        print(f"{subject} of {run.run_id} runs now")
 
 
 @command(run_argument())
@@ -274,11 +274,14 @@ def view(options: argparse.Namespace) -> None:
     The page is on a port of this machine until Ctrl-C, and opens with the address that is printed, once. It
     only shows, unless --control is given: then it has buttons that stop a program and restart a worker.
     """
-    first = None  # the list of all, unless just one runs
+    # Show the list of all runs first, unless the user names a run or just one is running.
+    first = None
     if options.run is not None:
         first = runs.find_also_ended(options.run)
-    elif len(running := runs.candidates(None)) == 1:
-        first = running[0]
+    else:
+        running = runs.candidates(None)
+        if len(running) == 1:
+            first = running[0]
     _serve(first, options.port, may_control=options.control)
 
 

@@ -180,12 +180,12 @@ class CallOrder(ABC):
         import asyncio
 
         loop = asyncio.get_running_loop()
-        begun: asyncio.Future[None] = loop.create_future()
+        turn: asyncio.Future[None] = loop.create_future()
 
         def begin() -> None:
             error: BaseException | None = None
             try:
-                if not self._begin(name, method, begun.cancelled):
+                if not self._begin(name, method, turn.cancelled):
                     return
             except BaseException as raised:
                 error = raised
@@ -196,21 +196,21 @@ class CallOrder(ABC):
                     self._end()
 
         def report(error: BaseException | None) -> None:
-            if error is None and not begun.done():
-                begun.set_result(None)
+            if error is None and not turn.done():
+                turn.set_result(None)
             elif error is None:
                 # The call was cancelled just as the thread took its turn, so it gives the turn back.
                 self._end()
-            elif not begun.done():
-                begun.set_exception(error)
+            elif not turn.done():
+                turn.set_exception(error)
 
         OwnThread(target=begin, name="launchpad-turn").start()
         try:
-            await begun
+            await turn
         except asyncio.CancelledError:
-            if not begun.cancelled():
+            if not turn.cancelled():
                 # The cancellation came when the turn, or an error, was on its way here. Give a turn back.
-                if begun.exception() is None:
+                if turn.exception() is None:
                     self._end()
             else:
                 with self._changed:
@@ -254,8 +254,10 @@ class Replayer(CallOrder):
                 " did not start it so often."
             ) from error
         # If its writer was killed, the last line may be incomplete.
-        whole, _, _ = text.rpartition("\n")
-        self._left = deque((name, method) for name, method in map(json.loads, whole.splitlines()))
+        whole_lines, _, _ = text.rpartition("\n")
+        self._left = deque(
+            (name, method) for name, method in map(json.loads, whole_lines.splitlines())
+        )
 
     def may_begin(self, name: str, method: str) -> bool:
         if not self._left or self._left[0] == (name, method):

@@ -83,9 +83,9 @@ class Graph:
                 ]
         names = {id(node): worker for worker, node in nodes.items()}
         edges = tuple(
-            Edge(worker, names.get(id(found.value.node), "?"), found.path)
+            Edge(worker, names.get(id(place.value.node), "?"), place.path)
             for worker, node in nodes.items()
-            for found in handles_in(node, worker)
+            for place in handles_in(node, worker)
         )
         return cls(name, tuple(vertices), edges)
 
@@ -104,8 +104,8 @@ class Graph:
             if e.target in label_of
         ]
         lines = [f"program {self.name!r}: {len(self.nodes)} nodes, {len(self.edges)} edges"]
-        for label, those in kinds.items():
-            title = f"{label} ×{len(those)}: {', '.join(dict.fromkeys(those))}"
+        for label, kinds_of_label in kinds.items():
+            title = f"{label} ×{len(kinds_of_label)}: {', '.join(dict.fromkeys(kinds_of_label))}"
             targets = dict.fromkeys(target for source, target in pairs if source == label)
             lines.append(f"  {title} → {', '.join(targets)}" if targets else f"  {title}")
         return "\n".join(lines)

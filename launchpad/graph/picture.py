@@ -124,10 +124,10 @@ class Picture:
         for (group, number), of_box in kinds.items():
             count = len(replicas[group])
             title = f"{group} ×{count}" if count > 1 else group
-            shown = _listed(of_box)
+            kind_names = _listed(of_box)
             frame = f"{title}: {colocations[group]}" if colocations[group] else ""
             id_ = ".".join(filter(None, (group, number)))
-            boxes.append(Box(id_, group, "" if frame else title, shown, frame))
+            boxes.append(Box(id_, group, "" if frame else title, kind_names, frame))
         labels: dict[tuple[str, str], dict[str, None]] = {}
         for edge in graph.edges:
             if edge.source in box_of and edge.target in box_of:
@@ -174,9 +174,9 @@ def mermaid(drawn: HasGraph | Picture) -> str:
         if frame:
             lines.append(f'    subgraph {_identifier(group)}_["{_escaped(frame)}"]')
         for box in boxes:
-            left, right = _MERMAID[box.shape]
+            opening, closing = _MERMAID[box.shape]
             text = "<br/>".join(map(_escaped, box.lines))
-            lines.append(f'{pad}{_identifier(box.id)}{left}"{text}"{right}')
+            lines.append(f'{pad}{_identifier(box.id)}{opening}"{text}"{closing}')
         if frame:
             lines.append("    end")
     for arrow in picture.arrows:

@@ -255,8 +255,8 @@ def _keyed(part: str, key: str, title: str = "") -> str:
     """Let a part react to the mouse, if it has a key or a title."""
     if not (key or title):
         return part
-    shown = f"<title>{html.escape(title)}</title>" if title else ""
-    return f'<g data-key="{html.escape(key)}">{shown}{part}</g>'
+    tooltip = f"<title>{html.escape(title)}</title>" if title else ""
+    return f'<g data-key="{html.escape(key)}">{tooltip}{part}</g>'
 
 
 def _layers(
@@ -275,9 +275,9 @@ def _layers(
         skipped = range(ranks[a] + step, ranks[b], step)
         passages[a, b] = [(f"{a} {b}", f"{n}") for n in skipped]
         ranks |= zip(passages[a, b], skipped, strict=True)
-        for one, other in pairwise([a, *passages[a, b], b]):
-            neighbours.setdefault(one, []).append(other)
-            neighbours.setdefault(other, []).append(one)
+        for before, after in pairwise([a, *passages[a, b], b]):
+            neighbours.setdefault(before, []).append(after)
+            neighbours.setdefault(after, []).append(before)
     layers: list[list[_Unit]] = [[] for _ in range(max(ranks.values(), default=-1) + 1)]
     for unit in [*units, *(unit for passed in passages.values() for unit in passed)]:
         layers[ranks[unit]].append(unit)
@@ -291,11 +291,13 @@ def _ranks(units: Sequence[_Unit], calls: Sequence[tuple[_Unit, _Unit]]) -> dict
     for a, b in calls:
         callers[b].append(a)
     ranks: dict[_Unit, int] = {}
-    while left := [unit for unit in units if unit not in ranks]:
-        unit = min(left, key=lambda unit: sum(caller not in ranks for caller in callers[unit]))
+    while True:
+        unplaced = [unit for unit in units if unit not in ranks]
+        if not unplaced:
+            return ranks
+        unit = min(unplaced, key=lambda unit: sum(caller not in ranks for caller in callers[unit]))
         before = [ranks[caller] for caller in callers[unit] if caller in ranks]
         ranks[unit] = max(before, default=-1) + 1
-    return ranks
 
 
 def _sort_by_neighbours(
@@ -307,7 +309,7 @@ def _sort_by_neighbours(
         for layer in layers[:: -1 if sweep % 2 else 1]:
             means = {}
             for unit in layer:
-                heights = [height[other] for other in [unit, *neighbours[unit]]]
+                heights = [height[near_unit] for near_unit in [unit, *neighbours[unit]]]
                 means[unit] = sum(heights) / len(heights)
             layer.sort(key=means.__getitem__)
             height |= {unit: (n + 0.5) / len(layer) for n, unit in enumerate(layer)}

@@ -68,7 +68,7 @@ class Node(abc.ABC, Generic[HandleT]):
             raise TypeError(f"expected an lp.Address, got {address!r}")
         if address in self.addresses:
             return address
-        if any(address.role == other.role for other in self.addresses):
+        if any(address.role == own.role for own in self.addresses):
             raise DefinitionError(
                 f"{self!r} has an address {address.role!r} already; give this one another role:"
                 " lp.Address('…')"

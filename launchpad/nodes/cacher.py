@@ -170,11 +170,11 @@ class Cache:
             return entry.pending
         called_at = self._clock()
 
-        def store(done: Future[Any]) -> None:
+        def store(call: Future[Any]) -> None:
             with entry.lock:
                 entry.pending = None
                 try:
-                    value = _check(done.result(), entry.method)
+                    value = _check(call.result(), entry.method)
                     entry.answer = (value, called_at)
                     entry.last_error = None
                 except BaseException as error:  # a cancelled call too

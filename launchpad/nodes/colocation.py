@@ -27,7 +27,7 @@ class Colocation(UnservedNode):
             if isinstance(node, Colocation):
                 raise ValueError(f"a colocation cannot hold another one, got {node!r}")
         for i, node in enumerate(self._nodes):
-            if any(node is other for other in self._nodes[:i]):
+            if any(node is earlier for earlier in self._nodes[:i]):
                 raise DefinitionError(
                     f"nodes[{i}] of this {type(self).__name__}, {node!r}, is in it already; make another"
                     " node for each that is to run"

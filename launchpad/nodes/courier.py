@@ -279,14 +279,17 @@ class ServeObject(BuildObject, Serving):
                 self._one_thread = OneThread()
             server = new_server(self.address, self.server_kwargs, self._one_thread)
             self._loop = server.event_loop
-        # With several nodes in a worker, this thread ends when all are open: the object needs another one.
+        # If the worker has several nodes, this thread ends when all of them are open. So the object needs a
+        # thread of its own.
         if self._one_thread is not None and me.part:
             self._start_thread(self._one_thread)
             built = self._one_thread.call(self.build, self._loop)
         else:
             built = self.build(self._loop)
-        if self.one_at_a_time and (why_not := why_not_one_at_a_time(type(built), runs=self.runs)):
-            raise TypeError(f"{me.name} cannot run one call at a time: {why_not}")
+        if self.one_at_a_time:
+            why_not = why_not_one_at_a_time(type(built), runs=self.runs)
+            if why_not:
+                raise TypeError(f"{me.name} cannot run one call at a time: {why_not}")
         with context.current().stop.interruption.forbidden():
             server.bind_object(built)
             me = context.current()
@@ -294,8 +297,10 @@ class ServeObject(BuildObject, Serving):
                 order = self._order = order_of(me.addresses.ordering, me.name + me.part, me.attempt)
                 for name, method in public_methods(built).items():
                     server.bind(name, order.wrapped(name, method))
-            if not self.runs and callable(switched_off := getattr(built, "run", None)):
-                server.bind("run", switched_off)
+            if not self.runs:
+                run_method = getattr(built, "run", None)
+                if callable(run_method):
+                    server.bind("run", run_method)
             hook = getattr(built, "set_courier_server", None)
             if callable(hook):
                 hook(server)
@@ -346,10 +351,10 @@ class ServeObject(BuildObject, Serving):
 
     def find_close(self, built: object) -> Callable[[], object] | None:
         """Return the object's closing method, which does nothing if other nodes have called it."""
-        found = hooks.find_close(built)
-        if found is None:
+        named_close = hooks.find_close(built)
+        if named_close is None:
             return None
-        name, close = found
+        name, close = named_close
 
         def close_unless_called() -> object:
             called = {} if self._server is None else self._server.stats().methods
@@ -415,11 +420,11 @@ def new_server(
 ) -> Server:
     """Make a server at the address, and at another address if there can be workers on other hosts."""
     me = context.current()
-    known = me.addresses
+    addresses = me.addresses
     also_at = [*server_kwargs.get("also_at", ())]
-    if known.listens_at:
-        also_at.append(known.listens_at)
-    known_as = [known.known_as[address.name]] if address.name in known.known_as else []
+    if addresses.listens_at:
+        also_at.append(addresses.listens_at)
+    known_as = [addresses.known_as[address.name]] if address.name in addresses.known_as else []
     options = {**server_kwargs, "also_at": tuple(also_at), "known_as": known_as}
     return Server(me.name, address=address.resolve(), one_thread=one_thread, **options)
 
@@ -434,24 +439,26 @@ def start(server: Server, address: Address) -> None:
         me.link.report(Bound(me.name, me.attempt, address.name, tuple(server.addresses)))
 
 
-def checked_server(given: Mapping[str, Any] | None) -> dict[str, Any]:
+def checked_server(kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the options of a server, or raise TypeError if one of them is unknown."""
-    return _checked(given, _SERVER_OPTIONS, "courier_kwargs")
+    return _checked(kwargs, _SERVER_OPTIONS, "courier_kwargs")
 
 
-def _checked_client(given: Mapping[str, Any] | None, what: str) -> dict[str, Any]:
+def _checked_client(kwargs: Mapping[str, Any] | None, name: str) -> dict[str, Any]:
     """Return the options of a client, or raise TypeError for an unknown one.
 
     Also raise the ValueError or TypeError that a call would raise for its timeout.
     """
-    Options((given or {}).get("call_timeout"))
-    return _checked(given, _CLIENT_OPTIONS, what)
+    Options((kwargs or {}).get("call_timeout"))
+    return _checked(kwargs, _CLIENT_OPTIONS, name)
 
 
-def _checked(given: Mapping[str, Any] | None, allowed: frozenset[str], what: str) -> dict[str, Any]:
+def _checked(
+    kwargs: Mapping[str, Any] | None, allowed: frozenset[str], name: str
+) -> dict[str, Any]:
     """Return the options, or raise TypeError if one of them is unknown."""
-    options = dict(given or {})
+    options = dict(kwargs or {})
     unknown = sorted(set(options) - allowed)
     if unknown:
-        raise TypeError(f"unknown {what} {unknown}; there are {sorted(allowed)}")
+        raise TypeError(f"unknown {name} {unknown}; there are {sorted(allowed)}")
     return options

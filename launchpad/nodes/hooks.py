@@ -52,12 +52,12 @@ def restore(built: object, loop: EventLoop) -> None:
     hook = _hook(built, "restore")
     if hook is None:
         return
-    found = None
+    saved_state = None
     if _takes(hook, None):
         with context.current().state.saved_states(of_object=True) as states:
-            found = states.load()
-    if found is not None:
-        user_code.until_done(functools.partial(hook, found[1]), loop)()
+            saved_state = states.load()
+    if saved_state is not None:
+        user_code.until_done(functools.partial(hook, saved_state[1]), loop)()
     elif _takes(hook):
         user_code.until_done(hook, loop)()
 

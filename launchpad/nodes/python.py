@@ -253,8 +253,8 @@ class BuildObject(Calling):
 
     def find_close(self, built: object) -> Callable[[], object] | None:
         """Return the function that closes the object at the end, or None."""
-        found = hooks.find_close(built)
-        return None if found is None else found[1]
+        named_close = hooks.find_close(built)
+        return None if named_close is None else named_close[1]
 
     def save_while_it_runs(self, built: object, loop: EventLoop) -> None:
         """Let the object save itself, from another thread."""

@@ -121,7 +121,8 @@ class ServeTables(Executable):
             port = get_port_from_address(self.address.resolve())
             self._server = reverb.Server(tables=tables, port=port, checkpointer=checkpointer)
         if self.minutes is not None:
-            self._client, self._is_over = self._server.localhost_client(), threading.Event()
+            self._client = self._server.localhost_client()
+            self._is_over = threading.Event()
             every_s = (60 * self.minutes,)
             self._writing = threading.Thread(
                 target=self._write_regularly, args=every_s, name="reverb-checkpoints", daemon=True

@@ -92,12 +92,14 @@ class RunColocated(Executable):
         runners = [node_thread for node_thread in self._threads if node_thread.has_run]
         self._together(runners, NodeThread.run, first)
         result = tuple(node_thread.result for node_thread in self._threads)
-        has_any = any(each is not None for each in result)
+        has_any = any(value is not None for value in result)
         me = self._me
         # A worker that is stopped has not done its work: reporting Done would end the program.
         if len(runners) < len(self._threads) and not first and not me.stop.event.is_set():
-            if has_any and (event := results.returned(me.name, me.attempt, result)) is not None:
-                me.link.report(event)
+            if has_any:
+                event = results.returned(me.name, me.attempt, result)
+                if event is not None:
+                    me.link.report(event)
             me.link.report(Done(me.name, me.attempt))
             me.stop.event.wait()
             return None
@@ -108,8 +110,8 @@ class RunColocated(Executable):
         errors = []
         self._interrupt(lambda: not self._busy())
         for node_thread in self._busy():
-            what = f"{type(node_thread.executable).__name__} in {node_thread.context.name}"
-            print(f"{what} did not stop in time; its thread is left behind", file=sys.stderr)
+            title = f"{type(node_thread.executable).__name__} in {node_thread.context.name}"
+            print(f"{title} did not stop in time; its thread is left behind", file=sys.stderr)
         for node_thread in reversed(self._threads):
             try:
                 node_thread.close()

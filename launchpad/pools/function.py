@@ -154,8 +154,8 @@ def _unpickled(pickled: Pickled) -> Any:
 class DefinedFunctions:
     """The functions that a worker has received, by digest, the latest ones. The caller holds a lock."""
 
-    def __init__(self, kept: int = _KEPT) -> None:
-        self._kept = kept
+    def __init__(self, most: int = _KEPT) -> None:
+        self._most = most
         self._known: OrderedDict[bytes, DefinedFunction] = OrderedDict()
 
     def add(self, definitions: Mapping[bytes, Definition]) -> None:
@@ -166,9 +166,9 @@ class DefinedFunctions:
 
     def find(self, digest: bytes) -> DefinedFunction | None:
         """Return the function with this digest; None if it never came, or was dropped."""
-        found = self._known.get(digest)
-        if found is not None:
+        function = self._known.get(digest)
+        if function is not None:
             self._known.move_to_end(digest)
-        while len(self._known) > self._kept:
+        while len(self._known) > self._most:
             self._known.popitem(last=False)
-        return found
+        return function

@@ -76,8 +76,8 @@ class PoolThread:
         members = []
         for client in clients:
             sends = client.with_options(wait_for_ready=False, timeout_s=None, idempotent=False)
-            known = stats(sends)
-            members.append(PoolMember(known.server or known.address, sends))
+            server_stats = stats(sends)
+            members.append(PoolMember(server_stats.server or server_stats.address, sends))
         self.schedule = Schedule(members, f"{os.urandom(8).hex()}-")
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         # Reentrant, because the garbage collector may call `shut` in a thread that holds the lock.
@@ -187,7 +187,10 @@ class PoolThread:
                     self._probe(member)
             if all(member.state is MemberState.GONE for member in members):
                 self._fail_all(self._none_left())
-            while (action := self.schedule.next()) is not None:
+            while True:
+                action = self.schedule.next()
+                if action is None:
+                    break
                 if isinstance(action, Send):
                     self._send(action.frame)
                 else:
@@ -244,7 +247,7 @@ class PoolThread:
             return
         schedule.end(frame)
         try:
-            answer, given = call.result()
+            answer, details = call.result()
         except NotSent:
             schedule.give_back(frame.chunks)
             self._lose(member)
@@ -255,7 +258,7 @@ class PoolThread:
             self._fail(frame, error)
         else:
             if answer == DONE:
-                for chunk, outcome in zip(frame.chunks, given, strict=True):
+                for chunk, outcome in zip(frame.chunks, details, strict=True):
                     _complete(chunk, member, *outcome)
             elif answer == STOPPED:
                 self._run_again(frame, None)
@@ -264,7 +267,7 @@ class PoolThread:
                 schedule.give_back(frame.chunks)
                 self._lose(member)
             else:
-                member.known.difference_update(given if answer == UNKNOWN_FUNCTIONS else ())
+                member.known.difference_update(details if answer == UNKNOWN_FUNCTIONS else ())
                 schedule.give_back(frame.chunks)
 
     def _lose(self, member: PoolMember) -> None:
@@ -293,18 +296,20 @@ class PoolThread:
             if chunk.function.is_idempotent and chunk.times_lost < MAX_LOST:
                 self.schedule.give_back([chunk])
                 continue
-            of = f"one of {len(chunk.calls)} calls of {chunk.function.name!r}"
-            what = f"{chunk.function.name!r}" if len(chunk.calls) == 1 else of
-            ended = "was stopped" if error is None else "has ended"
-            next_step = (
-                f"It was the {chunk.times_lost}th that ended so: it may be this job that ends them."
-                if chunk.function.is_idempotent
-                else "It is not run again, unless it is declared that it may run twice: @lp.idempotent on the"
-                " function, or lp.pool(workers, idempotent=True)."
-            )
+            calls = f"{chunk.function.name!r}"
+            if len(chunk.calls) != 1:
+                calls = f"one of {len(chunk.calls)} calls of {chunk.function.name!r}"
+            end = "was stopped" if error is None else "has ended"
+            if chunk.function.is_idempotent:
+                advice = f"It was the {chunk.times_lost}th that ended so: it may be this job that ends them."
+            else:
+                advice = (
+                    "It is not run again, unless it is declared that it may run twice: @lp.idempotent on the"
+                    " function, or lp.pool(workers, idempotent=True)."
+                )
             lost = OutcomeUnknown(
-                f"the worker {frame.member.name} {ended}, and may have run {what}, perhaps in part."
-                f" {next_step}",
+                f"the worker {frame.member.name} {end}, and may have run {calls}, perhaps in part."
+                f" {advice}",
                 server=frame.member.name,
                 address=frame.member.client.address,
                 method=chunk.function.name,

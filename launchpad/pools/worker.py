@@ -90,14 +90,16 @@ class PoolWorker:
         """
         with self._changed:
             self._functions.add(definitions)
-            found = [(self._functions.find(digest), calls) for digest, calls in chunks]
+            functions = [self._functions.find(digest) for digest, _ in chunks]
             if self._is_stopping:
                 return STOPPING, ()
-            if None in [function for function, _ in found]:
-                pairs = zip(found, chunks, strict=True)
-                return UNKNOWN_FUNCTIONS, [digest for (f, _), (digest, _) in pairs if f is None]
+            pairs = list(zip(functions, chunks, strict=True))
+            unknown = [digest for function, (digest, _) in pairs if function is None]
+            if unknown:
+                return UNKNOWN_FUNCTIONS, unknown
             promise = Promise()
-            self._waiting[frame] = _WaitingFrame([(f, c) for f, c in found if f], promise)
+            calls_of_functions = [(function, calls) for function, (_, calls) in pairs if function]
+            self._waiting[frame] = _WaitingFrame(calls_of_functions, promise)
             self._changed.notify()
         return promise
 

@@ -290,13 +290,13 @@ class Queue(Generic[T]):
 
     def stats(self) -> QueueStats:
         """Return the queue's counts so far."""
-        found: QueueStats = self._ask("queue_stats")
-        return found
+        stats: QueueStats = self._ask("queue_stats")
+        return stats
 
     def reports(self) -> list[QueueReport]:
         """Return a report for each consumer that ended while it held items, for the last 1,000."""
-        found: list[QueueReport] = self._ask("reports")
-        return found
+        reports: list[QueueReport] = self._ask("reports")
+        return reports
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -307,24 +307,24 @@ class Queue(Generic[T]):
             session = self._idle.pop()
         if session is None:
             session = QueueClientSession(self._hello(timeout_s))
-        left = items
+        remaining_items = items
         while True:
             # If this request is interrupted, the session is not put back into `_idle`.
-            state, accepted = self._request(session, "put", deadline, left)
-            left = left[accepted:] if accepted else left
-            if not left or state in (CANCELLED, CLOSED):
+            state, accepted = self._request(session, "put", deadline, remaining_items)
+            remaining_items = remaining_items[accepted:] if accepted else remaining_items
+            if not remaining_items or state in (CANCELLED, CLOSED):
                 break
             if deadline is not None and time.monotonic() >= deadline:
                 self._idle.append(session)
                 raise QueueFull(
                     f"{self} had no room within {timeout_s:g} s. Wait longer, give the QueueNode a"
                     " larger maxsize, or have more consumers.",
-                    len(items) - len(left),
+                    len(items) - len(remaining_items),
                 )
         self._idle.append(session)
         if state == CLOSED:
             raise self._closed()
-        return not left
+        return not remaining_items
 
     def _fetch(
         self, session: ConsumerSession, n: int, deadline: float | None, timeout_s: float | None
@@ -359,9 +359,11 @@ class Queue(Generic[T]):
         """
         self._finish(session, deadline)
         while len(session.chunk) < at_least:
-            kept = session.unsettled = 0, session.given + len(session.chunk)
-            more = n - len(session.chunk)
-            state, items = self._request(session, "get", deadline, more, *kept)
+            handled = 0
+            kept = session.given + len(session.chunk)
+            session.unsettled = handled, kept
+            n_more = n - len(session.chunk)
+            state, items = self._request(session, "get", deadline, n_more, handled, kept)
             session.unsettled = None
             session.chunk.extend(items)
             if state == ENDED:

@@ -93,11 +93,11 @@ class QueueReport:
     def __str__(self) -> str:
         first = self.numbers[0]
         last = self.numbers[-1]
-        which = f"number {first}" if first == last else f"numbers {first} to {last}"
+        numbers = f"number {first}" if first == last else f"numbers {first} to {last}"
         again = "not delivered again (redeliver=False)" if self.is_lost else "delivered again"
         return (
             f"{self.consumer} (attempt {self.attempt}) ended with {len(self.numbers)} items in hand,"
-            f" {which}, which it may have handled: {again}"
+            f" {numbers}, which it may have handled: {again}"
         )
 
 
@@ -179,13 +179,13 @@ class QueueContents:
 
     def session(self, key: str, worker: str, attempt: int) -> QueueSession | None:
         """Return the session with this key; None if it is new and its attempt of the worker has ended."""
-        found = self.sessions.pop(key, None)
-        if found is None:
+        session = self.sessions.pop(key, None)
+        if session is None:
             if 0 < attempt <= self._ended.get(worker, 0):
                 return None
-            found = QueueSession(worker, attempt)
-        self.sessions[key] = found
-        return found
+            session = QueueSession(worker, attempt)
+        self.sessions[key] = session
+        return session
 
     @property
     def has_room_for_sessions(self) -> bool:
@@ -224,16 +224,16 @@ class QueueContents:
 
     def take(self, session: QueueSession, n: int) -> list[Item]:
         """Give a session up to n items from the front, or fewer if they are large."""
-        taken: list[Numbered] = []
+        numbered_items: list[Numbered] = []
         size = 0
         for source in (self._returned, self._waiting):
-            while source and len(taken) < n and size < _MAX_BYTES:
+            while source and len(numbered_items) < n and size < _MAX_BYTES:
                 numbered = source.popleft()
-                taken.append(numbered)
+                numbered_items.append(numbered)
                 size += len(numbered[1])
-        session.in_hand += taken
-        self._taken += len(taken)
-        return [item for _, item in taken]
+        session.in_hand += numbered_items
+        self._taken += len(numbered_items)
+        return [item for _, item in numbered_items]
 
     def settle(self, session: QueueSession, handled: int, kept: int) -> None:
         """Settle the items that a session holds, from the first one on.
@@ -253,29 +253,26 @@ class QueueContents:
         report for each session whose items may have been handled.
         """
         self._ended[worker] = max(attempt, self._ended.get(worker, 0))
-        ended = {
-            key: each
-            for key, each in self.sessions.items()
-            if each.worker == worker and 0 < each.attempt <= attempt
-        }
-        found: list[QueueReport] = []
-        for key, session in ended.items():
+        reports: list[QueueReport] = []
+        for key, session in [*self.sessions.items()]:
+            if session.worker != worker or not 0 < session.attempt <= attempt:
+                continue
             del self.sessions[key]
             if is_well and session.attempt == attempt:
                 self.settle(session, len(session.in_hand), 0)
             elif session.in_hand:
-                found.append(self._report(session))
-        return found
+                reports.append(self._report(session))
+        return reports
 
     def end_all(self) -> list[QueueReport]:
         """Prepare the contents for a new launch, in which no earlier session or producer is left."""
-        found = [self._report(each) for each in self.sessions.values() if each.in_hand]
+        reports = [self._report(session) for session in self.sessions.values() if session.in_hand]
         self.sessions = {}
         self._open = {}
         self._closed = {}
         self._ended = {}
         self.is_cancelled = False
-        return found
+        return reports
 
     def close(self, worker: str, attempt: int) -> None:
         """Close the queue for a producer, unless a later attempt of it has opened it already."""
@@ -359,19 +356,19 @@ class QueueContents:
         items = session.in_hand
         session.in_hand = []
         numbers, packed = zip(*items, strict=True)
-        found = QueueReport(
+        report = QueueReport(
             session.worker, session.attempt, numbers, not self.redeliver, tuple(packed)
         )
-        self.reports.append(found)
-        left = _MAX_REPORT_BYTES
+        self.reports.append(report)
+        bytes_left = _MAX_REPORT_BYTES
         # The latest reports keep their items.
         for number in reversed(range(len(self.reports))):
-            left -= sum(map(len, self.reports[number].packed))
-            if left < 0:
+            bytes_left -= sum(map(len, self.reports[number].packed))
+            if bytes_left < 0:
                 self.reports[number] = replace(self.reports[number], packed=())
         if self.redeliver:
             self._redelivered += len(items)
             self._put_back(items)
         else:
             self._lost += len(items)
-        return found
+        return report

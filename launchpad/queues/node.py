@@ -131,7 +131,7 @@ class ServeQueue(Serving):
                 states.save((self._queue.contents, self._queue.queue_id), None, 1)
 
     def _restored(self) -> tuple[QueueContents, str] | None:
-        """Return the saved contents and queue id, and delete the saved state; None if there is none.
+        """Return the saved contents and queue id, and delete the saved state. Return None if there are none.
 
         The saved state is stale as soon as the queue changes, so it must not be restored twice.
         """
@@ -139,11 +139,11 @@ class ServeQueue(Serving):
         if not me.is_resumed:
             return None
         with me.state.saved_states(of_object=True) as states:
-            found = states.load()
-            if found is None or found[1] is None:
+            saved_state = states.load()
+            if saved_state is None or saved_state[1] is None:
                 return None
             states.save(None, None, 1)
-        contents, queue_id = found[1]
+        contents, queue_id = saved_state[1]
         contents.maxsize = self.maxsize
         contents.producers = self.producers
         contents.redeliver = self.redeliver

@@ -110,8 +110,8 @@ class QueueServer:
                     return True
                 if not self.contents.has_room:
                     return session.accepted == len(items)
-                left = items[session.accepted :]
-                return self.contents.put(session, left) == len(left)
+                more_items = items[session.accepted :]
+                return self.contents.put(session, more_items) == len(more_items)
 
             def reply() -> Reply:
                 state = CANCELLED if self.contents.is_cancelled else OK
@@ -262,12 +262,16 @@ class QueueServer:
             self._has_hinted = True
             _log.warning(_ENDLESS, self.name)
         waited_s = time.monotonic() - self._last_put
-        come = contents.producers_that_have_come
-        is_late = waited_s >= _ABSENT_AFTER_S and len(come) < (contents.producers or 0)
+        present_producers = contents.producers_that_have_come
+        is_late = waited_s >= _ABSENT_AFTER_S and len(present_producers) < (contents.producers or 0)
         if is_late and not self._has_named_absent:
             self._has_named_absent = True
-            names = ", ".join([*come[:_NAMED], "…"] if len(come) > _NAMED else come) or "none"
-            _log.warning(_ABSENT, self.name, waited_s, len(come), contents.producers, names)
+            n_present = len(present_producers)
+            names = list(present_producers[:_NAMED])
+            if n_present > _NAMED:
+                names.append("…")
+            text = ", ".join(names) or "none"
+            _log.warning(_ABSENT, self.name, waited_s, n_present, contents.producers, text)
 
 
 def _peer() -> caller.Peer:

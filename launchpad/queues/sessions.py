@@ -69,20 +69,20 @@ class ConsumerSession(QueueClientSession):
 
     def next_many(self, n: int) -> list[Any]:
         """Return up to n items, but stop before one that cannot be unpacked; raise if it is the first."""
-        found: list[Any] = []
+        values: list[Any] = []
         for item in itertools.islice(self.chunk, n):
             try:
-                found.append(unpack(item))
+                values.append(unpack(item))
             except Exception:
-                if not found:
+                if not values:
                     self.given += 1
                     self.chunk.popleft()
                     raise
                 break
-        self.given += len(found)
-        for _ in found:
+        self.given += len(values)
+        for _ in values:
             self.chunk.popleft()
-        return found
+        return values
 
     def resize(self) -> None:
         """Set the size of the next chunk, so that handling it takes some milliseconds.

@@ -75,13 +75,13 @@ class Batches(StreamedIterator):
     def __next__(self) -> ReplaySample:
         while not self._has_ended.is_set():
             try:
-                found = self._queue.get(timeout=_LOOK_S)
+                sample_or_error = self._queue.get(timeout=_LOOK_S)
             except queue.Empty:
                 continue
-            if isinstance(found, BaseException):
+            if isinstance(sample_or_error, BaseException):
                 self.close()
-                raise found
-            return found
+                raise sample_or_error
+            return sample_or_error
         raise StopIteration
 
     def __enter__(self) -> Self:
@@ -102,16 +102,16 @@ def _sample_ahead(
     collected.
     """
     while not has_ended.is_set():
-        found: Any
+        sample_or_error: Any
         try:
-            found = sample(has_ended)
+            sample_or_error = sample(has_ended)
         except BaseException as error:
-            found = error
+            sample_or_error = error
         while not has_ended.is_set():
             try:
-                batches.put(found, timeout=_LOOK_S)
+                batches.put(sample_or_error, timeout=_LOOK_S)
                 break
             except queue.Full:
                 continue
-        if isinstance(found, BaseException):
+        if isinstance(sample_or_error, BaseException):
             return

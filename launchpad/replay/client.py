@@ -81,8 +81,8 @@ class ReplayClient:
             TypeError: a leaf is not an array or a number.
             DefinitionError: there is no such table. ValueError: a selector does not accept the priority.
         """
-        arrays, found = columns.arrays_of(data)
-        signature = Signature(found, tuple([trees.spec_of(array) for array in arrays]))
+        arrays, structure = columns.arrays_of(data)
+        signature = Signature(structure, tuple([trees.spec_of(array) for array in arrays]))
         row = columns.encode_signature(signature), [columns.buffer_of(array) for array in arrays]
         items = [(table, self.new_key(), float(p), 0) for table, p in priorities.items()]
         try:
@@ -105,9 +105,9 @@ class ReplayClient:
             TimeoutError: no item could be sampled within `timeout_s`.
             OutcomeUnknown: the server was lost during the call.
         """
-        found: list[ReplaySample] = []
+        samples: list[ReplaySample] = []
         for infos, groups in self._sample(table, num_samples, timeout_s):
-            samples: dict[int, ReplaySample] = {}
+            by_place: dict[int, ReplaySample] = {}
             for encoded, places, buffers in groups:
                 signature = columns.decode_signature(encoded)
                 arrays = columns.stacked(signature, buffers, len(places))
@@ -115,9 +115,9 @@ class ReplayClient:
                     leaves = (array[row] for array in arrays)
                     info = SampleInfo(*(column[place] for column in infos))
                     data = trees.unflatten(signature.structure, leaves)
-                    samples[place] = ReplaySample(info, data)
-            found += [samples[place] for place in sorted(samples)]
-        return found
+                    by_place[place] = ReplaySample(info, data)
+            samples += [by_place[place] for place in sorted(by_place)]
+        return samples
 
     def sample_batch(
         self, table: str, batch_size: int, timeout_s: float | None = None
@@ -216,8 +216,8 @@ class ReplayClient:
 
     def info(self) -> dict[str, TableInfo]:
         """Return the state and counts of each table, by name."""
-        found: dict[str, TableInfo] = self._server.info()
-        return found
+        infos: dict[str, TableInfo] = self._server.info()
+        return infos
 
     def checkpoint(self) -> int:
         """Save all tables durably now, and return the version number of the saved state.
@@ -240,8 +240,8 @@ class ReplayClient:
 
     def send_soon(self, message: Inserts) -> Future[None]:
         """Send a writer's message once, without waiting. The future gets any error."""
-        found: Future[None] = self._server.futures.insert(*message, None)
-        return found
+        answer: Future[None] = self._server.futures.insert(*message, None)
+        return answer
 
     def forget(self, writer: str) -> None:
         """Notify the server that a writer is done; see ReplayServer.forget."""
@@ -347,14 +347,13 @@ def _batch_of(table: str, sampled: Iterable[tuple[Any, Any]]) -> ReplaySample:
             parts.append(columns.stacked(signature, buffers, len(places)))
             order += [first + place for place in places]
     if len(signatures) > 1:
-        shown = " and ".join(str(each) for each in list(signatures)[:2])
+        examples = " and ".join(str(signature) for signature in list(signatures)[:2])
         raise ValueError(
-            f"items of table {table!r} cannot be stacked: some are {shown}. Insert such as are alike, as"
+            f"items of table {table!r} cannot be stacked: some are {examples}. Insert such as are alike, as"
             " SequenceWriter does by padding, or use sample(), which stacks nothing"
         )
-    arrays: Iterable[Any] = (
-        parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
-    )
+    arrays: Iterable[Any]
+    arrays = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
     if len(parts) > len(infos):
         # Equal signatures may have different bytes, so that the server grouped their items separately. Put
         # the items back into the order in which they were sampled.

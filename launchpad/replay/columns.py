@@ -132,9 +132,10 @@ def stacked(signature: Signature, buffers: Sequence[Any], n: int) -> list[Any]:
     """Return the columns of `n` items, as arrays over the memory of the buffers."""
     import numpy as np
 
-    return [
-        np.frombuffer(buffer, dtype).reshape(n, *shape)
-        if len(buffer)
-        else np.empty((n, *shape), dtype)
-        for (dtype, shape), buffer in zip(signature.specs, buffers, strict=True)
-    ]
+    arrays = []
+    for (dtype, shape), buffer in zip(signature.specs, buffers, strict=True):
+        if len(buffer):
+            arrays.append(np.frombuffer(buffer, dtype).reshape(n, *shape))
+        else:
+            arrays.append(np.empty((n, *shape), dtype))
+    return arrays

@@ -31,6 +31,14 @@ class Transition(NamedTuple):
     next_observation: Any
 
 
+class _RecentStep(NamedTuple):
+    """A step that may still be part of a transition, with its reward and discount as arrays of float."""
+
+    action: Any
+    reward: Any
+    discount: Any
+
+
 class NStepWriter(EpisodeWriter):
     """A writer of transitions over n steps: (s_t, a_t, R, D, s_{t+n}).
 
@@ -83,7 +91,7 @@ class NStepWriter(EpisodeWriter):
         self._n = n
         self._discount = discount
         self._priority = priority
-        self._recent: deque[tuple[Any, Any, Any]] = deque(maxlen=n)
+        self._recent: deque[_RecentStep] = deque(maxlen=n)
         self._is_in_episode = False
 
     def add_first(self, observation: Any) -> None:
@@ -120,11 +128,12 @@ class NStepWriter(EpisodeWriter):
         if not self._is_in_episode:
             raise ValueError("add before add_first: an episode begins with an observation")
         step = {"action": action, "reward": reward, "discount": discount}
-        arrays, found = columns.arrays_of(step)
-        copied = unflatten(found, (np.array(array)[()] for array in arrays))
+        arrays, structure = columns.arrays_of(step)
+        step_copy = unflatten(structure, (np.array(array)[()] for array in arrays))
         self._writer.append(next_observation)
-        sums = np.array(copied["reward"], float), np.array(copied["discount"], float)
-        self._recent.append((copied["action"], *sums))
+        reward_array = np.array(step_copy["reward"], float)
+        discount_array = np.array(step_copy["discount"], float)
+        self._recent.append(_RecentStep(step_copy["action"], reward_array, discount_array))
         self._write()
         if is_last:
             while len(self._recent) > 1:
@@ -140,18 +149,21 @@ class NStepWriter(EpisodeWriter):
         """Write a transition over all recent steps."""
         import numpy as np
 
-        (action, total_reward, total_discount), *rest = self._recent
-        for _, reward, discount in rest:
+        (action, total_reward, total_discount), *later_steps = self._recent
+        for _, reward, discount in later_steps:
             total_reward = total_reward + self._discount * total_discount * reward
             total_discount = self._discount * total_discount * discount
         first = -1 - len(self._recent)
         history: list[Any] = []
-        found = flatten(self._writer.history, history)
-        before, after = (unflatten(found, (h[i] for h in history)) for i in (first, -1))
-        sums = np.float32(total_reward), np.float32(total_discount)
-        transition = Transition(before, action, sums[0], sums[1], after)
+        structure = flatten(self._writer.history, history)
+        reward_sum = np.float32(total_reward)
+        discount_product = np.float32(total_discount)
+        before, after = (unflatten(structure, (h[i] for h in history)) for i in (first, -1))
+        transition = Transition(before, action, reward_sum, discount_product, after)
         priority = self._priority
         if callable(priority):
-            seen = [unflatten(found, (h[i].numpy() for h in history)) for i in (first, -1)]
-            priority = priority(Transition(seen[0], action, sums[0], sums[1], seen[1]))
+            before, after = (
+                unflatten(structure, (h[i].numpy() for h in history)) for i in (first, -1)
+            )
+            priority = priority(Transition(before, action, reward_sum, discount_product, after))
         self._writer._make_item(self._table, priority, trajectory=transition)

@@ -59,7 +59,7 @@ class Window:
 
     def forget(self, before: int) -> None:
         """Forget the steps before this one, to which the writer no longer refers."""
-        self._segments = [each for each in self._segments if each.stop > before]
+        self._segments = [segment for segment in self._segments if segment.stop > before]
 
     def column(self, number: int, first: int, stop: int) -> Column:
         """Return the bytes of some steps of one column. Raise UnknownSteps if a step is not here."""
@@ -85,14 +85,14 @@ class Window:
 
     def row(self, signature: bytes, columns: Iterable[SentColumn]) -> Row:
         """Return a row that a client has sent, in the server's form."""
-        return signature, tuple(
-            [
-                self.column(*each)
-                if isinstance(each, tuple)
-                else ((data := StepBytes(each), 0, data.view.nbytes),)
-                for each in columns
-            ]
-        )
+        row: list[Column] = []
+        for column in columns:
+            if isinstance(column, tuple):
+                row.append(self.column(*column))
+            else:
+                data = StepBytes(column)
+                row.append(((data, 0, data.view.nbytes),))
+        return signature, tuple(row)
 
 
 def pack(rows: Iterable[Row]) -> dict[str, Any]:
@@ -117,36 +117,31 @@ def pack(rows: Iterable[Row]) -> dict[str, Any]:
 
 def unpack(packed: dict[str, Any]) -> list[Row]:
     """Return the rows that were given to `pack`."""
-    shared = [StepBytes(each) for each in packed["buffers"]]
+    buffers = [StepBytes(buffer) for buffer in packed["buffers"]]
     numbers = iter(packed["layout"])
-    return [
-        (
-            packed["signatures"][which],
-            tuple(
-                [
-                    tuple(
-                        [
-                            (shared[next(numbers)], next(numbers), next(numbers))
-                            for _ in range(next(numbers))
-                        ]
-                    )
-                    for _ in range(next(numbers))
-                ]
-            ),
-        )
-        for which in numbers
-    ]
+    rows: list[Row] = []
+    for signature in numbers:
+        columns: list[Column] = []
+        n_columns = next(numbers)
+        for _ in range(n_columns):
+            n_pieces = next(numbers)
+            pieces = [
+                (buffers[next(numbers)], next(numbers), next(numbers)) for _ in range(n_pieces)
+            ]
+            columns.append(tuple(pieces))
+        rows.append((packed["signatures"][signature], tuple(columns)))
+    return rows
 
 
 def join(rows: Sequence[Row]) -> list[pickle.PickleBuffer | bytearray]:
     """Return the columns of rows with one signature, each with the bytes of all rows one after the other."""
-    found: list[pickle.PickleBuffer | bytearray] = []
+    joined_columns: list[pickle.PickleBuffer | bytearray] = []
     for columns in zip(*(row[1] for row in rows), strict=True):
         length = sum([stop - start for _, start, stop in columns[0]])
         size = length * len(rows)
         if size < _OUT_OF_BAND_FROM:
             parts = [data.view[start:stop] for column in columns for data, start, stop in column]
-            found.append(bytearray().join(parts))
+            joined_columns.append(bytearray().join(parts))
             continue
         memory = allocate(size)
         at = 0
@@ -155,5 +150,5 @@ def join(rows: Sequence[Row]) -> list[pickle.PickleBuffer | bytearray]:
                 end = at + stop - start
                 memory[at:end] = data.view[start:stop]
                 at = end
-        found.append(pickle.PickleBuffer(memory))
-    return found
+        joined_columns.append(pickle.PickleBuffer(memory))
+    return joined_columns

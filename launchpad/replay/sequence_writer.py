@@ -82,8 +82,8 @@ class SequenceWriter(EpisodeWriter):
         if self._zeros is None and self._pads:
             import numpy as np
 
-            arrays, found = columns.arrays_of(step)
-            self._zeros = unflatten(found, (np.zeros_like(array) for array in arrays))
+            arrays, structure = columns.arrays_of(step)
+            self._zeros = unflatten(structure, (np.zeros_like(array) for array in arrays))
         self._writer.append(step)
         self._missing -= 1
         if not self._missing:

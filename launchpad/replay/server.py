@@ -92,10 +92,10 @@ class TableServer:
     def try_do(self, action: Action[T]) -> T | None:
         """Do an action if it can be done and no other call waits in its line. Otherwise return None."""
         with self._calls.changing():
-            done = self._calls.answer(action.line, action.may, action.act, lambda: None, wait_s=0)
+            result = self._calls.answer(action.line, action.may, action.act, lambda: None, wait_s=0)
         # A call that doesn't wait never gets a Promise.
-        assert not isinstance(done, Promise)
-        return done
+        assert not isinstance(result, Promise)
+        return result
 
     async def do(self, action: Action[T], timeout_s: float | None) -> T:
         """Do an action when it is its turn.
@@ -117,10 +117,10 @@ class TableServer:
             )
 
         with self._calls.changing():
-            done = self._calls.answer(action.line, action.may, action.act, late, timeout_s)
-        if isinstance(done, Promise):
-            done = await outcome_of(done)
-        return done
+            result = self._calls.answer(action.line, action.may, action.act, late, timeout_s)
+        if isinstance(result, Promise):
+            result = await outcome_of(result)
+        return result
 
     def change(self, change: Callable[[], T]) -> T:
         """Make a change to the table that doesn't wait for a turn."""
@@ -224,9 +224,9 @@ class ReplayServer:
         with self._lock:
             for segment in segments:
                 window.add(*segment)
-            made = [window.row(*row) for row in rows]
+            server_rows = [window.row(*row) for row in rows]
             window.forget(keep_from)
-        todo = []
+        insertions = []
         refused: dict[int, Exception] = {}
         for table, key, priority, row in items:
             try:
@@ -235,12 +235,12 @@ class ReplayServer:
             except Exception as error:
                 refused[key] = error
             else:
-                todo.append((served, served.insertion(key, priority, made[row])))
+                insertions.append((served, served.insertion(key, priority, server_rows[row])))
         if refused:
             raise ItemsRefused(refused)
-        for number, (served, action) in enumerate(todo):
+        for number, (served, action) in enumerate(insertions):
             if not served.try_do(action):
-                return self._insert_rest(todo[number:], timeout_s)
+                return self._insert_rest(insertions[number:], timeout_s)
         return None
 
     def sample(
@@ -302,8 +302,10 @@ class ReplayServer:
         for name, state in saved["tables"].items():
             if name in self._tables:
                 items = zip(state["items"], state["rows"], strict=True)
-                made = [TableItem(key, p, rows[row], times) for (key, p, times), row in items]
-                self._tables[name].refill(made, state["counts"], state["inserted"])
+                table_items = [
+                    TableItem(key, p, rows[row], times) for (key, p, times), row in items
+                ]
+                self._tables[name].refill(table_items, state["counts"], state["inserted"])
 
     def stop(self) -> None:
         """End all waiting calls."""
@@ -334,19 +336,21 @@ class ReplayServer:
     def _window(self, writer: str) -> Window:
         """Return a writer's window. A new one also replaces those of callers that have gone."""
         with self._lock:
-            known = self._windows.get(writer)
-            if known is not None:
-                return known[0]
-            gone = [w for w, (_, caller) in self._windows.items() if caller and caller.is_gone]
-            for each in gone:
-                del self._windows[each]
+            if writer in self._windows:
+                window, _ = self._windows[writer]
+                return window
+            gone_writers = [
+                w for w, (_, caller) in self._windows.items() if caller and caller.is_gone
+            ]
+            for gone_writer in gone_writers:
+                del self._windows[gone_writer]
             window = Window()
             self._windows[writer] = window, callers.try_caller()
             return window
 
 
-def _answer(found: list[Sampled]) -> Answer:
-    keys, probabilities, sizes, priorities, times, rows = zip(*found, strict=True)
+def _answer(samples: list[Sampled]) -> Answer:
+    keys, probabilities, sizes, priorities, times, rows = zip(*samples, strict=True)
     groups: dict[bytes, list[int]] = {}
     for place, row in enumerate(rows):
         groups.setdefault(row[0], []).append(place)

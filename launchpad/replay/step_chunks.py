@@ -51,23 +51,23 @@ class StepChunks:
         """Return one column of these steps, as a view if they are in one chunk."""
         import numpy as np
 
-        parts = [columns[column] for _, _, columns in self._parts(first, stop)]
+        parts = [part.columns[column] for part in self._parts(first, stop)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def segments(self, first: int, stop: int) -> list[tuple[int, int, list[Any]]]:
         """Return these steps in the form to send: first, stop, and a buffer for each column."""
         return [
-            (begin, end, [*map(buffer_of, columns)])
-            for begin, end, columns in self._parts(first, stop)
+            (part.first, part.stop, [*map(buffer_of, part.columns)])
+            for part in self._parts(first, stop)
         ]
 
-    def _parts(self, first: int, stop: int) -> list[tuple[int, int, list[Any]]]:
-        """Return first, stop and columns of these steps, for each chunk that has some of them."""
-        found = []
+    def _parts(self, first: int, stop: int) -> list[StepChunk]:
+        """Return these steps: for each chunk that has some of them, a view of its part."""
+        parts = []
         for chunk in self._chunks:
             begin = max(first, chunk.first)
             end = min(stop, chunk.stop)
             if begin < end:
                 rows = slice(begin - chunk.first, end - chunk.first)
-                found.append((begin, end, [column[rows] for column in chunk.columns]))
-        return found
+                parts.append(StepChunk(begin, end, [column[rows] for column in chunk.columns]))
+        return parts

@@ -113,13 +113,15 @@ class Table:
         rate_limiter: RateLimiter | None = None,
     ) -> None:
         limiter = MinSize(1) if rate_limiter is None else rate_limiter
-        for what, given, kind in (
+        for argument, value, kind in (
             ("sampler", sampler, Selector),
             ("remover", remover, Selector),
             ("rate_limiter", limiter, RateLimiter),
         ):
-            if not isinstance(given, kind):
-                raise TypeError(f"the {what} of table {name!r} is a {kind.__name__}, not {given!r}")
+            if not isinstance(value, kind):
+                raise TypeError(
+                    f"the {argument} of table {name!r} is a {kind.__name__}, not {value!r}"
+                )
         if not name or not isinstance(name, str):
             raise DefinitionError(f"a table has a name, not {name!r}")
         if not (is_whole(max_size, at_least=1) and is_whole(max_times_sampled, at_least=0)):
@@ -171,9 +173,9 @@ class Table:
         If there is an item with this key already, replace its priority and data instead.
         """
         priority = self.check(priority)
-        known = self._items.get(key)
-        if known is not None:
-            known.data = data
+        item = self._items.get(key)
+        if item is not None:
+            item.data = data
             self.update(key, priority)
             return
         if len(self._items) >= self.max_size:

@@ -56,21 +56,21 @@ class ColumnHistory:
         self.writer = writer
         self.column = column
 
-    def __getitem__(self, which: int | slice) -> StepRange:
+    def __getitem__(self, index: int | slice) -> StepRange:
         first, stop = self.writer.episode
         n = stop - first
-        if isinstance(which, slice):
-            begin, end, stride = which.indices(n)
+        if isinstance(index, slice):
+            begin, end, stride = index.indices(n)
             if stride != 1 or end <= begin:
                 raise IndexError(
-                    f"{which} of {n} steps: expected one step or more, without a stride"
+                    f"{index} of {n} steps: expected one step or more, without a stride"
                 )
         else:
-            begin = which + n if which < 0 else which
+            begin = index + n if index < 0 else index
             end = begin + 1
             if not 0 <= begin < n:
-                raise IndexError(f"step {which} of an episode of {n}")
-        is_one = not isinstance(which, slice)
+                raise IndexError(f"step {index} of an episode of {n}")
+        is_one = not isinstance(index, slice)
         return StepRange(self.writer, self.column, first + begin, first + end, is_one)
 
     def __len__(self) -> int:
@@ -172,20 +172,20 @@ class TrajectoryWriter:
             else:
                 self._next += 1
                 return
-        arrays, found = columns.arrays_of(step)
+        arrays, structure = columns.arrays_of(step)
         specs = [trees.spec_of(array) for array in arrays]
         if not self._specs:
-            self._learn(step, arrays, found, specs)
+            self._learn(step, arrays, structure, specs)
         elif specs != self._specs or (
-            found != self._structure
-            and trees.without_order(found) != trees.without_order(self._structure)
+            structure != self._structure
+            and trees.without_order(structure) != trees.without_order(self._structure)
         ):
-            where = [*trees.paths(found)]
-            pairs = zip(where, self._specs, specs, strict=False)
+            paths = [*trees.paths(structure)]
+            pairs = zip(paths, self._specs, specs, strict=False)
             differ = [f"{path}: {new} after {old}" for path, old, new in pairs if new != old]
             raise ValueError(
                 "a step is not like the first one of its writer: "
-                + ("; ".join(differ) or f"{where} after {[*trees.paths(self._structure)]}")
+                + ("; ".join(differ) or f"{paths} after {[*trees.paths(self._structure)]}")
             )
         for column, array in zip(self._columns, arrays, strict=True):
             column[at] = array
@@ -246,7 +246,7 @@ class TrajectoryWriter:
             leaves: list[Any] = []
             parts = []
             specs = []
-            found = trees.flatten(trajectory, leaves)
+            structure = trees.flatten(trajectory, leaves)
             for leaf in leaves:
                 if isinstance(leaf, StepRange | ColumnHistory) and leaf.writer is not self:
                     raise ValueError(
@@ -266,10 +266,10 @@ class TrajectoryWriter:
                     (array,), _ = columns.arrays_of(leaf)
                     specs.append(trees.spec_of(array))
                     parts.append(columns.buffer_of(array.copy()))
-            signature = columns.encode_signature(Signature(found, tuple(specs)))
-            ranges = [each for each in parts if isinstance(each, tuple)]
-            first = min([each[1] for each in ranges], default=0)
-            stop = max([each[2] for each in ranges], default=0)
+            signature = columns.encode_signature(Signature(structure, tuple(specs)))
+            ranges = [part for part in parts if isinstance(part, tuple)]
+            first = min([range_first for _, range_first, _ in ranges], default=0)
+            stop = max([range_stop for _, _, range_stop in ranges], default=0)
         key = self._client.new_key()
         keep_from = max(self._episode_first, self._next - self._length)
         row = signature, parts
@@ -340,16 +340,16 @@ class TrajectoryWriter:
         """Raise the error of an earlier item that a table refused. Call it last in each public method."""
         self._sender.raise_refusal()
 
-    def _learn(self, step: Any, arrays: list[Any], found: Structure, specs: list[Spec]) -> None:
+    def _learn(self, step: Any, arrays: list[Any], structure: Structure, specs: list[Spec]) -> None:
         """Take structure, dtypes and shapes of all steps from the first one."""
         import numpy as np
 
-        self._structure = found
+        self._structure = structure
         self._specs = specs
         item_size = self._length * sum(array.nbytes for array in arrays)
         self._chunk_length = self._length * self._sender.limit(item_size)
-        keys = () if found is None else found[1]
-        is_flat = type(step) is dict and found is not None and set(found[2]) == {None}
+        keys = () if structure is None else structure[1]
+        is_flat = type(step) is dict and structure is not None and set(structure[2]) == {None}
         if is_flat and all(
             array.dtype.kind in "biufc"
             and (type(value) in (bool, int, float, np.ndarray) or isinstance(value, np.generic))

@@ -221,14 +221,17 @@ class Inbox(Generic[K, V]):
 
     def _watch_stop(self) -> None:
         """Register a callback, at the first wait, that closes the inbox when the program stops."""
-        if self._context is not None or (me := context.try_current()) is None:
+        if self._context is not None:
+            return
+        me = context.try_current()
+        if me is None:
             return
         self._context = me
-        inbox = weakref.ref(self)
+        inbox_ref = weakref.ref(self)
 
         def end() -> None:
-            it = inbox()
-            if it is not None:
-                it.close(Stopped())
+            inbox = inbox_ref()
+            if inbox is not None:
+                inbox.close(Stopped())
 
         me.stop.call_at_stop(end)

@@ -97,9 +97,9 @@ class AnsweredRequests(Generic[T]):
 
     def copy(self) -> AnsweredRequests[T]:
         """Return a copy of the current state. It shares the answers themselves."""
-        other = AnsweredRequests[T](self._most)
-        other._answers = self._answers.copy()
-        return other
+        duplicate = AnsweredRequests[T](self._most)
+        duplicate._answers = self._answers.copy()
+        return duplicate
 
     def __getstate__(self) -> dict[str, Any]:
         return {"most": self._most, "answers": list(self._answers.items())}

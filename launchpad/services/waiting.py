@@ -251,7 +251,10 @@ class WaitingCalls:
         while not is_settled:
             is_settled = True
             for line in self._lines:
-                while line and (call := line.first_ready()) is not None:
+                while line:
+                    call = line.first_ready()
+                    if call is None:
+                        break
                     is_settled = False
                     self.end_call(line, call, call.act)
 

@@ -87,9 +87,9 @@ class LocalFolder(Folder):
             with self.fence.lock:
                 self.fence.check()
                 # An attempt that was killed while it wrote may have left such a file.
-                for left in os.listdir(folder):
-                    if left.startswith(_BEING_WRITTEN):
-                        self.remove(left)
+                for leftover in os.listdir(folder):
+                    if leftover.startswith(_BEING_WRITTEN):
+                        self.remove(leftover)
             aside = f"{_BEING_WRITTEN}{os.getpid()}-{os.urandom(4).hex()}"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
             try:
@@ -99,8 +99,8 @@ class LocalFolder(Folder):
                     os.fsync(file.fileno())
                 with self.fence.lock:
                     self.fence.check()
-                    for other in instead_of:
-                        self.remove(other)
+                    for old_name in instead_of:
+                        self.remove(old_name)
                     if instead_of:
                         os.fsync(folder)
                     os.rename(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -137,10 +137,10 @@ class RemoteFolder(Folder):
     def names(self) -> list[str]:
         self._files.invalidate_cache()
         try:
-            found: list[str] = self._files.ls(self._path, detail=False)
+            paths: list[str] = self._files.ls(self._path, detail=False)
         except FileNotFoundError:
             return []
-        return [path.rpartition("/")[2] for path in found]
+        return [path.rpartition("/")[2] for path in paths]
 
     @contextlib.contextmanager
     def reading(self, name: str) -> Iterator[IO[bytes]]:
@@ -160,8 +160,8 @@ class RemoteFolder(Folder):
                 self._files.makedirs(self._path, exist_ok=True)
                 with self._files.open(sent_as, "wb") as file:
                     shutil.copyfileobj(aside, file, _BUFFER)
-                for other in instead_of:
-                    self.remove(other)
+                for old_name in instead_of:
+                    self.remove(old_name)
                 if instead_of:
                     self._files.mv(sent_as, target)
 

@@ -126,10 +126,10 @@ def hold(place: str, holder: Holder, is_running: Callable[[str], bool]) -> State
         # Other hosts read the file while it is open here. On NFS they may not see it without this.
         os.fsync(lock)
     except OSError as error:
-        other = os.pread(lock, 1 << 16, 0)
+        holder_text = os.pread(lock, 1 << 16, 0)
         os.close(lock)
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            raise _in_use(place, _holder_in(other)) from None
+            raise _in_use(place, _holder_in(holder_text)) from None
         raise LaunchError(
             f"state={place!r} cannot be locked, and two launches must not share it: {error.strerror}"
         ) from error
@@ -144,8 +144,8 @@ def is_held_by(place: str, run_id: str, *, within_s: float = 2.0) -> bool:
     deadline = time.monotonic() + within_s
     while True:
         with contextlib.suppress(OSError):
-            held = _holder_in((Path(place) / NAME).read_bytes())
-            if held is not None and held.run_id == run_id:
+            holder = _holder_in((Path(place) / NAME).read_bytes())
+            if holder is not None and holder.run_id == run_id:
                 return True
         if time.monotonic() >= deadline:
             return False
@@ -158,11 +158,11 @@ def _hold_object(place: str, holder: Holder, is_running: Callable[[str], bool]) 
     try:
         files.invalidate_cache()
         if files.exists(name):
-            other = _holder_in(files.cat_file(name))
-            is_here = other is not None and other.host == holder.host
-            if other is None or not is_here or is_running(other.run_id):
+            current_holder = _holder_in(files.cat_file(name))
+            is_here = current_holder is not None and current_holder.host == holder.host
+            if current_holder is None or not is_here or is_running(current_holder.run_id):
                 hint = "" if is_here else f"; if it has ended, delete {place}/{NAME}.json"
-                raise _in_use(place, other, hint)
+                raise _in_use(place, current_holder, hint)
         files.makedirs(path, exist_ok=True)
         files.pipe_file(name, json.dumps(asdict(holder)).encode())
     except OSError as error:
@@ -170,10 +170,10 @@ def _hold_object(place: str, holder: Holder, is_running: Callable[[str], bool]) 
     return StateLock([], lambda: files.rm_file(name))
 
 
-def _in_use(place: str, other: Holder | None, hint: str = "") -> LaunchError:
-    who = str(other or "a launch that does not say which")
+def _in_use(place: str, holder: Holder | None, hint: str = "") -> LaunchError:
+    user = str(holder or "a launch that does not say which")
     return LaunchError(
-        f"state={place!r} is in use by {who}{hint}. Two launches cannot save into one folder: wait for the"
+        f"state={place!r} is in use by {user}{hint}. Two launches cannot save into one folder: wait for the"
         " other one, end it with `python -m launchpad stop`, or name another folder."
     )
 

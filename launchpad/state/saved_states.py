@@ -141,7 +141,12 @@ class SavedStates:
 
     def _names(self) -> dict[int, str]:
         """Return version → file name."""
-        return {int(m[1]): name for name in self._folder.names() if (m := _NAME.fullmatch(name))}
+        names: dict[int, str] = {}
+        for name in self._folder.names():
+            match = _NAME.fullmatch(name)
+            if match is not None:
+                names[int(match[1])] = name
+        return names
 
     def _flaw(self, name: str) -> str:
         with self._folder.reading(name) as file:
@@ -157,16 +162,16 @@ class SavedStates:
             ) from error
 
     @contextlib.contextmanager
-    def _errors(self, what: str) -> Iterator[None]:
+    def _errors(self, action: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             why = error.strerror or str(error) or type(error).__name__
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-            hint = "; what was saved before is untouched" if "save" in what else ""
-            room = " Make room, or save less often or less." if full else ""
+            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            hint = "; what was saved before is untouched" if "save" in action else ""
+            room = " Make room, or save less often or less." if is_full else ""
             raise StateError(
-                f"{self._owner} cannot {what} in {self._folder}: {why}{hint}.{room}"
+                f"{self._owner} cannot {action} in {self._folder}: {why}{hint}.{room}"
             ) from error
 
 
@@ -186,11 +191,11 @@ class StatePickler(by_value.Pickler):
 def _defined_here_or(name: str, definition: bytes) -> Any:
     """Return the script's current class or function of this name, or else the saved definition."""
     try:
-        found = operator.attrgetter(name)(sys.modules["__main__"])
+        current = operator.attrgetter(name)(sys.modules["__main__"])
     except AttributeError:
-        found = None
-    is_of_script = getattr(found, "__module__", "") == "__main__"
-    return found if is_of_script else pickle.loads(definition)
+        current = None
+    is_of_script = getattr(current, "__module__", "") == "__main__"
+    return current if is_of_script else pickle.loads(definition)
 
 
 class _Hashed(io.RawIOBase):
@@ -227,12 +232,16 @@ def _flaw_of(file: IO[bytes]) -> str:
     if trailer[: len(_MAGIC)] != _MAGIC:
         return "it is torn, or something else has written it: its last bytes are not those of a saved state"
     file.seek(0)
-    left = size - _TRAILER_BYTES
-    found = hashlib.blake2b(digest_size=_HASH_BYTES)
-    while left and (chunk := file.read(min(left, _CHUNK))):
-        found.update(chunk)
-        left -= len(chunk)
+    bytes_left = size - _TRAILER_BYTES
+    content_hash = hashlib.blake2b(digest_size=_HASH_BYTES)
+    while bytes_left:
+        chunk = file.read(min(bytes_left, _CHUNK))
+        # The file has become shorter since it was measured, so its hash will differ.
+        if not chunk:
+            break
+        content_hash.update(chunk)
+        bytes_left -= len(chunk)
     length = (size - _TRAILER_BYTES).to_bytes(8, "big")
-    return (
-        "" if trailer == _MAGIC + length + found.digest() else "it is damaged: its hash is another"
-    )
+    if trailer == _MAGIC + length + content_hash.digest():
+        return ""
+    return "it is damaged: its hash is another"

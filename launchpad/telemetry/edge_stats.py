@@ -148,12 +148,12 @@ class Edges:
 
     def of(self, *, caller: str = "", server: str = "", method: str = "") -> Edges:
         """Return the edges with this caller, server and method. A group's label matches all its workers."""
-        wanted = ((caller, "caller"), (server, "server"), (method, "method"))
+        filters = ((caller, "caller"), (server, "server"), (method, "method"))
         return Edges(
             tuple(
                 row
                 for row in self.rows
-                if all(not name or _is_of(getattr(row, what), name) for name, what in wanted)
+                if all(not name or _is_of(getattr(row, field), name) for name, field in filters)
             ),
             self.lacking,
             self.period_s,
@@ -232,8 +232,8 @@ _sums_of = operator.attrgetter(*_SUMS)
 _DERIVED = ("p50_s", "p99_s", "calls_per_s", "bytes_per_s")
 
 
-def _is_of(name: str, wanted: str) -> bool:
-    return name == wanted or name.rpartition("-")[0] == wanted
+def _is_of(name: str, name_or_label: str) -> bool:
+    return name == name_or_label or name.rpartition("-")[0] == name_or_label
 
 
 def gathered(
@@ -260,14 +260,14 @@ def gathered(
         of_caller = call_stats.added(by_caller.get(place, ()))
         of_server = call_stats.added(by_server.get(place, ()))
         stats = of_caller
-        sent = of_caller.bytes_out
-        received = of_caller.bytes_in
+        bytes_sent = of_caller.bytes_out
+        bytes_received = of_caller.bytes_in
         is_complete = caller in known and caller not in lacking
         if not is_complete and of_server.calls > of_caller.calls:
             # The server sends what the caller receives, so in and out change places.
             stats = of_server
-            sent = of_server.bytes_in
-            received = of_server.bytes_out
+            bytes_sent = of_server.bytes_in
+            bytes_received = of_server.bytes_out
         rows.append(
             EdgeStats(
                 *place,
@@ -276,8 +276,8 @@ def gathered(
                 errors=stats.errors,
                 in_flight=stats.in_flight,
                 items=stats.items,
-                bytes_sent=sent,
-                bytes_received=received,
+                bytes_sent=bytes_sent,
+                bytes_received=bytes_received,
                 waiting_s=stats.total_s,
                 serving_s=of_server.total_s,
                 buckets=stats.buckets,
@@ -289,7 +289,7 @@ def gathered(
 
 
 def _by_place(rows: Iterable[Row]) -> dict[Place, list[MethodStats]]:
-    found: dict[Place, list[MethodStats]] = {}
+    by_place: dict[Place, list[MethodStats]] = {}
     for place, stats in rows:
-        found.setdefault(place, []).append(stats)
-    return found
+        by_place.setdefault(place, []).append(stats)
+    return by_place

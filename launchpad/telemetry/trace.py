@@ -183,8 +183,8 @@ class Trace:
     def _label(self, attempt: int, own: Mapping[int, Recorded]) -> str:
         recorded = own[attempt]
         of_calls = f"{_recorded_calls(recorded):,} of {recorded.calls:,} calls"
-        which = f"attempt {attempt}: " if len(own) > 1 else ""
-        return f"{which}pid {recorded.pid} on {recorded.host}, {of_calls}"
+        prefix = f"attempt {attempt}: " if len(own) > 1 else ""
+        return f"{prefix}pid {recorded.pid} on {recorded.host}, {of_calls}"
 
     def _other_hosts(self) -> list[str]:
         return sorted({r.host for r in self.recorded.values() if not self._has_our_clock(r)})
@@ -206,9 +206,9 @@ class Trace:
         return (time_ns - self.began_ns) / 1000
 
     def _span(self, span: Span, pid: int, tid: int, shift_ns: int) -> Iterator[Json]:
-        kind, server, method, began, ended, number, why = span
-        began = began + shift_ns
-        ended = ended + shift_ns
+        kind, server, method, begin_ns, end_ns, number, why = span
+        begin_ns = begin_ns + shift_ns
+        end_ns = end_ns + shift_ns
         name = f"{server}/{method}" if server and kind not in (ANSWER, COROUTINE) else method
         args: Json = {"server": server} if server else {}
         if why:
@@ -217,10 +217,10 @@ class Trace:
         if kind in _BESIDE:
             # A local id keeps the span beside the rows of its worker.
             own = {"id2": {"local": f"{_CATEGORIES[kind]} {number:x}"}}
-            yield {**event, **own, "ph": "b", "ts": self._us(began)}
-            yield {**event, **own, "ph": "e", "ts": self._us(ended), "args": {}}
+            yield {**event, **own, "ph": "b", "ts": self._us(begin_ns)}
+            yield {**event, **own, "ph": "e", "ts": self._us(end_ns), "args": {}}
         else:
-            yield {**event, "ph": "X", "ts": self._us(began), "dur": (ended - began) / 1000}
+            yield {**event, "ph": "X", "ts": self._us(begin_ns), "dur": (end_ns - begin_ns) / 1000}
 
     def _states(self, worker: str, pid: int) -> Iterator[Json]:
         changes = [c for c in self.changes if c.worker == worker]
@@ -262,8 +262,8 @@ def _flow(number: int, call: Json, answer: Json) -> list[Json]:
     ]
 
 
-def _meta(what: str, pid: int, tid: int = _STATE_ROW, **args: Any) -> Json:
-    return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": args}
+def _meta(kind: str, pid: int, tid: int = _STATE_ROW, **args: Any) -> Json:
+    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args}
 
 
 def _order(event: Json) -> tuple[float, float]:

@@ -95,15 +95,15 @@ class History:
         """Record a call whose result is a future. A cancelled future counts as `CancelledError`."""
         self._write("begun", call)
 
-        def write(done: Future[Any]) -> None:
-            error = CancelledError() if done.cancelled() else done.exception()
+        def write(future: Future[Any]) -> None:
+            error = CancelledError() if future.cancelled() else future.exception()
             self._write("acknowledged", call, OK if error is None else type(error).__name__)
 
         future.add_done_callback(write)
 
     def read(self) -> Findings:
         """Read the file and compare what callers saw with what ran."""
-        begun: dict[CallId, None] = {}
+        calls: dict[CallId, None] = {}
         results: dict[CallId, str] = {}
         ran: Counter[CallId] = Counter()
         lines = Path(self.path).read_text().splitlines() if Path(self.path).exists() else []
@@ -111,15 +111,15 @@ class History:
             if event == "ran":
                 ran[call] += 1
             elif event == "begun":
-                begun[call] = None
+                calls[call] = None
             else:
                 results[call] = outcome[0]
         return Findings(
             acknowledged=Counter(results.values()),
-            lost=[call for call, what in results.items() if what == OK and not ran[call]],
+            lost=[call for call, result in results.items() if result == OK and not ran[call]],
             repeated=[call for call, times in ran.items() if times > 1],
-            run_all_the_same=[c for c, what in results.items() if what == "NotSent" and ran[c]],
-            unanswered=[call for call in begun if call not in results],
+            run_all_the_same=[c for c, result in results.items() if result == "NotSent" and ran[c]],
+            unanswered=[call for call in calls if call not in results],
         )
 
     def check(self, *, may_repeat: bool = False, may_be_unanswered: bool = False) -> Findings:
@@ -134,20 +134,20 @@ class History:
             AssertionError: A call was lost, ran twice, ran although it raised `NotSent`, or was never
                 answered.
         """
-        found = self.read()
+        findings = self.read()
         wrong = {
-            "acknowledged, and never run": found.lost,
-            "run more than once": [] if may_repeat else found.repeated,
-            "NotSent, and run all the same": found.run_all_the_same,
-            "never answered": [] if may_be_unanswered else found.unanswered,
+            "acknowledged, and never run": findings.lost,
+            "run more than once": [] if may_repeat else findings.repeated,
+            "NotSent, and run all the same": findings.run_all_the_same,
+            "never answered": [] if may_be_unanswered else findings.unanswered,
         }
         parts = []
-        for what, calls in wrong.items():
-            shown = ", ".join(map(str, calls[:_SHOWN]))
+        for problem, calls in wrong.items():
+            examples = ", ".join(map(str, calls[:_SHOWN]))
             more = f" and {len(calls) - _SHOWN:,} more" if len(calls) > _SHOWN else ""
-            parts += [f"{what}: {shown}{more}"] if calls else []
-        assert not parts, f"{'; '.join(parts)} (of {found.acknowledged.total():,} calls)"
-        return found
+            parts += [f"{problem}: {examples}{more}"] if calls else []
+        assert not parts, f"{'; '.join(parts)} (of {findings.acknowledged.total():,} calls)"
+        return findings
 
     def _write(self, event: str, call: CallId, *more: str) -> None:
         line = json.dumps([event, call, time.monotonic(), *more]) + "\n"

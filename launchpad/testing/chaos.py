@@ -114,8 +114,8 @@ class KillWorkers:
             raise TypeError(f"groups are several labels, [{groups!r}], not one")
         unknown = sorted(set(groups or ()) - set(running.plan.groups))
         if unknown:
-            there = list(running.plan.groups)
-            raise KeyError(f"there is no group {unknown} to kill workers of; there are {there}")
+            labels = list(running.plan.groups)
+            raise KeyError(f"there is no group {unknown} to kill workers of; there are {labels}")
         if when not in _STATES:
             raise ValueError(f"when is one of {', '.join(_STATES)}, not {when!r}")
         if not 0 <= chance <= 1:

@@ -131,17 +131,17 @@ class _TimedProgram:
 
     def _stop(self) -> None:
         """Stop the program if it still runs. The timer's thread calls this."""
-        left = [row.worker for row in self.running.status() if row.state not in _ENDED]
-        if not left:
+        running_workers = [row.worker for row in self.running.status() if row.state not in _ENDED]
+        if not running_workers:
             return
         stacks = []
-        for worker in left[:_SHOWN_STACKS]:
+        for worker in running_workers[:_SHOWN_STACKS]:
             with contextlib.suppress(Exception):  # the worker may end at any moment
                 stacks.append(f"\n=== where {worker} was:\n{self.running.stacks(worker)}")
         self._stacks = "".join(stacks)
         self._overdue = (
             f"program {self.running.plan.program!r} still ran {self._timeout_s} s after its launch, and was"
-            f" stopped: {', '.join(left)}. Give lp_launch(program, timeout_s=…) if it needs more."
+            f" stopped: {', '.join(running_workers)}. Give lp_launch(program, timeout_s=…) if it needs more."
         )
         self.running.stop("its time limit was over")
 

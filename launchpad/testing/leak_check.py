@@ -34,22 +34,25 @@ def nothing_left_over(within_s: float = 5.0) -> Iterator[None]:
     __tracebackhide__ = True  # pytest then shows the error without these lines
     before = _inventory()
     yield
-    left = _inventory() - before
-    if left:
+    leftovers = _inventory() - before
+    if leftovers:
         # A client that a traceback refers to closes its connections only when it is collected.
         gc.collect()
     deadline = time.monotonic() + within_s
-    while left and (left := _inventory() - before) and time.monotonic() < deadline:
+    while leftovers:
+        leftovers = _inventory() - before
+        if not leftovers or time.monotonic() >= deadline:
+            break
         time.sleep(0.01)
-    if left:
+    if leftovers:
         # Threads that ended during the loop may have held objects.
         gc.collect()
-        left = _inventory() - before
-    assert not left, f"left over: {sorted(left)}"
+        leftovers = _inventory() - before
+    assert not leftovers, f"left over: {sorted(leftovers)}"
 
 
 def _inventory() -> set[str]:
-    found = _descendants() | {f"thread {t.name} ({t.ident})" for t in threading.enumerate()}
+    names = _descendants() | {f"thread {t.name} ({t.ident})" for t in threading.enumerate()}
     # These are only counted, because gRPC renumbers its descriptors after a fork.
     nameless: Counter[str] = Counter()
     descriptors = set(os.listdir("/dev/fd"))
@@ -66,24 +69,24 @@ def _inventory() -> set[str]:
             if target.startswith("anon_inode:"):
                 nameless[f"descriptor {target}"] += 1
             elif not target.startswith("/proc/"):
-                found.add(f"descriptor {fd} {target}")
+                names.add(f"descriptor {fd} {target}")
     # Mappings of this process that other processes may share.
     for line in (line.split(maxsplit=5) for line in _text(Path("/proc/self/maps")).splitlines()):
         if line[1].endswith("s"):
             nameless[f"mapping of {line[5] if len(line) > 5 else 'memory'}"] += 1
-    found |= {f"{what}, the {i + 1}." for what, n in nameless.items() for i in range(n)}
+    names |= {f"{name}, the {i + 1}." for name, n in nameless.items() for i in range(n)}
     # Runs that this process launched and whose launcher no longer holds the directory.
     for path in (p for base in locations.runtime_bases() for p in base.glob(f"*/{record.NAME}")):
         if f'"pid": {os.getpid()},' in _text(path) and not locations.is_held(path.parent):
-            found.add(f"run directory {path.parent}")
-    return found
+            names.add(f"run directory {path.parent}")
+    return names
 
 
 def _descendants() -> set[str]:
-    """Return the processes below this one.
+    """Return the descendants of this process.
 
-    psutil would read all of /proc to find them. Usually there are none, and the kernel's own lists show that
-    more cheaply.
+    psutil would read all of /proc to find them. Usually this process has no children, and the kernel's own
+    lists show that more cheaply.
     """
     # Some kernels don't have this file. Then `listings` is empty.
     listings = list(Path("/proc/self/task").glob("*/children"))
@@ -91,12 +94,12 @@ def _descendants() -> set[str]:
         return set()
     import psutil
 
-    found = set()
+    processes = set()
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             if process.status() != psutil.STATUS_ZOMBIE or process.ppid() == os.getpid():
-                found.add(f"process {process.pid} {process.name()}")
-    return found
+                processes.add(f"process {process.pid} {process.name()}")
+    return processes
 
 
 def _text(path: Path) -> str:

@@ -101,7 +101,10 @@ class WorkQueue:
 
     def __iter__(self) -> Iterator[Lease]:
         """Iterate over leases until the queue is closed and all jobs are done or failed."""
-        while (lease := self.take()) is not None:
+        while True:
+            lease = self.take()
+            if lease is None:
+                return
             yield lease
 
     def counts(self) -> JobCounts:
@@ -128,20 +131,20 @@ class WorkQueue:
         Raises:
             TimeoutError: no job finished within the timeout.
         """
-        seen: set[Hashable] = set()
+        visited: set[Hashable] = set()
         cursor = None
         is_over = False
-        while not is_over and len(seen) != n:
+        while not is_over and len(visited) != n:
             try:
-                found, cursor, is_over = self._poll.ask("finished", cursor, timeout_s=timeout_s)
+                jobs, cursor, is_over = self._poll.ask("finished", cursor, timeout_s=timeout_s)
             except TimeoutError as error:
                 if is_interruption(error):
                     raise
                 text = f"no job was finished within {timeout_s} s: {self.counts()}"
                 raise TimeoutError(text) from None
-            for job in found:
-                if job.key not in seen and len(seen) != n:
-                    seen.add(job.key)
+            for job in jobs:
+                if job.key not in visited and len(visited) != n:
+                    visited.add(job.key)
                     yield job
 
     def __reduce__(self) -> tuple[Any, ...]:

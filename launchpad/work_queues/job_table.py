@@ -204,7 +204,7 @@ class JobTable:
 
     def end_leases(self, has_ended: Callable[[Caller], bool], now: float) -> bool:
         """End the leases whose worker has ended or whose time is up. True if there were any."""
-        found = False
+        has_any = False
         for job in [self.jobs[key] for key in self.leased.values()]:
             to = job.leased_to
             assert to is not None
@@ -217,8 +217,8 @@ class JobTable:
                 continue
             self._end_lease(job, None)
             self._try_again(job, reason)
-            found = True
-        return found
+            has_any = True
+        return has_any
 
     def restart(self) -> None:
         """End all leases after a restart of the queue, and make their jobs pending."""
@@ -234,15 +234,19 @@ class JobTable:
 
     def copy(self) -> JobTable:
         """Return a copy of the current table. It shares the jobs' values and results."""
-        other = copy.copy(self)
-        other.jobs = {}
+        table = copy.copy(self)
+        table.jobs = {}
         for key, job in self.jobs.items():
-            of = other.jobs[key] = copy.copy(job)
-            of.reasons, of.ended_leases = job.reasons.copy(), job.ended_leases.copy()
-            of.leased_to = copy.copy(job.leased_to)
-        other.pending, other.finished = self.pending.copy(), self.finished.copy()
-        other.leased, other.requests = self.leased.copy(), self.requests.copy()
-        return other
+            job_copy = copy.copy(job)
+            job_copy.reasons = job.reasons.copy()
+            job_copy.ended_leases = job.ended_leases.copy()
+            job_copy.leased_to = copy.copy(job.leased_to)
+            table.jobs[key] = job_copy
+        table.pending = self.pending.copy()
+        table.finished = self.finished.copy()
+        table.leased = self.leased.copy()
+        table.requests = self.requests.copy()
+        return table
 
     def _expiry(self, now: float) -> float | None:
         return None if self.lease_s is None else now + self.lease_s

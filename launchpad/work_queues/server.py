@@ -73,7 +73,7 @@ class WorkQueueServer:
 
     def take(self, request: str, wait_s: float) -> Leased | str | Promise | None:
         """Return a job; `OVER` if no more will come; None if there is none within `wait_s`."""
-        who = caller()
+        taker = caller()
         table = self._table
 
         def is_ready() -> bool:
@@ -81,7 +81,7 @@ class WorkQueueServer:
             return table.can_take(request) or table.is_over
 
         def take() -> Leased | str:
-            job = table.take(who, request, next(self._leases), time.monotonic())
+            job = table.take(taker, request, next(self._leases), time.monotonic())
             if job is None or job.leased_to is None:
                 return OVER
             return job.key, job.value, len(job.reasons) + 1, job.leased_to.lease
@@ -182,11 +182,11 @@ class WorkQueueServer:
 def _page(finished: Sequence[FinishedJob]) -> list[FinishedJob]:
     """Return the first finished jobs, as many as one answer may hold."""
     page: list[FinishedJob] = []
-    left = _MOST_BYTES
+    bytes_left = _MOST_BYTES
     for job in finished:
         body, buffers = pickling.encode((job.key, job.result, job.reasons))
-        left -= len(body) + sum(each.nbytes for each in buffers)
-        if left < 0 and page:
+        bytes_left -= len(body) + sum(each.nbytes for each in buffers)
+        if bytes_left < 0 and page:
             break
         page.append(job)
     return page
