@@ -147,6 +147,7 @@ class _Conversation:
     def __init__(self, connection: socket.socket, worker: str) -> None:
         self._connection = connection
         self._worker = worker
+        # Notified when the worker awaits a line, and when the conversation is over.
         self._changed = threading.Condition()
         self._prompt: str | None = None
         self._is_over = False

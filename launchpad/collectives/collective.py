@@ -89,6 +89,8 @@ class Collective:
         self._timeout_s = timeout_s
         self._store = store
         self._name = name
+        # One operation at a time. If two threads' operations were mixed, the other ranks could not match them
+        # with their own, by number and order.
         self._lock = fork.free_in_child(Lock())
         self._n_splits = 0
         self._runtimes: list[DefaultGroup | JaxRuntime] = []

@@ -50,6 +50,8 @@ class Generation:
         self._report = report
         self._error: Exception | None = None
         self._has_ended = interruptions.Event()
+        # Several threads may end the generation at once: the first error counts, and each callback runs once.
+        # A callback that is added at the same time must be either among those that run, or called at once.
         self._lock = Lock()
         self._callbacks: list[Callable[[Exception], object]] = []
         self.returned: set[int] = set()
@@ -60,6 +62,7 @@ class Generation:
 
     def drop_inherited(self) -> None:
         """End the generation in a forked child. Only the parent is the rank, and it isn't notified."""
+        # Another thread of the parent may have held the old lock at the fork.
         self._lock = Lock()
         self._callbacks.clear()
         self._on_return.clear()

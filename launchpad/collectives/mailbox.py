@@ -58,6 +58,8 @@ class Mailbox:
     """The messages of one generation. Safe from any thread."""
 
     def __init__(self) -> None:
+        # A message, or a reason to end, must not come after a thread has looked for it, and before its wait
+        # is in `_waits`: nothing would wake that thread.
         self._lock = fork.free_in_child(Lock())
         self._messages: dict[Key, tuple[str, Any]] = {}
         self._waits: dict[Key, ThreadWait[Any]] = {}

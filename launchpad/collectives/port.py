@@ -44,6 +44,8 @@ class Port:
     """The served object of one worker. It stays the same over all generations."""
 
     def __init__(self) -> None:
+        # Two first messages of a generation may arrive at once, and must get the same mailbox. A late
+        # message of an earlier generation must not make a mailbox after `open` has dropped it.
         self._lock = fork.free_in_child(Lock())
         self._mailboxes: dict[int, Mailbox] = {}
         self._generation: Generation | None = None

@@ -124,6 +124,7 @@ class _OwnSums(ClientSession):
     def __init__(self, client: Any) -> None:
         super().__init__()
         self._poll = Poll(client)
+        # Threads may add at once, and no addition may be lost between reading a sum and writing it.
         self._lock = fork.free_in_child(Lock())
         self._seen: dict[str, float] = {}
 

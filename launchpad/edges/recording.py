@@ -102,6 +102,7 @@ class CallOrder(ABC):
     """A base class that lets one call run at a time, in an order that subclasses decide."""
 
     def __init__(self) -> None:
+        # Notified when a call has ended its turn, and when one that waits for its turn is cancelled.
         self._changed = Condition()
         self._running: tuple[str, str] | None = None
 

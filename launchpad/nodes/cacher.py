@@ -94,6 +94,8 @@ class Entry:
     answer: tuple[Any, float] | None = None
     pending: Future[Any] | None = None
     last_error: BaseException | None = None
+    # Reentrant, because `add_done_callback` calls `store` at once, in this thread, if the call has ended
+    # already.
     lock: threading.RLock = field(default_factory=threading.RLock)
 
 
@@ -116,6 +118,8 @@ class Cache:
         self._stale_s = stale_s
         self._clock = clock
         self._entries: OrderedDict[bytes, Entry] = OrderedDict()
+        # Calls come in several threads. Two calls with a new key must get the same entry, so that only one
+        # of them calls the target.
         self._lock = threading.Lock()
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -42,6 +42,7 @@ class RunColocated(Executable):
         """Open all executables; return a function that runs those that have something to run."""
         context.inherit()
         self._me = context.current()
+        # Notified when a thread has ended its call, and when the stop comes.
         self._changed = threading.Condition()
         self._errors: list[BaseException] = []
         self._own_errors: list[BaseException] = []
@@ -203,6 +204,8 @@ class NodeThread:
         self._run: Run | None = None
         # Set by the first start.
         self._thread: threading.Thread
+        # `close` may come while `open` runs. Exactly one of them must close the executable, so each sets
+        # its flag and looks at the other's in one step.
         self._lock = threading.Lock()
         self._is_open = self._is_closed = False
 
@@ -211,6 +214,7 @@ class NodeThread:
         self._thread = threading.Thread(
             target=self._run_call, args=(call,), name=f"{self.context.name}-member", daemon=True
         )
+        # Set it before the start: the thread may end, and reset it, before `start` returns.
         self.is_busy = True
         try:
             self._thread.start()
@@ -251,5 +255,6 @@ class NodeThread:
             error = raised
         finally:
             self.context.link.end_if_child(error)
+            # Reset it before `_on_end` wakes the worker's thread, which counts the busy threads.
             self.is_busy = False
             self._on_end(error)

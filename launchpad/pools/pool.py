@@ -84,6 +84,7 @@ class Pool(Executor):
 
     def __init__(self, clients: Iterable[Client[Any]], idempotent: bool) -> None:
         self._functions = PoolFunctions(idempotent)
+        # Threads may submit the same new function at once, and must get the same PoolFunction.
         self._lock = fork.free_in_child(Lock())
         self._thread = PoolThread(clients)
         weakref.finalize(self, self._thread.shut, cancels=False).atexit = False

@@ -93,6 +93,7 @@ class PoolThread:
 
     def drop_inherited(self) -> None:
         """Shut the pool in a forked child. The thread, with all the pool's calls, runs in the parent."""
+        # Another thread of the parent may have held the old lock at the fork.
         self._lock = RLock()
         self._inbox = queue.SimpleQueue()
         self._is_shut = True

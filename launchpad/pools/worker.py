@@ -62,6 +62,7 @@ class PoolWorker:
             initializer(*initargs)
         self._slots = slots
         self._functions = DefinedFunctions()
+        # A frame either begins or is taken back: only the thread that removes it from `_waiting` answers it.
         self._changed = Condition()
         self._waiting: OrderedDict[str, _WaitingFrame] = OrderedDict()
         self._running: dict[threading.Thread, Promise] = {}

@@ -38,6 +38,7 @@ class BufferedPut:
         self.accepted = 0
         self._put = put
         self._is_stopping = is_stopping
+        # Notified when the buffer gets its first item, when it has been emptied, and when no more items come.
         self._changed = Condition(Lock())
         self._buffer: list[Item] = []
         self._size = 0
@@ -86,6 +87,7 @@ class BufferedPut:
 
     def drop_inherited(self) -> None:
         """Stop the buffer in a forked child. The thread runs in the parent, which puts the items."""
+        # A thread of the parent may have held the old lock at the fork.
         self._changed = Condition(Lock())
         self._buffer = []
         self._is_over = True

@@ -77,6 +77,7 @@ class Queue(Generic[T]):
     def __init__(self, client: Client[Any]) -> None:
         self._client = client
         self._calls: Any = with_options(client, idempotent=True)
+        # Of several `producer()` blocks that end at once in different threads, exactly one is the last.
         self._lock = fork.free_in_child(Lock())
         self._local = threading.local()
         # Sessions that no `put` is using. In a forked child, each of them renews itself.

@@ -190,6 +190,8 @@ class ReplayServer:
     def __init__(self, tables: Sequence[Table]) -> None:
         self._tables = {table.name: TableServer(table) for table in tables}
         self._windows: dict[str, tuple[Window, callers.Caller | None]] = {}
+        # A writer may repeat a call whose first attempt still runs here, in another thread. Both change its
+        # window.
         self._lock = threading.Lock()
         me = context.try_current()
         if me is not None:

@@ -60,6 +60,8 @@ class Inbox(Generic[K, V]):
         if not is_whole(maxsize, at_least=0):
             raise ValueError(f"an inbox holds 0 (any number of) values or more, got {maxsize}")
         self._maxsize = maxsize
+        # A value must not come after a thread has looked for it, and before its waiter is in the queue:
+        # nothing would wake that thread.
         self._lock = fork.free_in_child(Lock())
         # By number, the oldest first.
         self._values: OrderedDict[int, tuple[K, V]] = OrderedDict()
@@ -119,6 +121,8 @@ class Inbox(Generic[K, V]):
         try:
             is_over = self._wait(waiter, takers, timeout_s)
         finally:
+            # In the meantime, the last waiter may have left, and another thread may have put a new deque
+            # here.
             with self._lock:
                 if not takers and self._takers.get(key) is takers:
                     del self._takers[key]

@@ -145,6 +145,8 @@ class WaitingCalls:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        # The lock of the server's state. The timer's thread waits for it, and is notified of earlier
+        # deadlines.
         self._changed = threading.Condition(threading.Lock())
         self._lines: list[Line] = []
         self._answers: list[Answer] = []

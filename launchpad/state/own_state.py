@@ -31,6 +31,7 @@ class OwnState:
         self.places = places
         self.fence = fence or Fence()
         self._worker = worker
+        # Two threads that save at once would choose the same number for their versions.
         self._lock = fork.free_in_child(Lock())
         self._has_earlier: bool | None = None
 

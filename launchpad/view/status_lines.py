@@ -71,6 +71,8 @@ class StatusLines:
         self._lines: Sequence[Text] = [Text(f"{title} · starting", "bold")]
         self._drawn = _DrawnLines(0, 0, [])
         self._is_shown = False
+        # Threads must not mix their escape sequences. After `close`, no thread may draw any more: its lines
+        # would remain in the middle of the next output.
         self._lock = threading.Lock()
         self._is_closed = threading.Event()
 

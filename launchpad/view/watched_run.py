@@ -171,6 +171,8 @@ class WatchedRun:
         self._rows: Sequence[Mapping[str, Any]] = ()
         self._is_closed = threading.Event()
         self._connected = threading.Event()
+        # Both threads replace `look`. Without the lock, one of them could put back what the other has
+        # replaced.
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
 
@@ -285,6 +287,7 @@ class WatchedRun:
         while not self._is_closed.is_set():
             try:
                 with self._connect(self.record) as client:
+                    # Set the client first: threads that wait for `_connected` use it at once.
                     self._client = client
                     self._connected.set()
                     while not self._is_closed.is_set():
@@ -300,6 +303,7 @@ class WatchedRun:
 
     def _end(self, why_unseen: str) -> None:
         """Record that the run has ended, and read its last state from its files."""
+        # Set this first: `history` then reads the run's files, and does not call the run.
         self.has_ended = True
         self.why_unseen = why_unseen
         self._connected.set()

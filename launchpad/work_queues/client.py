@@ -46,6 +46,8 @@ class WorkQueue:
     def __init__(self, client: Any) -> None:
         self._client = client
         self._poll = Poll(client)
+        # Held during a call: if a larger number of the session arrived first, the queue would take the
+        # smaller one for a repetition, and drop its jobs.
         self._adding = fork.free_in_child(Lock())
         self._adder = ClientSession()
         self._taker = _TakerSession()

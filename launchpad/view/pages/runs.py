@@ -36,6 +36,8 @@ class RunList:
         self._connect = connect
         self._may_control = may_control
         self._watched: dict[str, WatchedRun] = {}
+        # Two pages may ask for the same run at once. Only one WatchedRun, with its threads, may be made for
+        # it.
         self._lock = threading.Lock()
 
     def records(self) -> list[RunRecord]:
