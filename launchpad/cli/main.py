@@ -1,4 +1,4 @@
-"""The parser of the command line, and the table of commands; only the module of the wanted one is imported.
+"""The parser of the command line, and the table of commands. It imports only the module of the given command.
 
 Exit codes: 0 done · 1 failed, with the reason on stderr · 2 wrong command line · 130 interrupted by Ctrl-C.
 `run` has the exit codes of the script.

@@ -192,7 +192,7 @@ def connected(run: RunRecord) -> Iterator[Any]:
 
 
 def status_of(client: Any, run: RunRecord, worker: str) -> Mapping[str, Any]:
-    """Return the status of one worker, or raise CommandError if there is none of that name."""
+    """Return the status of one worker, or raise CommandError if no worker has that name."""
     rows: dict[str, Mapping[str, Any]] = {row["worker"]: row for row in client.status()}
     if worker not in rows:
         raise CommandError(f"{run.run_id} has no worker {worker!r}; it has {', '.join(rows)}")

@@ -63,7 +63,7 @@ class Attendance:
         self._has_left = True
 
     def wait_formed(self, timeout_s: float) -> Generation | None:
-        """Wait for a generation with this rank, and return it; None if there will be none any more.
+        """Wait for a generation with this rank, and return it; None if no more will be formed.
 
         Raises:
             TimeoutError: other ranks have not come; the message says which.

@@ -152,7 +152,7 @@ class Generation:
             callback(rank)
 
     def missed(self, rank: int, while_in: str) -> Exception:
-        """Return the error of waiting for a rank that has returned, and report it to the others."""
+        """Return the error for a wait for a rank that has returned, and report that rank to the others."""
         member = self.members[rank]
         self._report(Lost(self.number, member, f"has returned, {while_in}", has_returned=True))
         self.wait_end(NOTICE_S)

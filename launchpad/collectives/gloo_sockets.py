@@ -30,8 +30,8 @@ _CONNECT_S = 1.0
 def shut(published: Collection[bytes], size: int) -> None:
     """End each TCP connection of this process that has one end at an address in these values.
 
-    Listening sockets stay open, because gloo does not expect them to end. For each of `size` ranks, a wait
-    for its connection gets one that has ended.
+    Listening sockets stay open, because gloo does not expect them to end. A thread may wait there until one
+    of the `size` ranks connects. It gets a connection that has ended instead.
     """
 
     def is_published(end: tuple[Any, ...]) -> bool:

@@ -112,7 +112,7 @@ class Membership:
         self.generation = 0
 
     def join(self, newcomer: Session) -> list[tuple[Session, Event]]:
-        """Add a session, instead of an earlier one of the same replica.
+        """Add a session. It replaces an earlier one of the same replica.
 
         If the earlier session has the same attempt, the replica goes on to the next generation. If it has an
         earlier attempt, that one has died.

@@ -33,7 +33,7 @@ def free_port(address: str) -> int:
 
 
 def interface_of(address: str) -> str:
-    """Return the network interface with this IPv4 address; "" if there is none or the system can't say."""
+    """Return the network interface with this IPv4 address; "" if none has it or the system can't say."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asks:
         for _, name in socket.if_nameindex():
             # The call fails for an interface without an IPv4 address.

@@ -85,8 +85,8 @@ class Participation:
                 self._group = None
                 generation = attendance.wait_formed(self.timeout_s)
             finally:
-                # Only now: the rendezvous has replaced the earlier session by the new one. If the earlier one
-                # had ended before that, this rank would count as lost.
+                # Do this only now, after the rendezvous has replaced the earlier session by the new one. If
+                # the earlier one ended before that, this rank would count as lost.
                 if before is not None:
                     before.abandon()
             if generation is None:

@@ -356,7 +356,7 @@ class RankEdges:
         return client
 
     def _different(self, ranks: Sequence[int]) -> Different | None:
-        """Ask absent ranks for their current operation. Return the first difference; None if there is none.
+        """Ask absent ranks for their current operation. Return the first difference, or None.
 
         A rank that is at a later operation must have done something else instead of this one. A rank that
         does not answer proves nothing: if it is lost, the generation ends.

@@ -33,7 +33,7 @@ class Counter:
     saved its state. If the worker is killed before that, each client that still runs adds the missing part
     with its next call.
 
-    The counterpart over the network of Acme's `acme.utils.counting.Counter`.
+    It is a counterpart of Acme's `acme.utils.counting.Counter` for a whole program.
     """
 
     def __init__(self, client: Any) -> None:
@@ -146,7 +146,7 @@ class _OwnSums(ClientSession):
         return self._grown(totals)
 
     def _grown(self, totals: dict[str, float]) -> dict[str, float]:
-        """Return the totals, none smaller than this client has seen it.
+        """Return the totals. No total is smaller than this client has seen before.
 
         A counter that was killed may have lost its last seconds until all clients have reported again.
         """

@@ -66,7 +66,7 @@ class Box:
         id: Its group, `actor`; in a colocation with a number, `trainer.1`.
         title: The box's title; empty in a frame, which has the title.
         kind: The node that it stands for, `CourierNode(Actor)`.
-        frame: The title of the frame around it; empty if there is none.
+        frame: The title of the frame around it; empty without a frame.
     """
 
     id: str
@@ -89,8 +89,8 @@ class Box:
 class Arrow:
     """An arrow from a box to one whose handles it holds.
 
-    `label` is the keyword argument that holds the handles, `peers`; empty if there is none, or if it is the
-    name of the target's group.
+    `label` is the keyword argument that holds the handles, `peers`. It is empty if no keyword argument holds
+    them, or if the keyword is the name of the target's group.
     """
 
     source: str

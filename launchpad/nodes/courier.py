@@ -68,7 +68,9 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
         self.ordering: Ordering | None = None
 
     def through(self, *transforms: Delay | Bandwidth | Ordering) -> CourierHandle[T]:
-        """Return another handle of the node whose clients' calls go through these: for tests and experiments.
+        """Return another handle of the node, whose clients send their calls through these transforms.
+
+        Use it for tests and experiments.
 
         Example:
             slow = learner.through(lp.edges.Delay(0.05), lp.edges.Bandwidth(10e6))
@@ -79,7 +81,7 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
                 handle turns into. `Record` and `Replay` apply to the server, and so to all of its calls.
 
         Raises:
-            TypeError: a transform is none of these.
+            TypeError: a transform is of another type.
             DefinitionError: there is more than one of Record and Replay.
         """
         new = type(self)(
@@ -200,7 +202,7 @@ class CourierNode(RunnableNode["CourierHandle[T]"], Generic[T]):
         self._address = self.allocate_address(Address("courier", kind=COURIER))
 
     def check_definition(self, *, is_final: bool = True) -> None:
-        """Check also that a node with `one_at_a_time` can run one call at a time.
+        """Also check that a node with `one_at_a_time` can run one call at a time.
 
         Raises:
             DefinitionError: it cannot, or another check failed.
@@ -244,7 +246,7 @@ class Serving(Executable):
             self._server.stop(0.0)
 
     def release(self) -> None:
-        """End the calls before anything is released, so that no call finds something it needs closed."""
+        """End the calls before anything is released, so that no call uses something that is closed."""
         if self._server is not None:
             self._server.stop_serving()
         super().release()
@@ -392,7 +394,7 @@ class ServeObject(BuildObject, Serving):
 
 
 def why_not_one_at_a_time(kind: type, *, runs: bool) -> str:
-    """Return what keeps objects of a class from running one call at a time; empty if nothing does."""
+    """Return the reason why objects of a class cannot run one call at a time; empty if they can."""
     if runs and callable(getattr(kind, "run", None)):
         return (
             f"{kind.__qualname__}.run() would keep the thread that has built the object, in which they are to"

@@ -63,9 +63,9 @@ def restore(built: object, loop: EventLoop) -> None:
 
 
 def find_close(built: object) -> tuple[str, Callable[[], object]] | None:
-    """Return the name of the object's closing method, and a function that calls it; None if there is none.
+    """Return the name of the object's closing method, and a function that calls it; None if it has none.
 
-    The method must be the class's: clients, for instance, seem to have a method of any name.
+    Only methods of the class count, because some objects, such as clients, seem to have a method of any name.
     """
     kind = type(built)
     if hasattr(kind, CLOSE):

@@ -1,4 +1,4 @@
-"""Putting items from a buffer: each call sends what is there, and the next call what came during it.
+"""A buffer in front of a queue. Each call sends all items in it, and the next call the ones that came since.
 
 the user's thread ──add──▶ buffer ──a thread of its own──▶ the queue
 """

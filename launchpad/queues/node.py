@@ -131,7 +131,7 @@ class ServeQueue(Serving):
                 states.save((self._queue.contents, self._queue.queue_id), None, 1)
 
     def _restored(self) -> tuple[QueueContents, str] | None:
-        """Return the saved contents and queue id, and delete the saved state. Return None if there are none.
+        """Return the saved contents and queue id, or None if nothing is saved. Delete the saved state.
 
         The saved state is stale as soon as the queue changes, so it must not be restored twice.
         """

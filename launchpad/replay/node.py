@@ -56,7 +56,7 @@ class ReplayNode(Node[ReplayHandle]):
     The tables are saved at the same times as the object of a CourierNode: every `save_every_s` of the
     group's RestartPolicy, before a planned restart, at the end if `launch(state=…)` keeps state, and by
     `client.checkpoint()`. If the server is killed and restarted, it starts with the last saved state, or
-    empty if there is none.
+    empty if none was saved.
 
     Args:
         tables: Tables with different names.

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from launchpad.courier import CourierError, DeadlineExceeded
 from launchpad.courier import caller as courier_caller
@@ -33,9 +33,6 @@ from launchpad.errors import Stopped
 from launchpad.runtime import context
 
 T = TypeVar("T")
-
-Answer = tuple[Promise, Any, BaseException | None]
-"""A Promise, and the result or the error to set on it."""
 
 SLICE_S = 0.5
 """Seconds that a client lets one call wait before it checks if the program stops."""
@@ -107,7 +104,7 @@ class Line(deque[CallInLine]):
     is_ordered: bool
 
     def first_ready(self) -> CallInLine | None:
-        """Return the call that can be done now; None if there is none."""
+        """Return the call that can be done now, or None if no call can."""
         for call in tuple(self):
             if call.promise.is_done:
                 # Its caller has cancelled it, and it is about to leave the line.
@@ -117,6 +114,14 @@ class Line(deque[CallInLine]):
             if self.is_ordered:
                 return None
         return None
+
+
+class _DueAnswer(NamedTuple):
+    """A Promise, and the result or the error to set on it."""
+
+    promise: Promise
+    result: Any
+    error: BaseException | None
 
 
 class WaitingCalls:
@@ -149,7 +154,7 @@ class WaitingCalls:
         # deadlines.
         self._changed = threading.Condition(threading.Lock())
         self._lines: list[Line] = []
-        self._answers: list[Answer] = []
+        self._answers: list[_DueAnswer] = []
         self._stopping: Callable[[], Any] | None = None
         self._timer: threading.Thread | None = None
         self._timer_looks_at = 0.0
@@ -164,7 +169,7 @@ class WaitingCalls:
     @contextmanager
     def changing(self) -> Iterator[None]:
         """Hold the lock while the block reads or changes state, then answer calls that have become ready."""
-        answers: list[Answer] = []
+        answers: list[_DueAnswer] = []
         try:
             with self._changed:
                 try:
@@ -226,10 +231,10 @@ class WaitingCalls:
         if not call.begin():
             return
         try:
-            self._answers.append((call.promise, outcome(), None))
+            self._answers.append(_DueAnswer(call.promise, outcome(), None))
         except BaseException as error:
             # It belongs to this call, not to the call that made it ready and is running now.
-            self._answers.append((call.promise, None, error))
+            self._answers.append(_DueAnswer(call.promise, None, error))
 
     def drop(self, line: Line, owner: Any) -> None:
         """Drop the calls of an owner that asks again on another connection. Use it within `changing()`."""

@@ -46,8 +46,7 @@ class WorkQueue:
     def __init__(self, client: Any) -> None:
         self._client = client
         self._poll = Poll(client)
-        # Held during a call: if a larger number of the session arrived first, the queue would take the
-        # smaller one for a repetition, and drop its jobs.
+        # Held during a call of `add`: see `_add`.
         self._adding = fork.free_in_child(Lock())
         self._adder = ClientSession()
         self._taker = _TakerSession()

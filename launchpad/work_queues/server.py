@@ -72,7 +72,7 @@ class WorkQueueServer:
             return self._added.once(adder, lambda: self._add(jobs), number)
 
     def take(self, request: str, wait_s: float) -> Leased | str | Promise | None:
-        """Return a job; `OVER` if no more will come; None if there is none within `wait_s`."""
+        """Return a job; `OVER` if no more will come; None if no job comes within `wait_s`."""
         taker = caller()
         table = self._table
 
@@ -118,7 +118,7 @@ class WorkQueueServer:
             return self._table.counts()
 
     def finished(self, after: Cursor | None, wait_s: float) -> Finished | Promise | None:
-        """Return the jobs that have finished after a cursor; None if there are none within `wait_s`.
+        """Return the jobs that have finished after a cursor; None if no job finishes within `wait_s`.
 
         A cursor from an earlier attempt of the queue's worker starts over, because the queue may have gone
         back to its saved state.
