@@ -153,7 +153,8 @@ class _Conversation:
         self._is_over = False
         self._has_interrupted = False
         self._is_typing = False
-        self.was_left = False  # by the user
+        # True if the user left the debugger.
+        self.was_left = False
 
     def hold(self) -> None:
         with contextlib.suppress(ImportError):

@@ -25,7 +25,8 @@ def stop(options: argparse.Namespace) -> None:
     began = time.monotonic()
     with runs.connected(run) as client:
         client.stop(options.now)
-    locations.wait_until_free(Path(run.runtime))  # one on a cluster has ended already
+    # A run on a cluster has ended already.
+    locations.wait_until_free(Path(run.runtime))
     print(f"stopped after {formatting.seconds(time.monotonic() - began)}")
 
 

@@ -294,18 +294,18 @@ def _check_kubernetes() -> LaunchCheck:
         with contextlib.suppress(OSError, yaml.YAMLError, AttributeError, KeyError, TypeError):
             config = yaml.safe_load(Path(path).read_text())
             current = current or config.get("current-context") or ""
-            for each in config.get("clusters") or ():
-                clusters.setdefault(each["name"], each["cluster"]["server"])
-            for each in config.get("contexts") or ():
-                contexts.setdefault(each["name"], each["context"]["cluster"])
+            for cluster in config.get("clusters") or ():
+                clusters.setdefault(cluster["name"], cluster["cluster"]["server"])
+            for context in config.get("contexts") or ():
+                contexts.setdefault(context["name"], context["context"]["cluster"])
     server = clusters.get(contexts.get(current, ""), "")
     if not server:
         step = "have `kubectl config use-context NAME` work first"
         return LaunchCheck("kubernetes", False, f"no current context in {paths}", step)
     url = urlsplit(server)
-    cluster = f"the cluster of context {current!r}"
+    name = f"the cluster of context {current!r}"
     port = url.port or (80 if url.scheme == "http" else 443)
-    return _reached("kubernetes", cluster, url.hostname or "", port, "see `kubectl cluster-info`")
+    return _reached("kubernetes", name, url.hostname or "", port, "see `kubectl cluster-info`")
 
 
 def _without(launch_type: str, package: str) -> LaunchCheck:

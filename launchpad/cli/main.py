@@ -79,8 +79,9 @@ def main(arguments: Sequence[str], prog: str = "python -m launchpad") -> int:
         lines = f"launchpad: {error}".split("\n")
         print(*map(formatting.coloured, lines), sep="\n", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # `… | head` has ended
-        with contextlib.suppress(OSError):  # nothing more is printed
+    except BrokenPipeError:
+        # The reader, such as `head`, has ended. Print nothing more.
+        with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         return 130

@@ -52,7 +52,8 @@ def run(options: argparse.Namespace) -> None:
     main = sys.modules["__main__"]
     main.__file__ = module.__file__
     main.__spec__ = None if where.endswith(".py") else module.__spec__
-    launching.launch(program)  # the end of this script waits for it
+    # At its end, this script waits for the program.
+    launching.launch(program)
 
 
 @command(
@@ -192,7 +193,8 @@ def _imported(where: str) -> tuple[ModuleType, bool]:
     if where.endswith(".py"):
         path = os.path.abspath(where)
         directory, file = os.path.split(path)
-        sys.path.insert(0, directory)  # as `python FILE.py` does
+        # `python FILE.py` does the same.
+        sys.path.insert(0, directory)
         name = file.removesuffix(".py")
         spec = importlib.util.spec_from_file_location(name, path)
     elif not where:
@@ -207,7 +209,8 @@ def _imported(where: str) -> tuple[ModuleType, bool]:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except _LaunchCalled:  # all that it launches is there
+    except _LaunchCalled:
+        # The module has defined everything that it launches.
         return module, True
     return module, False
 

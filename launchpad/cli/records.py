@@ -77,13 +77,15 @@ def time_of(line: str) -> float | None:
         if match:
             return datetime.fromisoformat(match[1]).timestamp()
         match = _ABSL.match(line)
-        if match:  # it has no year
+        # The time has no year.
+        if match:
             year = datetime.now().year
             at = datetime.strptime(f"{year} {match[1]}", "%Y %m%d %H:%M:%S.%f")
             if at.timestamp() > time.time() + _DAY_S:
                 at = at.replace(year=year - 1)
             return at.timestamp()
-    except ValueError:  # digits, but no time
+    except ValueError:
+        # The digits are not a time.
         pass
     return None
 
@@ -136,7 +138,8 @@ def logs(options: argparse.Namespace) -> None:
     tails = {worker: follow(run, worker, since) for worker in workers}
     filters = {worker: LogFilter(since, options.grep) for worker in workers}
     prefixes = {workers[0]: ""}
-    if len(workers) > 1:  # as in the launching script
+    # The launching script prints the same prefixes.
+    if len(workers) > 1:
         prefixes = printer.prefixes_of(sys.stdout, workers)
     while True:
         # Check for the end before reading, so that the run's last lines are not missed.
@@ -206,7 +209,8 @@ def _written_at(log: Path) -> float:
     """Return the time of the last write to a log, in seconds since 1970."""
     try:
         return log.stat().st_mtime
-    except OSError:  # just being rotated
+    except OSError:
+        # The log is being rotated.
         return time.time()
 
 
@@ -240,7 +244,8 @@ def trace(options: argparse.Namespace) -> None:
     with file, runs.connected(run) as client:
         recording = client.with_options(timeout_s=options.seconds + _MORE_S)
         recorded: Trace = recording.trace(options.seconds)
-        with contextlib.suppress(OSError):  # a pipe, or a device
+        # A pipe or a device cannot be truncated.
+        with contextlib.suppress(OSError):
             file.truncate(0)
         recorded.write(file)
     print(f"{recorded}\nwritten to {options.output}: open it at https://ui.perfetto.dev")

@@ -96,7 +96,8 @@ def detached_runs() -> dict[str, Detached]:
         try:
             if not run.has_ended():
                 runs[run.run_id] = run
-        except LaunchError as error:  # the others are shown all the same
+        except LaunchError as error:
+            # Go on: the other runs can still be shown.
             warn(f"{run.run_id}: {error}")
     return runs
 
@@ -177,7 +178,8 @@ def connected(run: RunRecord) -> Iterator[Any]:
             trace=detached.trace,
             picture=detached.picture,
         )
-        client.with_options = lambda timeout_s: client  # it knows how long a trace takes
+        # No timeout is needed: the client knows how long a trace takes.
+        client.with_options = lambda timeout_s: client
         yield client
         return
     try:

@@ -188,7 +188,8 @@ def stacks(options: argparse.Namespace) -> None:
     """
     run = None
     label = options.label
-    if options.run is not None and label is None:  # one word alone may be either
+    # A single word may name a run, or a group or worker of the only run.
+    if options.run is not None and label is None:
         candidates = runs.candidates(options.run)
         if len(candidates) == 1 and not runs.matching(candidates, options.run):
             run = candidates[0]
@@ -249,7 +250,8 @@ def top(options: argparse.Namespace) -> None:
     with runs.connected(run) as client:
         app = Top(client, title, options.interval, runs.LOOK_S)
         app.run()
-    if app.return_code:  # textual has printed why
+    # If it failed, textual has printed the error.
+    if app.return_code:
         raise SystemExit(app.return_code)
 
 

@@ -210,7 +210,10 @@ class Collective:
                 f"all_to_all takes a part for each of {self.size} ranks, got {len(parts)}"
             )
         leaves = [self._leaves(part) for part in parts]
-        layouts = [_layout(*each, with_shapes=False) for each in zip(parts, leaves, strict=True)]
+        layouts = [
+            _layout(part, part_leaves, with_shapes=False)
+            for part, part_leaves in zip(parts, leaves, strict=True)
+        ]
         for rank, layout in enumerate(layouts):
             if layout != layouts[0]:
                 raise ValueError(
@@ -260,7 +263,7 @@ class Collective:
         data = _dumped(x)
         with self._lock, tracing.quick_wait("all_gather_object"):
             self._operations.begin()
-            return [_loaded(each) for each in self._operations.all_gather_bytes(data)]
+            return [_loaded(pickled) for pickled in self._operations.all_gather_bytes(data)]
 
     def gather_object(self, x: Any, root: int = 0) -> list[Any] | None:
         """Return the objects of all ranks, by rank, on the root; None on the others."""
@@ -269,7 +272,7 @@ class Collective:
         with self._lock, tracing.quick_wait("gather_object"):
             self._operations.begin()
             gathered = self._operations.gather_bytes(data, root)
-        return None if gathered is None else [_loaded(each) for each in gathered]
+        return None if gathered is None else [_loaded(pickled) for pickled in gathered]
 
     @overload
     def split(self, color: None, key: int | None = None) -> None: ...

@@ -52,7 +52,8 @@ class DefaultGroup:
         handlers = sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers
         handlers["env"] = self._rendezvous
         c10d: Any = sys.modules["torch.distributed.distributed_c10d"]
-        self._groups = c10d._pg_map = _Groups()
+        self._groups = _Groups()
+        c10d._pg_map = self._groups
         # Ranks find a group by its number. torch also counts a group that it failed to make. An earlier
         # generation may have ended with such a failure, on some of the ranks only.
         c10d._world.group_count = 0

@@ -147,7 +147,8 @@ def open_together(
         row_bytes: The size of a row, a multiple of the page size.
         meet: A function like `RankEdges.meet`. Its errors are raised.
     """
-    offer = memory_or_none = None
+    offer = None
+    memory_or_none = None
     # Descriptors that stay open until all ranks have opened their own.
     fds: list[int] = []
     pipes: list[int] = []

@@ -115,7 +115,8 @@ class Mailbox:
                 raise self._error
             if key[3] in self._gone:
                 raise Gone(key[3])
-            wait = self._waits[key] = ThreadWait[Any]()
+            wait = ThreadWait[Any]()
+            self._waits[key] = wait
         return self._wait(wait, key, timeout_s, lambda: [key[3]], compare)
 
     def meet(
@@ -158,7 +159,9 @@ class Mailbox:
                 for rank in meeting.ranks:
                     if rank in self._gone and rank not in meeting.parts:
                         raise Gone(rank)
-                wait = self._waits[key] = meeting.waits[key] = ThreadWait[Any]()
+                wait = ThreadWait[Any]()
+                self._waits[key] = wait
+                meeting.waits[key] = wait
         if wait is not None:
             return self._wait(wait, key, timeout_s, meeting.absent, compare)
         assert meeting.answer is not None

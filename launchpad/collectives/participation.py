@@ -78,7 +78,8 @@ class Participation:
         while True:
             before = self._attendance
             group = self._group
-            attendance = self._attendance = Attendance(self.rendezvous, replica, self.label)
+            attendance = Attendance(self.rendezvous, replica, self.label)
+            self._attendance = attendance
             try:
                 if group is not None:
                     group.close()

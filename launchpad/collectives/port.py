@@ -87,7 +87,8 @@ class Port:
             if self._generation is not None and generation < self._generation.number:
                 raise PeerFailed(f"generation {generation} is over here", generation=generation)
             if generation not in self._mailboxes:
-                mailbox = self._mailboxes[generation] = Mailbox()
+                mailbox = Mailbox()
+                self._mailboxes[generation] = mailbox
                 # Do this now: another rank may wait here for an operation that this one never begins.
                 mailbox.end_at_stop()
             return self._mailboxes[generation]
@@ -352,7 +353,8 @@ class RankEdges:
                 place = self._places[generation.members[self.ranks[rank]].replica]
                 first = place.connect(lambda: generation.error)
                 self._clients[self.ranks[rank]] = first
-            client = self._clients[key] = first.with_options(timeout_s=self._timeout_s + _MARGIN_S)
+            client = first.with_options(timeout_s=self._timeout_s + _MARGIN_S)
+            self._clients[key] = client
         return client
 
     def _different(self, ranks: Sequence[int]) -> Different | None:

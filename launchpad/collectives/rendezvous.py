@@ -52,7 +52,8 @@ class Rendezvous(StoreServer):
             min_replicas: The `min_replicas` of the group's policy.
         """
         session = Session(replica, worker, attempt, host)
-        queue = self._queues[session] = asyncio.Queue[Event]()
+        queue = asyncio.Queue[Event]()
+        self._queues[session] = queue
         self._sessions[key] = session
         self._membership.min_replicas = min_replicas
         try:

@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+from types import FrameType
 from typing import Any
 
 from launchpad.collectives.generation import Generation
@@ -80,10 +81,11 @@ def place_in_torch(thread: threading.Thread) -> Any:
 
     Return None if the thread is elsewhere.
     """
-    frame = top = sys._current_frames().get(thread.ident or 0)
+    top = sys._current_frames().get(thread.ident or 0)
     if top is None or top.f_globals.get("__name__", "").startswith(_SAVING):
         return None
     is_there = False
+    frame: FrameType | None = top
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
         if not module.startswith(("torch.", *_OURS)):

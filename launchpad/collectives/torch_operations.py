@@ -125,7 +125,7 @@ class TorchOperations(Operations):
         mine = self._tensor(_as_bytes(flat))
         gathered = torch.empty(len(mine) * self.size, dtype=mine.dtype, device=self._device)
         self._run("_allgather_base", gathered, mine)
-        return [_like(each, flat) for each in gathered.view(self.size, len(mine))]
+        return [_like(row, flat) for row in gathered.view(self.size, len(mine))]
 
     def broadcast(self, flat: Any, root: int) -> None:
         data = _as_bytes(flat)

@@ -90,8 +90,9 @@ class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without t
         present_keys = self._call("store_keys")
         return sum(key.startswith(self._prefix) for key in present_keys)
 
+    # torch looks for the methods by these names.
     deleteKey = delete_key  # noqa: N815
-    getNumKeys = num_keys  # noqa: N815  # by which torch looks for them
+    getNumKeys = num_keys  # noqa: N815
 
     def set_timeout(self, timeout: datetime.timedelta) -> None:
         self._timeout_s = timeout.total_seconds()

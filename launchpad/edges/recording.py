@@ -192,7 +192,8 @@ class CallOrder(ABC):
                 error = raised
             try:
                 loop.call_soon_threadsafe(report, error)
-            except RuntimeError:  # the loop is closed, and the call with it
+            except RuntimeError:
+                # The loop is closed, so the call has ended.
                 if error is None:
                     self._end()
 
@@ -214,8 +215,9 @@ class CallOrder(ABC):
                 if turn.exception() is None:
                     self._end()
             else:
+                # Wake the thread, which then gives up.
                 with self._changed:
-                    self._changed.notify_all()  # the thread gives up
+                    self._changed.notify_all()
             raise
 
 
@@ -263,12 +265,14 @@ class Replayer(CallOrder):
     def may_begin(self, name: str, method: str) -> bool:
         if not self._left or self._left[0] == (name, method):
             return True
-        if (name, method) not in self._left and any(each[0] == name for each in self._left):
-            raise ReplayError(
-                f"{name} calls {method}, which it does not any more in the recording {self._file}; there it"
-                f" goes on with {next(each[1] for each in self._left if each[0] == name)}. The program, or"
-                " something in it that depends on chance, is another."
-            )
+        if (name, method) not in self._left:
+            next_method = next((call[1] for call in self._left if call[0] == name), None)
+            if next_method is not None:
+                raise ReplayError(
+                    f"{name} calls {method}, which it does not any more in the recording {self._file}; there"
+                    f" it goes on with {next_method}. The program, or something in it that depends on chance,"
+                    " is another."
+                )
         return False
 
     def begins(self, name: str, method: str) -> None:

@@ -109,8 +109,10 @@ class Picture:
     @classmethod
     def of(cls, graph: Graph) -> Picture:
         """Return the picture of a graph."""
-        replicas: dict[str, set[str]] = {}  # group → its workers, a colocation as one
-        kinds: dict[tuple[str, str], dict[str, None]] = {}  # group, number in a colocation
+        # Group → its workers; a colocation counts as one.
+        replicas: dict[str, set[str]] = {}
+        # Group and number in a colocation → the kinds of its nodes.
+        kinds: dict[tuple[str, str], dict[str, None]] = {}
         colocations: dict[str, str] = {}
         box_of = {}
         for node in graph.nodes:

@@ -126,7 +126,9 @@ class _Drawing:
                 self._unit_of[box.id] = unit
                 self._boxes[box.id] = _size(box, self._style(box))
             self._units[unit] = self._size_of_unit(unit, [self._boxes[box.id] for box in boxes])
-        ends = ((self._unit_of[each.source], self._unit_of[each.target]) for each in picture.arrows)
+        ends = (
+            (self._unit_of[arrow.source], self._unit_of[arrow.target]) for arrow in picture.arrows
+        )
         self._calls = Counter(ends)
         between_units = [(a, b) for a, b in self._calls if a != b]
         self._layers, self._passages = _layers(list(self._units), between_units)
@@ -413,7 +415,8 @@ def _arrow(
         y1 = y
     path += f"C{x1 + bend:g},{y1:g} {last_bend:g},{y2:g} {x2:g},{y2:g}"
     thicker = style.width - 1
-    heights = [label_y - 3 - thicker / 2, label_y + 15 + thicker]  # above the arrow, and below it
+    # One line is above the arrow, and one below it.
+    heights = [label_y - 3 - thicker / 2, label_y + 15 + thicker]
     lines = zip(heights, style.label.split("\n"), strict=False)
     labels = [_text(label_x, height, line, "#555", halo=True) for height, line in lines if line]
     head = "head" if style.width == 1 else "thick"

@@ -156,8 +156,9 @@ class Cache:
         """Call the target again for each answer. After an error the old answer stays, and ages."""
         for entry in list(self._entries.values()):
             with entry.lock:
+                # The first call is pending.
                 if entry.answer is None:
-                    continue  # the first call is pending
+                    continue
                 try:
                     self._call_target(entry)
                 except Exception as error:

@@ -89,14 +89,14 @@ class CourierHandle(Handle["CourierClient[T]"], Generic[T]):
         )
         rules = [*(self._link.rules if self._link is not None else ())]
         orderings = [self.ordering] if self.ordering is not None else []
-        for each in transforms:
-            if isinstance(each, Delay | Bandwidth):
-                rules.append(each)
-            elif isinstance(each, Record | Replay):
-                orderings.append(each)
+        for transform in transforms:
+            if isinstance(transform, Delay | Bandwidth):
+                rules.append(transform)
+            elif isinstance(transform, Record | Replay):
+                orderings.append(transform)
             else:
                 raise TypeError(
-                    f"through takes lp.edges.Delay, Bandwidth, Record and Replay, got {each!r}"
+                    f"through takes lp.edges.Delay, Bandwidth, Record and Replay, got {transform!r}"
                 )
         if len(orderings) > 1:
             raise DefinitionError(
@@ -296,7 +296,8 @@ class ServeObject(BuildObject, Serving):
             server.bind_object(built)
             me = context.current()
             if me.addresses.ordering is not None:
-                order = self._order = order_of(me.addresses.ordering, me.name + me.part, me.attempt)
+                order = order_of(me.addresses.ordering, me.name + me.part, me.attempt)
+                self._order = order
                 for name, method in public_methods(built).items():
                     server.bind(name, order.wrapped(name, method))
             if not self.runs:

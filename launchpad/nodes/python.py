@@ -176,7 +176,8 @@ class Calling(Executable):
     def release(self) -> None:
         """Call the exit handlers; those that are coroutines run on the event loop."""
         loop = self._loop
-        if loop is None:  # it was stopped before it was open
+        # The worker was stopped before `open`.
+        if loop is None:
             super().release()
             return
         user_code.call_exit_handlers(loop)
@@ -214,7 +215,8 @@ class BuildObject(Calling):
         """End the periodic save, then let the object save itself."""
         if self._saves is not None:
             self._saves.end()
-        if self._built is None or self._loop is None:  # it was stopped before it was open
+        # The worker was stopped before `open` was done.
+        if self._built is None or self._loop is None:
             return
         hooks.save(self._built, self._loop)
 

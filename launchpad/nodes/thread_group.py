@@ -207,7 +207,8 @@ class NodeThread:
         # `close` may come while `open` runs. Exactly one of them must close the executable, so each sets
         # its flag and looks at the other's in one step.
         self._lock = threading.Lock()
-        self._is_open = self._is_closed = False
+        self._is_open = False
+        self._is_closed = False
 
     def start(self, call: Callable[[NodeThread], None]) -> None:
         """Call `NodeThread.open` or `NodeThread.run` in a thread."""

@@ -148,7 +148,7 @@ def _pickled(value: object, dumps: pickling.Dumps | None = None) -> Pickled:
 
 def _unpickled(pickled: Pickled) -> Any:
     body, buffers = pickled
-    return pickle.loads(body, buffers=[bytearray(each) for each in buffers])
+    return pickle.loads(body, buffers=[bytearray(buffer) for buffer in buffers])
 
 
 class DefinedFunctions:

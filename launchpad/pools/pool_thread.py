@@ -340,8 +340,8 @@ def _complete(
     raised: BaseException | None = None
     try:
         # Append one by one, to keep the results before an error.
-        for each in packed:
-            results.append(unpack_result(each))
+        for packed_result in packed:
+            results.append(unpack_result(packed_result))
     except Exception as unreadable:
         unreadable.add_note(
             f"(the result of {chunk.function.name!r}, which has run at {member.name}, cannot be unpickled"

@@ -42,7 +42,8 @@ class BufferedPut:
         self._changed = Condition(Lock())
         self._buffer: list[Item] = []
         self._size = 0
-        self._is_last = self._is_over = False
+        self._is_last = False
+        self._is_over = False
         self._error: BaseException | None = None
         self._thread = OwnThread(target=self._send, name="launchpad-put")
         fork.drop_in_child(self)

@@ -115,7 +115,8 @@ class Queue(Generic[T]):
             QueueFull: the queue had no room within the timeout; it accepted the first `error.accepted` items.
         """
         deadline = deadline_after(timeout_s)
-        accepted = size = 0
+        accepted = 0
+        size = 0
         packed: list[Item] = []
         pending = iter(items)
         # A generator's items are sent only after it has yielded more of them. By then it may have
@@ -452,7 +453,8 @@ class Queue(Generic[T]):
         """Return the calling thread's session."""
         session: ConsumerSession | None = getattr(self._local, "session", None)
         if session is None:
-            session = self._local.session = ConsumerSession(self._hello(timeout_s))
+            session = ConsumerSession(self._hello(timeout_s))
+            self._local.session = session
         return session
 
     def _lost(self, session: QueueClientSession, queue_id: str) -> QueueLost:

@@ -88,7 +88,7 @@ class QueueReport:
     @property
     def items(self) -> list[Any]:
         """The items, unpacked. Their classes must be importable here."""
-        return [unpack(each) for each in self.packed]
+        return [unpack(item) for item in self.packed]
 
     def __str__(self) -> str:
         first = self.numbers[0]
@@ -163,11 +163,19 @@ class QueueContents:
         self.reports: deque[QueueReport] = deque(maxlen=_MAX_REPORTS)
         self._waiting: deque[Numbered] = deque()
         self._returned: deque[Numbered] = deque()
-        self._open: dict[str, int] = {}  # producer → its attempt
+        # Producer → its attempt.
+        self._open: dict[str, int] = {}
         self._closed: dict[str, int] = {}
-        self._ended: dict[str, int] = {}  # worker → its last attempt that has ended
-        self._put = self._taken = self._handled = self._n_returned = self._redelivered = 0
-        self._lost = self._dropped = self._most_waiting = 0
+        # Worker → its last attempt that has ended.
+        self._ended: dict[str, int] = {}
+        self._put = 0
+        self._taken = 0
+        self._handled = 0
+        self._n_returned = 0
+        self._redelivered = 0
+        self._lost = 0
+        self._dropped = 0
+        self._most_waiting = 0
 
     @property
     def n_waiting(self) -> int:
@@ -324,8 +332,8 @@ class QueueContents:
             not self.redeliver
             or bool(session.in_hand)
             or not any(
-                each.in_hand and each.attempt and (each.worker, each.attempt) != own
-                for each in self.sessions.values()
+                other.in_hand and other.attempt and (other.worker, other.attempt) != own
+                for other in self.sessions.values()
             )
         )
 
@@ -334,7 +342,7 @@ class QueueContents:
             put=self._put,
             taken=self._taken,
             waiting=self.n_waiting,
-            in_hand=sum(len(each.in_hand) for each in self.sessions.values()),
+            in_hand=sum(len(session.in_hand) for session in self.sessions.values()),
             handled=self._handled,
             returned=self._n_returned,
             redelivered=self._redelivered,

@@ -124,7 +124,7 @@ def _with_interned(value: Any) -> Any:
     bytes.
     """
     if type(value) is tuple:
-        return tuple([_with_interned(each) for each in value])
+        return tuple([_with_interned(part) for part in value])
     return sys.intern(value) if type(value) is str else value
 
 

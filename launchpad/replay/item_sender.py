@@ -125,7 +125,7 @@ class ItemSender(ClientSession):
     @property
     def first_step(self) -> float:
         """The first step of all items that are not acknowledged; infinity if they contain no steps."""
-        return min([each.first for each in self._items if each.first < each.stop], default=math.inf)
+        return min([item.first for item in self._items if item.first < item.stop], default=math.inf)
 
     def limit(self, item_size: int) -> int:
         """Limit how many items of this size in bytes may wait, and return that number."""
@@ -200,7 +200,7 @@ class ItemSender(ClientSession):
         """Send all waiting items in one message. `_take_answer` takes its answer."""
         self._under_way = self._client.send_soon(self._message(self._sent_to))
         self._n_under_way = len(self._items)
-        self._sent_to = max(self._sent_to, *[each.stop for each in self._items])
+        self._sent_to = max(self._sent_to, *[item.stop for item in self._items])
         _watcher.add(self._look)
 
     def _take_answer(self) -> BaseException | None:
@@ -236,21 +236,21 @@ class ItemSender(ClientSession):
             except ItemsRefused as refused:
                 self._drop(refused)
                 continue
-            self._sent_to = max(self._sent_to, *[each.stop for each in self._items])
+            self._sent_to = max(self._sent_to, *[item.stop for item in self._items])
             self._items.clear()
 
     def _drop(self, refused: ItemsRefused) -> None:
         """Drop the items that tables refused. `raise_refusal` raises the first error."""
-        self._items = [each for each in self._items if each.key not in refused.errors]
+        self._items = [item for item in self._items if item.key not in refused.errors]
         self._refusal = self._refusal or refused.first
 
     def _message(self, sent_to: int) -> Inserts:
         """Return a message with all items, and those of their steps that the server doesn't have."""
         self._is_known = True
         first = max(self.first_step, sent_to)
-        stop = max([each.stop for each in self._items if each.first < each.stop], default=0)
+        stop = max([item.stop for item in self._items if item.first < item.stop], default=0)
         segments = self._chunks.segments(int(first), stop) if first < stop else []
-        rows = [each.row for each in self._items]
+        rows = [item.row for item in self._items]
         items = [(each.table, each.key, each.priority, i) for i, each in enumerate(self._items)]
         return self.key, self._items[-1].keep_from, segments, rows, items
 

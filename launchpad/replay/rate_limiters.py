@@ -103,7 +103,9 @@ class RateLimiter:
 
     def reset(self) -> None:
         """Set all counts back to the start."""
-        self.inserts = self.samples = self.deletes = 0
+        self.inserts = 0
+        self.samples = 0
+        self.deletes = 0
         self.lowest_diff = math.inf
         self.highest_diff = -math.inf
 

@@ -109,7 +109,8 @@ def pack(rows: Iterable[Row]) -> dict[str, Any]:
             for data, start, stop in column:
                 number = numbers.get(id(data))
                 if number is None:
-                    number = numbers[id(data)] = len(buffers)
+                    number = len(buffers)
+                    numbers[id(data)] = number
                     buffers.append(pickle.PickleBuffer(data.view))
                 layout.extend((number, start, stop))
     return {"signatures": [*signatures], "buffers": buffers, "layout": layout}

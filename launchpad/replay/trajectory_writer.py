@@ -120,7 +120,8 @@ class TrajectoryWriter:
         # The last chunk is the one being filled: the step after its end, and its columns.
         self._chunk_stop = 0
         self._columns: list[Any] = []
-        self._next = self._episode_first = 0
+        self._next = 0
+        self._episode_first = 0
         self._keys: tuple[Any, ...] | None = None
         # For each value of a flat dict: its column, type, shape and dtype.
         self._kinds: list[tuple[int, Any, Any, Any]] = []

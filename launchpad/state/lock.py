@@ -87,7 +87,8 @@ class StateLock:
         # This comes before the descriptors are closed. Otherwise a child forked in between would close
         # other files that got the same numbers.
         self.descriptors = []
-        with contextlib.suppress(Exception):  # the object store may be unreachable by now
+        # The object store may be unreachable by now.
+        with contextlib.suppress(Exception):
             undo()
 
 

@@ -179,7 +179,7 @@ class Edges:
         buckets = tuple(map(sum, zip(*(row.buckets for row in rows), strict=True)))
         # If both ends of an edge lack counts, the edge may have no row at all.
         lacking = (
-            [each for each in self.lacking if not name or _is_of(each, name)]
+            [worker for worker in self.lacking if not name or _is_of(worker, name)]
             for name in (caller, server)
         )
         return EdgeStats(

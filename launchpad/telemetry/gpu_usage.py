@@ -27,7 +27,8 @@ def of(gpus: Sequence[str]) -> tuple[int | None, float | None]:
     memory = []
     busy = []
     for gpu in gpus:
-        with contextlib.suppress(nvml.NVMLError):  # the load of a part of a GPU is unknown
+        # The load of a part of a GPU is unknown.
+        with contextlib.suppress(nvml.NVMLError):
             by_uuid = nvml.nvmlDeviceGetHandleByUUID
             device = nvml.nvmlDeviceGetHandleByIndex(int(gpu)) if gpu.isdigit() else by_uuid(gpu)
             memory.append(int(nvml.nvmlDeviceGetMemoryInfo(device).used))

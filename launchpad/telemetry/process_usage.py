@@ -80,7 +80,8 @@ def of_this_process(gpus: Sequence[str], *, is_shared: bool) -> ProcessUsage | N
             _, _, numbers = file.read().rpartition(b")")
     except OSError:
         return None
-    fields = numbers.split()  # fields[0] is the third field of proc(5)
+    # `fields[0]` is the third field of proc(5).
+    fields = numbers.split()
     gpu_memory_bytes, gpu_percent = gpu_usage.of(gpus) if gpus else (None, None)
     return ProcessUsage(
         cpu_s=time.process_time(),

@@ -39,7 +39,8 @@ _CATEGORIES = {
     WAIT: "wait",
 }
 _BESIDE = (FUTURE, COROUTINE)
-_STATE_ROW = 0  # no thread has this number
+# No thread has this number.
+_STATE_ROW = 0
 
 Json = dict[str, Any]
 
@@ -92,7 +93,7 @@ class Trace:
     @property
     def calls(self) -> int:
         """Number of calls that the workers and the script made in this time, recorded or not."""
-        return sum(each.calls for each in self.recorded.values())
+        return sum(recorded.calls for recorded in self.recorded.values())
 
     @property
     def recorded_calls(self) -> int:
@@ -107,7 +108,7 @@ class Trace:
     def write(self, file: IO[str]) -> None:
         """Write the trace to an open file as JSON."""
         file.write('{"traceEvents": [\n')
-        file.write(",\n".join(json.dumps(each) for each in self.events()))
+        file.write(",\n".join(json.dumps(event) for event in self.events()))
         about = {"displayTimeUnit": "ms", "otherData": self._about()}
         file.write("\n], " + json.dumps(about)[1:] + "\n")
 
@@ -157,7 +158,7 @@ class Trace:
             f"{self.program}, {seconds:.1f} s: {self.recorded_calls:,} of {self.calls:,} calls of"
             f" {len(workers)} worker{'s' * (len(workers) != 1)} recorded"
         )
-        dropped = sum(each.dropped for each in self.recorded.values())
+        dropped = sum(recorded.dropped for recorded in self.recorded.values())
         if dropped:
             text += f"; {dropped:,} spans had no room"
         restarts = sum(c.state == "restarting" for c in self.changes)
@@ -175,7 +176,7 @@ class Trace:
             "began_ns_since_1970": self.began_ns - self.clock_ns + self.wall_ns,
             "calls": self.calls,
             "recorded_calls": self.recorded_calls,
-            "dropped_spans": sum(each.dropped for each in self.recorded.values()),
+            "dropped_spans": sum(recorded.dropped for recorded in self.recorded.values()),
             "missing": [why for _, why in sorted(self.missing.items())],
             "hosts_whose_clocks_may_differ": self._other_hosts(),
         }

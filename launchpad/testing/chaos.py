@@ -212,7 +212,8 @@ def freeze(running: Running, worker: str) -> Iterator[None]:
             time.sleep(0.001)
             states = []
             for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
-                with contextlib.suppress(OSError):  # the thread has ended
+                # The thread may have ended.
+                with contextlib.suppress(OSError):
                     # Search from the right: the thread's name, in parentheses, may contain anything.
                     states.append(stat.read_text().rpartition(") ")[2][:1])
         yield
@@ -291,7 +292,8 @@ def _process_of(running: Running, worker: str) -> int:
 
 
 def _send(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):  # the process has ended
+    # The process may have ended.
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 
 

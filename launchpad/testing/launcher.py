@@ -71,7 +71,7 @@ class Launcher:
 
     def report(self) -> list[tuple[str, str]]:
         """Return a title and a text for each program: its workers and the last lines of their logs."""
-        return [(repr(each.running), each.report()) for each in self._programs]
+        return [(repr(program.running), program.report()) for program in self._programs]
 
     def close(self) -> None:
         """Stop the programs, the last one first.
@@ -81,11 +81,12 @@ class Launcher:
             TimeoutError: A program was stopped because its time was up.
             ExceptionGroup: Several of these happened.
         """
-        __tracebackhide__ = True  # pytest then shows the error without these lines
+        # pytest leaves these lines out of the traceback.
+        __tracebackhide__ = True
         errors: list[Exception] = []
-        for each in reversed(self._programs):
+        for program in reversed(self._programs):
             try:
-                each.end()
+                program.end()
             except Exception as error:
                 errors.append(error)
         if errors:
@@ -98,7 +99,8 @@ class _TimedProgram:
     def __init__(self, running: Running, timeout_s: float) -> None:
         self.running = running
         self._timeout_s = timeout_s
-        self._overdue = self._stacks = ""
+        self._overdue = ""
+        self._stacks = ""
         self._timer = threading.Timer(timeout_s, self._stop)
         self._timer.daemon = True
         self._timer.start()
@@ -125,7 +127,8 @@ class _TimedProgram:
     def _last_lines(self, worker: str) -> list[str]:
         try:
             lines = self.running.logs(worker).splitlines()
-        except (KeyError, OSError) as error:  # a `thread_worker` has no log of its own
+        except (KeyError, OSError) as error:
+            # A `thread_worker` has no log of its own.
             return [f"    no log: {error}"]
         return [f"    {line}" for line in lines[-_SHOWN_LINES:]]
 
@@ -136,7 +139,8 @@ class _TimedProgram:
             return
         stacks = []
         for worker in running_workers[:_SHOWN_STACKS]:
-            with contextlib.suppress(Exception):  # the worker may end at any moment
+            # The worker may end at any moment.
+            with contextlib.suppress(Exception):
                 stacks.append(f"\n=== where {worker} was:\n{self.running.stacks(worker)}")
         self._stacks = "".join(stacks)
         self._overdue = (

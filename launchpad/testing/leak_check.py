@@ -31,7 +31,8 @@ def nothing_left_over(within_s: float = 5.0) -> Iterator[None]:
     Raises:
         AssertionError: Something is still left after `within_s` seconds. The message lists it.
     """
-    __tracebackhide__ = True  # pytest then shows the error without these lines
+    # pytest leaves these lines out of the traceback.
+    __tracebackhide__ = True
     before = _inventory()
     yield
     leftovers = _inventory() - before

@@ -183,7 +183,8 @@ def is_of_this_user(client: End | None, server: End | None) -> bool:
     ends = (client[0], client[1]), (server[0], server[1])
     try:
         owner = _owner_by_netlink(*ends)
-    except OSError:  # a sandbox without netlink
+    except OSError:
+        # A sandbox may have no netlink.
         owner = _owner_by_proc(*ends)
     return owner in (os.getuid(), 0)
 

@@ -85,7 +85,7 @@ class Look:
     @classmethod
     def of(cls, status: Sequence[Mapping[str, Any]], metrics: Metrics | None) -> Look:
         """Make a look from the rows of `Running.status()`, as plain data, and the metrics."""
-        numbers = {} if metrics is None else {each.worker: each for each in metrics.workers}
+        numbers = {} if metrics is None else {row.worker: row for row in metrics.workers}
         rows = []
         for worker in status:
             worker_metrics = numbers.get(worker["worker"])
@@ -150,7 +150,8 @@ class Observer:
         """
         try:
             metrics: Metrics | None = self._client.metrics(self._within_s)
-        except LaunchError:  # raised for a detached program on Kubernetes
+        except LaunchError:
+            # The program is detached, on Kubernetes.
             metrics = None
         before = self.total
         self.total = metrics

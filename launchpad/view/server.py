@@ -102,7 +102,8 @@ class _Server(uvicorn.Server):
 class _Connection(H11Protocol):
     """A connection of this user's browser, parsed by h11: uvicorn's other parser does not limit heads."""
 
-    silent: ClassVar[dict[_Connection, None]] = {}  # the oldest first
+    # Connections that have sent no request yet, the oldest first.
+    silent: ClassVar[dict[_Connection, None]] = {}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -115,7 +116,8 @@ class _Connection(H11Protocol):
 
     def handle_events(self) -> None:
         super().handle_events()
-        if self.scope is not None:  # it has sent a whole head
+        # The client has sent a whole head.
+        if self.scope is not None:
             self.silent.pop(self, None)
 
     def connection_lost(self, exc: Exception | None) -> None:

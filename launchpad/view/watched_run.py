@@ -293,7 +293,8 @@ class WatchedRun:
                     while not self._is_closed.is_set():
                         self._look_and_wait(self._see_states, _STATUS_S)
                         seen_at = time.monotonic()
-            except Exception as error:  # the errors depend on the cluster
+            except Exception as error:
+                # Catch all, because the errors depend on the cluster.
                 self.why_unseen = str(error)
             is_silent = self.is_remote and time.monotonic() > seen_at + _SILENT_S
             if is_silent or not (self.is_remote or self.record.is_running):
@@ -308,7 +309,7 @@ class WatchedRun:
         self.why_unseen = why_unseen
         self._connected.set()
         history = self.history()
-        last = {each.worker: each for each in history.attempts}
+        last = {attempt.worker: attempt for attempt in history.attempts}
         with self._lock:
             self.flows = []
             edges = history.edges
@@ -318,7 +319,10 @@ class WatchedRun:
                 self.total = Metrics(self.record.program, run_id, up_s, up_s, (), edges)
                 self.total_flows = flows_of(self.total, self.record.workers)
             if self.look is None or last:
-                rows = [self._row(*each, last.get(each[0])) for each in self.record.workers.items()]
+                rows = [
+                    self._row(worker, label, last.get(worker))
+                    for worker, label in self.record.workers.items()
+                ]
                 self.look = Look.of(rows, None)
             self.version += 1
             self.states_version += 1

@@ -185,7 +185,7 @@ def _page(finished: Sequence[FinishedJob]) -> list[FinishedJob]:
     bytes_left = _MOST_BYTES
     for job in finished:
         body, buffers = pickling.encode((job.key, job.result, job.reasons))
-        bytes_left -= len(body) + sum(each.nbytes for each in buffers)
+        bytes_left -= len(body) + sum(buffer.nbytes for buffer in buffers)
         if bytes_left < 0 and page:
             break
         page.append(job)
