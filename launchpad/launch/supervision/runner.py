@@ -283,12 +283,11 @@ class Runner:
         self.inbox.put(RestartRequest(worker, reason))
 
     def _run(self) -> None:
-        plan = self._plan
         _log.info(
             "program %r starts: %d workers on %s, logs in %s",
-            plan.program,
-            len(plan.workers),
-            plan.launch_type,
+            self._plan.program,
+            len(self._plan.workers),
+            self._plan.launch_type,
             self._directory.logs,
         )
         until_it_has_ended = contextlib.ExitStack()
@@ -334,7 +333,8 @@ class Runner:
                 self._undo.callback(self._own.close)
             with contextlib.suppress(Exception):
                 self._undo.close()
-            _log.info("program %r has ended after %.1f s", plan.program, self.lifetime.uptime_s)
+            uptime_s = self.lifetime.uptime_s
+            _log.info("program %r has ended after %.1f s", self._plan.program, uptime_s)
             self.lifetime.end()
 
     def _decide(self, message: Message) -> list[Decided]:
