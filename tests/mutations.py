@@ -86,7 +86,7 @@ MUTATIONS = (
     Mutation(
         "a worker that gives up at a barrier is told who was absent",
         "runtime/barriers.py",
-        "marks.wait_for(lambda: is_over() or marks.get(left) >= number, _REPLY_S)",
+        "marks.wait_for(lambda: is_over() or marks.get(left_mark) >= number, _REPLY_S)",
         "marks.wait_for(is_over, 0.0)",
         "tests/contract/test_groups.py",
     ),

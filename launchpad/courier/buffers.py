@@ -25,12 +25,12 @@ _HUGE = getattr(mmap, "MADV_HUGEPAGE", None)
 
 def copies(buffers: Sequence[memoryview]) -> list[memoryview]:
     """Return private, writable copies of the buffers, like those that a socket would deliver."""
-    found = []
+    result = []
     for buffer in buffers:
         memory = allocate(buffer.nbytes)
         memory[:] = buffer
-        found.append(memory)
-    return found
+        result.append(memory)
+    return result
 
 
 # One per process, like its memory. No lock guards it: `_give_back` may run inside the garbage
@@ -43,8 +43,8 @@ def allocate(n: int) -> memoryview:
     if n < _MAPPED_FROM:
         return memoryview(bytearray(n))
     size = -(-n // _PAGE) * _PAGE
-    # Take the smallest idle block that fits, but none that is much too large: the array may live long,
-    # and the rest of the block is wasted until it is gone.
+    # Take the smallest idle block that fits, unless it is much too large: the array may live long, and the
+    # rest of the block is wasted until it is gone.
     for block in sorted(_idle, key=len):
         if size <= len(block) <= size + size // 4:
             try:

@@ -16,6 +16,7 @@ from launchpad.courier.telemetry.counters import warn
 
 _MAX_SERVERS = 64
 
+# Held by the one thread that looks for circles.
 _is_detecting = fork.free_in_child(Lock())
 _reported: set[frozenset[str]] = set()
 
@@ -23,8 +24,8 @@ _reported: set[frozenset[str]] = set()
 def detect(waits: Sequence[Wait]) -> bool:
     """Look for a circle that includes one of these waits; warn of each circle once.
 
-    Return False if another thread is already looking: if many threads that wait looked at once, they would
-    keep each other from being answered.
+    Return False if another thread is already looking. If many waiting threads looked at once, their questions
+    would delay the answers to all of them.
     """
     if not _is_detecting.acquire(blocking=False):
         return False
@@ -47,15 +48,15 @@ def detect(waits: Sequence[Wait]) -> bool:
     return True
 
 
-def _find_path(edge: Edge, to: Place, fetcher: _EdgeFetcher, seen: set[Place]) -> list[Edge]:
+def _find_path(edge: Edge, to: Place, fetcher: _EdgeFetcher, visited: set[Place]) -> list[Edge]:
     """Return a path that begins with `edge` and leads to `to`, found depth first; empty if none does."""
     if edge[1] == to:
         return [edge]
-    if edge[1] in seen:
+    if edge[1] in visited:
         return []
-    seen.add(edge[1])
+    visited.add(edge[1])
     for each in fetcher.edges_from(edge[1]):
-        path = _find_path(each, to, fetcher, seen)
+        path = _find_path(each, to, fetcher, visited)
         if path:
             return [edge, *path]
     return []

@@ -24,7 +24,8 @@ from launchpad.courier import fork
 Place = tuple[str, str]  # address of a server, method
 Edge = tuple[Place, Place, str, str]  # from, to, and the names of the two servers
 
-# Questions about a server itself: it answers them at once, so a wait for one is never part of a deadlock.
+# The prefix of courier's own methods. A server answers them at once, so a wait for one is never part of a
+# deadlock.
 _OURS = b"courier/"
 
 
@@ -123,15 +124,15 @@ queues: weakref.WeakSet[CallQueue] = weakref.WeakSet()
 
 def edges() -> list[Edge]:
     """Return all waits of this process, those in queues included: a server's answer to `framing.WAITS`."""
-    found = [edge for edge, _ in find_waits()]
+    result = [edge for edge, _ in find_waits()]
     for queue in list(queues):
-        found += queue.waits()
-    return found
+        result += queue.waits()
+    return result
 
 
 def find_waits(record: CallRecord | None = None) -> list[Wait]:
     """Return the waits of one thread, the innermost first; without a record, those of all threads."""
-    found: list[Wait] = []
+    waits: list[Wait] = []
     for each in list(_records.values()) if record is None else (record,):
         entry = each.innermost
         awaited: tuple[Awaited, str] | None = None
@@ -145,12 +146,12 @@ def find_waits(record: CallRecord | None = None) -> list[Wait]:
             elif answering is not None:
                 # A server may have several addresses: callers wait for it at any of them.
                 to, to_name = awaited
-                found += [
+                waits += [
                     (((address, name), (to.address, to_name), answering.server, to.label), to)
                     for address in answering.addresses
                 ]
                 awaited = None
-    return found
+    return waits
 
 
 # A forked child has none of these threads.

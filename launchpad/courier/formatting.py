@@ -20,13 +20,14 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 def coloured(line: str) -> str:
     """Return the line with all control characters except colours spelled out; it ends with colours off."""
-    shown = UNSAFE.sub(lambda it: it[0] if len(it[0]) > 1 else _spelled(it[0]), line)
-    return f"{shown}\x1b[0m" if "\x1b" in shown else shown
+    # The pattern matches colours, which have several characters, and single control characters.
+    text = UNSAFE.sub(lambda match: match[0] if len(match[0]) > 1 else _spelled(match[0]), line)
+    return f"{text}\x1b[0m" if "\x1b" in text else text
 
 
 def plain(text: str) -> str:
     """Return the text, for one cell, with all control characters, colours and newlines spelled out."""
-    return _CONTROL.sub(lambda it: _spelled(it[0]), text)
+    return _CONTROL.sub(lambda match: _spelled(match[0]), text)
 
 
 def shortened(text: str, most: int) -> str:
@@ -73,17 +74,17 @@ def seconds(s: float) -> str:
 def age(s: float) -> str:
     """Return a length of time in its two largest units: `1 h 12 min`."""
     parts: list[str] = []
-    left = int(max(s, 0))
+    remaining = int(max(s, 0))
     for name, length in _AGES:
-        if left >= length or parts:
-            parts.append(f"{left // length} {name}")
-            left %= length
-    return " ".join([*parts, f"{left} s"][:2])
+        if remaining >= length or parts:
+            parts.append(f"{remaining // length} {name}")
+            remaining %= length
+    return " ".join([*parts, f"{remaining} s"][:2])
 
 
-def counted(number: float, what: str) -> str:
+def counted(number: float, noun: str) -> str:
     """Return a number of things: `1 GPU`, `0.25 GPU`, `2 GPUs`."""
-    return f"{number:g} {what}{'s' * (number > 1)}"
+    return f"{number:g} {noun}{'s' * (number > 1)}"
 
 
 def aligned(rows: Sequence[Sequence[str]], n_text: int | None = None) -> list[str]:

@@ -115,11 +115,11 @@ def is_kept_whole(code: CodeType) -> bool:
 
 def _acquire(lock: Any) -> None:
     """Acquire the lock. If this raises, the lock isn't held."""
-    held: list[bool] = []
+    outcomes: list[bool] = []
     try:
-        held.extend(map(lock.acquire, _WAIT))
+        outcomes.extend(map(lock.acquire, _WAIT))
     except BaseException:
-        if held:
+        if outcomes:
             lock.release()
         raise
 
@@ -207,7 +207,7 @@ class Condition(threading.Condition):
         release = lock._release_save if is_reentrant else lock.release
         acquire = lock._acquire_restore if is_reentrant else lock.acquire
         states: list[Any] = []
-        held: list[Any] = []
+        outcomes: list[Any] = []
         try:
             states.extend(starmap(release, _NO_ARGUMENTS))
             return function(*args, **kwargs)
@@ -215,10 +215,10 @@ class Condition(threading.Condition):
             if states:
                 arguments = states if is_reentrant else _WAIT
                 try:
-                    held.extend(map(acquire, arguments))
+                    outcomes.extend(map(acquire, arguments))
                 finally:
-                    if not held:  # a signal came while this thread waited for the lock
-                        held.extend(map(acquire, arguments))
+                    if not outcomes:  # a signal came while this thread waited for the lock
+                        outcomes.extend(map(acquire, arguments))
 
 
 class Event(threading.Event):

@@ -41,14 +41,14 @@ else:
         has_post_init = hasattr(cls, "__post_init__")
 
         def initialize(self, /, *args, **kwargs):
-            given = dict(zip(names, args)) | kwargs  # noqa: B905  too many are refused below
-            if len(given) != len(args) + len(kwargs) or not given.keys() <= set(names):
+            arguments = dict(zip(names, args)) | kwargs  # noqa: B905  too many are refused below
+            if len(arguments) != len(args) + len(kwargs) or not arguments.keys() <= set(names):
                 raise TypeError(f"{type(self).__name__} takes {names}, got {args} and {kwargs}")
             values = {}
             for field in fields:
                 name = field.name
-                if name in given:
-                    values[name] = given[name]
+                if name in arguments:
+                    values[name] = arguments[name]
                 elif field.default is not dataclasses.MISSING:
                     values[name] = field.default
                 elif field.default_factory is not dataclasses.MISSING:
@@ -64,8 +64,8 @@ else:
     @reprlib.recursive_repr()
     def _repr(self):
         fields = [field.name for field in dataclasses.fields(self) if field.repr]
-        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in fields)
-        return f"{type(self).__qualname__}({shown})"
+        text = ", ".join(f"{name}={getattr(self, name)!r}" for name in fields)
+        return f"{type(self).__qualname__}({text})"
 
     def _comparison_of(cls):
         compared = [field.name for field in dataclasses.fields(cls) if field.compare]

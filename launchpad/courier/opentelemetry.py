@@ -180,10 +180,10 @@ def _describe_address(address: str) -> dict[str, str | int]:
     """Return the parts of an address, by OpenTelemetry's names; nothing if it isn't known yet."""
     if not address:
         return {}
-    scheme, _, rest = address.partition(":")
+    scheme, _, place = address.partition(":")
     transport = network_address.transport_of(address)
     if transport is None:
-        return {"network.transport": scheme, "server.address": rest}
+        return {"network.transport": scheme, "server.address": place}
     endpoint = network_address.parse(address, transport)
     return {
         "network.transport": "tcp",
@@ -194,9 +194,9 @@ def _describe_address(address: str) -> dict[str, str | int]:
 
 def _trace_of(span: Span) -> bytes:
     """Return the span as a frame carries it: the fields of W3C's trace context, one a line."""
-    found: dict[str, str] = {}
-    _propagator.inject(found, set_span_in_context(span, Context()))
-    return "\n".join(found.get(field, "") for field in _FIELDS).encode()
+    values: dict[str, str] = {}
+    _propagator.inject(values, set_span_in_context(span, Context()))
+    return "\n".join(values.get(field, "") for field in _FIELDS).encode()
 
 
 def _context_of(trace: bytes) -> Context:

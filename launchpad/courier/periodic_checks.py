@@ -58,6 +58,8 @@ class PeriodicChecks:
 
     def drop_inherited(self) -> None:
         """Begin without checks and without a thread, in a forked child: the parent keeps both."""
+        # Held to start and to end the thread: a check that is added either finds the thread running, and the
+        # thread finds the check, or starts another thread.
         self._lock = Lock()
         self._wakeup: SimpleQueue[None] = SimpleQueue()
         self._checks: set[Callable[[float], bool]] = set()

@@ -35,6 +35,8 @@ class Promise:
     __slots__ = ("_callbacks", "_error", "_lock", "_state", "_value")
 
     def __init__(self) -> None:
+        # Held to change the state, and to add callbacks: a callback is either added before the promise is
+        # done, and called then, or called at once.
         self._lock = Lock()
         self._state = _WAITING
         self._value: Any = None

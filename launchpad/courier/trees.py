@@ -105,11 +105,11 @@ def refilled(like: Any, values: Any) -> Any:
 
 def flatten(value: Any, leaves: list[Any]) -> Structure:
     """Append the leaves of a value, and return its structure."""
-    held = contents(value)
-    if held is None:
+    keys_and_values = contents(value)
+    if keys_and_values is None:
         leaves.append(value)
         return None
-    keys, values = held
+    keys, values = keys_and_values
     parts = tuple([flatten(each, leaves) for each in values])
     order = tuple(value) if isinstance(value, dict) else ()
     return type(value), keys, parts, order
@@ -137,10 +137,10 @@ def unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
 
 def rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
     """Return a value like this one with other leaves; other attributes of containers are kept."""
-    held = contents(value)
-    if held is None:
+    keys_and_values = contents(value)
+    if keys_and_values is None:
         return next(leaves)
-    return refilled(value, [rebuilt(each, leaves) for each in held[1]])
+    return refilled(value, [rebuilt(each, leaves) for each in keys_and_values[1]])
 
 
 def without_order(structure: Structure) -> Structure:
@@ -201,11 +201,11 @@ def is_masked(leaf: Any) -> bool:
     return masked is not None and isinstance(leaf, masked.MaskedArray)
 
 
-def refusal_of_masked(who: str) -> str:
+def refusal_of_masked(subject: str) -> str:
     """Return the text that follows a leaf's path in an error about a masked array."""
     return (
-        f"is a masked array: {who} would lose its mask. Give its data and its mask as two arrays, or fill it:"
-        " array.filled(0)"
+        f"is a masked array: {subject} would lose its mask. Give its data and its mask as two arrays, or"
+        " fill it: array.filled(0)"
     )
 
 
@@ -250,8 +250,8 @@ def _rank(key: Any) -> tuple[str, Any]:
 
 
 def _keys_of(container: Any) -> Any:
-    held = contents(container)
-    return held[0] if held is not None else 0
+    keys_and_values = contents(container)
+    return keys_and_values[0] if keys_and_values is not None else 0
 
 
 def _dict(keys: Iterable[Any], values: Iterable[Any], order: Iterable[Any]) -> dict[Any, Any]:

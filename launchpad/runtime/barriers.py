@@ -49,13 +49,13 @@ def barrier(name: str = "", timeout_s: float | None = None) -> None:
     me.link.refuse_in_child("lp.barrier()", "Call it there, and let the child wait for the worker.")
     marks = me.link.watermarks
     number = next(_numbers)
-    absent = f"{ABSENT}{name}/"
-    broken = f"{BROKEN}{name}/"
-    passed = f"{BARRIER}{name}"
-    left = f"{LEFT}{name}"
+    absent_prefix = f"{ABSENT}{name}/"
+    broken_prefix = f"{BROKEN}{name}/"
+    passed_mark = f"{BARRIER}{name}"
+    left_mark = f"{LEFT}{name}"
 
     def is_over() -> bool:
-        is_decided = marks.get(passed) >= number or bool(marks.names(broken, number))
+        is_decided = marks.get(passed_mark) >= number or bool(marks.names(broken_prefix, number))
         return is_decided or me.stop.event.is_set()
 
     me.link.report(BarrierReached(me.name, me.attempt, name, number))
@@ -64,20 +64,20 @@ def barrier(name: str = "", timeout_s: float | None = None) -> None:
             in_time = marks.wait_for(is_over, timeout_s)
         if not in_time:
             me.link.report(BarrierLeft(me.name, me.attempt, name, number))
-            marks.wait_for(lambda: is_over() or marks.get(left) >= number, _REPLY_S)
-        if marks.get(passed) >= number:
+            marks.wait_for(lambda: is_over() or marks.get(left_mark) >= number, _REPLY_S)
+        if marks.get(passed_mark) >= number:
             return
-        ended = marks.names(broken, number)
-        if ended:
+        ended_workers = marks.names(broken_prefix, number)
+        if ended_workers:
+            workers = ", ".join(ended_workers)
             raise BarrierBroken(
-                f"{me.name} cannot pass barrier {name!r}: {', '.join(ended)} of its group has ended, and will"
-                " not come"
+                f"{me.name} cannot pass barrier {name!r}: {workers} of its group has ended, and will not come"
             )
         if me.stop.event.is_set():
             raise Stopped
-        missing = ", ".join(marks.names(absent, number)) or "someone"
+        missing = ", ".join(marks.names(absent_prefix, number)) or "someone"
         raise TimeoutError(
             f"{me.name} waited at barrier {name!r} for {timeout_s:g} s; absent: {missing}"
         )
     finally:
-        marks.forget({passed, left}, {absent, broken})
+        marks.forget({passed_mark, left_mark}, {absent_prefix, broken_prefix})

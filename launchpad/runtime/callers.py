@@ -44,14 +44,16 @@ class Caller:
     @property
     def label(self) -> str:
         """The group of the worker; empty outside workers."""
-        found = _NAME.fullmatch(self.worker)
-        return (found["label"] if found else self.worker) if self.attempt else ""
+        if not self.attempt:
+            return ""
+        match = _NAME.fullmatch(self.worker)
+        return match["label"] if match else self.worker
 
     @property
     def replica_index(self) -> int:
         """The number of the worker in its group."""
-        found = _NAME.fullmatch(self.worker)
-        return int(found["index"]) if found and self.attempt else 0
+        match = _NAME.fullmatch(self.worker)
+        return int(match["index"]) if match and self.attempt else 0
 
     @property
     def is_gone(self) -> bool:
@@ -61,7 +63,7 @@ class Caller:
         caller has cancelled the call, or its deadline has passed. After the call, and in a stream, it is
         known when the supervisor announces the end: soon after it, later on Kubernetes.
         """
-        if self._answered is not None and self._answered.is_in_vain():
+        if self._answered is not None and self._answered.is_pointless():
             return True
         return has_ended(self)
 
@@ -78,7 +80,8 @@ class _AnsweredCall:
     entry: call_stack.Entry | None
     outcome: weakref.ref[_courier.CoroutineOutcome] | None
 
-    def is_in_vain(self) -> bool:
+    def is_pointless(self) -> bool:
+        """Return True if the method still runs, and its caller would get no answer."""
         is_late = self.deadline is not None and self.deadline <= time.monotonic()
         connection = self.connection()
         if self.outcome is not None:

@@ -25,7 +25,7 @@ class StartWorker:
 
 @dataclass(frozen=True)
 class StopWorker:
-    """Ask this worker to stop. `restarts`: it will be started again, so it may save its state."""
+    """Ask this worker to stop. With `restarts` it will be started again, so it may save its state."""
 
     worker: str
     restarts: bool = False

@@ -1,18 +1,18 @@
 """Events: reports about a worker, by its own code, by its process, or by the backend that started it.
 
-    worker's code          context.link.report(…)   StopRequested · Waiting · Heartbeat ─────┐
-                                               EndsWatched · BarrierReached, Left       │
-                                               Debugged                                 │
-                                               Done · Bound · SpansRecorded             │
-    worker, on its way     Worker.main         Ready · Returned · EdgesCounted          │
-                                               Heartbeat · WorkerNote · Ended ──────────┤
-    what starts it         its backend         ProcessStarted · Exiting · Ended ────────┤
+    worker's code       context.link.report(…)    StopRequested · Waiting · Heartbeat ──┐
+                                                  EndsWatched · BarrierReached, Left    │
+                                                  Debugged                              │
+                                                  Done · Bound · SpansRecorded          │
+    worker itself       Worker.main               Ready · Returned · EdgesCounted       │
+                                                  Heartbeat · WorkerNote · Ended ───────┤
+    its backend         the code that starts it   ProcessStarted · Exiting · Ended ─────┤
                                                                                         ▼
     Supervisor.on(event) ◀── Runner ◀── Backend.create_workers(…, report) ◀── thread, process, actor, pod
 
 An event is the same object all the way: a process pickles it, a pod prints it as JSON. Two kinds go no
-further than the backend: `Bound`, which the backend passes on to the other workers, and the `Ended` that a
-worker with its own process reports: the `Ended` that the supervisor receives has the exit status, too.
+further than the backend. The backend passes `Bound` on to the other workers. And if a worker with its own
+process reports `Ended`, the backend reports another `Ended` to the supervisor, which has the exit status.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class EdgesCounted:
     """The worker's counts of the calls that it made and answered.
 
     Attributes:
-        number: The number of the request that this answers; 0 if there was none.
+        number: The number of the request that this answers; 0 if it was not requested.
         is_last: True if the worker's work has ended, so that no more counts follow.
         usage: The CPU and memory that its process uses; only in an answer to a request.
     """

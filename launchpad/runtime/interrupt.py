@@ -52,6 +52,8 @@ class Interruption:
         self.raise_in_thread = raise_in_thread
         #: Called once, with the place where user code caught `Stopped` and went on.
         self.on_caught: Callable[[str], object] = lambda place: None
+        # Held to decide about an interruption and to carry it out: nothing is raised in the thread once it
+        # has left `allowed` or entered `forbidden`.
         self._lock = fork.free_in_child(Lock())
         self._thread = 0  # the thread in `allowed`
         self._allowed = False
@@ -177,8 +179,9 @@ RaisedFromOutside.__module__ = Stopped.__module__
 
 def _is_handled_in(thread: int) -> bool:
     """Return True while an `except` or `finally` block runs in the thread because of `Stopped`."""
-    shown: Any = sys._current_exceptions().get(thread)
-    error: BaseException | None = shown[1] if isinstance(shown, tuple) else shown  # Python 3.11
+    entry: Any = sys._current_exceptions().get(thread)
+    # In Python 3.11 it is a tuple of type, error and traceback.
+    error: BaseException | None = entry[1] if isinstance(entry, tuple) else entry
     while error is not None:
         if isinstance(error, Stopped):
             return True
@@ -277,16 +280,22 @@ def raise_in(thread: threading.Thread, error: type[BaseException] = Stopped) -> 
     - entering a `with lock`: since 3.14 the error could be raised when the lock is held but the block has not
       begun, and nothing would release the lock
     """
-    began = moved = time.monotonic()
-    place = None
-    while (now := time.monotonic()) - began < _MAX_WAIT_S:
+    began = time.monotonic()
+    moved_at = began
+    last_place = None
+    while True:
+        now = time.monotonic()
+        if now - began >= _MAX_WAIT_S:
+            break
         # Sleep first, so that this thread's turn is new: no other may run before the exception is set.
         time.sleep(0.0005)
         frame = sys._current_frames().get(thread.ident or 0)
         if frame is not None:
-            if place != (place := (frame, frame.f_lasti)):
-                moved = now
-            if _is_entering(frame, is_blocked=now - moved > _BLOCKED_S):
+            place = frame, frame.f_lasti
+            if place != last_place:
+                moved_at = now
+            last_place = place
+            if _is_entering(frame, is_blocked=now - moved_at > _BLOCKED_S):
                 continue
         while frame is not None:
             code = frame.f_code
@@ -330,16 +339,16 @@ def _is_entering(frame: FrameType, is_blocked: bool) -> bool:
     code: list[Any] = list(dis.get_instructions(frame.f_code))  # with jump_target since Python 3.13
     places = {each.offset: i for i, each in enumerate(code)}
     enters = {i + 1 for i, each in enumerate(code) if each.opname == "LOAD_SPECIAL"}
-    here = places.get(frame.f_lasti, 0)
-    if is_blocked and here not in enters and code[here].opname not in _TURNS:
+    position = places.get(frame.f_lasti, 0)
+    if is_blocked and position not in enters and code[position].opname not in _TURNS:
         return False
     reached = set[int]()
-    todo = [here]
+    todo = [position]
     while todo:
         i = todo.pop()
         if i in enters and code[i].opname == "CALL":
             return True
-        if i not in reached and (i == here or code[i].opname not in _ASKS):
+        if i not in reached and (i == position or code[i].opname not in _ASKS):
             todo += [places[target] for target in (code[i].jump_target,) if target is not None]
             todo += [i + 1] if i + 1 < len(code) and code[i].opname not in _LEAVES else []
         reached.add(i)

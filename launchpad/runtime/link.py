@@ -66,7 +66,7 @@ class SupervisorLink:
     def _drop_inherited(self) -> None:
         self.is_inherited = True
 
-    def refuse_in_child(self, what: str, hint: str) -> None:
+    def refuse_in_child(self, feature: str, hint: str) -> None:
         """Refuse what can't work in a forked child of the worker.
 
         Raises:
@@ -74,7 +74,7 @@ class SupervisorLink:
         """
         if self.is_inherited:
             raise NotRunningError(
-                f"{what} works in the worker itself, and {fork.describe_child()}, {self._worker}. {hint}"
+                f"{feature} works in the worker itself, and {fork.describe_child()}, {self._worker}. {hint}"
             )
 
     def end_if_child(self, error: BaseException | None) -> None:

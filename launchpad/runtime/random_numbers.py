@@ -1,4 +1,4 @@
-"""Random numbers of workers: each worker draws its own, and the same ones at every launch.
+"""Random numbers of workers: each worker draws numbers of its own, and the same ones at every launch.
 
 A generator that a script imports by name, or makes at its top, would be copied into each worker with its
 state, and all replicas would draw the same numbers. Instead:
@@ -41,7 +41,8 @@ _sent: dict[Key, Any] = {}
 _made: dict[tuple[Any, ...], Any] = {}
 """Name and kind → the generator that this process, which runs one worker, made to replace the script's."""
 
-# Two slots of a pool's worker may unpickle functions at the same time, and must get the same generator.
+# Held to make a generator: two slots of a pool's worker may unpickle functions at the same time, and must
+# get the same generator.
 _lock = fork.free_in_child(Lock())
 
 
@@ -82,24 +83,24 @@ def _key_of(value: object) -> Key:
     return _interpreter, os.getpid(), id(value)
 
 
-def without_generators(reduced: Any, known: dict[int, ScriptGenerator]) -> Any:
+def without_generators(reduced: Any, placeholders: dict[int, ScriptGenerator]) -> Any:
     """Replace the generators among the global variables of a pickled function with placeholders.
 
     Args:
         reduced: The result of `by_value.Pickler.reducer_override`. It is returned unchanged unless it is for
             a function of the script.
-        known: Id of a generator → its placeholder. New ones are added.
+        placeholders: Id of a generator → its placeholder. New ones are added.
     """
     if not isinstance(reduced, tuple) or reduced[0] is not by_value.make_function:
         return reduced
-    make, arguments, (setter, (attributes, slots), is_named), *rest = reduced
+    make, arguments, (setter, (attributes, slots), is_named), *other_fields = reduced
     variables = dict(slots["__globals__"])
     for name, value in variables.items():
-        found = known.get(id(value)) or of_script(name, value)
-        if found is not None:
-            variables[name] = known[id(value)] = found
+        placeholder = placeholders.get(id(value)) or of_script(name, value)
+        if placeholder is not None:
+            variables[name] = placeholders[id(value)] = placeholder
     state = setter, (attributes, {**slots, "__globals__": variables}), is_named
-    return make, arguments, state, *rest
+    return make, arguments, state, *other_fields
 
 
 def of_script(name: str, value: Any) -> ScriptGenerator | None:

@@ -29,6 +29,8 @@ class StopSignal:
         self.interruption = interruption or Interruption()
         self._handlers: list[Callable[[], None]] = []
         self._handlers_called = threading.Event()
+        # Held to add a handler, and to set the event: a handler that is added at the time of the stop is
+        # called exactly once.
         self._lock = fork.free_in_child(Lock())
 
     def child(self, interruption: Interruption) -> StopSignal:

@@ -145,10 +145,10 @@ def on_exit(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> C
     return function
 
 
-def _refuse_in_child_of_thread(me: context.RunContext, what: str) -> None:
+def _refuse_in_child_of_thread(me: context.RunContext, feature: str) -> None:
     """Raise in a forked child of a worker that is a thread: its reports would reach no supervisor.
 
     They go through a queue between threads of the parent.
     """
     if not context.is_a_process(me):
-        me.link.refuse_in_child(what, "Call it there.")
+        me.link.refuse_in_child(feature, "Call it there.")

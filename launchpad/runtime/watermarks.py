@@ -2,12 +2,12 @@
 
     ended/actor-3            the last attempt of that worker that has ended, for a worker that watches ends
     succeeded/actor-3        the attempt of it that succeeded
-    over/actor-3             the attempt of it that ended, well or not, with no other to follow
-    restarted/actor-3        the attempt that another follows after all: it is restarted together with others
+    over/actor-3             the attempt of it that was the last one, whether it succeeded or failed
+    restarted/actor-3        an attempt that was over, but is followed by another: it restarts with others
     barrier/epoch            the number of the wait with which this worker passed that barrier
-    left/epoch               the number of the wait that it gave up there, and the workers that were absent:
-    absent/epoch/actor-3
-    broken/epoch/actor-3     the barrier cannot be passed, since that worker has ended for good
+    left/epoch               the number of the wait that this worker gave up at that barrier
+    absent/epoch/actor-3     the number of the wait at which that worker was absent
+    broken/epoch/actor-3     the number of the wait that can't succeed, since that worker has ended for good
     counts                   the number of the last request for its counts of calls
     recording                the last request to record its calls, for how long, at which rate: see
                              `launch/supervision/recordings.py`
@@ -65,14 +65,16 @@ class Watermarks:
         self._callbacks: list[tuple[str, Callable[[str, int], None]]] = []
 
     def get(self, name: str) -> int:
-        """Return the number of this name; 0 if there is none yet."""
+        """Return the number of this name; 0 if it has not arrived yet."""
         return self._values.get(name, 0)
 
     def names(self, prefix: str, at_least: int) -> list[str]:
-        """Return the names with this prefix whose number is `at_least` that; sorted, without the prefix."""
-        found = list(self._values.items())
+        """Return the names with this prefix whose number is `at_least` or more; sorted and without it."""
+        numbers = list(self._values.items())
         return sorted(
-            n.removeprefix(prefix) for n, v in found if n.startswith(prefix) and v >= at_least
+            name.removeprefix(prefix)
+            for name, number in numbers
+            if name.startswith(prefix) and number >= at_least
         )
 
     def forget(self, names: Collection[str], prefixes: Collection[str]) -> None:

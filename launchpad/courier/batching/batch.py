@@ -33,7 +33,7 @@ class Batcher:
     """A runner of batches of one function. It remembers what the function's requests are usually like."""
 
     def __init__(self, pad_to: int, is_idempotent: Callable[[], bool]) -> None:
-        #: The least length of a batch. Shorter ones are filled up with copies of their last request.
+        #: The smallest size of a batch. Smaller ones are filled up with copies of their last request.
         self._pad_to = pad_to
         #: If True, a batch that raised is repeated one by one, so that only the calls that raise fail.
         self._is_idempotent = is_idempotent
@@ -101,15 +101,15 @@ class Batcher:
             del requests, padded
 
 
-def _refuse(mismatched: list[BatchedCall], others: list[BatchedCall]) -> None:
-    expected = others[0]
-    given = mismatched[0]
-    where = difference(expected.args, given.args, "args") or difference(
-        expected.kwargs, given.kwargs, "kwargs"
+def _refuse(mismatched: list[BatchedCall], majority: list[BatchedCall]) -> None:
+    expected = majority[0]
+    actual = mismatched[0]
+    where = difference(expected.args, actual.args, "args") or difference(
+        expected.kwargs, actual.kwargs, "kwargs"
     )
     message = (
         f"{where}. Calls that are answered in one batch must agree in structure, shapes and dtypes,"
-        f" and {len(others)} of the {len(others) + len(mismatched)} calls of this batch did."
+        f" and {len(majority)} of the {len(majority) + len(mismatched)} calls of this batch did."
         " This call has not run."
     )
     for request in mismatched:

@@ -97,6 +97,7 @@ class Batched:
         self.__wrapped__ = fn
         self._limits = limits
         self._queue = queue or self._new_queue()
+        # Held so that threads that look up an instance at the same time get the same queue.
         self._lock = threading.Lock()
         # For methods: the queues by instance.
         self._queues: dict[int, tuple[weakref.ref[object], BatchQueue]] = {}
@@ -137,8 +138,8 @@ class Batched:
         key = id(instance)
         queues = self._queues
         with self._lock:
-            found = queues.get(key)
-            if found is None:
+            entry = queues.get(key)
+            if entry is None:
                 try:
                     reference = weakref.ref(instance, lambda _: queues.pop(key, None))
                 except TypeError:
@@ -146,9 +147,9 @@ class Batched:
                         f"{type(instance).__qualname__} has a batched method and __slots__ without"
                         " '__weakref__': add '__weakref__' to its __slots__"
                     ) from None
-                found = queues[key] = reference, self._new_queue()
+                entry = queues[key] = reference, self._new_queue()
         method = types.MethodType(self.__wrapped__, instance)
-        bound = Batched(method, self._limits, found[1])
+        bound = Batched(method, self._limits, entry[1])
         bound.__dict__.update(self._marks())
         return bound
 

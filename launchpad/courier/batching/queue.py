@@ -1,6 +1,6 @@
 """Requests that wait to become a batch, and the threads that run batches.
 
-    put ──▶ waiting ──size of them, or the first is old enough──▶ a thread runs them as one batch
+    put ──▶ waiting ──enough of them, or the first is old enough──▶ a thread runs them as one batch
 
 A thread is started when none is free, at most `parallelism` of them, and ends after a second without
 requests. A thread that has nothing to run watches the age of the first request, so without requests
@@ -73,7 +73,10 @@ class BatchQueue:
                     raise
 
     def _main(self) -> None:
-        while batch := self._take():
+        while True:
+            batch = self._take()
+            if not batch:
+                return
             self._run(batch)
             del batch  # an idle thread must not keep requests, nor the objects that they were for
 
@@ -96,8 +99,10 @@ class BatchQueue:
                 elif not self._waiting:
                     self.threads.discard(threading.current_thread())
                     return []
-                elif batch := self._pop():
-                    return batch
+                else:
+                    batch = self._pop()
+                    if batch:
+                        return batch
 
     def _pop(self) -> list[BatchedCall]:
         """Return a batch of waiting requests, without those that were cancelled."""

@@ -6,15 +6,15 @@
     a leaf                                             stacked
     -------------------------------------------------  ------------------------------------------
     numpy array or scalar; number; bool                a numpy array with a new first axis
-    torch tensor, jax array                            its own kind, with a new first axis; jax's, where
-                                                       some are jax's and some numpy's
-    all else: str, bytes, list, set, objects           a list, one item per value
+    torch tensor, jax array                            its own kind, with a new first axis; a mixture of
+                                                       jax's and numpy's becomes jax's
+    anything else: str, bytes, list, set, objects      a list, one item per value
 
 Containers and leaves are those of `courier/trees.py`, except that a list is a leaf here, because its length
 is data: the tokens of a sentence, the moves of a game. Write a tuple to mean structure. A masked array is
 treated like any other object.
 
-On the way back, arrays and lists are taken apart along their first axis, and where the result has None, each
+On the way back, arrays and lists are taken apart along their first axis. Where the result has None, each
 request gets None. No array library is imported before a value needs it.
 """
 
@@ -47,9 +47,9 @@ def describe(value: Any) -> Hashable:
     kind = type(value)
     if kind in _PLAIN:
         return _PLAIN[kind]
-    held = _contents(value)
-    if held is not None:
-        keys, values = held
+    contents = _contents(value)
+    if contents is not None:
+        keys, values = contents
         return _type_name(kind), keys, tuple([describe(each) for each in values])
     library = _library_of(value)
     if library == "numpy":
@@ -72,7 +72,10 @@ def describe(value: Any) -> Hashable:
 
 
 def are_alike(values: Sequence[Any]) -> bool:
-    """Return True if all have the same description. They usually do, and then none need be described."""
+    """Return True if all have the same description.
+
+    They usually do. Then this finds out without making their descriptions.
+    """
     kind = type(values[0])
     if all(type(value) is kind for value in values):
         if kind in _PLAIN:
@@ -110,9 +113,9 @@ def unstack(value: Any, n: int, path: str = "result") -> list[Any]:
     Arrays are copied: when a result is sent, the method may already run for the next batch, and fill the
     array that it returned once more.
     """
-    held = _contents(value)
-    if held is not None:
-        keys, values = held
+    contents = _contents(value)
+    if contents is not None:
+        keys, values = contents
         columns = [
             unstack(each, n, path + trees.step(type(value), key))
             for key, each in zip(trees.names_of(keys), values, strict=True)
@@ -138,32 +141,38 @@ def unstack(value: Any, n: int, path: str = "result") -> list[Any]:
     return [each.copy() if type(each) is is_array else each for each in value]
 
 
-def difference(expected: object, given: object, path: str) -> str:
+def difference(expected: object, actual: object, path: str) -> str:
     """Say in words where the two differ; return "" for values that can be stacked."""
     ours = _contents(expected)
-    theirs = _contents(given)
-    is_other = _type_name(type(expected)) != _type_name(type(given))
-    are_tuples = isinstance(expected, tuple) and isinstance(given, tuple)
+    theirs = _contents(actual)
+    is_other = _type_name(type(expected)) != _type_name(type(actual))
+    are_tuples = isinstance(expected, tuple) and isinstance(actual, tuple)
     if (
         ours is None
         or theirs is None
         or is_other
         or (are_tuples and ours[0] != theirs[0])  # of different lengths
     ):
-        is_alike = describe(expected) == describe(given)
-        return "" if is_alike else f"{path}: {_words(expected)} expected, {_words(given)} given"
+        is_alike = describe(expected) == describe(actual)
+        return "" if is_alike else f"{path}: {_words(expected)} expected, {_words(actual)} given"
     keys, values = ours
     if keys != theirs[0]:
         missing = [key for key in keys if key not in theirs[0]]
         unknown = [key for key in theirs[0] if key not in keys]
-        parts = [f"without {_names(missing)}"] * bool(missing)
-        parts += [f"with {_names(unknown)}"] * bool(unknown)
-        parts = parts or ["with keys of other types"]
+        parts = []
+        if missing:
+            parts.append(f"without {_names(missing)}")
+        if unknown:
+            parts.append(f"with {_names(unknown)}")
+        if not parts:
+            parts.append("with keys of other types")
         return f"{path}: {' and '.join(parts)}, unlike the others"
-    for key, one, other in zip(trees.names_of(keys), values, theirs[1], strict=True):
-        found = difference(one, other, path + trees.step(type(expected), key))
-        if found:
-            return found
+    for key, expected_part, actual_part in zip(
+        trees.names_of(keys), values, theirs[1], strict=True
+    ):
+        text = difference(expected_part, actual_part, path + trees.step(type(expected), key))
+        if text:
+            return text
     return ""
 
 
@@ -175,10 +184,10 @@ def _contents(value: object) -> tuple[Any, Any] | None:
 def _columns(values: Sequence[Any]) -> list[Any] | None:
     """Return the values of containers of one type, as one list for each key. None if their keys differ."""
     first = values[0]
-    held = _contents(first)
-    if held is None:
+    contents = _contents(first)
+    if contents is None:
         return None
-    keys = held[0]
+    keys = contents[0]
     # These two types are the most common in batches, and need no sorting for each value.
     if isinstance(first, tuple):
         is_even = all(len(value) == len(first) for value in values)
@@ -229,8 +238,10 @@ def _words(value: Any) -> str:
         kind = "an array" if library == "numpy" else f"a {library} array"
         place = f" on {value.device}" if library == "torch" else ""
         return f"{kind} of {value.dtype} with shape {tuple(value.shape)}{place}"
-    if value is None or isinstance(value, dict):
-        return "None" if value is None else f"a dict with {_names(value)}"
+    if value is None:
+        return "None"
+    if isinstance(value, dict):
+        return f"a dict with {_names(value)}"
     if isinstance(value, list) or type(value) is tuple:
         return f"a {type(value).__name__} of {len(value)}"
     if isinstance(value, int) and _is_huge(value):

@@ -25,8 +25,8 @@ class AioCall(StreamedIterator, Coroutine[Any, Any, Any]):
 
     As with any coroutine, the call begins when it is awaited: by `await`, `asyncio.create_task`,
     `asyncio.run` or anything else that takes coroutines. If you await it a second time, it raises
-    RuntimeError; if you never do, Python warns. Cancelling the task that awaits it cancels the call.
-    It raises the same errors as a plain call.
+    RuntimeError; if you never await it, Python warns. Cancelling the task that awaits it cancels the
+    call. It raises the same errors as a plain call.
 
     Example:
         async for row in table.aio.rows("users"):
@@ -147,9 +147,11 @@ class AsyncStream(StreamedIterator, AsyncIterator[Any]):
         timeout = asyncio.timeout(None if deadline is None else max(0.0, deadline - now))
         try:
             async with timeout:
-                while (item := self._take()) is NOT_HERE:
+                while True:
+                    item = self._take()
+                    if item is not NOT_HERE:
+                        return item
                     await self._wait()
-                return item
         except TimeoutError:
             raise self._call.late() from None
 
@@ -168,11 +170,11 @@ class AsyncStream(StreamedIterator, AsyncIterator[Any]):
             await happened.wait()
             return
 
-        def read() -> None:
+        def on_readable() -> None:
             self._call.connection.read_now()
             happened.set()
 
-        loop.add_reader(sock, read)
+        loop.add_reader(sock, on_readable)
         try:
             await happened.wait()
         finally:

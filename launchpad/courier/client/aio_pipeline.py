@@ -101,11 +101,13 @@ class AioPipeline(Pipeline):
 
 
 class LoopReader(Reader):
-    """The thread of a loop's pipeline, and what the loop does instead of that thread."""
+    """A reader whose event loop reads and writes; its thread does what would hold up the loop."""
 
     def __init__(self, loop: AbstractEventLoop, *args: Any) -> None:
         super().__init__(*args)
         self._loop = loop
+        # Held to read. At the end of a connection the loop and the thread may both want to, and the bytes
+        # must reach the decoder in their order.
         self._reading = Lock()
         # A duplicate descriptor for the loop, so that each side may close its own at any time.
         self._watched = -1
@@ -142,8 +144,8 @@ class LoopReader(Reader):
 
     def _begin(self, sock: Socket, receive: Receive, decoder: framing.FrameDecoder) -> None:
         self._decoder = decoder
-        read = partial(self._on_readable, sock, receive, decoder)
-        self._call_loop(partial(self._watch, os.dup(sock.fileno()), read))
+        on_readable = partial(self._on_readable, sock, receive, decoder)
+        self._call_loop(partial(self._watch, os.dup(sock.fileno()), on_readable))
 
     def _call_loop(self, function: Any) -> None:
         try:
@@ -151,13 +153,13 @@ class LoopReader(Reader):
         except RuntimeError:  # the loop is closed
             function()
 
-    def _watch(self, fd: int, read: Any) -> None:
+    def _watch(self, fd: int, on_readable: Any) -> None:
         self.unwatch()
         self._watched = fd
         if self._has_ended or self._loop.is_closed():
             self.unwatch()
         else:
-            self._loop.add_reader(fd, read)
+            self._loop.add_reader(fd, on_readable)
 
     def _on_readable(self, sock: Socket, receive: Receive, decoder: framing.FrameDecoder) -> None:
         """Read what has arrived. The loop calls this."""

@@ -33,8 +33,8 @@ class AnswerPoller(Generic[_Call]):
     It ends after a while with nothing to do.
 
     Args:
-        on_tick: Watches the calls that have waited for a tick. Returns True if there are others, to look at
-            after the next tick.
+        on_tick: Watches the calls that have waited for a tick. Returns True if there are newer ones, which
+            it must look at after the next tick.
         may_end: Called when there was nothing to do. Returns False if there is something, after all.
     """
 
@@ -106,16 +106,19 @@ class AnswerPoller(Generic[_Call]):
             self.is_ticking = self._on_tick(time.monotonic() - _TICK_S) or was_woken
             was_woken = False
             first = self._pending.deadlines.first()
-            left = _IDLE_S if first is None else max(0.0, first - time.monotonic()) + 0.0005
-            timeout_s = min(left, _TICK_S if self.is_ticking else _IDLE_S)
+            remaining_s = _IDLE_S if first is None else max(0.0, first - time.monotonic()) + 0.0005
+            timeout_s = min(remaining_s, _TICK_S if self.is_ticking else _IDLE_S)
             events = self._epoll.poll(timeout_s)
             for fd, _ in events:
                 if fd == self._wakeup.fileno():
                     self._wakeup.drain()
                     was_woken = True  # so that the next call need not wake us
-                elif (watched := self._watched.get(fd)) is not None:
-                    self._on_answer(*watched)
-                    watched = None  # don't keep the future, and its value, alive while we wait
+                    continue
+                call_and_connection = self._watched.get(fd)
+                if call_and_connection is not None:
+                    self._on_answer(*call_and_connection)
+                    # Don't keep the future, and its value, alive while we wait.
+                    call_and_connection = None
             self._pending.fail_late()
             is_idle = not events and timeout_s >= _IDLE_S
             if (is_idle or self._is_closing) and self._may_end():

@@ -1,6 +1,6 @@
 """A call that waits for its answer, and the rule that says whether a request is sent again.
 
-what became of the request                                          is it sent again?
+the outcome of sending a request                                    is it sent again?
 ──────────────────────────────────────────────────────────────────  ────────────────────────────────────────
 it was not sent in full, as the connection or the server was gone   yes, until its deadline
 the server answers that it has not run (NotRun, or a GOAWAY)        yes, until its deadline
@@ -13,8 +13,8 @@ this process has no descriptor left for a connection                never: NotSe
 A server runs only complete frames. So if a write fails, the frame was not complete, and nothing ran.
 That covers a server that was restarted since the last call: the first write to the old connection fails.
 (Over TCP that write does not fail, so there we ask `is_stale` first.) Once a request is written in full
-and no answer comes, the outcome is unknown. A server that stops in an orderly way says so in its last
-frame: it ran nothing else.
+and no answer comes, the outcome is unknown. A server that stops in an orderly way says in its last frame
+that it has run no other calls than those it has answered.
 
 The same rule holds for calls with streams (stream_calls.py) and for futures. A future that is sent again
 goes into the queue of the next connection (reader.py), to the pipeline (shm_calls.py), or waits for the
@@ -53,7 +53,7 @@ _log = logging.getLogger("launchpad.courier")
 
 MAX_TRIES = 3  # of a request that a fresh connection did not take
 
-_MOST_IDLE = 16  # connections kept for later; a burst of threads may use more
+_MOST_IDLE = 16  # connections that are kept for later calls; a burst of threads may open more
 
 _FIRST_PAUSE_S = 0.001
 _LONG_PAUSE_S = 0.02
@@ -124,8 +124,10 @@ def call_and_wait(channel: CallRoute, method: bytes, /, *args: Any, **kwargs: An
         deadline = None
         if _current_call() is not None:
             deadline = options.find_deadline(began)
-        elif (timeout_s := options.timeout_s) is not None:
-            deadline = began + timeout_s
+        else:
+            timeout_s = options.timeout_s
+            if timeout_s is not None:
+                deadline = began + timeout_s
         while True:
             connection, reply = send_until_answered(
                 channel, method, body, buffers, headers_out, deadline, now, connections
@@ -217,15 +219,15 @@ def send_until_answered(
             continue
         try:
             if deadline is not None:
-                left = deadline - now
-                if left <= 0:
+                remaining_s = deadline - now
+                if remaining_s <= 0:
                     raise call_errors.late(peer, method, options)
-                timeout_us = int(left * 1e6) or 1  # 0 would be no limit
-                if left < CHECK_EVERY_S or connection.timeout_s != CHECK_EVERY_S:
+                timeout_us = int(remaining_s * 1e6) or 1  # 0 would be no limit
+                if remaining_s < CHECK_EVERY_S or connection.timeout_s != CHECK_EVERY_S:
                     timeout_s = options.timeout_s
                     # A fresh call gets its whole timeout, so that the kernel's timer need not be set.
-                    if timeout_s is None or not timeout_s * 0.999 < left <= timeout_s:
-                        timeout_s = left
+                    if timeout_s is None or not timeout_s * 0.999 < remaining_s <= timeout_s:
+                        timeout_s = remaining_s
                     connection.limit(min(CHECK_EVERY_S, timeout_s))
             try:
                 return connection, connection.exchange(
@@ -236,10 +238,12 @@ def send_until_answered(
                     raise
                 # With its traceback the error would keep this frame, and so the arguments.
                 failed = error.with_traceback(None)
-            if not isinstance(failed, BlockingIOError):
+            if isinstance(failed, BlockingIOError):
+                reply = _wait_on(channel, connection, method, deadline)
+                if reply is not None:
+                    return connection, reply
+            else:
                 _check_retry(channel, failed, connection, method)
-            elif (reply := _wait_on(channel, connection, method, deadline)) is not None:
-                return connection, reply
         except BaseException:  # including KeyboardInterrupt: an answer may be on its way here
             connection.close()
             raise
@@ -272,8 +276,8 @@ def _wait_on(
     watchdog = SlowCallWatchdog(peer, method)
     while True:
         watchdog.check()
-        left = time_left(peer, method, channel.options, deadline)
-        connection.limit(CHECK_EVERY_S if left is None else min(CHECK_EVERY_S, left))
+        remaining_s = time_left(peer, method, channel.options, deadline)
+        connection.limit(CHECK_EVERY_S if remaining_s is None else min(CHECK_EVERY_S, remaining_s))
         try:
             return connection.resume()
         except OSError as error:
@@ -352,9 +356,11 @@ def wait_for(
     at once for a client with wait_for_ready=False.
     """
     pause_s = 0.0
-    while (outcome := attempt(time_left(peer, method, options, deadline))) is None:
+    while True:
+        outcome = attempt(time_left(peer, method, options, deadline))
+        if outcome is not None:
+            return outcome
         pause_s = pause_before_deadline(pause_s, peer, method, options, deadline)
-    return outcome
 
 
 def pause_before_deadline(
@@ -362,9 +368,9 @@ def pause_before_deadline(
 ) -> float:
     """Pause before the next attempt of a call. `pause_s` is the last pause; return the length of this one."""
     check_wait(peer, method, options)
-    left = time_left(peer, method, options, deadline)
+    remaining_s = time_left(peer, method, options, deadline)
     pause_s = next_pause(pause_s)
-    pause(peer.address, pause_s if left is None else min(pause_s, left))
+    pause(peer.address, pause_s if remaining_s is None else min(pause_s, remaining_s))
     return pause_s
 
 
@@ -381,10 +387,10 @@ def time_left(
     """Return the seconds until the deadline, or None without one. Raise DeadlineExceeded once it is past."""
     if deadline is None:
         return None
-    left = deadline - time.monotonic()
-    if left <= 0:
+    remaining_s = deadline - time.monotonic()
+    if remaining_s <= 0:
         raise call_errors.late(peer, method, options)
-    return left
+    return remaining_s
 
 
 def next_pause(pause_s: float = 0.0) -> float:

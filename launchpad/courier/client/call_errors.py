@@ -121,14 +121,17 @@ def late(
     if options.timeout_s is None:
         reason = "waited for it" if in_stream else "it was made for"
         limit = f"before the deadline of the call that {reason}"
-    return DeadlineExceeded(
-        f"the stream {method.decode()!r} of {peer} had no item {limit}. It is open still: go on "
-        "waiting for one, or close it."
-        if in_stream
-        else f"{method.decode()!r} of {peer} did not answer {limit}. "
-        "It may have run, or be running still.",
-        **where(peer, method),
-    )
+    if in_stream:
+        message = (
+            f"the stream {method.decode()!r} of {peer} had no item {limit}. It is open still: go on "
+            "waiting for one, or close it."
+        )
+    else:
+        message = (
+            f"{method.decode()!r} of {peer} did not answer {limit}. "
+            "It may have run, or be running still."
+        )
+    return DeadlineExceeded(message, **where(peer, method))
 
 
 def lost(

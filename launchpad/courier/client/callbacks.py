@@ -2,8 +2,8 @@
 
     completed by a reader ──submit──▶ jobs ──▶ runner: one after the other
                                        ▲
-                                       └── watcher: where the runner does not come back within `_STALL_S`
-                                           while others are queued, it goes on with them
+                                       └── watcher: if the runner has run one callback for `_STALL_S` and
+                                           others are queued, it starts another runner for them
 
 There is usually one thread, and only while it has something to do. All clients of the process share it.
 """

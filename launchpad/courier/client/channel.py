@@ -222,8 +222,11 @@ class SocketChannel(Channel):
         self.peer.locate()
         if not self.peer.shares_memory:
             return None
-        found = open_socket(self.peer, limit_s, handshake.SHARE)
-        return None if found is None else self._share(*found)
+        connected_socket = open_socket(self.peer, limit_s, handshake.SHARE)
+        if connected_socket is None:
+            return None
+        sock, address = connected_socket
+        return self._share(sock, address)
 
     def _share(self, sock: stream_socket.Socket, address: str) -> ShmClientConnection | None:
         """Return a connection over a new socket. If it shares no memory, close it and return None."""

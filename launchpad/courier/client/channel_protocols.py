@@ -1,4 +1,4 @@
-"""The route of a call: what a call keeps of its channel, so that it can be sent again or become a stream."""
+"""The route of a call: the parts of its channel with which it can be sent again, or become a stream."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CallConnections(Protocol):
         """Return the pipeline for calls that do not wait."""
 
     def take_shm(self) -> ShmClientConnection | None:
-        """Return an idle connection that shares memory, for the caller alone; None if there is none."""
+        """Return an idle connection that shares memory, for the caller alone, or None."""
 
     def add_stream(self, call: Any) -> None:
         """Have `close` close this call with streams, too."""

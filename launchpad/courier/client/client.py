@@ -313,8 +313,8 @@ def server_stats(client: Any) -> ServerStats:
         stats = lp.courier.server_stats(learner)
         print(stats.uptime_s, stats.methods["step"].p99_s)
     """
-    found: ServerStats = client._channel.call(framing.STATS)
-    return found
+    statistics: ServerStats = client._channel.call(framing.STATS)
+    return statistics
 
 
 def stats(client: Any) -> ClientStats:
@@ -339,11 +339,11 @@ def stats(client: Any) -> ClientStats:
     )
 
 
-def count_call(client: Any, method: str, took_s: float, sent: int) -> None:
-    """Count as a call what the client sent to its server through memory that both share."""
+def count_call(client: Any, method: str, took_s: float, n_bytes: int) -> None:
+    """Count bytes that the client sent to its server through memory that both share as a call."""
     counts = client._channel.counts[method.encode()]
     counts.started += 1
-    counts.finish(took_s, 0, sent)
+    counts.finish(took_s, 0, n_bytes)
 
 
 def _rebuild(

@@ -221,7 +221,7 @@ def _log_outage(peer: ServerInfo, error: OSError) -> None:
 
 def check_server_hello(peer: ServerInfo, server_hello: handshake.ServerHello) -> None:
     """Take the server's part of the handshake. Raises Refused if the server refuses the client."""
-    known = peer.server_hello
+    previous_hello = peer.server_hello
     peer.server_hello = server_hello
     peer.takes_bytes = server_hello.max_bytes
     peer.server = server_hello.server or peer.server
@@ -236,6 +236,6 @@ def check_server_hello(peer: ServerInfo, server_hello: handshake.ServerHello) ->
         )
     if server_hello.boot_id != handshake.boot_id():
         peer.shares_memory = False  # the socket is forwarded from another host
-    if known is not None and known.incarnation != server_hello.incarnation:
+    if previous_hello is not None and previous_hello.incarnation != server_hello.incarnation:
         for callback in tuple(peer.restart_callbacks):
             callback()

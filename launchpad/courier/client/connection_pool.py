@@ -34,14 +34,15 @@ class ConnectionPool:
             deque() if peer.shares_memory or peer.can_move else self.idle_connections
         )
         self.shm_methods: set[bytes] = set()  # methods that have returned something large
+        # Held to make a pipeline, so that two threads don't make one each; and to read or change the weak
+        # sets, because Python raises an error if a set grows while a thread iterates over it.
         self.lock = Lock()
-        # Calls with streams, which `close` closes too; threads add to it with the lock held.
+        # Calls with streams, which `close` closes, too.
         self.streams: weakref.WeakSet[StreamCall] = weakref.WeakSet()
         self._pipeline: Pipeline | None = None
         self._aio_pipelines: dict[AbstractEventLoop, Pipeline] = {}
         self._shm_calls: ShmCalls | None = None
-        # Includes pipelines to earlier addresses of the server, which end by themselves. Threads add to
-        # it with the lock held.
+        # Includes pipelines to earlier addresses of the server, which end by themselves.
         self._pipelines: weakref.WeakSet[Pipeline] = weakref.WeakSet()
         self._sockets: weakref.WeakSet[Socket] = weakref.WeakSet()  # of connections, idle or not
         fork.drop_in_child(self)
@@ -70,6 +71,7 @@ class ConnectionPool:
             from launchpad.courier.client.pipeline import Pipeline
 
             with self.lock:
+                # Another thread may have made it just now.
                 if self._pipeline is None:
                     # The server may be another one by now.
                     self.peer.takes_bytes = framing.MAX_BYTES
@@ -85,11 +87,11 @@ class ConnectionPool:
             from launchpad.courier.client.aio_pipeline import AioPipeline
 
             with self.lock:
-                over = [each for each in self._aio_pipelines if each.is_closed()]
-                ended = [self._aio_pipelines.pop(each) for each in over]
+                closed_loops = [each for each in self._aio_pipelines if each.is_closed()]
+                closed_pipelines = [self._aio_pipelines.pop(each) for each in closed_loops]
                 pipeline = self._aio_pipelines[loop] = AioPipeline(self.peer, loop)
                 self._pipelines.add(pipeline)
-            for each in ended:
+            for each in closed_pipelines:
                 each.close()
         return pipeline
 
@@ -117,7 +119,9 @@ class ConnectionPool:
         with self.lock:
             shm_calls = self._shm_calls
             self._shm_calls = None
-        if shm_calls is not None:  # must come first: its calls may move to a pipeline
+        # This must come before the pipelines: a call that shares memory may move to a pipeline, and one
+        # that moved after the pipelines were closed would open another.
+        if shm_calls is not None:
             shm_calls.close()
         with self.lock:
             self._pipeline = None

@@ -72,11 +72,11 @@ class FanOut(ABC):
         from launchpad.courier.client import callbacks
         from launchpad.courier.client.future import CourierFuture
 
-        whole = CourierFuture()
-        whole.set_running_or_notify_cancel()
+        joined_future = CourierFuture()
+        joined_future.set_running_or_notify_cancel()
         requests, join = self.split(args, kwargs)
         futures = self._begin(method, requests)
-        asked = [request.client for request in requests]
+        indexes = [request.client for request in requests]
         n_done = itertools.count(1)
 
         def complete(last: Future[Any]) -> None:
@@ -88,13 +88,13 @@ class FanOut(ABC):
 
         def finish(_: Future[Any]) -> None:
             try:
-                whole.set_result(join(self._gather(futures, asked)))
+                joined_future.set_result(join(self._gather(futures, indexes)))
             except BaseException as error:
-                whole.set_exception(error)
+                joined_future.set_exception(error)
 
         for future in futures:
             future.add_done_callback(complete)
-        return whole
+        return joined_future
 
     def begin(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         requests, _ = self.split(args, kwargs)
@@ -113,7 +113,10 @@ class FanOut(ABC):
         return join(results)
 
     def _begin(self, method: str, requests: list[Request]) -> list[Future[Any]]:
-        """Return a future for each request, failed if it cannot be made. So no answer of others is lost."""
+        """Return a future for each request.
+
+        If a request cannot be made, its future has the error, so that the other answers are not lost.
+        """
         from concurrent.futures import Future
 
         futures: list[Future[Any]] = []
@@ -129,25 +132,26 @@ class FanOut(ABC):
                 raise
         return futures
 
-    def _gather(self, futures: list[Future[Any]], asked: Sequence[int]) -> list[Any]:
+    def _gather(self, futures: list[Future[Any]], indexes: Sequence[int]) -> list[Any]:
         """Return the results of futures that are done, or raise the first error."""
-        self._check([future.exception() for future in futures], asked)
+        self._check([future.exception() for future in futures], indexes)
         return [future.result() for future in futures]
 
-    def _check(self, outcomes: list[Any], asked: Sequence[int]) -> None:
+    def _check(self, outcomes: list[Any], indexes: Sequence[int]) -> None:
         """Raise the first error among the outcomes, if any, with a note that lists all of them."""
-        failed = [
-            (i, each)
-            for i, each in zip(asked, outcomes, strict=True)
-            if isinstance(each, BaseException)
+        errors = [
+            (index, outcome)
+            for index, outcome in zip(indexes, outcomes, strict=True)
+            if isinstance(outcome, BaseException)
         ]
-        if not failed:
+        if not errors:
             return
-        lines = [f"{len(failed)} of {len(asked)} clients of this {self.name} failed:"]
-        for i, error in failed:
+        lines = [f"{len(errors)} of {len(indexes)} clients of this {self.name} failed:"]
+        for index, error in errors:
             text = f"{type(error).__name__}: {error}"
-            text = text if len(text) <= 200 else f"{text[:199]}…"
-            lines.append(f"  {i}: {self.clients[i]!r}: {text}")
-        first = failed[0][1]
+            if len(text) > 200:
+                text = f"{text[:199]}…"
+            lines.append(f"  {index}: {self.clients[index]!r}: {text}")
+        first = errors[0][1]
         first.add_note("\n".join(lines))
         raise first

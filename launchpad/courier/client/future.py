@@ -11,7 +11,7 @@ plain record, without the lock, the lists and the state of `concurrent.futures.F
 more than all the rest of the call. The record gets them when something needs them: everything in the
 standard library that waits (`wait`, `as_completed`, `add_done_callback`, and with it asyncio) takes
 `future._condition` before it looks at anything else. We rely on no other internals of that class, except
-in forked children, which renew what threads that they don't have may hold.
+in forked children: they replace the lock and the lists, which threads of the parent may hold or use.
 
 1. The thread that takes a call out of its pipeline's dict decides its outcome: answer, error, `cancel`.
 2. That thread sets `is_completed` first, and then checks whether the call `is_watched`. A thread that
@@ -48,7 +48,8 @@ next_call_id = itertools.count(1).__next__
 _UNPUBLISHED = "_is_unpublished"
 
 _monotonic = time.monotonic
-# Held by a thread while it begins to wait for any call.
+# Held by a thread while it begins to wait for any call: if two threads began to wait for the same call, each
+# could make it a standard future, or give it a list of locks, and one of them would never be woken.
 _watching = fork.free_in_child(Lock())
 
 
@@ -177,7 +178,7 @@ class PipelinedFuture(CourierFuture):
             del self  # the error keeps its traceback, and that must not keep this future
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the error, or None if there was none, after waiting up to `timeout` seconds for it."""
+        """Return the error after waiting up to `timeout` seconds; None if the call raised no error."""
         if not self.is_completed:
             self._wait(timeout)
         if self.error is CANCELLED:
@@ -310,7 +311,7 @@ def _renew_in_child(future: Future[Any]) -> None:
     vars(future).update(_condition=Condition(), _done_callbacks=[], _waiters=[])
 
 
-def _of_parent(what: str) -> OutcomeUnknown:
+def _of_parent(subject: str) -> OutcomeUnknown:
     return OutcomeUnknown(
-        f"{what} was under way when {fork.describe_child()}: its outcome is known there, and not here"
+        f"{subject} was under way when {fork.describe_child()}: its outcome is known there, and not here"
     )

@@ -1,8 +1,8 @@
 """Groups: many clients called as one, all at once, in turn, or by the key of the arguments.
 
 broadcast      group.m(x) ──▶ every client, side by side          a list of results, in their order
-scatter        group.m(parts(xs)) ──▶ part i to client i          the same (scatter.py)
-sharded        group.m(keys, values) ──▶ to each what is its own  one result of all (sharded.py)
+scatter        group.m(parts(xs)) ──▶ part i to client i          a list of results (scatter.py)
+sharded        group.m(keys, values) ──▶ its keys to each shard   one joined result (sharded.py)
 round_robin    group.m(x) ──▶ the next client                     its result
 shard_by       group.m(x) ──▶ the client that key(x) is for       its result
 """

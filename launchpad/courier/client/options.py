@@ -28,18 +28,18 @@ class Options:
     compress: bool = False
 
     def __post_init__(self) -> None:
-        given: Any = self.timeout_s
-        if isinstance(given, datetime.timedelta):
-            given = given.total_seconds()
-        elif not isinstance(given, int | float | None):
-            raise TypeError(f"a timeout is in seconds, or a timedelta, not {given!r}")
-        if given is not None and not given > 0:
+        timeout_s: Any = self.timeout_s
+        if isinstance(timeout_s, datetime.timedelta):
+            timeout_s = timeout_s.total_seconds()
+        elif not isinstance(timeout_s, int | float | None):
+            raise TypeError(f"a timeout is in seconds, or a timedelta, not {timeout_s!r}")
+        if timeout_s is not None and not timeout_s > 0:
             raise ValueError(
-                f"a timeout is in seconds and positive, not {given!r}; None is no limit"
+                f"a timeout is in seconds and positive, not {timeout_s!r}; None is no limit"
             )
-        if given is not None and given >= threading.TIMEOUT_MAX:
-            given = None  # no clock can wait this long, and certainly not to math.inf
-        object.__setattr__(self, "timeout_s", given)
+        if timeout_s is not None and timeout_s >= threading.TIMEOUT_MAX:
+            timeout_s = None  # no clock can wait this long, and certainly not to math.inf
+        object.__setattr__(self, "timeout_s", timeout_s)
 
     def find_deadline(self, began: float) -> float | None:
         """Return when a call that began then is late: by its timeout, or by the call that it is made for."""

@@ -4,8 +4,8 @@
     shard 0 [1, 3] from [1, 3]      Share(0, keys=[1, 3], positions=[1, 3])
     shard 1 [2, 3] from [0, 2]      Share(1, keys=[2, 3], positions=[0, 2])      RangePartition(10)
 
-Many keys are given as an array or a list, a slice or a range. Everything else is one key. Nothing in here
-knows of clients, and numpy is imported only where there are already arrays.
+Many keys are given as an array or a list, a slice or a range. Everything else is one key. This file knows
+nothing of clients, and imports numpy only for arrays, whose process has imported it already.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ class RangePartition(Partition):
         if not 0 <= shard < n:
             raise IndexError(f"there is no shard {shard} among {n}: they count from 0")
         quotient, larger = divmod(self.size, n)  # the first `larger` shards have one key more
-        return shard * quotient + min(shard, larger), (shard + 1) * quotient + min(
-            shard + 1, larger
-        )
+        first = shard * quotient + min(shard, larger)
+        end = (shard + 1) * quotient + min(shard + 1, larger)
+        return first, end
 
     def locate(self, key: Any, n: int) -> tuple[int, int]:
         if not hasattr(key, "__index__"):
@@ -123,25 +123,25 @@ class RangePartition(Partition):
         keys = _checked_array(keys)
         if keys.dtype.kind not in "iu":
             raise TypeError(f"the keys of {self} are ints, not an array of {keys.dtype}")
-        if len(keys) and (least := keys.min()) < 0:
-            raise self._outside(least)
-        if len(keys) and (most := keys.max()) >= self.size:
-            raise self._outside(most)
+        if len(keys):
+            least = keys.min()
+            if least < 0:
+                raise self._outside(least)
+            most = keys.max()
+            if most >= self.size:
+                raise self._outside(most)
         lows = [self.bounds(shard, n)[0] for shard in range(n)]
         order: Any = None  # the order that sorts the keys, unless they are sorted
         if (keys[1:] < keys[:-1]).any():
             order = np.argsort(keys, kind="stable")
             keys = keys[order]
         ends = [*np.searchsorted(keys, lows).tolist(), len(keys)]
-        return [
-            Share(
-                i,
-                keys[start:end] - lows[i],
-                slice(start, end) if order is None else order[start:end],
-            )
-            for i, (start, end) in enumerate(itertools.pairwise(ends))
-            if start < end
-        ]
+        shares = []
+        for shard, (start, end) in enumerate(itertools.pairwise(ends)):
+            if start < end:
+                positions = slice(start, end) if order is None else order[start:end]
+                shares.append(Share(shard, keys[start:end] - lows[shard], positions))
+        return shares
 
     def _cut_range(self, keys: slice | range, n: int) -> list[Share]:
         start = keys.start
@@ -189,8 +189,8 @@ class HashPartition(Partition):
         if isinstance(keys, slice):
             raise TypeError(f"{self} has no order that {keys!r} could be a part of: name the keys")
         if isinstance(keys, list | range):
-            found = _by_shard(shard_of(key, n) for key in keys)
-            return [Share(i, [keys[at] for at in positions], positions) for i, positions in found]
+            groups = _by_shard(shard_of(key, n) for key in keys)
+            return [Share(i, [keys[at] for at in positions], positions) for i, positions in groups]
         import numpy as np
 
         keys = _checked_array(keys)

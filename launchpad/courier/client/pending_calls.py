@@ -84,7 +84,8 @@ class PendingCalls:
     def fail_too_large(self) -> None:
         """Fail the calls that the server finds too large. If it takes little, send small calls one by one."""
         for call in list(self.calls.values()):
-            if self._peer.takes_bytes < joined.LIMIT and type(args := call.frame) is tuple:
+            args = call.frame  # read once: a thread that completes the call replaces it
+            if self._peer.takes_bytes < joined.LIMIT and type(args) is tuple:
                 body = pickle.dumps((args, {}), 5)
                 call.size = len(body)
                 call.frame = framing.encode_small(framing.CALL, call.call_id, call.method, body)
@@ -154,20 +155,20 @@ class PendingCalls:
     def _complete_joined(self, frame: framing.Fields) -> None:
         ids, values = joined.decode(frame)
         take = self.calls.pop
-        size, rest = divmod(len(frame[3]), max(1, len(ids)))
+        size, remainder = divmod(len(frame[3]), max(1, len(ids)))
         for call_id, value in zip(ids, values, strict=True):
             call = take(call_id, None)
             if call is None:  # cancelled, or too late
                 continue
             call.value = value
-            # INLINE: PipelinedFuture._complete(call, size + rest)
-            call.counts.finish(_monotonic() - call.began, size + rest, call.size)
+            # INLINE: PipelinedFuture._complete(call, size + remainder)
+            call.counts.finish(_monotonic() - call.began, size + remainder, call.size)
             call.frame = b""
             call.channel = None
             call.is_completed = True
             if call.is_watched:
                 call.notify()
-            rest = 0
+            remainder = 0
 
     def _complete_other(
         self, call: PipelinedFuture, frame: framing.Fields, again: list[PipelinedFuture]
@@ -217,6 +218,7 @@ class DeadlineHeap:
 
     def __init__(self, open_calls: Collection[int]) -> None:
         self._open = open_calls  # ids; entries of other calls are removed now and then
+        # Held because a change takes several steps, between which the list is no heap.
         self._lock = Lock()
         self._heap: list[tuple[float, int]] = []
 

@@ -50,6 +50,8 @@ class Pipeline:
 
     def __init__(self, peer: ServerInfo) -> None:
         self._peer = peer
+        # Held to start and to end a reader. A thread that adds a call either finds the reader still there,
+        # and the reader finds the call before it ends; or it starts another reader.
         self._lock = Lock()
         self._pending = PendingCalls(peer, self._send_cancel)
         self.queue = WriteQueue(join=join)
@@ -152,7 +154,7 @@ class Pipeline:
         self._wake()
 
     def flush(self) -> None:
-        """Send what waits to be sent. Block while the server takes no more."""
+        """Send the calls that wait to be sent. Block while the server takes no more."""
         reader = self.reader
         if reader is not None and not self.is_inherited:
             reader.flush()
@@ -241,7 +243,8 @@ def join(waiting: Sequence[Any], at: int) -> tuple[bytes, list[PipelinedFuture],
         if type(call) is not kind or call.method != method or type(call.frame) is not tuple:
             break
         at += 1
-        # Before the frame is read: a thread that cancels the call takes the frame, and then looks at this.
+        # This must come before the frame is read: a thread that cancels the call takes the frame away, and
+        # then looks at this flag.
         call.is_sent = True
         args = call.frame
         if type(args) is tuple:
@@ -255,8 +258,8 @@ def join(waiting: Sequence[Any], at: int) -> tuple[bytes, list[PipelinedFuture],
         call.size = len(body)
         return _encode_small(framing.CALL, call.call_id, method, body), calls, at
     frame = joined.encode(framing.CALLS, method, [call.call_id for call in calls], values)
-    size, rest = divmod(len(frame) - framing.HEADER.size - len(method), len(calls))
+    size, remainder = divmod(len(frame) - framing.HEADER.size - len(method), len(calls))
     for call in calls:
         call.size = size
-    calls[0].size += rest
+    calls[0].size += remainder
     return frame, calls, at

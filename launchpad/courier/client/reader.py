@@ -67,7 +67,7 @@ class Reader:
         self._is_retiring = False
         self.address: str | None = None  # of the current connection
         self._is_refused = False  # the server takes no more calls on this connection
-        self._got_goaway = False  # the server has run nothing more than what it has answered
+        self._got_goaway = False  # the server has run only the calls that it has answered
         self._failures = 0  # connections in a row that took no call
         self._pause_s = 0.0  # before the next attempt to connect
         self._has_ended = False  # the connection can't be used any more
@@ -126,20 +126,22 @@ class Reader:
                     self._pause_s = next_pause(self._pause_s)
                     if self._is_closing:
                         raise call_errors.closed(self._peer, b"")
-                    found = open_socket(self._peer, self._poll_timeout_s(), OVERLAP)
-                    if found is not None:
+                    connected_socket = open_socket(self._peer, self._poll_timeout_s(), OVERLAP)
+                    if connected_socket is not None:
                         break
                     self._pending.fail_not_ready()
                     self._pending.fail_late()
                     if not self._pending.calls:  # all have ended: there is nothing to connect for
                         break
-                if found is None:
+                if connected_socket is None:
                     continue
-                sock, address = found
+                sock, address = connected_socket
                 self.address = address
                 with contextlib.closing(sock):
                     try:
-                        # Only after the handshake: threads add a call first, and then look at its limit.
+                        # This must come after the handshake, which says how much the server takes. A thread
+                        # adds a call first, and then looks at that limit, so one of the two finds a call
+                        # that is too large.
                         self._pending.fail_too_large()
                         self._pending.refresh_timeouts()
                         self._queue.connect(sock)
@@ -195,7 +197,8 @@ class Reader:
         Returns False after a while with nothing to do, or when the client is closed.
         """
         while not (self._is_closing or self._has_ended):
-            # Before the flush, because other threads go on putting frames.
+            # This must come before the flush: another thread may put a frame just after the flush, and then
+            # it must see that it has to wake this one.
             self.must_be_woken = True
             self._was_busy = False
             has_written = self.flush()
@@ -218,8 +221,8 @@ class Reader:
     def _poll_timeout_s(self) -> float:
         """Return the seconds until the first deadline, at most `_IDLE_S`."""
         first = self._pending.deadlines.first()
-        left = _IDLE_S if first is None else max(0.0, first - time.monotonic())
-        return min(left + 0.0005, _IDLE_S)
+        remaining_s = _IDLE_S if first is None else max(0.0, first - time.monotonic())
+        return min(remaining_s + 0.0005, _IDLE_S)
 
     def _after_disconnect(self, address: str) -> None:
         """Requeue the calls that may run after the connection has ended, and fail the others."""
@@ -248,7 +251,8 @@ class Reader:
             self._pending.fail_all(lambda method: call_errors.not_taken(self._peer, method, reason))
         if not self._is_refused:
             self._pause_s = 0.0
-        self._is_refused = self._got_goaway = False
+        self._is_refused = False
+        self._got_goaway = False
 
     def _requeue(self, call: PipelinedFuture) -> None:
         call.is_sent = False

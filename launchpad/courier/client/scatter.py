@@ -21,8 +21,9 @@ def scatter(clients: Iterable[Any]) -> ClientGroup:
             sizes = lp.scatter(self._shards).push(me.name, lp.parts(parts))    # a list of answers
 
     Apart from that it works as `broadcast` does. The clients run side by side, and the call returns when all
-    have answered, in the order of the clients. If some fail, it raises the first client's exception, with
-    a note that lists every failure. `.futures` returns a list of futures, and you await the calls of `.aio`.
+    have answered. The answers are in the order of the clients. If some fail, the call raises the first
+    client's exception, with a note that lists every failure. `.futures` returns a list of futures, and you
+    await the calls of `.aio`.
 
     Before it asks any client, a call raises ValueError if there is not exactly one part for each client,
     and TypeError if no argument is made by `lp.parts`. (MPI calls this Scatter.)
@@ -62,31 +63,29 @@ class Scatter(FanOut):
     def split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Request], Join]:
         n = len(self.clients)
         values_of_all = (*args, *kwargs.values())
-        given = [each.values for each in values_of_all if isinstance(each, Parts)]
+        all_parts = [each.values for each in values_of_all if isinstance(each, Parts)]
         self.refuse_streams(each for each in values_of_all if not isinstance(each, Parts))
         # An iterator in a part belongs to one client. The same iterator for two clients would be shared.
         client_of: dict[int, int] = {}
-        for values in given:
+        for values in all_parts:
             for i, value in enumerate(values):
                 if client_of.setdefault(id(value), i) != i:
                     self.refuse_streams([value])
-        if not given:
+        if not all_parts:
             raise TypeError(
                 "a call of lp.scatter has parts for its clients, and this one has none: give it"
                 " lp.parts(a list of them), or call lp.broadcast(clients) with the same for all"
             )
-        for values in given:
+        for values in all_parts:
             if len(values) != n:
                 raise ValueError(f"{len(values)} parts for {n} clients: there must be one for each")
 
         def part(value: Any, i: int) -> Any:
             return value.values[i] if isinstance(value, Parts) else value
 
-        return [
-            Request(
-                i,
-                tuple(part(each, i) for each in args),
-                {name: part(each, i) for name, each in kwargs.items()},
-            )
-            for i in range(n)
-        ], list
+        requests = []
+        for i in range(n):
+            own_args = tuple(part(value, i) for value in args)
+            own_kwargs = {name: part(value, i) for name, value in kwargs.items()}
+            requests.append(Request(i, own_args, own_kwargs))
+        return requests, list

@@ -53,8 +53,6 @@ def sharded(clients: Iterable[C], partition: Partition) -> C:
     If some shards fail, the call waits for all the others, and then raises the first shard's exception with
     a note that lists every failure; the other shards have done their part. `.futures` returns one future,
     and you await the calls of `.aio`. Type checkers treat the result as one of the clients.
-    every failure; the others have done their part. `.futures` gives one future, `.aio` is awaited, and to
-    type checkers it is what its clients are.
 
     (Parameter servers have this as range partitions: Angel, ps-lite.)
 
@@ -128,14 +126,11 @@ class Sharded(FanOut):
                 )
         if not shares:  # only a shard knows what the result for no keys is
             return [Request(0, (*before, keys, *after), kwargs)], _only
-        return [
-            Request(
-                share.shard,
-                (*before, share.keys, *(share.take(v) if is_column(v) else v for v in after)),
-                kwargs,
-            )
-            for share in shares
-        ], partial(_join, shares)
+        requests = []
+        for share in shares:
+            parts = [share.take(value) if is_column(value) else value for value in after]
+            requests.append(Request(share.shard, (*before, share.keys, *parts), kwargs))
+        return requests, partial(_join, shares)
 
 
 def _find_keys(args: tuple[Any, ...]) -> tuple[int, Any]:
@@ -154,8 +149,8 @@ def _find_keys(args: tuple[Any, ...]) -> tuple[int, Any]:
 def _refuse_rounding(results: Sequence[Any], joined: Any) -> None:
     """Raise TypeError if the type of the joined array doesn't hold each value of the results as it is.
 
-    numpy joins int64 with uint64 and with floats as float64, in which 2**53 + 1 is 2**53; and times with
-    finer ones, in which late years overflow.
+    numpy joins int64 with uint64 and with floats as float64, in which 2**53 + 1 is 2**53. It joins times of
+    different units in the finer unit, in which late years overflow.
     """
     import numpy as np
 
@@ -185,8 +180,8 @@ def _join(shares: Sequence[Share], results: Sequence[Any], path: str = "result")
     """
     kind = type(results[0])
     is_data = isinstance(results[0], list | dict)
-    held = [] if is_data else [trees.contents(result) for result in results]
-    parts = [each for each in held if each is not None]
+    containers = [] if is_data else [trees.contents(result) for result in results]
+    parts = [each for each in containers if each is not None]
     are_of_one_type = all(type(result) is kind for result in results)
     if parts and are_of_one_type and all(part[0] == parts[0][0] for part in parts):
         names = trees.names_of(parts[0][0])
@@ -207,16 +202,16 @@ def _join(shares: Sequence[Share], results: Sequence[Any], path: str = "result")
     for share, result in zip(shares, results, strict=True):
         if trees.is_masked(result):
             raise TypeError(f"{path} {trees.refusal_of_masked('a sharded call')}")
-        is_known = kind is list or hasattr(kind, "__array_interface__")  # numpy's
+        can_be_joined = kind is list or hasattr(kind, "__array_interface__")  # numpy's
         if (
             type(result) is not kind
             or not is_column(result)
-            or not is_known
+            or not can_be_joined
             or len(result) != len(share)
         ):
-            what = f"{len(result)} of" if is_column(result) else f"{result!r:.60} of"
+            answer = f"{len(result)} of" if is_column(result) else f"{result!r:.60} of"
             raise TypeError(
-                f"the {len(share)} keys of shard {share.shard} were answered with {what}"
+                f"the {len(share)} keys of shard {share.shard} were answered with {answer}"
                 f" {type(result).__name__}: numpy arrays or lists with an entry for each key can be"
                 " joined, dicts, None, and tuples and classes of these, of one type from all shards."
                 " lp.broadcast(group) and lp.scatter(group) give the shards' own answers."

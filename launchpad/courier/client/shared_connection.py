@@ -60,10 +60,10 @@ class SharedConnection:
     def begin(self, first: framing.Fields) -> None:
         """Pass on what arrived together with the call's first answer, unless the call was closed before."""
         with self._changed:
-            rest = self._connection.rest
+            frames = self._connection.rest
             self._connection.rest = ()
             if not self.is_over:
-                self._on_frames([first, *rest], None)
+                self._on_frames([first, *frames], None)
 
     def send(self, chunks: Sequence[framing.Chunk]) -> None:
         """Add a frame, and write what the socket takes. This never waits, and raises only interruptions."""
@@ -87,13 +87,15 @@ class SharedConnection:
         """
         with self._changed:
             while not is_ready():
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
+                remaining_s = None if deadline is None else deadline - time.monotonic()
+                if remaining_s is not None and remaining_s <= 0:
                     raise late()
                 if self._is_reading:
-                    self._changed.wait(left)
+                    self._changed.wait(remaining_s)
                 else:
-                    self._read(CHECK_EVERY_S if left is None else min(left, CHECK_EVERY_S))
+                    self._read(
+                        CHECK_EVERY_S if remaining_s is None else min(remaining_s, CHECK_EVERY_S)
+                    )
                     check()
 
     def read_now(self) -> None:
@@ -177,7 +179,8 @@ class SharedConnection:
             self._call.lost(error)
             self.close()
         elif is_done:
-            # Before another thread reads on, and takes what belongs to the next call on this connection.
+            # This must come before another thread reads on: it would read what belongs to the next call on
+            # this connection.
             self.is_over = True
             self._is_ours = False
             self._changed.notify_all()

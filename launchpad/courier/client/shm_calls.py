@@ -46,14 +46,14 @@ from launchpad.courier.shm.sender import SharedBuffers, pool
 if TYPE_CHECKING:
     from launchpad.courier.client.channel_protocols import CallRoute
 
-MAX_CALLS = 16  # under way at once, each on a connection
+MAX_CALLS = 16  # that may be under way at once, each on a connection of its own
 # Limits for what goes through the socket, which must take it at once: bytes, buffers.
 _MAX_BYTES = 64 << 10
 _MAX_SMALL = 1000
 
 # From this many bytes on, it costs much more to copy into memory that is not in the caches.
 _COLD = 2 << 20
-_LOOKS_AT = 2  # earlier calls to check for an answer when a call begins
+_LOOKS_AT = 2  # a call that begins checks this many earlier calls for an answer
 
 _TRY = (False,)  # the argument of `acquire`
 
@@ -66,6 +66,8 @@ class ShmCalls:
     def __init__(self, peer: ServerInfo) -> None:
         self._peer = peer
         self._pending = PendingCalls(peer, lambda call_id: None)
+        # Held to start and to end the poller, and to close. The poller doesn't end while a call is pending,
+        # and after `close` no call starts one, or makes a pipeline.
         self._lock = fork.free_in_child(Lock())
         # Held to close a connection, or to end one that another thread reads from.
         self._closing = fork.free_in_child(Lock())
@@ -241,10 +243,10 @@ class ShmCalls:
         frame = None
         try:
             while frame is None:
-                left = CHECK_EVERY_S if until is None else until - _monotonic()
-                if left <= 0:
+                remaining_s = CHECK_EVERY_S if until is None else until - _monotonic()
+                if remaining_s <= 0:
                     break
-                connection.limit(min(left, CHECK_EVERY_S))
+                connection.limit(min(remaining_s, CHECK_EVERY_S))
                 with contextlib.suppress(BlockingIOError):
                     frame = connection.receive()
             connection.limit(CHECK_EVERY_S)
@@ -276,8 +278,8 @@ class ShmCalls:
     def _open(self, call: ShmFuture, channel: CallRoute) -> None:
         """Open a connection, and make the call on it. Runs in a thread of its own."""
         try:
-            left = None if call.deadline is None else max(1e-3, call.deadline - _monotonic())
-            connection = channel.try_to_open_shm(left)
+            remaining_s = None if call.deadline is None else max(1e-3, call.deadline - _monotonic())
+            connection = channel.try_to_open_shm(remaining_s)
         except NotSent:  # out of descriptors, but the pipeline may already have its connection
             connection = None
         except Exception as error:
@@ -429,19 +431,20 @@ class ShmCalls:
 
     def _claim(self, call: ShmFuture) -> ShmClientConnection | None:
         """Return the connection, for this thread until `_unclaim`; None if it cannot be had."""
-        held: list[bool] = []
+        # In a list, so that an exception of a signal handler finds it; see interruptions.py.
+        outcomes: list[bool] = []
         connection = None
         try:
             # A thread that drops the connection either gets the claim, or leaves it to us to close.
             with self._closing:
-                held.extend(map(call.claim.acquire, _TRY))
-                if held[0]:
+                outcomes.extend(map(call.claim.acquire, _TRY))
+                if outcomes[0]:
                     connection = call.connection
         except BaseException:
-            if held and held[0]:
+            if outcomes and outcomes[0]:
                 call.claim.release()
             raise
-        if held[0] and connection is None:
+        if outcomes[0] and connection is None:
             call.claim.release()
         return connection
 

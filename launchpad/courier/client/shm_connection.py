@@ -58,7 +58,8 @@ class ShmClientConnection(ClientConnection):
         timeout_us: int,
         header_data: bytes = b"",
     ) -> framing.Fields:
-        if not buffers or (shared := self._shm.wrap(buffers)) is None:
+        shared = self._shm.wrap(buffers) if buffers else None
+        if shared is None:
             return super().exchange(method, body, buffers, timeout_us, header_data)
         self._call = method, body, buffers, timeout_us, header_data
         self._shared = shared

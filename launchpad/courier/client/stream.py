@@ -159,7 +159,10 @@ class StreamCall:
         if item is NOT_HERE:
             deadline = self.options.find_deadline(time.monotonic())
             check = SlowCallWatchdog(self._peer, self._method, may_ask=False).check
-            while (item := self.incoming.take()) is NOT_HERE:
+            while True:
+                item = self.incoming.take()
+                if item is not NOT_HERE:
+                    break
                 self.connection.wait(lambda: self.incoming.is_ready, deadline, self.late, check)
         return self.decode_item(item)
 

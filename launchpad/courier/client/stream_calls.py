@@ -2,8 +2,8 @@
 
 iterators among the arguments   call_with_streams: the call keeps its connection, threads send the items
 an iterator as the result       open_stream: the stream keeps the connection that the call was made on
-futures of the former           submit_with_streams: each has a thread of its own
-futures of the latter           attach, in a thread: it fetches the stream over another connection, by ticket
+futures, iterator arguments     submit_with_streams: each call has a thread of its own
+futures, iterator results       attach, in a thread: it fetches the stream over another connection, by ticket
 """
 
 from __future__ import annotations
@@ -196,10 +196,10 @@ def _make_call(
     iterators: Sequence[Any],
     loop: asyncio.AbstractEventLoop | None = None,
 ) -> StreamCall:
-    outgoing = [StreamSender(each, n) for n, each in enumerate(iterators, 1)]
-    for each in outgoing:
-        each.items.counts = channel.counts[method]
-        each.items.takes_bytes = channel.peer.takes_bytes
-    call = StreamCall(channel, connection, method, outgoing, loop)
+    senders = [StreamSender(iterator, number) for number, iterator in enumerate(iterators, 1)]
+    for sender in senders:
+        sender.items.counts = channel.counts[method]
+        sender.items.takes_bytes = channel.peer.takes_bytes
+    call = StreamCall(channel, connection, method, senders, loop)
     channel.connections.add_stream(call)
     return call

@@ -1,1 +1,1 @@
-"""The encoding of what calls carry: values as bytes and buffers, and the memory they arrive in."""
+"""The encoding of arguments and results: values as bytes and buffers, and the memory they arrive in."""

@@ -1,32 +1,32 @@
 """Classes and functions that travel by value: made once where they arrive, and left alone from then on.
 
-cloudpickle sends a class of `__main__` as a recipe, and knows it again where it has been made before, or
-where it came from. But it then gives that class the attributes of the recipe all over again, and with
-them functions whose globals are copies; and it does not know functions again at all. Here:
+cloudpickle sends a class of `__main__` as a recipe. It recognizes the class in the process that it came from,
+and where it has been made before. But it then sets all attributes of that class again, among them functions
+whose globals are copies. And it doesn't recognize functions at all. Here:
 
-    make(recipe)            the class that is known already, or an empty one, noted as unfinished
-    fill(…)                 gives an unfinished one its attributes; passes over any other
-    make_function, fill_function    the same for functions; make_dispatcher, fill_dispatcher for those of
-                            `functools.singledispatch`
+    make(recipe)                        the class that is known already, or an empty, unfinished one
+    fill(…)                             gives an unfinished class its attributes; ignores any other
+    make_function, fill_function        do the same for functions
+    make_dispatcher, fill_dispatcher    do the same for functions made by `functools.singledispatch`
 
 In messages a class is its id and its definition, as bytes that are made once and kept:
 
-    load(id, definition)    the class that is known already; else it is made from the definition
+    load(id, definition)    the class that is known already, or one that is made from the definition
 
-It is made anew when the class looks different, that is, when an attribute of it or a global that its methods
-use is another object than before. What has merely changed inside of such an object is not noticed.
+A new definition is made when an attribute of the class, or a global that its methods use, is another object
+than before. A change inside such an object is not noticed.
 
-Which functions are known again, and what their globals are:
+Functions and their globals:
 
-    one that `__main__` has under its name    itself, where it came from and where a payload has brought it
-    any other: a lambda, a closure            a new one each time, with the values that it uses now
+    one that `__main__` has under its name    is recognized, where it came from and where it was sent before
+    any other: a lambda, a closure            is a new one each time, with the values that it uses now
 
-In a worker `__main__` is not the user's script but a module that is filled with what arrives (`FILLED`):
-whatever has a name in the script's `__main__` gets it there, unless it is taken. So pickle and
-multiprocessing find it. The functions of a `Pickler` with `into_main` have that module's globals for their
-own, and where they came from, the script's.
+In a worker `__main__` is not the user's script but a module that is filled with what arrives (`FILLED`). A
+class or function that has a name in the script's `__main__` gets the same name there, unless the name is
+taken. So pickle and multiprocessing find it. If a `Pickler` with `into_main` sends a function, the function
+uses that module's globals; in the process that it came from, it uses the script's.
 
-Streams name these functions, so that nothing but `pickle.loads` is needed to read them.
+Streams name these functions, so `pickle.loads` alone can read them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ FILLED = "__filled_by_launchpad__"
 """The name in a module `__main__` that says that it is filled with what arrives."""
 
 _SPAWNED_MAIN = "__mp_main__"
-"""What a process that multiprocessing has spawned imports the script as; no other process has it."""
+"""The name under which a process that multiprocessing spawned imports the script; others don't have it."""
 
 _KEPT = "__courier_definition__"
 _LARGE = 1 << 20
@@ -76,11 +76,13 @@ _unfinished: weakref.WeakSet[type | types.FunctionType] = weakref.WeakSet()
 _functions: weakref.WeakValueDictionary[str, types.FunctionType] = weakref.WeakValueDictionary()
 _ids: weakref.WeakKeyDictionary[types.FunctionType, str] = weakref.WeakKeyDictionary()
 _here = uuid.uuid4().hex  # the same after a fork: there the script's globals are, too
-_lock = fork.free_in_child(RLock())  # a metaclass may unpickle while it makes a class
+# Held to make a class or a function, so that threads that read the same one at the same time get the same
+# object. Reentrant, because a metaclass may unpickle while it makes a class.
+_lock = fork.free_in_child(RLock())
 
 
 def _reduce_code(code: types.CodeType) -> tuple[Any, ...]:
-    """With the name of its file, for tracebacks and debuggers: cloudpickle leaves it out since 3.1.3."""
+    """Reduce code with the name of its file, for tracebacks; cloudpickle leaves it out since 3.1.3."""
     kind, arguments = _private._code_reduce(code)
     return kind, (*arguments[:10], "".join(code.co_filename), *arguments[11:])
 
@@ -109,7 +111,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
         if spawned is not None:
             cloudpickle.register_pickle_by_value(spawned)
         reducers = tensors.native_reducers() if reducers is None else reducers
-        # First: a Pickler looks at it only here.
+        # This must come first: `super().__init__` is the only place where a Pickler looks at the table.
         self.dispatch_table = ChainMap(reducers, _REDUCERS)
         super().__init__(file, protocol=protocol, buffer_callback=buffer_callback)
 
@@ -117,12 +119,14 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
         """Reduce an object as cloudpickle does, but wrap cloudpickle's functions in those of this file."""
         tensors.check(obj)
         if obj is dataclasses.MISSING:
-            return "MISSING"  # by this name its module has it, and compares with it
+            return "MISSING"  # a name in its module, which compares values with this very object
         if module_generators.is_kept(obj):
             return module_generators.by_name(obj)
         keeps = self.keeps_definitions and isinstance(obj, type)
-        if keeps and (kept := vars(obj).get(_KEPT)) is not None and kept.is_of(obj):
-            return load, kept.arguments
+        if keeps:
+            definition = vars(obj).get(_KEPT)
+            if definition is not None and definition.is_of(obj):
+                return load, definition.arguments
         if type(obj) is _CachedFunction:
             module = obj.__module__
             if module == "__main__" or not is_named_in(module, obj):
@@ -141,29 +145,25 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
         recipe, arguments, state, _, _, setter = reduced
         name = getattr(setter, "__name__", "")
         if name == "_class_setstate" and _known_classes():
-            if keeps and (kept := _keep(obj)) is not None:
-                return load, kept.arguments
+            if keeps:
+                definition = _keep(obj)
+                if definition is not None:
+                    return load, definition.arguments
             state[0].pop(_KEPT, None)
             pydantic_models.leave_built(state[0])
             if recipe.__name__ == "_make_skeleton_class" and vars(obj).get("__slots__"):
-                # cloudpickle sets them when the class is made, too late to have an effect
-                kind, its_name, bases, namespace, *rest = arguments
+                # cloudpickle sets them after the class is made, when they have no effect any more.
+                kind, its_name, bases, namespace, *others = arguments
                 namespace = {**namespace, "__slots__": obj.__slots__}
-                arguments = kind, its_name, bases, namespace, *rest
+                arguments = kind, its_name, bases, namespace, *others
             state = setter, state, is_named_in("__main__", obj)
             return make, (recipe, *arguments), state, None, None, fill
         if name == "_function_setstate" and obj.__module__ == "__main__":
             name = _id_of(obj)
             origin = _here if self.into_main else ""
             state = setter, state, bool(name)
-            return (
-                make_function,
-                (origin, name, recipe, *arguments),
-                state,
-                None,
-                None,
-                fill_function,
-            )
+            arguments = origin, name, recipe, *arguments
+            return make_function, arguments, state, None, None, fill_function
         return reduced
 
 
@@ -200,13 +200,14 @@ def _keep(kind: type) -> _Definition | None:
     """Store the definition of a class in the class; None if it is large or takes no attributes."""
     if kind in _not_kept:
         return None
-    definition = dumps(kind, 5, keeps_definitions=False)
-    kept = _Definition(kind, definition)
+    body = dumps(kind, 5, keeps_definitions=False)
+    definition = _Definition(kind, body)
     try:
-        if len(definition) < _LARGE:  # what classes have in common is in each definition
-            type.__setattr__(kind, _KEPT, kept)
-            return kept
-    except TypeError:  # its metaclass is of C
+        # A large one isn't kept: objects that several classes use are in the definition of each.
+        if len(body) < _LARGE:
+            type.__setattr__(kind, _KEPT, definition)
+            return definition
+    except TypeError:  # its metaclass is written in C
         pass
     _not_kept.add(kind)
     return None
@@ -216,7 +217,9 @@ class _Definition:
     """A class as bytes, kept in an attribute of the class, so that both are freed together."""
 
     def __init__(self, kind: type, definition: bytes) -> None:
-        self._kind = weakref.ref(kind)  # vars() of a class may be used to make another one
+        self._kind = weakref.ref(
+            kind
+        )  # `vars` of the class, with this in it, may make another class
         self._looks = list(_looks(kind))
         self.arguments = _private._get_or_create_tracker_id(kind), definition
 
@@ -235,15 +238,15 @@ class _Definition:
 def _looks(kind: type) -> Iterator[object]:
     """Yield the parts of a class that travels by value: its attributes, and what its methods use.
 
-    Follows bases, functions and classes that travel by value too, and no further.
+    Looks into bases, functions and classes only if they travel by value, too.
     """
     todo: list[Any] = [kind]
-    seen = set()
+    visited = set()
     while todo:
         part = todo.pop()
-        if id(part) in seen:
+        if id(part) in visited:
             continue
-        seen.add(id(part))
+        visited.add(id(part))
         if isinstance(part, type):
             values = [value for name, value in list(vars(part).items()) if name != _KEPT]
             values += part.__bases__
@@ -274,47 +277,48 @@ def _is_by_value(part: object) -> bool:
         return isinstance(part, _WRAPPERS)
     if part.__module__ == "__main__" or "<locals>" in part.__qualname__:
         return True
-    # The modules whose classes and functions are to travel by value.
+    # The modules whose classes and functions must travel by value.
     registered = getattr(_private, "_PICKLE_BY_VALUE_MODULES", ())
     return bool(registered) and not _private._should_pickle_by_reference(part)
 
 
 def load(tracker_id: str, definition: Any) -> type:
-    """The class that is known by this id, or the one of this definition."""
-    known: type | None = _known_classes().get(tracker_id)
-    if known is None or known in _unfinished:
-        known = pickle.loads(definition)
-    return known
+    """Return the class that is known by this id, or make it from its definition."""
+    kind: type | None = _known_classes().get(tracker_id)
+    if kind is None or kind in _unfinished:
+        kind = pickle.loads(definition)
+    return kind
 
 
 def make(recipe: Callable[..., type], *arguments: Any) -> type:
-    """The class of this recipe: the one that is here already, or an empty one."""
-    known = _known_classes()
+    """Return the class of this recipe: the one that is here already, or an empty one."""
+    classes = _known_classes()
     with _lock:
-        is_new = not any(isinstance(each, str) and each in known for each in arguments)
-        made = recipe(*arguments)
+        is_new = not any(isinstance(each, str) and each in classes for each in arguments)
+        kind = recipe(*arguments)
         if is_new:
-            _unfinished.add(made)
-    return made
+            _unfinished.add(kind)
+    return kind
 
 
-def fill(made: type, what: tuple[Callable[[type, Any], Any], Any, bool]) -> None:
-    """Gives a class its attributes, if it is not finished.
+def fill(kind: type, contents: tuple[Callable[[type, Any], Any], Any, bool]) -> None:
+    """Give a class its attributes, if it is not finished.
 
-    Two threads that read the same class at the same time both do so: neither may use it before it is whole.
+    Two threads that read the same class at the same time both do this, because neither of them may use the
+    class before it is complete.
     """
-    setter, state, is_named = what
-    if made in _unfinished:
-        setter(made, state)
-        pydantic_models.build(made)
-        if is_named and "." not in made.__qualname__:
-            _put_into_main(made.__name__, made)
-        _unfinished.discard(made)
+    setter, state, is_named = contents
+    if kind in _unfinished:
+        setter(kind, state)
+        pydantic_models.build(kind)
+        if is_named and "." not in kind.__qualname__:
+            _put_into_main(kind.__name__, kind)
+        _unfinished.discard(kind)
 
 
-def is_unfinished(made: object) -> bool:
-    """True for a class or function that has been begun, and has no state yet."""
-    return isinstance(made, type | types.FunctionType) and made in _unfinished
+def is_unfinished(value: object) -> bool:
+    """Return True for a class or function that has been made, and has no state yet."""
+    return isinstance(value, type | types.FunctionType) and value in _unfinished
 
 
 def make_function(
@@ -325,42 +329,43 @@ def make_function(
     its_globals: dict[str, Any],
     *arguments: Any,
 ) -> types.FunctionType:
-    """The function that is known already by this id, or one that has no state yet."""
+    """Return the function that is known by this id, or a new one that has no state yet."""
     main = vars(sys.modules["__main__"])
     with _lock:
-        known = _functions.get(known_as)
-        if known is not None:
-            return known
+        function = _functions.get(known_as)
+        if function is not None:
+            return function
         shares = bool(origin) and (FILLED in main or origin == _here)
         if shares and its_globals.get("__name__") == "__main__":
             its_globals = main
-        made = recipe(code, its_globals, *arguments)
+        new_function = recipe(code, its_globals, *arguments)
         if shares and known_as:
-            _functions[known_as] = made
-            _ids[made] = known_as
-        _unfinished.add(made)
-    return made
+            _functions[known_as] = new_function
+            _ids[new_function] = known_as
+        _unfinished.add(new_function)
+    return new_function
 
 
 def fill_function(
-    made: types.FunctionType, what: tuple[Callable[[types.FunctionType, Any], Any], Any, bool]
+    function: types.FunctionType,
+    contents: tuple[Callable[[types.FunctionType, Any], Any], Any, bool],
 ) -> None:
-    """Gives a function its state, if it is not finished; globals that are there already stay as they are."""
-    setter, (attributes, slots), is_named = what
-    if made not in _unfinished:
+    """Give a function its state, if it is not finished. Globals that exist already stay as they are."""
+    setter, (attributes, slots), is_named = contents
+    if function not in _unfinished:
         return
     main = vars(sys.modules["__main__"])
-    if made.__globals__ is main:
+    if function.__globals__ is main:
         missing = {n: value for n, value in slots["__globals__"].items() if n not in main}
         slots = {**slots, "__globals__": missing}
-    setter(made, (attributes, slots))
+    setter(function, (attributes, slots))
     if is_named:
-        _put_into_main(made.__name__, made)
-    _unfinished.discard(made)
+        _put_into_main(function.__name__, function)
+    _unfinished.discard(function)
 
 
 def _is_dispatcher(function: Any) -> bool:
-    """True for what `functools.singledispatch` makes: a function whose closure cannot be pickled."""
+    """Return True for a function made by `functools.singledispatch`: its closure cannot be pickled."""
     return function.__code__ is _DISPATCHER_CODE and hasattr(function, "registry")
 
 
@@ -372,42 +377,42 @@ def _reduce_dispatcher(dispatcher: Any) -> tuple[Any, ...]:
 
 
 def make_dispatcher(known_as: str, name: str) -> types.FunctionType:
-    """The dispatcher that is known by this id, or one that has no functions yet."""
+    """Return the dispatcher that is known by this id, or a new one that has no functions yet."""
 
     def not_filled(*args: Any) -> None:
         raise NotImplementedError
 
     with _lock:
-        known = _functions.get(known_as)
-        if known is not None:
-            return known
+        dispatcher = _functions.get(known_as)
+        if dispatcher is not None:
+            return dispatcher
         not_filled.__name__ = name
-        made: Any = functools.singledispatch(not_filled)
+        new_dispatcher: Any = functools.singledispatch(not_filled)
         if known_as:
-            _functions[known_as] = made
-            _ids[made] = known_as
-        _unfinished.add(made)
-    return cast(types.FunctionType, made)
+            _functions[known_as] = new_dispatcher
+            _ids[new_dispatcher] = known_as
+        _unfinished.add(new_dispatcher)
+    return cast(types.FunctionType, new_dispatcher)
 
 
-def fill_dispatcher(made: Any, what: tuple[dict[type, Any], Any, bool]) -> None:
-    """Gives it the functions that it chooses from, if it is not finished."""
-    registry, wrapped, is_named = what
-    if made not in _unfinished:
+def fill_dispatcher(dispatcher: Any, contents: tuple[dict[type, Any], Any, bool]) -> None:
+    """Give a dispatcher the functions that it chooses from, if it is not finished."""
+    registry, wrapped, is_named = contents
+    if dispatcher not in _unfinished:
         return
     for kind, function in registry.items():
-        made.register(kind, function)
-    functools.update_wrapper(made, wrapped)
+        dispatcher.register(kind, function)
+    functools.update_wrapper(dispatcher, wrapped)
     if is_named:
-        _put_into_main(made.__name__, made)
-    _unfinished.discard(made)
+        _put_into_main(dispatcher.__name__, dispatcher)
+    _unfinished.discard(dispatcher)
 
 
-def _put_into_main(name: str, made: type | types.FunctionType) -> None:
-    """Store it under `name` in `__main__`, if `__main__` is filled and has no such name yet."""
+def _put_into_main(name: str, value: type | types.FunctionType) -> None:
+    """Store a value under `name` in `__main__`, if `__main__` is filled and has no such name yet."""
     main = vars(sys.modules["__main__"])
     if FILLED in main:
-        main.setdefault(name, made)
+        main.setdefault(name, value)
 
 
 def _id_of(function: types.FunctionType) -> str:

@@ -4,11 +4,11 @@ The caller asks for them (`client.with_options(compress=True)`); the answer to a
 compressed too. Small messages are sent as they are, and so is a part that doesn't get smaller.
 
 Both ends call `pack_if_worthwhile` before they send a message, and `unpack_if_packed` before they decode
-one. Those that make many small calls ask first whether the option, or a header, is there at all: an `if`
-in their own code costs nothing, and a call of a function does.
+one. Code that handles many small calls first checks for the option, or for headers, by itself: an `if` costs
+nothing, and calling a function does.
 
-The header that goes with a compressed frame has eight bytes for the body and for each buffer: the
-size that it had, or 0 where it is as it was.
+The header of a compressed frame has eight bytes for the body and eight for each buffer: its size before
+compression, or 0 if it is not compressed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def pack_if_worthwhile(
 
 
 def is_packed(header_data: framing.Chunk) -> bool:
-    """True if a message with these headers is compressed. Its answer is to be compressed, too."""
+    """Return True if a message with these headers is compressed. Its answer must be compressed, too."""
     return framing.COMPRESSED in framing.decode_headers(header_data)
 
 
@@ -59,7 +59,7 @@ def unpack_if_packed(
 
 
 def pack(body: bytes, buffers: Sequence[memoryview]) -> tuple[bytes, list[memoryview], bytes]:
-    """Compress the parts of a message; return them, and the header that says so."""
+    """Compress the parts of a message; return the body, the buffers, and the header with their sizes."""
     sizes: list[int] = []
     parts: list[bytes | memoryview] = []
     for part in (memoryview(body), *buffers):
@@ -78,7 +78,7 @@ def unpack(
     """Undo `pack`.
 
     Raises:
-        ProtocolError: `pack` has not made this, or it is larger than `max_bytes`.
+        ProtocolError: `pack` did not make this, or the message is larger than `max_bytes`.
     """
     if len(header) != 8 * (1 + len(buffers)):
         raise ProtocolError(
@@ -101,5 +101,5 @@ def unpack(
                 raise ProtocolError(f"a compressed part that is not the {size} bytes it says")
         except zlib.error as error:
             raise ProtocolError(f"a compressed part that cannot be read: {error}") from error
-        parts.append(bytearray(data))  # private and writable, as parts that came uncompressed are
+        parts.append(bytearray(data))  # private and writable, like parts that arrive uncompressed
     return parts[0], parts[1:]

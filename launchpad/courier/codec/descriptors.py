@@ -1,7 +1,8 @@
-"""Objects that stand for a descriptor of their process, of which pickle would send the number.
+"""Refusal of objects that stand for a file descriptor of their process.
 
-In the process where such a number arrives it is another file, such as the worker's own log, or none.
-multiprocessing can send them to its children, with the descriptor. Sockets refuse to be pickled already.
+Pickle would send the descriptor's number. In the process that receives it, the number belongs to another
+file, such as the worker's own log, or to no file. multiprocessing can send such an object to its children,
+together with the descriptor. Sockets refuse to be pickled by themselves.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, NoReturn
 
 
 def reducers(connection: Any) -> dict[type, Callable[[Any], Any]]:
-    """Refuse the ends of pipes, by their types in `multiprocessing.connection`."""
+    """Return reducers that refuse the ends of pipes, by their types in `multiprocessing.connection`."""
     names = ("Connection", "PipeConnection")
     return {getattr(connection, name): _refuse for name in names if hasattr(connection, name)}
 

@@ -1,12 +1,12 @@
 """Exceptions as bytes, with arguments, attributes and notes, and with the exceptions that belong to them.
 
-Pickle makes an exception anew by calling its class with `args`, which fails for a class whose constructor
-takes anything else; and it leaves out cause and context. Here:
+Pickle rebuilds an exception by calling its class with `args`. This fails for a class whose constructor takes
+anything else, and cause and context are lost. Here:
 
-1. No constructor of the user's is called: what Python itself keeps of an exception gets `args`, the rest
-   is set. A class that says how it is pickled (`__reduce__`) is pickled in its own way.
-2. Members of a group, cause and context are pickled one by one. One that cannot be made anew on the other
-   side is a RemoteError there, with its text, and of its own type where that can be had.
+1. No constructor of the user's is called: Python's own base class gets the arguments, and then all attributes
+   are set. A class that defines how it is pickled (`__reduce__`) is pickled in its own way.
+2. Members of a group, cause and context are pickled one by one. One that cannot be rebuilt on the other side
+   is a RemoteError there, with its text, and also of its own type if that can be imported.
 
     encode ──▶ pickled _Parts of one; or of a _Family: a record for each ──▶ pickle.loads ──▶ the exception
 """
@@ -33,7 +33,7 @@ class _Record(NamedTuple):
     """One exception of several, which refers to the others by their index."""
 
     whole: bytes | None  # the exception; of a group, its class and attributes
-    kind: bytes | None  # its class and attributes, in case it cannot be made anew
+    kind: bytes | None  # its class and attributes, in case it cannot be rebuilt
     name: str
     text: str  # its repr; of a group, its message
     members: Sequence[int] | None  # of a group
@@ -48,7 +48,7 @@ def encode(error: Exception, try_encode: TryEncode, describe: Callable[[Any], st
     """
     if not (isinstance(error, BaseExceptionGroup) or _cause_of(error) or _context_of(error)):
         return try_encode(_Parts(error))
-    found: list[BaseException] = [error]
+    errors: list[BaseException] = [error]
     index = {id(error): 0}
     are_members: set[int] = set()
     n_chained = 0
@@ -57,25 +57,29 @@ def encode(error: Exception, try_encode: TryEncode, describe: Callable[[Any], st
         if of is None or (id(of) not in index and n_chained > _MAX_CHAIN):
             return _NONE
         if id(of) not in index:
-            index[id(of)] = len(found)
-            found.append(of)
+            index[id(of)] = len(errors)
+            errors.append(of)
         return index[id(of)]
 
     records = []
-    for each in found:  # which grows
-        members = whole = kind = None
+    for each in errors:  # the list grows in this loop
+        members = None
+        pickled_error = None
+        kind = None
         if isinstance(each, BaseExceptionGroup):
             are_members.update(map(id, each.exceptions))
             members = [find_index(member) for member in each.exceptions]
             state = sendable(vars(each), try_encode)
-            whole = try_encode((type(each), state)) or try_encode((ExceptionGroup, state))
+            pickled_error = try_encode((type(each), state)) or try_encode((ExceptionGroup, state))
         elif not (id(each) in are_members and is_of_another_call(each)):
-            whole = try_encode(_Parts(each))
+            pickled_error = try_encode(_Parts(each))
             kind = try_encode((type(each), sendable(vars(each), try_encode)))
         text = each.message if isinstance(each, BaseExceptionGroup) else describe(each)
         n_chained += id(each) not in are_members
         chain = find_index(_cause_of(each)), find_index(_context_of(each))
-        records.append(tuple(_Record(whole, kind, type(each).__qualname__, text, members, *chain)))
+        records.append(
+            tuple(_Record(pickled_error, kind, type(each).__qualname__, text, members, *chain))
+        )
     is_whole = isinstance(error, BaseExceptionGroup) or records[0][0] is not None
     return pickle.dumps(_Family(records), 5) if is_whole else None
 
@@ -104,7 +108,7 @@ def attach_remote_traceback(error: BaseException, remote: RemoteTraceback) -> No
 
 
 class _Parts:
-    """Pickles as the exception, whose constructor is not called when that is made anew."""
+    """A wrapper that pickles as the exception. Rebuilding it does not call the exception's constructor."""
 
     def __init__(self, error: BaseException) -> None:
         self._error = error
@@ -127,7 +131,7 @@ class _Parts:
 
 
 class _Family:
-    """Pickles as the first of these exceptions, with all the others where they belong."""
+    """A wrapper that pickles as the first of several exceptions, with the others where they belong."""
 
     def __init__(self, records: list[tuple[Any, ...]]) -> None:
         self._records = records
@@ -148,11 +152,12 @@ def _make(
 ) -> BaseException:
     """Make an exception of this class without calling the class's own constructor."""
     base: Any = next(each for each in kind.__mro__ if not each.__flags__ & _HEAP_TYPE)
-    made: BaseException = base.__new__(kind, *arguments)
-    base.__init__(made, *arguments)
-    object.__setattr__(made, "args", args)  # its own may refuse, as that of a frozen dataclass does
-    _set_attributes(made, attributes)
-    return made
+    error: BaseException = base.__new__(kind, *arguments)
+    base.__init__(error, *arguments)
+    # Not the class's own `__setattr__`: it may refuse, as that of a frozen dataclass does.
+    object.__setattr__(error, "args", args)
+    _set_attributes(error, attributes)
+    return error
 
 
 def _set_attributes(error: BaseException, attributes: dict[str, Any]) -> None:
@@ -164,19 +169,19 @@ def _set_attributes(error: BaseException, attributes: dict[str, Any]) -> None:
 
 
 def _join(records: list[tuple[Any, ...]]) -> BaseException:
-    given = [_Record(*record) for record in records]
-    made: dict[int, BaseException] = {}
+    parsed_records = [_Record(*record) for record in records]
+    errors: dict[int, BaseException] = {}
 
     def find(i: int) -> BaseException:
-        if i not in made:
-            record = given[i]
+        if i not in errors:
+            record = parsed_records[i]
             if record.members is None:
-                made[i] = _make_one(record)
+                errors[i] = _make_one(record)
             else:
-                made[i] = _make_group(record, [find(member) for member in record.members])
-        return made[i]
+                errors[i] = _make_group(record, [find(member) for member in record.members])
+        return errors[i]
 
-    for i, record in enumerate(given):
+    for i, record in enumerate(parsed_records):
         for name, of in (("__context__", record.context), ("__cause__", record.cause)):
             if of != _NONE:
                 object.__setattr__(find(i), name, find(of))

@@ -1,8 +1,8 @@
-"""Which values are streams: their items follow one after the other. All other values are objects.
+"""The rule that says which values are streams, whose items are sent one after the other.
 
 An iterator is a stream if nothing else can be meant by it: it is one of Python's own (a generator, `map`,
-`zip`, what `itertools` has, an iterator over a list or a dict), or one of ours. Whatever else has
-`__next__`, as an open file or a sampler has, is an object and is pickled. `lp.stream` declares it a stream.
+`zip`, an iterator of `itertools`, an iterator over a list or a dict), or one of ours. Any other object with
+`__next__`, such as an open file or a sampler, is pickled. `lp.stream` declares it a stream.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Generator
 from typing import NoReturn
 
-#: Modules whose iterators have nothing to them but their items.
+#: Modules whose iterators consist of nothing but their items.
 _OF_PYTHON = frozenset({"builtins", "itertools", "_collections", "array"})
 
 
 class StreamedIterator:
-    """A base of iterators that are streams where they are arguments or results of calls."""
+    """A base class for iterators that are streams if they are arguments or results of calls."""
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -25,16 +25,16 @@ class StreamedIterator:
 
 
 def is_stream(value: object) -> bool:
-    """True if the items of the value are sent one after the other."""
+    """Return True if the items of the value are sent one after the other."""
     kind = type(value)
     if not is_iterator(kind):
         return False
-    # A Generator is also one that was compiled (Cython), or a class with all its methods.
+    # `Generator` also includes compiled generators (Cython), and classes with all methods of a generator.
     return kind.__module__ in _OF_PYTHON or issubclass(
         kind, (StreamedIterator, Generator, AsyncGenerator)
     )
 
 
 def is_iterator(kind: type) -> bool:
-    """True if objects of this type have a next item, sync or async."""
+    """Return True if objects of this type have a next item, sync or async."""
     return hasattr(kind, "__next__") or hasattr(kind, "__anext__")

@@ -1,4 +1,4 @@
-"""Code that travels by value and drags much along: said once, with what it is and how large."""
+"""Warnings about code that travels by value and takes large objects along."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from launchpad.courier.interruptions import Lock
 Encode = Callable[[Any], tuple[bytes, list[memoryview]]]
 
 LARGE = 1 << 20
-_MAX_PARTS = 1000  # of a message that are looked at
+_MAX_PARTS = 1000  # the most parts of a message to look at
 _warned_of: set[str] = set()  # names of classes and functions of the launching script
+# Held so that only one thread warns of each.
 _lock = fork.free_in_child(Lock())
 
 
 def warn(message: object, encode: Encode) -> None:
-    """Warns of each class and function in a large message that is large by itself, once."""
+    """Warn once of each class and function in a large message that is large by itself."""
     for code in _code_in(message):
         with _lock:
             if code.__qualname__ in _warned_of:
@@ -40,7 +41,7 @@ def warn(message: object, encode: Encode) -> None:
 
 
 def _code_in(message: object) -> Iterator[Any]:
-    """The classes and functions of `__main__` that it consists of."""
+    """Yield the classes and functions of `__main__` in a message."""
     todo = [message]
     for _ in range(_MAX_PARTS):
         if not todo:
@@ -58,14 +59,15 @@ def _code_in(message: object) -> Iterator[Any]:
 
 
 def _globals_of(code: Any) -> dict[str, Any]:
-    functions = [code] if isinstance(code, FunctionType) else list(vars(code).values())
-    return {
-        name: each.__globals__[name]
-        for each in functions
-        if isinstance(each, FunctionType)
-        for name in each.__code__.co_names
-        if name in each.__globals__
-    }
+    """Return the globals that a function, or the methods of a class, use."""
+    members = [code] if isinstance(code, FunctionType) else list(vars(code).values())
+    used = {}
+    for function in members:
+        if isinstance(function, FunctionType):
+            for name in function.__code__.co_names:
+                if name in function.__globals__:
+                    used[name] = function.__globals__[name]
+    return used
 
 
 def _size(value: object, encode: Encode) -> int:

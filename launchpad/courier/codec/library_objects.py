@@ -1,13 +1,13 @@
-"""Objects of Python's own library that pickle refuses, and that a script makes once, beside its code.
+"""Reducers for objects of Python's own library that pickle refuses, and that scripts make beside their code.
 
-    functools.cached_property       with a lock of its own, which it has in Python 3.11 only
-    threading.local                 empty, as a thread that begins finds it
-    contextvars.ContextVar          with its default, likewise
-    weak dictionaries               with what the receiver keeps otherwise, so mostly empty
-    NewType, ParamSpec, TypeVarTuple,  those of `__main__`: pickle would send only the name
-    `type X = …`
+    functools.cached_property           arrives with a lock of its own, which it has in Python 3.11 only
+    threading.local                     arrives empty, as a new thread finds it
+    contextvars.ContextVar              arrives with its default, as a new thread finds it
+    weak dictionaries                   arrive with entries that something else there keeps alive: mostly none
+    NewType, ParamSpec, TypeVarTuple    arrive whole if they are of `__main__`; pickle sends only the name
+    `type X = …`                        arrives whole, in the same way
 
-Locks are not among them: workers that each have a lock of their own exclude nothing.
+There is no reducer for locks: if each worker had a lock of its own, no worker would exclude another.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ Reduced = str | tuple[Any, ...]
 
 def _reduce_cached_property(obj: functools.cached_property[Any]) -> Reduced:
     state = {name: value for name, value in vars(obj).items() if name != "lock"}
-    # Its state later: its function may refer to the class that it belongs to.
+    # The state is set after the object is made, because its function may refer to the class that it is in.
     return new_cached_property, ("lock" in vars(obj),), state
 
 
 def new_cached_property(has_lock: bool) -> functools.cached_property[Any]:
-    """Makes one that has no function yet."""
-    made = object.__new__(functools.cached_property)
+    """Make a cached property that has no function yet."""
+    new_property = object.__new__(functools.cached_property)
     if has_lock:
-        made.lock = threading.RLock()  # type: ignore[attr-defined]
-    return made
+        new_property.lock = threading.RLock()  # type: ignore[attr-defined]
+    return new_property
 
 
 def _reduce_local(obj: threading.local) -> Reduced:
@@ -50,7 +50,7 @@ def _reduce_context_variable(obj: contextvars.ContextVar[Any]) -> Reduced:
 
 
 def new_context_variable(name: str, default: object) -> contextvars.ContextVar[Any]:
-    """Makes one with a default."""
+    """Make a context variable with a default."""
     return contextvars.ContextVar(name, default=default)
 
 
@@ -65,17 +65,17 @@ def _reduce_new_type(obj: Any) -> Reduced:
 
 
 def _reduce_parameters(obj: Any) -> Reduced:
-    """Reduces a ParamSpec or a TypeVarTuple."""
+    """Reduce a ParamSpec or a TypeVarTuple."""
     if not _is_of_script(obj):
         return typing.cast(str, obj.__reduce__())
     return new_parameters, (type(obj), obj.__name__, obj.__module__)
 
 
 def new_parameters(kind: Any, name: str, module: str) -> Any:
-    """Makes a ParamSpec or a TypeVarTuple that says that it is of this module."""
-    made = kind(name)
-    made.__module__ = module
-    return made
+    """Make a ParamSpec or a TypeVarTuple whose `__module__` is this module."""
+    parameters = kind(name)
+    parameters.__module__ = module
+    return parameters
 
 
 def _reduce_alias(obj: Any) -> Reduced:
@@ -85,7 +85,7 @@ def _reduce_alias(obj: Any) -> Reduced:
 
 
 def new_alias(name: str, value: object, parameters: tuple[Any, ...]) -> Any:
-    """Makes what `type X = …` makes."""
+    """Make the object that `type X = …` makes."""
     kind: Any = _AliasType
     return kind(name, value, type_params=parameters)
 

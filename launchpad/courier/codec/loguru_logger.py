@@ -1,4 +1,4 @@
-"""loguru's logger travels as the one that the receiver's loguru has: its handlers hold locks and files."""
+"""Reducers for loguru's logger, whose handlers hold locks and files: the receiver uses its own logger."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def reduced(obj: Any) -> Any:
-    """Reduces a logger that loguru has made, for pickle; NotImplemented for anything else."""
+    """Reduce a logger of loguru's, for pickle; return NotImplemented for anything else."""
     kind = type(obj)
     if (kind.__module__, kind.__name__) != ("loguru._logger", "Logger"):
         return NotImplemented
@@ -21,6 +21,6 @@ def reduced(obj: Any) -> Any:
 
 
 def logger_with(*options: Any) -> Any:
-    """Makes this process's logger with what `bind`, `opt` and `patch` have added."""
+    """Return this process's logger with the options that `bind`, `opt` and `patch` have set."""
     own: Any = importlib.import_module("loguru").logger
     return type(own)(own._core, *options)

@@ -1,7 +1,8 @@
-"""Generators of random numbers that modules keep for all, and whose methods are functions of theirs.
+"""Generators of random numbers that belong to a module, which has their methods as functions.
 
-`from random import random` gives a method of such a generator. Pickled with it, its state would travel, and
-the receiver would draw the same numbers. So it travels by name, as the one that the receiver has itself.
+`from random import random` imports a method of such a generator. If the method were pickled together with
+the generator, its state would travel, too, and the receiver would draw the same numbers. So the generator
+travels by name, and the receiver uses its own.
 """
 
 from __future__ import annotations
@@ -9,19 +10,19 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-#: Module, and the name under which it has it.
+#: The module of each generator, and the generator's name there.
 _NAMES = (("random", "_inst"), ("numpy.random.mtrand", "_rand"), ("torch", "default_generator"))
 
 
 def is_kept(value: object) -> bool:
-    """True for such a generator."""
+    """Return True for one of these generators."""
     return any(value is _find(module, name) for module, name in _NAMES)
 
 
 def by_name(value: object) -> tuple[Any, ...]:
-    """Reduces such a generator to the name under which its module has it, for pickle."""
-    where = next((module, name) for module, name in _NAMES if value is _find(module, name))
-    return getattr, (sys.modules[where[0]], where[1])
+    """Reduce one of these generators to its module and its name there, for pickle."""
+    module, name = next(place for place in _NAMES if value is _find(*place))
+    return getattr, (sys.modules[module], name)
 
 
 def _find(module: str, name: str) -> object:

@@ -1,12 +1,13 @@
-"""Lists, tuples and dicts of arrays: the arrays apart from what they stand in.
+"""Lists, tuples and dicts of arrays, encoded with the arrays separate from their containers.
 
-Most of what pickle does for such a value, it does for each of the arrays. Here it is given a skeleton, in
-which a hole stands for each; their bytes follow in one piece, over which they are made again:
+Pickle spends most of its time for such a value on the arrays, one by one. Here it gets only a skeleton of
+the value, with a hole for each array. The bytes of all arrays follow in one piece, and the receiver makes
+the arrays over this memory:
 
     [a, {"b": b}]    the pickle of [○, {"b": ○}] · "<f4 84;<f4 3,4" · the bytes of a and b
 
-For pickle is whatever has other classes in it, arrays that are large or no plain ones, or a part that stands
-in it twice. A stream calls `load` with all this, so that nothing but `pickle.loads` is needed to read it.
+Pickle encodes a value by itself if the value contains other classes, large arrays, arrays that are not
+plain, or the same part twice. A stream calls `load` with all of this, so `pickle.loads` alone can read it.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from typing import Any
 
 from launchpad.courier.codec import arrays
 
-MOST_BYTES = 64 << 10  # of all arrays: from here on they are better left out of the stream
-_MOST_VALUES = 500  # scalars do not count, but lists of so many are for pickle
+MOST_BYTES = 64 << 10  # in all arrays together; more are better left out of the stream
+# Containers and arrays, and the items of the last container. A value with more is for pickle.
+_MOST_VALUES = 500
 
+# How far to look for the first array: this many items of each container, and this deep.
 _LOOKED_AT = 8
 _DEPTH = 4
 
@@ -28,7 +31,7 @@ _ALIGNMENT = 16
 _PADDING = [bytes(-n % _ALIGNMENT) for n in range(_ALIGNMENT)]
 SCALARS = frozenset({int, float, bool, str, bytes, type(None)})  # no buffers, no classes
 NESTS = frozenset({list, tuple, dict})
-# Pickled as the place of a buffer. What is put there when it is unpickled is not looked at.
+# It is pickled as the place of a buffer. `pickle.loads` puts any object there without looking at it.
 _HOLE = pickle.PickleBuffer(bytearray())
 
 _SIZE = struct.Struct("<I")
@@ -43,30 +46,31 @@ _leave_out: Any = [].count  # a function in C that returns 0
 
 _MOST_KNOWN = 200
 _Place = tuple[Any, tuple[int, ...], Any, int, str]
-_places: dict[bytes, tuple[list[_Place], list[int]]] = {}  # and which are read-only
+# By the descriptions in a stream: the places of the arrays, and the indexes of those that are read-only.
+_places: dict[bytes, tuple[list[_Place], list[int]]] = {}
 
 
 class _ForPickle(Exception):
-    """It has something in it that is for pickle."""
+    """The value contains something that pickle must encode."""
 
 
 def encode(value: Any) -> bytes | None:
-    """The stream of a list, tuple or dict with arrays in it; None if it is for pickle."""
+    """Return the stream of a list, tuple or dict with arrays in it; None if pickle must encode it."""
     if not _has_array(value, _DEPTH):
         return None
-    found: list[Any] = []
+    found_arrays: list[Any] = []
     try:
-        skeleton = _without_arrays(value, found, set())
+        skeleton = _without_arrays(value, found_arrays, set())
     except (_ForPickle, RecursionError):
         return None
-    if not found or len(set(map(id, found))) < len(found):
+    if not found_arrays or len(set(map(id, found_arrays))) < len(found_arrays):
         return None
-    if sum([array.nbytes for array in found]) > MOST_BYTES:
+    if sum([array.nbytes for array in found_arrays]) > MOST_BYTES:
         return None
     pieces: list[bytes] = []
     descriptions: list[str] = []
     n_bytes = 0
-    for array in found:
+    for array in found_arrays:
         description = _describe(array)
         if not description:
             return None
@@ -86,12 +90,12 @@ def encode(value: Any) -> bytes | None:
 
 
 def load(data: bytes) -> Any:
-    """The value whose skeleton, arrays and bytes these are."""
+    """Return the value that `encode` was given; `data` has its skeleton, descriptions and bytes."""
     return _load(data, 0, len(data))
 
 
 def load_stream(stream: bytes) -> Any:
-    """As `pickle.loads`, of a stream that begins with `START`."""
+    """Load a stream that begins with `START`, as `pickle.loads` does."""
     return _load(stream, _AT, len(stream) - len(_END))
 
 
@@ -103,17 +107,20 @@ def _load(data: bytes, start: int, end: int) -> Any:
     key = data[places_at:at]
     places, read_only = _places.get(key) or _parse(key)
     memory = bytearray(memoryview(data)[at:end])
-    made = [
+    loaded_arrays = [
         make(shape, dtype, memory, offset, None, order)
         for make, shape, dtype, offset, order in places
     ]
     for i in read_only:
-        made[i].flags.writeable = False
-    return _loads(data[body_at:places_at], buffers=made)
+        loaded_arrays[i].flags.writeable = False
+    return _loads(data[body_at:places_at], buffers=loaded_arrays)
 
 
 def _has_array(value: Any, depth: int) -> bool:
-    """Among the first values: one that has none there is not walked through in vain."""
+    """Return True if there is an array among the first values.
+
+    A value whose first arrays come later is left to pickle: looking through all values would cost too much.
+    """
     for each in islice(value.values() if type(value) is dict else value, _LOOKED_AT):
         kind = type(each)
         if kind is arrays.ndarray:
@@ -123,15 +130,15 @@ def _has_array(value: Any, depth: int) -> bool:
     return False
 
 
-def _without_arrays(value: Any, found: list[Any], seen: set[int]) -> Any:
-    """Return the value with a hole for each array, and append the arrays to `found`."""
+def _without_arrays(value: Any, found_arrays: list[Any], visited: set[int]) -> Any:
+    """Return the value with a hole for each array, and append the arrays to `found_arrays`."""
     kind = type(value)
     if kind is arrays.ndarray:
-        found.append(value)
+        found_arrays.append(value)
         return _HOLE
     if kind not in NESTS:
         raise _ForPickle
-    if len(seen) + len(found) + len(value) > _MOST_VALUES:
+    if len(visited) + len(found_arrays) + len(value) > _MOST_VALUES:
         raise _ForPickle
     values = value
     if kind is dict:
@@ -141,19 +148,20 @@ def _without_arrays(value: Any, found: list[Any], seen: set[int]) -> Any:
     kinds = set(map(type, values))
     if kinds <= SCALARS:
         return value
-    if id(value) in seen:
+    if id(value) in visited:
         raise _ForPickle
-    seen.add(id(value))
+    visited.add(id(value))
     if len(kinds) == 1 and arrays.ndarray in kinds:
-        found.extend(values)
-        rest = [_HOLE] * len(value)
+        found_arrays.extend(values)
+        replaced = [_HOLE] * len(value)
     else:
-        rest = [
-            each if type(each) in SCALARS else _without_arrays(each, found, seen) for each in values
+        replaced = [
+            each if type(each) in SCALARS else _without_arrays(each, found_arrays, visited)
+            for each in values
         ]
     if kind is dict:
-        return dict(zip(value, rest, strict=True))
-    return rest if kind is list else tuple(rest)
+        return dict(zip(value, replaced, strict=True))
+    return replaced if kind is list else tuple(replaced)
 
 
 def _parse(key: bytes) -> tuple[list[_Place], list[int]]:

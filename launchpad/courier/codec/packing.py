@@ -1,7 +1,7 @@
-"""Values as bytes that are passed on: pickled by whom they come from, unpickled by whom they are for.
+"""Values as bytes that are passed on: the sender pickles them, and the receiver unpickles them.
 
-What lies between the two (the worker of a queue, the thread of a pool) doesn't look into them. The buffers of
-arrays are apart from the pickle, and are never copied into it.
+The code between the two (the worker of a queue, the thread of a pool) doesn't look into them. The buffers of
+arrays are separate from the pickle, and are never copied into it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _encode = pickling.encode
 
 
 class PackedItem:
-    """A value with large buffers: its pickle, and what that leaves out."""
+    """A value with large buffers: its pickle, and the buffers that the pickle leaves out."""
 
     __slots__ = ("body", "buffers")
 
@@ -26,7 +26,7 @@ class PackedItem:
         self.buffers = buffers
 
     def __len__(self) -> int:
-        """Its bytes."""
+        """Return its size in bytes."""
         return len(self.body) + sum(memoryview(each).nbytes for each in self.buffers)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -37,18 +37,20 @@ Item = bytes | PackedItem
 
 
 def pack(value: object, *, copy: bool = False) -> Item:
-    """The item of a value; `copy`: also of its arrays, for one that is sent later.
+    """Return the item of a value. With `copy` it has copies of the arrays, so that it can be sent later.
 
     Raises what pickling raises.
     """
     body, views = _encode(value)
     if not views:
         return body
-    return PackedItem(body, *(copies(views) if copy else views))
+    if copy:
+        views = copies(views)
+    return PackedItem(body, *views)
 
 
 def unpack(item: Item) -> Any:
-    """The value again; each call makes another one, but of arrays the first has the memory."""
+    """Return the value of an item. Each call makes a new value, but its arrays use the item's memory."""
     if type(item) is bytes:
         return _loads(item)
     assert isinstance(item, PackedItem)

@@ -5,9 +5,9 @@ what needs it: when plain pickle raises, or when the stream names `__main__`, wh
 other side cannot import. Buffers of 4 KiB and more stay out of band (PEP 574): they are never
 copied on the way out, and arrive private and writable.
 
-An exception travels in an envelope of six parts. The two pickles are apart from the rest and may be
-missing, so that whatever cannot be unpickled on the other side still arrives as text, and as a type
-that `except` knows, where the type can be imported.
+An exception travels in an envelope of six parts. The two pickles are separate from the texts, and may
+be missing. So an exception that cannot be unpickled on the other side still arrives as text and, if
+its type can be imported there, as an error that `except` with this type catches.
 
 offset  size  field
 ──────  ────  ──────────────────────────────────────────────
@@ -21,7 +21,7 @@ import os
 import pickle
 import struct
 import threading
-import traceback  # now: when it is needed there may be no descriptor to read it with
+import traceback  # imported now: later there may be no descriptor left to read it with
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -43,11 +43,9 @@ from launchpad.courier.errors import (
 from launchpad.courier.protocol.framing import Chunk
 
 _OUT_OF_BAND_FROM = 4 << 10
-_REUSED_UP_TO = 64 << 10  # bytes: a Pickler keeps memory as large as what it has written
+_REUSED_UP_TO = 64 << 10  # bytes; a Pickler keeps as much memory as it has written
 _SHORTEST_GLOBAL = 27  # a pickle that names a class of __main__ is at least this long
-SHORTEST = min(
-    len(arrays.START), len(nests.START)
-)  # shorter streams are as `pickle.loads` reads them
+SHORTEST = min(len(arrays.START), len(nests.START))  # shorter streams belong to neither
 SCALARS = nests.SCALARS
 _NO_STREAMS = SCALARS | {list, tuple, dict, set, frozenset, bytearray, memoryview}
 _MAX_REPR = 10_000
@@ -60,44 +58,45 @@ _loads = pickle.loads
 
 
 Dumps = Callable[[object, int, Callable[[Any], bool]], bytes]
-"""Pickles with cloudpickle: a value, by a protocol, with a callback for buffers."""
+"""A function that pickles with cloudpickle. It takes a value, a protocol and a callback for buffers."""
 
 
 def encode(value: object, dumps_by_value: Dumps | None = None) -> tuple[bytes, list[memoryview]]:
-    """Pickles `value`; returns the stream and the buffers that it left out.
+    """Pickle `value`; return the stream, and the buffers that the stream leaves out.
 
     `pickle.loads(stream, buffers=buffers)` is the way back; buffers become part of the value.
 
     Args:
-        dumps_by_value: For what pickle cannot do alone, in the place of `by_value.dumps`.
+        dumps_by_value: Called for values that pickle cannot encode alone; by default `by_value.dumps`.
     """
     kind = type(value)
     if kind in SCALARS:
         return _dumps(value, 5), []
-    if kind is arrays.ndarray and (alone := arrays.encode(value, arrays.ALONE)) is not None:
-        return alone
-    if (
-        kind in nests.NESTS
-        and arrays.ndarray is not None
-        and (nest := nests.encode(value)) is not None
-    ):
-        return nest, []
+    if kind is arrays.ndarray:
+        alone = arrays.encode(value, arrays.ALONE)
+        if alone is not None:
+            return alone
+    if kind in nests.NESTS and arrays.ndarray is not None:
+        nest = nests.encode(value)
+        if nest is not None:
+            return nest, []
     failed: Exception | None = None
     try:
-        body, found = _pickle(value)
+        body, pickle_buffers = _pickle(value)
         if len(body) < _SHORTEST_GLOBAL or body.find(b"__main__") < 0:
-            if not found:
+            if not pickle_buffers:
                 return body, []
-            buffers = [buffer.raw() for buffer in found]
+            buffers = [buffer.raw() for buffer in pickle_buffers]
             if min(map(len, buffers)) >= _OUT_OF_BAND_FROM:
                 return body, buffers
     except Exception as error:
-        failed = error.with_traceback(None)  # not the context of what cloudpickle may raise
+        # Leave the `except`, so that an error of cloudpickle's does not have this one as its context.
+        failed = error.with_traceback(None)
     return _encode_again(value, failed, dumps_by_value)
 
 
 def loads(stream: Any, buffers: Any = ()) -> Any:
-    """As `pickle.loads`, quicker for arrays."""
+    """Do what `pickle.loads` does, faster for arrays."""
     if type(stream) is bytes:
         if stream.startswith(arrays.START):
             return arrays.load_stream(stream, buffers)
@@ -107,33 +106,32 @@ def loads(stream: Any, buffers: Any = ()) -> Any:
 
 
 def _pickle(value: object) -> tuple[bytes, list[pickle.PickleBuffer]]:
-    """As `pickle.dumps`, with arrays and tensors in our way, and all buffers left out."""
+    """Do what `pickle.dumps` does, with our reducers for arrays and tensors, and all buffers left out."""
     table = tensors.dispatch_table()
     if not table:
-        found: list[pickle.PickleBuffer] = []
-        return _dumps(value, 5, buffer_callback=found.append), found
+        pickle_buffers: list[pickle.PickleBuffer] = []
+        return _dumps(value, 5, buffer_callback=pickle_buffers.append), pickle_buffers
     reused = _of_thread.pickler
-    _of_thread.pickler = (
-        None  # what is called meanwhile does not find it; it is not kept if it fails
-    )
+    # While it is in use, code that `dump` calls must not find it. And if `dump` fails, it is not kept.
+    _of_thread.pickler = None
     if reused is None or reused.table is not table:
         reused = _ReusedPickler(table)
     pickler = reused.pickler
     chunks = reused.chunks
-    found = reused.found
+    pickle_buffers = reused.found
     pickler.dump(value)
     pickler.clear_memo()
     if len(chunks) > 1:
-        return b"".join(chunks), found
+        return b"".join(chunks), pickle_buffers
     body = chunks.pop()
-    if found or len(body) > _REUSED_UP_TO:
-        return body, found
+    if pickle_buffers or len(body) > _REUSED_UP_TO:
+        return body, pickle_buffers
     _of_thread.pickler = reused
     return body, []
 
 
 class _ReusedPickler:
-    """A Pickler into memory: to use one again takes half of what a new one does for a small value."""
+    """A Pickler that writes to memory. For a small value, reusing one takes half the time of a new one."""
 
     __slots__ = ("chunks", "found", "pickler", "table")
 
@@ -166,9 +164,10 @@ _of_thread = _OfThread()
 def encode_call(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[bytes, Sequence[memoryview] | None]:
-    """`encode((args, kwargs))`, faster for arguments that are scalars.
+    """Do what `encode((args, kwargs))` does, faster for arguments that are scalars.
 
-    Where one of them is an iterator nothing is encoded, and the second is None: see streams/arguments.py.
+    If an argument is an iterator, this encodes nothing, and returns None instead of the buffers: see
+    streams/arguments.py.
     """
     if not kwargs:
         for arg in args:
@@ -200,7 +199,7 @@ def encode_call(
 def _encode_again(
     value: object, error: Exception | None, dumps_by_value: Dumps | None
 ) -> tuple[bytes, list[memoryview]]:
-    """For what has buffers, or needs cloudpickle."""
+    """Encode a value that has buffers, or needs cloudpickle."""
     buffers: list[memoryview] = []
 
     def keep(buffer: pickle.PickleBuffer) -> bool:
@@ -236,7 +235,7 @@ def _encode_again(
 def _encode_by_value(
     value: object, error: Exception | None, keep: Callable[[Any], bool] = lambda _: True
 ) -> bytes:
-    """Pickles with cloudpickle; raises `error`, if there is one, where that is not installed."""
+    """Pickle with cloudpickle. If it is not installed, raise `error`; without an error, use pickle."""
     try:
         from launchpad.courier.codec import by_value
     except ImportError:
@@ -247,45 +246,47 @@ def _encode_by_value(
 
 
 def encode_error(error: BaseException, *, is_ours: bool = False) -> bytes:
-    """Pickles what a method raised, or the server itself has to say (`is_ours`). Never fails."""
+    """Encode an error that a method raised or, with `is_ours`, one of the server itself. Never fails."""
     as_itself = is_ours or not exceptions.is_of_another_call(error)
-    kind = whole = None
+    kind = None
+    pickled_error = None
     if isinstance(error, Exception) and as_itself:
         kind = _try_encode((type(error), exceptions.sendable(vars(error), _try_encode)))
-        whole = exceptions.encode(error, _try_encode, _repr_of)
+        pickled_error = exceptions.encode(error, _try_encode, _repr_of)
     return seal_error(
         _name_of(type(error)),
         _repr_of(error),
         _format(error),
         kind,
-        whole,
+        pickled_error,
         getattr(error.__cause__, "origin", ""),
     )
 
 
-def encode_unpicklable(result: object, error: BaseException, what: str = "returned") -> bytes:
-    """Pickles the failure of a result that cannot be pickled, as type, repr and traceback.
+def encode_unpicklable(result: object, error: BaseException, verb: str = "returned") -> bytes:
+    """Encode the failure of a result that cannot be pickled, as type, repr and traceback.
 
-    `what` the method did with it.
+    `verb` says what the method did with the result.
     """
     name = _name_of(type(result))
     why = f"{describe_culprit(result)}: {_repr_of(error)}{_suggest_stream(result, 'return')}"
-    text = f"The method {what} a {name}, which cannot be pickled{why}\n"
-    whole = _dumps(_Unsent(what, why), 5)
-    return seal_error(name, _repr_of(result), text + _format(error), None, whole, "")
+    text = f"The method {verb} a {name}, which cannot be pickled{why}\n"
+    message = _dumps(_Unsent(verb, why), 5)
+    return seal_error(name, _repr_of(result), text + _format(error), None, message, "")
 
 
 def decode_error(body: Chunk, *, server: str, address: str, method: str) -> Exception:
-    """The exception to raise here for one that was raised over there."""
-    type_name, remote_repr, text, kind, whole, origin = open_error(body)
-    loaded = _try_decode(whole)
+    """Return the exception to raise here for one that was raised at the server."""
+    envelope = open_error(body)
+    type_name = envelope.type_name
+    loaded = _try_decode(envelope.error)
     if isinstance(loaded, RemoteError) and (loaded.server, loaded.method) == (server, method):
         return loaded  # the server's own words about this call: they say all there is to say
     error: Exception
     if isinstance(loaded, Exception):
         error = loaded
     else:
-        happened = f"failed with {type_name}: {remote_repr}"
+        happened = f"failed with {type_name}: {envelope.text}"
         if isinstance(loaded, _Unsent):
             happened = (
                 f"has run, and {loaded.what} a {type_name}, which cannot be pickled{loaded.why}. "
@@ -297,35 +298,51 @@ def decode_error(body: Chunk, *, server: str, address: str, method: str) -> Exce
             address=address,
             method=method,
             type_name=type_name,
-            remote_repr=remote_repr,
-            traceback=text,
+            remote_repr=envelope.text,
+            traceback=envelope.traceback,
         )
-        original, state = _try_decode(kind) or (RemoteError, {})
+        original, state = _try_decode(envelope.kind) or (RemoteError, {})
         error = as_remote_kind(original, state, plain)
     where = f"In {method!r} of {server or 'server'} ({address}):"
-    remote = RemoteTraceback(f"{where}\n{text}", origin or server)
+    remote = RemoteTraceback(f"{where}\n{envelope.traceback}", envelope.origin or server)
     exceptions.attach_remote_traceback(error, remote)
     return error
 
 
 def describe_error(body: Chunk) -> tuple[str, str, str]:
-    """Type, repr and traceback of what `encode_error` has encoded. Nothing of the user's is unpickled."""
-    type_name, text, traceback, *_ = open_error(body)
-    return type_name, text, traceback
+    """Return type, repr and traceback of an encoded error. Nothing of the user's is unpickled."""
+    envelope = open_error(body)
+    return envelope.type_name, envelope.text, envelope.traceback
+
+
+class Envelope(NamedTuple):
+    """The parts of an encoded error."""
+
+    type_name: str
+    text: str  # its repr
+    traceback: str
+    kind: bytes | None  # its class and attributes, pickled
+    error: bytes | None  # the exception itself, pickled
+    origin: str  # the server that raised it first
 
 
 def seal_error(
-    name: str, text: str, traceback: str, kind: bytes | None, whole: bytes | None, origin: str
+    name: str,
+    text: str,
+    traceback: str,
+    kind: bytes | None,
+    pickled_error: bytes | None,
+    origin: str,
 ) -> bytes:
-    """The envelope with these six parts."""
+    """Return the envelope with these six parts, as bytes."""
     first = [each.encode(errors="surrogatepass") for each in (name, text, traceback)]
-    parts = (*first, kind, whole, origin.encode(errors="surrogatepass"))
+    parts = (*first, kind, pickled_error, origin.encode(errors="surrogatepass"))
     lengths = [_MISSING if part is None else len(part) for part in parts]
     return _LENGTHS.pack(*lengths) + b"".join(part for part in parts if part is not None)
 
 
-def open_error(body: Chunk) -> tuple[str, str, str, bytes | None, bytes | None, str]:
-    """Undoes `seal_error`. Raises ProtocolError for what is no envelope."""
+def open_error(body: Chunk) -> Envelope:
+    """Undo `seal_error`. Raises ProtocolError if the bytes are not an envelope."""
     if len(body) < _LENGTHS.size:
         raise ProtocolError(f"an error of {len(body)} bytes, which is too short to be one")
     lengths = _LENGTHS.unpack_from(body)
@@ -338,11 +355,11 @@ def open_error(body: Chunk) -> tuple[str, str, str, bytes | None, bytes | None, 
     if at != len(body):
         raise ProtocolError(f"an error whose parts make {at} bytes arrived in {len(body)}")
     name, text, traceback, _, _, origin = [(part or b"").decode(errors="replace") for part in parts]
-    return name, text, traceback, parts[3], parts[4], origin
+    return Envelope(name, text, traceback, parts[3], parts[4], origin)
 
 
 class _Unsent(NamedTuple):
-    """In place of an exception: the method succeeded, but what it gave cannot be pickled."""
+    """A mark, instead of an exception, for a method that succeeded, but whose result cannot be pickled."""
 
     what: str
     why: str
@@ -356,7 +373,7 @@ def _suggest_stream(value: object, verb: str) -> str:
 
 
 def describe_culprit(value: object) -> str:
-    """` because of .cfg['lock'], a _thread.lock`; empty where it is the value itself."""
+    """Return ` because of .cfg['lock'], a _thread.lock`; empty if it is the value itself."""
     path, part = unpicklable.find_culprit(value, _can_encode)
     return f" because of {path}, a {_name_of(type(part))}" if path else ""
 
@@ -402,7 +419,7 @@ def _repr_of(value: object) -> str:
 
 
 def _format(error: BaseException) -> str:
-    """The traceback with its causes, from the first frame that is not ours."""
+    """Return the traceback with its causes, from the first frame that is not ours."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OUR_FILES):
         trace = trace.tb_next

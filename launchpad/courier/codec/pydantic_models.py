@@ -1,8 +1,8 @@
 """pydantic's models and validated functions of a script, which travel by value.
 
-Of its fields a model builds a validator and a serializer, in Rust, which refer to the model itself. They
-cannot be made again while the class that they refer to is not finished. So they stay behind, and are built
-anew where the model arrives; those of `validate_call` with the first call.
+From its fields a model builds a validator and a serializer, in Rust, which refer to the model itself. They
+cannot be built while the class that they refer to is not finished. So they are not sent, but built again
+where the model arrives; those of `validate_call` are built at the first call.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ def leave_built(attributes: dict[str, Any]) -> None:
         attributes.pop(name, None)
 
 
-def build(made: type) -> None:
+def build(kind: type) -> None:
     """Build the validator and the serializer of a finished class, if it is a model."""
-    if "__pydantic_fields__" not in vars(made):
+    if "__pydantic_fields__" not in vars(kind):
         return
-    model: Any = made
-    # Where another class that it refers to is unfinished, pydantic tries again when the model is used.
-    if hasattr(made, "model_rebuild"):
+    model: Any = kind
+    # If another class that it refers to is unfinished, pydantic tries again when the model is used.
+    if hasattr(kind, "model_rebuild"):
         model.model_rebuild(force=True, raise_errors=False)
     else:
         from pydantic.dataclasses import rebuild_dataclass
@@ -34,7 +34,7 @@ def build(made: type) -> None:
 
 
 def reduced(obj: Any) -> Any:
-    """Reduces what `validate_call` makes of a function, for pickle; NotImplemented for anything else."""
+    """Reduce a function wrapped by `validate_call`, for pickle; return NotImplemented for anything else."""
     kind = type(obj)
     if (kind.__module__, kind.__name__) != _VALIDATED_CALL:
         return NotImplemented
@@ -42,7 +42,7 @@ def reduced(obj: Any) -> Any:
     return object.__new__, (kind,), state, None, None, fill_validated_call
 
 
-def fill_validated_call(made: Any, state: tuple[Any, dict[str, Any], bool]) -> None:
-    """Makes it what `validate_call` has made of the function."""
+def fill_validated_call(wrapper: Any, state: tuple[Any, dict[str, Any], bool]) -> None:
+    """Initialize the wrapper as `validate_call` does."""
     function, config, validates_result = state
-    made.__init__(function, {**config, "defer_build": True}, validates_result, None)
+    wrapper.__init__(function, {**config, "defer_build": True}, validates_result, None)

@@ -1,13 +1,13 @@
 """Reducers for arrays and tensors: numpy's as in arrays.py, those of torch and jax as buffers.
 
-Torch's and jax's own ways of pickling copy every byte into the stream, torch's through a zip archive. Here a
-tensor in main memory is pickled as a buffer, and rebuilt over the memory that this was received into. No
-library is imported: a process that has a tensor has imported it. Other tensors (on a GPU, sparse,
-quantized) travel as they would without us, but of a view only its own elements. One that is part of a graph
-which computes gradients is refused: torch would send a copy that only looks as if it were.
+Torch and jax by themselves copy every byte into the stream, torch through a zip archive. Here a tensor in
+main memory is pickled as a buffer, and rebuilt over the memory into which the buffer was received. This file
+imports no library: a process that has a tensor has imported its library already. Other tensors (on a GPU,
+sparse, quantized) are pickled as their library does it, but a view is sent without the rest of its base. A
+tensor that is part of a graph of gradients is refused: torch would send a copy without the graph.
 
-States are pickled as torch does it (`native_reducers`), so that they can be read without us; payloads in both
-ways (`strided_reducers`), so that a tensor keeps its strides.
+States are pickled as torch does it (`native_reducers`), so that a process without launchpad can read them.
+Payloads are pickled in either way (`strided_reducers`), so that each tensor keeps its strides.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ _table_state: tuple[int, int] = (0, 0)
 
 
 def reducers() -> dict[type, Reducer]:
-    """Return reducers for the types of the libraries that are imported by now; empty if there are none."""
+    """Return reducers for the types of the libraries that are imported by now."""
     modules = sys.modules
-    # Each by one of its last names: without it, it is being imported by another thread.
+    # Look for one of the names that a library defines last: without it, another thread is still importing
+    # the library.
     if "numpy" in _unseen and hasattr(modules.get("numpy"), "sctypeDict"):
         _reducers.update(arrays.reducers(modules["numpy"]))
         _unseen.discard("numpy")
@@ -61,11 +62,11 @@ def native_reducers() -> dict[type, Reducer]:
 
 
 def strided_reducers() -> dict[type, Reducer]:
-    """Return `reducers`, but for torch's tensors that are not contiguous those that keep the strides."""
-    found = reducers()
+    """Return `reducers`, with one that keeps the strides for torch's tensors that are not contiguous."""
+    table = reducers()
     if "torch" in _unseen:
-        return found
-    return {**found, sys.modules["torch"].Tensor: _reduce_with_strides}
+        return table
+    return {**table, sys.modules["torch"].Tensor: _reduce_with_strides}
 
 
 def dispatch_table() -> dict[type, Reducer]:
@@ -126,9 +127,9 @@ def _reduce_with_strides(tensor: Any) -> Any:
 
 
 def _reduce_natively(tensor: Any) -> Any:
-    """As torch does it; of a view its own elements alone. By itself, torch takes all of the view's base.
+    """Reduce a tensor as torch does it, but a view to its own elements; torch sends the view's whole base.
 
-    Nothing is lost: to pickle, a base and its view are apart in any case.
+    Nothing is lost by this, because a base and its view are no longer connected once they are pickled.
     """
     torch = sys.modules["torch"]
     is_view = tensor.layout == torch.strided and tensor.untyped_storage().nbytes() > tensor.nbytes
@@ -164,9 +165,9 @@ def _reduce_jax(array: Any) -> Any:
         if not array.is_fully_addressable or len(array.devices()) != 1 or array.weak_type:
             return array.__reduce__()
         flat = np.ascontiguousarray(np.asarray(array)).reshape(-1)
-        data = pickle.PickleBuffer(flat.view(np.uint8).data)  # bfloat16 knows nothing of buffers
+        data = pickle.PickleBuffer(flat.view(np.uint8).data)  # bfloat16 has no buffer of its own
         return rebuild_jax, (data, str(array.dtype), array.shape)
-    except TypeError:  # keys of random generators, and what else has no numpy counterpart
+    except TypeError:  # keys of random generators, and other arrays that numpy doesn't have
         return array.__reduce__()
 
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-_MAX_TRIED = 10_000  # parts; the search is for a message, and has to end
+_MAX_TRIED = 10_000  # parts; the search is only for an error's text, and must end
 
 Step = tuple[str, Any]
 
@@ -16,10 +16,12 @@ Step = tuple[str, Any]
 def find_culprit(value: Any, can_be_sent: Callable[[Any], bool]) -> Step:
     """Return the path to the innermost part of `value` that can't be sent (`.cfg['lock']`), and the part.
 
-    Follows pickle: looks at the state that an object gives away, not at all of its attributes. Where nothing
-    is found the part is `value` itself, and the expression empty.
+    Follows pickle: looks at the state that an object gives to pickle, not at all of its attributes. If no
+    part is at fault, the path is empty, and the part is `value` itself.
     """
-    seen = {id(value): value}  # and kept: ids are unique only while the objects exist
+    visited = {
+        id(value): value
+    }  # with the objects, because ids are unique only while the objects exist
     todo = deque([("", value)])
     n_tried = 0
     while todo:
@@ -31,8 +33,8 @@ def find_culprit(value: Any, can_be_sent: Callable[[Any], bool]) -> Step:
                 return path, part
             if not can_be_sent(child):
                 is_innermost = False
-                if id(child) not in seen:
-                    seen[id(child)] = child
+                if id(child) not in visited:
+                    visited[id(child)] = child
                     todo.append((path + step, child))
         if is_innermost:
             return path, part
@@ -63,7 +65,8 @@ def _parts(value: Any) -> Iterator[Step]:
         return
     if not isinstance(reduced, tuple):
         return
-    arguments, state, *_ = (*reduced[1:], None)
+    arguments = reduced[1]
+    state = reduced[2] if len(reduced) > 2 else None
     yield from ((f".<argument {i}>", each) for i, each in enumerate(arguments))
     for attributes in state if isinstance(state, tuple) else (state,):
         if isinstance(attributes, dict):

@@ -1,9 +1,9 @@
 """Courier over gRPC, for places where others expect gRPC.
 
     Server ── GrpcServer ─┬─ CourierService      courier clients (channel.py): pickles, at most once
-                    ├─ JsonService         callers in any language
-                    ├─ HealthService       grpc.health.v1, for Kubernetes and load balancers
-                    └─ ReflectionService   what grpcurl asks before it calls
+                          ├─ JsonService         callers in any language
+                          ├─ HealthService       grpc.health.v1, for Kubernetes and load balancers
+                          └─ ReflectionService   lists services and methods for tools such as grpcurl
 
 This is imported only when an address `grpc:…` is used, because it needs `launchpad-graph[grpc]`.
 """

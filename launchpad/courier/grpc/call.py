@@ -18,7 +18,7 @@ _Code = grpc.StatusCode
 
 
 class GrpcCall:
-    """A call of a gRPC client: its future, and what is needed to send it, again if it has not run."""
+    """A call of a gRPC client: its future, and everything with which it is sent, and sent again."""
 
     def __init__(self, channel: Channel, method: bytes, frame: bytes, n_bytes: int) -> None:
         began = time.monotonic()

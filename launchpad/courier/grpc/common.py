@@ -2,11 +2,10 @@
 
 - The names and options on which both ends agree, and a courier frame as one gRPC message.
 - The facts about its caller in the metadata of a call (`CallerMetadata`).
-- Ways for a server to answer for which gRPC has no functions. gRPC reads the message of a unary call
-  before it calls the handler, so a caller that is refused gets a streaming handler, which reads nothing
-  (`refuse`). gRPC's unary handlers answer when they return. A handler that may answer later
-  (`unary_handler`) is a handler that answers with a stream of messages, and sends only one: on the wire
-  that is the same.
+- Two kinds of handlers that gRPC has no functions for. gRPC reads the message of a unary call before it
+  calls the handler. So `refuse` makes a streaming handler, which reads nothing. And gRPC's unary handlers
+  answer when they return. So `unary_handler` makes a handler that answers with a stream of messages, and
+  sends only one, now or later: on the wire that is the same.
 """
 
 from __future__ import annotations
@@ -118,12 +117,12 @@ def decode_frame(message: bytes, max_bytes: int) -> framing.Fields:
     """
     decoder = framing.FrameDecoder(max_bytes=max_bytes, scratch_bytes=_SCRATCH)
     frames: list[framing.Fields] = []
-    rest = memoryview(message)
-    while rest:
-        n = min(len(rest), len(decoder.buffer))
-        decoder.buffer[:n] = rest[:n]
+    remainder = memoryview(message)
+    while remainder:
+        n = min(len(remainder), len(decoder.buffer))
+        decoder.buffer[:n] = remainder[:n]
         frames += decoder.received(n)
-        rest = rest[n:]
+        remainder = remainder[n:]
     if len(frames) != 1 or not decoder.is_between_frames:
         raise ProtocolError(f"a message of {len(message)} bytes is not one courier frame")
     return frames[0]
@@ -133,23 +132,23 @@ class CallerMetadata:
     """The facts about a caller that are known before its call is read."""
 
     def __init__(self, metadata: Any) -> None:
-        found = {each[0]: each[1] for each in metadata or ()}
-        self._token = bytes(found.get(TOKEN, b""))
-        authorization = str(found.get("authorization", ""))
-        if TOKEN not in found and authorization.startswith(_BEARER):
+        values = {each[0]: each[1] for each in metadata or ()}
+        self._token = bytes(values.get(TOKEN, b""))
+        authorization = str(values.get("authorization", ""))
+        if TOKEN not in values and authorization.startswith(_BEARER):
             with contextlib.suppress(ValueError):
                 self._token = bytes.fromhex(authorization.removeprefix(_BEARER))
         #: The peer, as it describes itself; its name is empty if it is not a courier client.
-        self.peer = Peer(bytes(found.get(PEER, b"")[:255]).decode(errors="replace"))
-        start = bytes(found.get(PEER_START, b""))
+        self.peer = Peer(bytes(values.get(PEER, b"")[:255]).decode(errors="replace"))
+        start = bytes(values.get(PEER_START, b""))
         if len(start) == _PEER_START.size:
             self.peer = Peer(self.peer.name, *_PEER_START.unpack(start))
-        self.incarnation = bytes(found.get(INCARNATION, b""))
-        limit = str(found.get(TAKES_BYTES, ""))
+        self.incarnation = bytes(values.get(INCARNATION, b""))
+        limit = str(values.get(TAKES_BYTES, ""))
         #: The size of the largest result that the caller takes at once.
         self.takes_bytes = int(limit) if limit.isdecimal() and len(limit) < 20 else MAX_BYTES
         #: The caller's span, as in W3C Trace Context; empty if it does not trace.
-        self.trace = str(found.get("traceparent", "")).encode()
+        self.trace = str(values.get("traceparent", "")).encode()
 
     def has_token(self, token: bytes) -> bool:
         """Return True if the caller has this token; compare in constant time. An empty one admits all."""

@@ -6,9 +6,9 @@
                        thread: calls Hello until a server answers, then sends what waits
 
 gRPC's UNAVAILABLE does not say whether a call has run. So the client makes no call before a server has
-answered a Hello, which may be repeated. A Stay, which the server never answers, shows when that connection
-ends. And the server refuses calls that name another incarnation than its own. Calls that are in flight when
-the connection ends fail with OutcomeUnknown.
+answered a Hello, which may be repeated. It also makes a call of Stay, which the server never answers, and
+which ends with the connection. And the server refuses calls that name another incarnation than its own.
+Calls that are in flight when the connection ends fail with OutcomeUnknown.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ class GrpcConnection:
 
     def __init__(self, peer: ServerInfo) -> None:
         self._peer = peer
+        # Held for each change of what is open, waiting or in flight. So `close` finds every call, and no
+        # call is added to `_waiting` while the thread that would send it ends.
         self._lock = threading.Lock()
         self.open_call: Any = None  # the Stay, in flight while the connection is open
         self._channel: Any = None
@@ -280,18 +282,18 @@ class GrpcConnection:
             )
 
 
-def open_channel(wanted: endpoints.Endpoint) -> Any:
+def open_channel(endpoint: endpoints.Endpoint) -> Any:
     """Return a channel, which connects when it is first used.
 
     Raises PermissionError if TLS is needed and there are no credentials; another OSError if the host has
     no address yet.
     """
     common.check_process()
-    if wanted.port == 0:
-        raise ValueError(f"{wanted} has no port: a client needs the address that a server got")
-    credentials = None if wanted.wants_plaintext else keyring.find_credentials(str(wanted))
-    target = f"dns:///{str(wanted).partition(':')[2]}"
-    options = [*common.tune(wanted), *_OPTIONS]
+    if endpoint.port == 0:
+        raise ValueError(f"{endpoint} has no port: a client needs the address that a server got")
+    credentials = None if endpoint.wants_plaintext else keyring.find_credentials(str(endpoint))
+    target = f"dns:///{str(endpoint).partition(':')[2]}"
+    options = [*common.tune(endpoint), *_OPTIONS]
     if credentials is not None:
         secure = grpc.ssl_channel_credentials(
             credentials.ca_pem, credentials.key_pem, credentials.cert_pem
@@ -299,8 +301,8 @@ def open_channel(wanted: endpoints.Endpoint) -> Any:
         return grpc.secure_channel(
             target, secure, [*options, ("grpc.ssl_target_name_override", keyring.NAME)]
         )
-    for _, where in endpoints.resolve(wanted):
-        endpoints.check_plaintext(wanted, where[0])
+    for _, where in endpoints.resolve(endpoint):
+        endpoints.check_plaintext(endpoint, where[0])
     return grpc.insecure_channel(target, options)
 
 

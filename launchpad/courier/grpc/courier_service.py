@@ -60,8 +60,8 @@ class CourierService:
         if path != common.CALL:
             return None
         if caller_metadata.incarnation != self._core.incarnation:
-            what = "this is another server than the one of the handshake"
-            return refuse(grpc.StatusCode.FAILED_PRECONDITION, what, courier_not_run="incarnation")
+            text = "this is another server than the one of the handshake"
+            return refuse(grpc.StatusCode.FAILED_PRECONDITION, text, courier_not_run="incarnation")
         return unary_handler(partial(self._call, caller_metadata))
 
     def _hello(self, _: bytes, context: grpc.ServicerContext) -> bytes:
@@ -89,7 +89,7 @@ class CourierService:
     ) -> None:
         try:
             frame = common.decode_frame(message, self._max_bytes)
-            found = framing.decode_headers(frame[6])
+            headers = framing.decode_headers(frame[6])
         except ProtocolError as error:
             fail(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
             send(None)
@@ -109,20 +109,20 @@ class CourierService:
             send(None)
 
         with GrpcCaller(caller_metadata.peer, context):
-            reply = self._answer(frame, found, deadline_of(context))
+            reply = self._answer(frame, headers, deadline_of(context))
         finish_when_done(self._core, context, reply, finish)
 
     def _answer(
-        self, frame: framing.Fields, found: dict[int, bytes], deadline: float | None
+        self, frame: framing.Fields, headers: dict[int, bytes], deadline: float | None
     ) -> Reply:
         _, _, method, body, buffers, _, _ = frame
         if self._core.is_stopping and not method.startswith(framing.BUILTIN_PREFIX):
             return framing.NOT_RUN, framing.STOPPING, []
         if deadline is not None and deadline < time.monotonic():
             return framing.NOT_RUN, framing.LATE, []
-        body, buffers = compression.unpack_if_packed(found, body, buffers, self._max_bytes)
+        body, buffers = compression.unpack_if_packed(headers, body, buffers, self._max_bytes)
         call_context = CallContext(
-            deadline, found.get(framing.TRACE, b""), found.get(framing.RECORDED, b"")
+            deadline, headers.get(framing.TRACE, b""), headers.get(framing.RECORDED, b"")
         )
         return self._core.methods.answer_for(call_context, method, body, buffers)
 
@@ -154,5 +154,7 @@ def finish_when_done(
 
 def deadline_of(context: grpc.ServicerContext) -> float | None:
     """Return when the caller gives up, by `time.monotonic()`."""
-    left = context.time_remaining()
-    return None if left is None or left > _NO_DEADLINE else time.monotonic() + left
+    remaining_s: float | None = context.time_remaining()
+    if remaining_s is None or remaining_s > _NO_DEADLINE:
+        return None
+    return time.monotonic() + remaining_s

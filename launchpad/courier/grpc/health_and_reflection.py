@@ -6,8 +6,8 @@ notifies each watcher, and the number of watchers is limited. We do not use
 `grpc_health.v1.health.HealthServicer`, because it sends while it holds the lock that gRPC's own thread takes
 when a watcher leaves. So a watcher that leaves while another is being notified stops the whole server.
 
-grpcurl and similar tools first call `grpc.reflection`: which services and methods are there, with which
-types? The descriptors are made at run time, for each such call, from the names that are bound.
+grpcurl and similar tools first call `grpc.reflection` for the services, their methods and types. The
+descriptors are made at run time, for each such call, from the names that are bound.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ class HealthService:
             fail(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_MAX_WATCHERS} watch already")
             send(None)
             return
+        # Held to notify, so that the last status that is sent is the current one: several threads of the
+        # pool may notify one watcher at the same time.
         lock = threading.Lock()
         last = None
 

@@ -56,16 +56,16 @@ class JsonService:
     def find(self, path: str, metadata: Any) -> grpc.RpcMethodHandler | None:
         caller_metadata = CallerMetadata(metadata)
         if not caller_metadata.has_token(self._token):
-            what = (
+            text = (
                 f"{self._core.name} takes calls only with its token: "
                 "send the header `authorization: Bearer <token in hex>`"
             )
-            return refuse(_Code.UNAUTHENTICATED, what)
+            return refuse(_Code.UNAUTHENTICATED, text)
         method = path.rpartition("/")[2]
         if method.startswith("_") or not self._core.methods.has(method.encode()):
             names = ", ".join(self._core.methods.list_names())
-            what = f"{self._core.name} has no method {method!r}. It serves: {names or 'nothing'}"
-            return refuse(_Code.UNIMPLEMENTED, what[:_MAX_TEXT])
+            text = f"{self._core.name} has no method {method!r}. It serves: {names or 'nothing'}"
+            return refuse(_Code.UNIMPLEMENTED, text[:_MAX_TEXT])
         answer = partial(self._call, caller_metadata, method.encode())
         return unary_handler(answer, Value.FromString, lambda value: value.SerializeToString())
 
@@ -135,17 +135,22 @@ class _JsonCall:
 
 
 class NotJson(ValueError):
-    """A value that JSON cannot express. The message says which value, and where in the whole it is."""
+    """The error for a value that JSON cannot express. It says which value, and where in the result it is."""
 
 
 def to_arguments(value: Value) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments in a value: a list has positional ones, an object keywords, else it is the one."""
-    found = to_python(value)
-    if isinstance(found, list):
-        return found, {}
-    if isinstance(found, dict):
-        return [], found
-    return ([], {}) if value.WhichOneof("kind") is None else ([found], {})
+    """Return the arguments in a value: a list has positional ones, an object has keyword arguments.
+
+    Any other value is the only argument. Without a value there are no arguments.
+    """
+    arguments = to_python(value)
+    if isinstance(arguments, list):
+        return arguments, {}
+    if isinstance(arguments, dict):
+        return [], arguments
+    if value.WhichOneof("kind") is None:
+        return [], {}
+    return [arguments], {}
 
 
 def to_python(value: Value) -> Any:

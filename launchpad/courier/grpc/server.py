@@ -42,7 +42,7 @@ class GrpcServer:
         self, address: str, core: ServerCore, token: bytes, health: Callable[[], str]
     ) -> None:
         common.check_process()
-        wanted = endpoints.parse(address, endpoints.GRPC)
+        endpoint = endpoints.parse(address, endpoints.GRPC)
         self._courier = CourierService(core, token)
         json = JsonService(core, token)
         self._pool = _CoreExecutor(core)
@@ -55,7 +55,7 @@ class GrpcServer:
             **dict.fromkeys(ReflectionService.NAMES, reflection.find),
         }
         options = [
-            *common.tune(wanted),
+            *common.tune(endpoint),
             ("grpc.so_reuseport", 0),  # otherwise two servers could share a port without noticing
             ("grpc.max_receive_message_length", min(core.max_bytes, common.MAX_BYTES) + (64 << 10)),
             # Calls wait for a thread; gRPC would cancel some of them once there are a thousand.
@@ -67,8 +67,8 @@ class GrpcServer:
             ("grpc.max_allowed_incoming_connections", strangers.at_most()),
         ]
         self._server = grpc.server(self._pool, handlers=[_ServiceRouter(services)], options=options)
-        port = _bind(self._server, wanted)
-        self.address = str(endpoints.Endpoint(wanted.scheme, wanted.host, port))
+        port = _bind(self._server, endpoint)
+        self.address = str(endpoints.Endpoint(endpoint.scheme, endpoint.host, port))
         self._stopped: Any = None
         self._is_open = False
         #: Call this when the server's health has changed.
@@ -141,12 +141,12 @@ class _ServiceRouter(grpc.GenericRpcHandler):  # type: ignore[misc]
         return find(path, handler_call_details.invocation_metadata) if find is not None else None
 
 
-def _bind(server: Any, wanted: endpoints.Endpoint) -> int:
-    credentials = None if wanted.wants_plaintext else keyring.find_credentials(str(wanted))
-    ip = endpoints.resolve(wanted, to_bind=True)[0][1][0]
+def _bind(server: Any, endpoint: endpoints.Endpoint) -> int:
+    credentials = None if endpoint.wants_plaintext else keyring.find_credentials(str(endpoint))
+    ip = endpoints.resolve(endpoint, to_bind=True)[0][1][0]
     if credentials is None:
-        endpoints.check_plaintext(wanted, ip)
-    where = f"[{ip}]:{wanted.port}" if ":" in ip else f"{ip}:{wanted.port}"
+        endpoints.check_plaintext(endpoint, ip)
+    where = f"[{ip}]:{endpoint.port}" if ":" in ip else f"{ip}:{endpoint.port}"
     try:
         if credentials is None:
             return int(server.add_insecure_port(where))
@@ -157,5 +157,7 @@ def _bind(server: Any, wanted: endpoints.Endpoint) -> int:
         )
         return int(server.add_secure_port(where, secure))
     except RuntimeError as error:
-        what = "another server may already listen on this address; stop it first, or use port 0"
-        raise OSError(errno.EADDRINUSE, f"gRPC cannot listen here: {what}", str(wanted)) from error
+        advice = "another server may already listen on this address; stop it first, or use port 0"
+        raise OSError(
+            errno.EADDRINUSE, f"gRPC cannot listen here: {advice}", str(endpoint)
+        ) from error

@@ -1,1 +1,1 @@
-"""Bytes and what they mean, without any I/O."""
+"""The protocol: the meaning of the bytes that are sent, without any I/O."""

@@ -14,11 +14,10 @@ A connection opens with a handshake (handshake.py). After that both sides send f
         24     8  time left to the call in µs, 0 for no limit
         32        method name (utf-8) · headers · n lengths (8 bytes each) · body · n buffers
 
-All numbers are little-endian. The body is a pickle, the buffers are what it left out of band
-(PEP 574). Most frames have no headers, and cost nothing for them. A `FrameDecoder` has the shape of
-`asyncio.BufferedProtocol`: it says where the next bytes shall go, so that a small frame costs one
-read into memory that is reused, and a large one is read straight into the memory it is going to
-live in.
+All numbers are little-endian. The body is a pickle, and the buffers are the ones that the pickle left out
+of band (PEP 574). Headers cost nothing in frames that have none, as most do. A `FrameDecoder` works like
+`asyncio.BufferedProtocol`: it provides the memory for the next bytes. So a small frame costs one read into
+memory that is reused, and a large frame is read directly into its own memory.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Chunk = bytes | bytearray | memoryview
 
 
 class SharedChunks(list[Chunk]):
-    """Buffers in memory that goes back to the other side when nothing is over it any more."""
+    """Buffers in memory that goes back to the other side when no array uses it any more."""
 
 
 # Nearly all calls end with RESULT or ERROR. No other answer has a smaller number: `kind <= ERROR` finds both.
@@ -57,15 +56,15 @@ KINDS = {
 # The reasons for which a call is not run.
 STOPPING = b"stopping"  # the server is stopping or draining: safe to call again
 LATE = b"late"  # the deadline passed before the call began
-UNMAPPED = b"unmapped"  # the shared memory of its arguments cannot be had: send them in the frame
+UNMAPPED = b"unmapped"  # the shared memory of its arguments can't be mapped: send them in the frame
 
 MAX_NAME = 1024
 MAX_BUFFERS = 65_535
 MAX_HEADERS = 65_535
 MAX_BYTES = 16 << 30
 
-# What few frames have to say, in the headers that follow the method's name. Each is a tag (1 byte), a length
-# (2 bytes) and so many bytes. Unknown tags are passed over, so that a newer peer may say more.
+# The headers, which few frames have, follow the method's name. Each is a tag (1 byte), a length (2 bytes)
+# and that number of bytes. Unknown tags are ignored, so that a newer peer may send more.
 TRACE = 1  # the caller's span, as in W3C Trace Context
 SEGMENT = 2  # the buffers are not in the frame, but in shared memory (shm/socket.py)
 COMPRESSED = 3  # body and buffers are compressed; the sizes they had (codec/compression.py)
@@ -82,14 +81,14 @@ WAITS = BUILTIN_PREFIX + b"waits"
 ATTACH = BUILTIN_PREFIX + b"attach"
 
 MAGIC = 0xC7
-HEADER = struct.Struct("<BBHIQQQ")  # buffers and headers as one number: both 0 as a rule
+HEADER = struct.Struct("<BBHIQQQ")  # buffers and headers as one number, because both are usually 0
 _HEADER_SIZE = HEADER.size
 _TAG = struct.Struct("<BH")
 _LENGTH = struct.Struct("<Q")
 
-_TINY = 512  # up to here there is an unpacker for each size, made when it is needed
-SMALL = 64 << 10  # up to here a copy is cheaper than a second entry in the gather list
-# Room for what is worth a copy rather than a read of its own, and what describes it.
+_TINY = 512  # up to this size there is an unpacker for each size, made when it is needed
+SMALL = 64 << 10  # up to this size a copy is cheaper than a second entry in the gather list
+# Room for a body that is worth a copy rather than a read of its own, and for the headers before it.
 SCRATCH_BYTES = 80 << 10
 _DIRECT_FROM = 32 << 10  # from here a part is read into its own memory, past the scratch buffer
 
@@ -98,19 +97,19 @@ _unpack_from = HEADER.unpack_from
 
 
 class _UnpackAll(dict[int, Callable[[memoryview], tuple[Any, ...]]]):
-    """Unpackers by size: each unpacks header and rest in one step, cheaper than slicing the rest."""
+    """Unpackers by size. Each unpacks header and rest in one step, which is cheaper than slicing the rest."""
 
     def __missing__(self, n: int) -> Callable[[memoryview], tuple[Any, ...]]:
-        rest = max(0, n - _HEADER_SIZE)
-        self[n] = struct.Struct(f"{HEADER.format}{rest}s").unpack_from
+        n_rest = max(0, n - _HEADER_SIZE)
+        self[n] = struct.Struct(f"{HEADER.format}{n_rest}s").unpack_from
         return self[n]
 
 
 _unpack_all = _UnpackAll()
 
 
-# One message, complete: kind, call id, method, body, buffers, time left in µs, headers. Without their names,
-# since making a NamedTuple costs as much as everything else about a small one.
+# One complete message: kind, call id, method, body, buffers, time left in µs, headers. It is a plain tuple,
+# because making a NamedTuple would cost as much as everything else that is done to a small message.
 Fields = tuple[int, int, bytes, Chunk, Sequence[Chunk], int, Chunk]
 
 
@@ -149,7 +148,7 @@ def encode_headers(headers: Mapping[int, bytes]) -> bytes:
 
 def decode_headers(data: Chunk) -> dict[int, bytes]:
     """Return the headers by tag. Raises ProtocolError if a length does not fit."""
-    found: dict[int, bytes] = {}
+    headers: dict[int, bytes] = {}
     at = 0
     while at < len(data):
         if at + _TAG.size > len(data):
@@ -158,8 +157,8 @@ def decode_headers(data: Chunk) -> dict[int, bytes]:
         at += _TAG.size + size
         if at > len(data):
             raise ProtocolError(f"a header of {size} bytes is cut short")
-        found[tag] = bytes(data[at - size : at])
-    return found
+        headers[tag] = bytes(data[at - size : at])
+    return headers
 
 
 def size(body: Chunk, buffers: Sequence[Chunk]) -> int:
@@ -199,7 +198,7 @@ def _check_size(n_bytes: int, limit: int) -> None:
 
 
 class FrameDecoder:
-    """Turns the byte stream of one connection into frames.
+    """A decoder that turns the byte stream of one connection into frames.
 
     Example:
         n = sock.recv_into(decoder.buffer)
@@ -229,9 +228,9 @@ class FrameDecoder:
         self._end = 0
         self._large: _LargeFrame | None = None
         self._is_direct = False
-        #: Where the next bytes of the stream shall be written. Never empty.
+        #: The memory for the next bytes of the stream. Never empty.
         self.buffer = self._scratch
-        #: Nothing of an unfinished frame has been received.
+        #: True if nothing of an unfinished frame has been received.
         self.is_between_frames = True
 
     def received(self, n: int) -> list[Fields]:
@@ -259,34 +258,34 @@ class FrameDecoder:
                 break
             frames.append(large.get_frame())
             self._large = None
-        # What is left of the scratch buffer's contents goes to its beginning.
-        left = self._end - self._start
+        # Move the remaining bytes to the beginning of the scratch buffer.
+        n_left = self._end - self._start
         scratch = self._scratch
-        if self._end == self._size < self._most_size:  # there was more than we had room for
+        if self._end == self._size < self._most_size:  # it was full, so there may be more to read
             self._size = min(4 * self._size, self._most_size)
             self._scratch = memoryview(bytearray(self._size))
-        if left and (self._start or self._scratch is not scratch):
-            self._scratch[:left] = scratch[self._start : self._end]
+        if n_left and (self._start or self._scratch is not scratch):
+            self._scratch[:n_left] = scratch[self._start : self._end]
         self._start = 0
-        self._end = left
-        self.is_between_frames = large is None and left == 0
+        self._end = n_left
+        self.is_between_frames = large is None and n_left == 0
         self._is_direct = large is not None and large.missing >= _DIRECT_FROM
         if large is not None and self._is_direct:
             self.buffer = large.part[large.filled :]
         else:
-            self.buffer = self._scratch[left:]
+            self.buffer = self._scratch[n_left:]
         return frames
 
     def received_alone(self, n: int) -> Fields | None:
-        """Return the frame if the `n` bytes are exactly one, as nearly always; None otherwise.
+        """Return the frame if the `n` bytes are exactly one, as they nearly always are; else None.
 
-        None changes nothing: `received` then may be called for the same `n`.
+        If it returns None, nothing has changed, and `received` may be called for the same `n`.
         """
         if n > _TINY:
             return self._received_alone_larger(n)
         unpack = _unpack_all[n]
         magic, kind, name_len, extra, call_id, body_len, timeout_us, body = unpack(self._scratch)
-        # The lengths also say that the header itself is new, and not of the frame before.
+        # If the lengths fit, the header is new, too, and not that of an earlier frame.
         if (
             _HEADER_SIZE + name_len + body_len != n
             or extra

@@ -13,8 +13,8 @@
     16s   its incarnation
                                          256s  name of the server
 
-The server reads nothing else of a connection before the token has been compared. The first eight
-bytes of either stay the same in every version, so that each side can say what the other speaks.
+The server reads nothing else from a connection before it has compared the token. The first eight bytes of
+both hellos stay the same in every version, so that each side can tell which version the other speaks.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ BAD_TOKEN = 1
 BAD_VERSION = 2
 STATUSES = {ACCEPTED: "accepted", BAD_TOKEN: "wrong token", BAD_VERSION: "another version"}
 
-# What TLS begins with, for a server without it; and its answer, in a way that TLS understands: alert,
-# fatal, protocol version.
+# The first bytes that a TLS client sends, and the answer of a server without TLS, in TLS's own format:
+# alert, fatal, protocol version.
 TLS_HELLO = b"\x16\x03"
 TLS_ALERT = b"\x15\x03"
 NOT_TLS = TLS_ALERT + b"\x01\x00\x02\x02\x46"
@@ -54,7 +54,7 @@ SERVER_HELLO_SIZE = _SERVER_HELLO.size
 
 
 class ClientHello(NamedTuple):
-    """The client's part of the handshake. Everything but the magic may be wrong: the server decides."""
+    """The client's part of the handshake. Only the magic has been checked; the server decides on the rest."""
 
     version: int
     flags: int
@@ -78,7 +78,7 @@ class ServerHello(NamedTuple):
 def encode_client_hello(
     token: bytes, peer: Peer, flags: int = 0, max_bytes: int = MAX_BYTES
 ) -> bytes:
-    """Encode what a client sends first; the peer's name is cut to what fits."""
+    """Encode a client's hello. A name that is too long is cut."""
     name = peer.name.encode()[:255]
     of_peer = peer[1:]
     return _CLIENT_HELLO.pack(_MAGIC, VERSION, flags, len(token), max_bytes, token, name, *of_peer)
@@ -107,7 +107,7 @@ def decode_client_hello(data: Chunk) -> ClientHello:
 def encode_server_hello(
     status: int, incarnation: bytes, server: str, max_bytes: int = MAX_BYTES
 ) -> bytes:
-    """Encode what a server answers; `server` is cut to what fits."""
+    """Encode a server's hello. A name that is too long is cut."""
     name = server.encode()[:255]
     return _SERVER_HELLO.pack(
         _MAGIC, VERSION, status, len(name), max_bytes, incarnation, boot_id(), os.getpid(), name

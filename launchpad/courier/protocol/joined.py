@@ -1,15 +1,15 @@
-"""Small calls that wait to be sent share a frame, and so do their answers.
+"""Frames with several small calls, which waited to be sent at the same time, and frames with their answers.
 
     CALLS      calls of one method, without deadline or headers
-    RESULTS    what some of them returned
+    RESULTS    the return values of some of them
 
     offset  size     field, of the body
     ──────  ───────  ───────────────────────────────────────────────────────────────
          0  8 × n    the ids of the calls; n is where other frames have their call id
      8 × n           the pickle of a list: the positional arguments, or the value, of each
 
-All that stands in there is small, and scalar, so that it can neither change nor fail while it waits. To
-pickle and unpickle it together costs a tenth of doing so one by one.
+All arguments and values in these frames are small scalars, so that they can neither change nor fail while
+they wait. Pickling and unpickling them together costs a tenth of doing so one by one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from launchpad.courier.protocol import framing
 
 MOST = 128  # in a frame
 MOST_ARGS = 4
-LIMIT = 1 << 20  # bytes; who takes so much at once takes any such frame
+LIMIT = 1 << 20  # bytes; a peer that takes this much at once takes any of these frames
 _LENGTH = 64
 _LARGEST_INT = 1 << 63
 _UNSIZED = frozenset({float, bool, type(None)})

@@ -18,7 +18,7 @@ from launchpad.courier.light_dataclass import dataclass
 
 MAX_TOKEN_BYTES = 64
 
-# The name in every certificate that we make. It is the same for all workers; gRPC requires that there is one.
+# The name in every certificate that we make. It is the same for all workers; gRPC requires a name.
 NAME = "worker.launchpad.internal"
 
 
@@ -54,6 +54,7 @@ class _Key(NamedTuple):
     credentials: Credentials | None
 
 
+# Held to change or read the dict, because `_matching` iterates over it.
 _lock = fork.free_in_child(threading.Lock())
 _keys: dict[str, _Key] = {}
 
@@ -76,7 +77,7 @@ def remove(prefix: str) -> None:
 
 
 def find(address: str) -> bytes:
-    """Return the token of the longest prefix that `address` begins with, or `b""` if there is none."""
+    """Return the token of the longest prefix that `address` begins with; `b""` if no prefix fits."""
     return next((key.token for key in _matching(address)), b"")
 
 

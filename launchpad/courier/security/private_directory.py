@@ -53,8 +53,8 @@ def open_private(path: Path, *, make: bool = False, close_to_others: bool = Fals
             raise _refusal(path, _OWNED.format(_name_of(status.st_uid)))
         if status.st_mode & 0o077 and (_others_may_write(status) or not close_to_others):
             mode = stat.S_IMODE(status.st_mode)
-            what = f"others may look into it (mode {mode:o}); close it with chmod 700"
-            raise _refusal(path, what)
+            advice = f"others may look into it (mode {mode:o}); close it with chmod 700"
+            raise _refusal(path, advice)
         if status.st_mode & 0o077:
             os.fchmod(fd, 0o700)
     except BaseException:
@@ -71,10 +71,10 @@ def open_unchangeable(path: Path, *, make: bool = False, is_link_followed: bool 
     Raises:
         PermissionError, OSError: As for `open_private`.
     """
-    found = _resolved(path, make, is_link_followed)
-    fd = os.open(found, _OPEN)
+    resolved = _resolved(path, make, is_link_followed)
+    fd = os.open(resolved, _OPEN)
     try:
-        _check(found, os.fstat(fd))
+        _check(resolved, os.fstat(fd))
     except BaseException:
         os.close(fd)
         raise
@@ -120,11 +120,11 @@ def _resolved(path: Path, make: bool, is_link_followed: bool) -> Path:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
         target = os.readlink(child)
         if not names and not is_link_followed:
-            what = f"it is a symbolic link; remove it, or name what it leads to: {target}"
-            raise _refusal(child, what)
+            advice = f"it is a symbolic link; remove it, or name what it leads to: {target}"
+            raise _refusal(child, advice)
         if not _is_trusted(status.st_uid):
-            what = f"it is a symbolic link of {_name_of(status.st_uid)}'s; remove it"
-            raise _refusal(child, what)
+            advice = f"it is a symbolic link of {_name_of(status.st_uid)}'s; remove it"
+            raise _refusal(child, advice)
         if os.path.isabs(target):
             at = Path("/")
         names += [name for name in reversed(Path(target).parts) if name != "/"]
@@ -141,8 +141,8 @@ def _check(directory: Path, status: os.stat_result) -> None:
         raise _refusal(directory, _OWNED.format(_name_of(status.st_uid)))
     if _others_may_write(status) and not status.st_mode & stat.S_ISVTX:
         mode = stat.S_IMODE(status.st_mode)
-        what = f"others may write to it (mode {mode:o}), and so replace what is in it"
-        raise _refusal(directory, f"{what}; chmod it to 0700, or use another directory")
+        problem = f"others may write to it (mode {mode:o}), and so replace what is in it"
+        raise _refusal(directory, f"{problem}; chmod it to 0700, or use another directory")
 
 
 def _refusal(directory: Path, why: str) -> PermissionError:

@@ -1,6 +1,6 @@
 """Tokens in files that only the same user can read, so that the user's clients find them by themselves.
 
-    /tmp/launchpad-<uid>-tokens/127.0.0.1-43211     for a server at tcp:127.0.0.1:43211 that was given none
+    /tmp/launchpad-<uid>-tokens/127.0.0.1-43211     for a server at tcp:127.0.0.1:43211 without a token
     /run/user/1000/launchpad/3fb1/courier.token     for all servers whose sockets are in that directory
 
 Any user of a host can connect to its loopback addresses, and any caller of a server may run code there. So a
@@ -73,8 +73,8 @@ class PublishedToken:
         if self._fd < 0:
             return
         with contextlib.suppress(OSError):
-            there = os.stat(self._name, dir_fd=self._directory, follow_symlinks=False)
-            if os.path.samestat(there, os.fstat(self._fd)):
+            status = os.stat(self._name, dir_fd=self._directory, follow_symlinks=False)
+            if os.path.samestat(status, os.fstat(self._fd)):
                 os.unlink(self._name, dir_fd=self._directory)
         self.drop_inherited()
 
@@ -112,9 +112,9 @@ def write_beside(folder: Path, token: bytes) -> None:
     """
     with (
         contextlib.suppress(FileExistsError),
-        os.fdopen(os.open(folder / BESIDE_SOCKETS, _CREATE, 0o600), "wb") as file,
+        os.fdopen(os.open(folder / BESIDE_SOCKETS, _CREATE, 0o600), "wb") as token_file,
     ):
-        file.write(token)
+        token_file.write(token)
 
 
 def _name_of(ip: str, port: int) -> str:

@@ -65,6 +65,7 @@ class ServerCore:
         self.is_inherited = False  # True in a forked child: only its parent serves
         self.began = time.monotonic()
         self.connections: set[Accepted] = set()
+        # Held so that of several threads that add the first stallable, one finds that it is the first.
         self._lock = Lock()
         self._stallable: set[Stallable] = set()
         self._pending_promises: set[Promise] = set()
@@ -109,9 +110,11 @@ class ServerCore:
         # connection was hung up.
         for job in self.pool.take_unstarted():
             job.run()
-        while jobs := self.poller.poll(0.0):
+        jobs = self.poller.poll(0.0)
+        while jobs:
             for job in jobs:
                 job.run()
+            jobs = self.poller.poll(0.0)
         self.poller.close()
         for connection in tuple(self.connections):
             connection.abandon()

@@ -137,18 +137,18 @@ def public_methods(obj: object, exclude: Collection[str] = ()) -> dict[str, Call
     """
     kind = type(obj)
     exposed: _Exposed = getattr(kind, _SERVES, _Exposed(None, frozenset()))
-    found = {name: getattr(obj, name) for name in _served_names(kind)}
-    found |= _listed(obj) | _batched(obj)
-    may = {name for name in found if exposed.only is None or name in exposed.only}
-    found = {name: found[name] for name in sorted(may - set(exclude))}
+    methods = {name: getattr(obj, name) for name in _served_names(kind)}
+    methods |= _listed(obj) | _batched(obj)
+    names = {name for name in methods if exposed.only is None or name in exposed.only}
+    methods = {name: methods[name] for name in sorted(names - set(exclude))}
     for name in exposed.also:
-        found[name] = getattr(obj, name, None)
-        if not callable(found[name]):
+        methods[name] = getattr(obj, name, None)
+        if not callable(methods[name]):
             raise TypeError(
                 f"{kind.__name__} is to serve {name!r} also, but has no such method or callable "
                 "attribute once it is constructed"
             )
-    return found
+    return methods
 
 
 def _listed(obj: object) -> dict[str, Callable[..., Any]]:
@@ -159,13 +159,13 @@ def _listed(obj: object) -> dict[str, Callable[..., Any]]:
     kind = type(obj)
     if _look_up(kind, "__dir__") is object.__dir__:
         return {}
-    found = {}
+    methods = {}
     for name in dir(obj):
         if not name.startswith("_") and name != "run" and _look_up(kind, name) is None:
             value = getattr(obj, name, None)
             if inspect.isroutine(value) or (callable(value) and hasattr(value, "__wrapped__")):
-                found[name] = value
-    return found
+                methods[name] = value
+    return methods
 
 
 def _batched(obj: object) -> dict[str, Callable[..., Any]]:
@@ -236,15 +236,15 @@ def _is_method(kind: type, value: Any) -> bool:
 
 
 def _look_up(kind: type, name: str) -> Any:
-    """Return an attribute as the class stores it, without evaluating a descriptor; None if there is none."""
+    """Return an attribute as the class stores it, without evaluating a descriptor; None if it has none."""
     return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
 
 
 def _names(names: Iterable[str]) -> frozenset[str]:
     if isinstance(names, str):
         raise TypeError(f"names to serve are a list of strings, not the string {names!r}")
-    found = frozenset(names)
-    hidden = sorted(name for name in found if name.startswith("_") and name != "__call__")
+    unique_names = frozenset(names)
+    hidden = sorted(name for name in unique_names if name.startswith("_") and name != "__call__")
     if hidden:
         raise TypeError(f"{', '.join(hidden)}: no client can call a name that begins with '_'")
-    return found
+    return unique_names

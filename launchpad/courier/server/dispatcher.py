@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from launchpad.courier import call_stack
 from launchpad.courier.call_stack import CallContext, current_call
@@ -148,9 +148,11 @@ class Dispatcher:
         token = current_call.set(call_context)
         try:
             answer = self.answer
-            if call_context.trace and (spans := tracing.opentelemetry) is not None:
+            spans = tracing.opentelemetry
+            if spans is not None and call_context.trace:
                 answer = partial(spans.answer, self, call_context.trace)
-            if call_context.recorded and (recorder := tracing.recorder) is not None:
+            recorder = tracing.recorder
+            if recorder is not None and call_context.recorded:
                 call = self.server, call_context.recorded
                 return recorder.answer(answer, call, method, body, buffers)
             return answer(method, body, buffers)
@@ -206,6 +208,14 @@ def _load_with(body: framing.Chunk, buffers: Sequence[framing.Chunk]) -> Any:
             buffers.clear()
 
 
+class UnclaimedStream(NamedTuple):
+    """A stream that its client has yet to fetch."""
+
+    sender: StreamSender
+    owner: object  # the connection of the call that it is the result of
+    call_id: int
+
+
 class UnclaimedStreams:
     """Streams that clients have yet to fetch: results of calls whose connection also serves other calls.
 
@@ -218,8 +228,7 @@ class UnclaimedStreams:
     """
 
     def __init__(self) -> None:
-        # By ticket: each stream, its owner, and the id of the call that it is the result of.
-        self._unclaimed: dict[bytes, tuple[StreamSender, object, int]] = {}
+        self._unclaimed: dict[bytes, UnclaimedStream] = {}  # by ticket
 
     def put(
         self, outgoing: StreamSender, owner: object, counts: MethodCounts, call_id: int = 0
@@ -230,20 +239,20 @@ class UnclaimedStreams:
         """
         outgoing.items.counts = counts
         ticket = os.urandom(16)  # random, so that a ticket of another incarnation isn't valid here
-        self._unclaimed[ticket] = outgoing, owner, call_id
+        self._unclaimed[ticket] = UnclaimedStream(outgoing, owner, call_id)
         return ticket
 
     def take(self, ticket: bytes) -> StreamSender:
         """Return the stream of this ticket. The ticket is valid once."""
-        kept = self._unclaimed.pop(ticket, None)
-        if kept is None:
+        unclaimed = self._unclaimed.pop(ticket, None)
+        if unclaimed is None:
             raise LookupError("this stream is not here: its connection ended, or it was dropped")
-        return kept[0]
+        return unclaimed.sender
 
     def drop(self, owner: object, call_id: int | None = None) -> None:
         """Drop the streams of this owner, or of one call of it, because no client will fetch them."""
-        for ticket, (outgoing, its_owner, its_call) in self._unclaimed.copy().items():
-            is_meant = its_owner is owner and call_id in (None, its_call)
+        for ticket, stream in self._unclaimed.copy().items():
+            is_meant = stream.owner is owner and call_id in (None, stream.call_id)
             # Another thread may have taken the stream since the copy was made.
             if is_meant and self._unclaimed.pop(ticket, None) is not None:
-                outgoing.drop()
+                stream.sender.drop()

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     import asyncio
 
 
-_CANCEL_S = 1.0
-_CLOSE_S = 3.0
-"""Seconds to wait for the thread to end; `_CANCEL_S` is how long to wait for cancelled tasks."""
+_CANCEL_S = 1.0  # how long to wait for cancelled tasks
+_CLOSE_S = 3.0  # how long to wait for the thread to end
 
 
 class EventLoop:
@@ -33,6 +32,7 @@ class EventLoop:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        # Held to make and to drop the loop, so that calls of several threads share one.
         self._lock = Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -131,7 +131,7 @@ class EventLoop:
                 run(lambda: loop.run_until_complete(asyncio.wait(tasks, timeout=_CANCEL_S)))
             for task in tasks:
                 if not task.done():
-                    _keep_for_ever(task)
+                    _never_free(task)
             run(lambda: loop.run_until_complete(loop.shutdown_asyncgens()))
         finally:
             loop.close()
@@ -171,7 +171,7 @@ class _TaskPromise(Promise):
         self._task.add_done_callback(self._finish)
 
     def cancel(self) -> bool:
-        """Request that the task ends. What it ends with is the outcome."""
+        """Ask the task to end. However it ends then is the outcome."""
         self.is_cancelled = True
         if not self.is_done:
             # RuntimeError: the loop is closed, and the task has ended with it.
@@ -194,13 +194,15 @@ class _TaskPromise(Promise):
         self._coroutine.close()
         if task.cancelled():
             self.set_exception(CancelledError("the call was cancelled while it ran"))
-        elif (error := task.exception()) is not None:
+            return
+        error = task.exception()
+        if error is not None:
             self.set_exception(error)
         else:
             self.set_result(task.result())
 
 
-def _keep_for_ever(task: asyncio.Task[Any]) -> None:
+def _never_free(task: asyncio.Task[Any]) -> None:
     """Keep a task that ignored its cancellation from ever being freed.
 
     Python would close its coroutine in whichever thread happens to collect it. If the coroutine catches

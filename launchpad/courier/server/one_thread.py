@@ -109,15 +109,15 @@ class OneThread:
         self._record = call_stack.here.record
         try:
             while not self.has_ended:
-                waiting = _pop_first(self._own, self._urgent, self._waiting)
+                call = _pop_first(self._own, self._urgent, self._waiting)
                 pool = self._pool
-                if waiting is not None:
+                if call is not None:
                     if pool is None:
-                        waiting.run()
+                        call.run()
                     else:
-                        pool.run_queued(waiting)
+                        pool.run_queued(call)
                     # Don't keep the call alive while this thread waits for the next one.
-                    del waiting
+                    del call
                 elif pool is None:
                     self._changed.get()
                 else:
@@ -145,17 +145,16 @@ class OneThread:
 
         Functions given to `call` still run. Thread-safe.
         """
+        # This must come first: a thread that adds a call looks at it afterwards, and refuses the call itself.
         self._refuses = True
-        while (waiting := _pop_first(self._urgent, self._waiting)) is not None:
-            waiting.abandon()
+        _abandon_all(self._urgent, self._waiting)
 
     def end(self) -> None:
         """Refuse calls of all kinds, and make `run` return. Thread-safe."""
         self.has_ended = True
         self._wake()
         self.refuse()
-        while (waiting := _pop_first(self._own)) is not None:
-            waiting.abandon()
+        _abandon_all(self._own)
 
     def wrapped(self, fn: Function) -> Function:
         """Return the function that a server calls instead of `fn`.
@@ -212,15 +211,15 @@ class OneThread:
         method = b""
         while entry is not None and answering is None:
             entry, answering, _, method = entry
-        found: list[call_stack.Edge] = []
+        edges: list[call_stack.Edge] = []
         if answering is None:
-            return found
-        for waiting in (*self._urgent, *self._waiting):
+            return edges
+        for call in (*self._urgent, *self._waiting):
             for address in answering.addresses:
-                here = address, waiting.method.decode(errors="replace")
-                there = address, method.decode(errors="replace")
-                found.append((here, there, answering.server, answering.server))
-        return found
+                waiting_call = address, call.method.decode(errors="replace")
+                running_call = address, method.decode(errors="replace")
+                edges.append((waiting_call, running_call, answering.server, answering.server))
+        return edges
 
     def timed(self, fn: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function, in the one thread; record when it began, for the threads that watch it."""
@@ -284,6 +283,15 @@ def _pop_first(*queues: deque[WaitingCall]) -> WaitingCall | None:
         except IndexError:
             pass
     return None
+
+
+def _abandon_all(*queues: deque[WaitingCall]) -> None:
+    """Abandon the calls in the queues, and those that other threads add at the same time."""
+    while True:
+        call = _pop_first(*queues)
+        if call is None:
+            return
+        call.abandon()
 
 
 def is_small(outcome: Any) -> bool:
@@ -381,8 +389,8 @@ class StepByStep(StreamedIterator, Iterator[Any]):
         self._iterator = iterator
 
     def __next__(self) -> Any:
-        ended, item = self._one_thread.call(_next_of, self._iterator)
-        if ended:
+        is_over, item = self._one_thread.call(_next_of, self._iterator)
+        if is_over:
             raise StopIteration
         return item
 

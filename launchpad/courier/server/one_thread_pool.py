@@ -1,9 +1,9 @@
 """The threads of a server whose calls run in one thread.
 
 The one thread reads the calls itself: it polls, and serves the connections that have data, so that a call
-costs no switch between threads. The other threads do what may block, such as writing answers that a client
-must make room for. While a call takes long, they take over the reading, and queue the calls that they read
-for the one thread.
+costs no switch between threads. The other threads do work that may block, such as writing answers that a
+client must make room for. While a call takes long, they take over the reading, and queue the calls that they
+read for the one thread.
 
     the one thread     poll ──▶ connections: calls run where they are read ──▶ calls in the queue
     the others         watch; once a call has taken STALL_S: poll ──▶ connections: calls go into the queue
@@ -45,12 +45,13 @@ class OneThreadPool(ThreadPool):
         self._poll_all = poll
         self.wake_poller = wake
         self._runs_in_one_thread = runs_in_one_thread
+        # Held by the one thread or the leader of the others while it polls: the poller takes one at a time.
         self._poll_lock = Lock()
         # The one thread holds it while it reads, or runs what it has read, so that `join` can wait for that.
         self._serving = Lock()
         self._changed = threading.Event()
         # `in_call_since` and `n_calls` of the one thread, when the leader of the others last looked.
-        self._seen = 0.0, 0
+        self._last_look = 0.0, 0
         one_thread.serve_for(self)
 
     def poll_and_serve(self) -> None:
@@ -106,10 +107,12 @@ class OneThreadPool(ThreadPool):
     def _poll_in_its_place(self, timeout_s: float | None) -> Iterable[Job]:
         """Poll if the one thread does not, else wait until that changes. The others' leader calls this."""
         one_thread = self._one_thread
-        looked = one_thread.in_call_since, one_thread.n_calls
-        in_same_call = looked[0] > 0 and looked == self._seen
-        is_quiet = looked == self._seen and not looked[0]
-        self._seen = looked
+        in_call_since = one_thread.in_call_since
+        n_calls = one_thread.n_calls
+        is_unchanged = (in_call_since, n_calls) == self._last_look
+        in_same_call = is_unchanged and in_call_since > 0
+        is_quiet = is_unchanged and not in_call_since
+        self._last_look = in_call_since, n_calls
         if in_same_call or not one_thread.leads:
             with self._poll_lock:
                 if self._is_stopping:  # another thread may have drained the wakeup of `stop`
@@ -121,7 +124,7 @@ class OneThreadPool(ThreadPool):
         if is_quiet:
             one_thread.on_next_call = self._changed.set
             # If a call began just before `on_next_call` was set, it did not wake this thread.
-            if one_thread.n_calls != looked[1]:
+            if one_thread.n_calls != n_calls:
                 wait_s = STALL_S
         if timeout_s is not None:
             wait_s = timeout_s if wait_s is None else min(wait_s, timeout_s)

@@ -77,6 +77,7 @@ class PipelinedConnection(ServerConnection):
         self._takes_bytes = hello.max_bytes
         self._decoder = framing.FrameDecoder(max_bytes=core.max_bytes, most_scratch_bytes=_SCRATCH)
         self._answers = WriteQueue(sock, _MAX_WAITING, join)
+        # Held to begin and to end a turn, once per batch; see above.
         self._lock = threading.Lock()
         self._turn: ReadTurn | None = None
         # Frames that were read, for the thread that has the turn. The calls of one frame leave one by one.
@@ -151,7 +152,7 @@ class PipelinedConnection(ServerConnection):
         """
         core = self._core
         take = self._queue.popleft
-        put = self._answers.put
+        put_answer = self._answers.put
         answer = core.methods.answer
         averages = self._averages
         may_join = self._takes_bytes >= joined.LIMIT
@@ -160,20 +161,20 @@ class PipelinedConnection(ServerConnection):
         began = flushed_at = _monotonic()
         while self._turn is turn:
             try:
-                taken = take()
+                entry = take()
             except IndexError:
                 break
             calls: Iterable[tuple[int, Any]]
-            if isinstance(taken, JoinedCalls):
-                if not self._begin_small(turn, taken):
+            if isinstance(entry, JoinedCalls):
+                if not self._begin_small(turn, entry):
                     continue
-                joined_calls = taken
-                frame = taken.frame
-                calls = taken.take_all()
+                joined_calls = entry
+                frame = entry.frame
+                calls = entry.take_all()
                 began = _monotonic()
             else:
                 joined_calls = None
-                frame = taken
+                frame = entry
                 calls = ((frame[1], None),)
             _, _, method, body, buffers, timeout_us, headers_in = frame
             counts = self._counts[method]
@@ -199,7 +200,7 @@ class PipelinedConnection(ServerConnection):
                     self._update_average(counts, took_s)
                 kind, result, views = reply
                 if kind == BARE_VALUE and may_join:
-                    put((call_id, result, counts))  # `join` counts its bytes
+                    put_answer((call_id, result, counts))  # `join` counts its bytes
                     # INLINE: MethodCounts.finish(counts, took_s, 0, 0)
                     bucket = int(took_s * 1e6).bit_length()
                     counts.total_s += took_s
@@ -212,7 +213,7 @@ class PipelinedConnection(ServerConnection):
                         frame = _CALL, call_id, method, body, buffers, 0, headers_in
                         self._answer(frame, (kind, result, views), counts, began)
                     else:  # what `_answer` does, shorter, for most calls
-                        put(_encode_small(_RESULT, call_id, b"", result))
+                        put_answer(_encode_small(_RESULT, call_id, b"", result))
                         counts.finish(took_s, len(body), len(result))
                         unsent += len(result)
                 began = now
@@ -341,10 +342,10 @@ class PipelinedConnection(ServerConnection):
             return framing.NOT_RUN, framing.LATE, []
         if not headers_in:
             return self._core.methods.answer_for(CallContext(until), method, body, buffers)
-        found = framing.decode_headers(headers_in)
-        body, buffers = compression.unpack_if_packed(found, body, buffers, self._core.max_bytes)
+        headers = framing.decode_headers(headers_in)
+        body, buffers = compression.unpack_if_packed(headers, body, buffers, self._core.max_bytes)
         call_context = CallContext(
-            until, found.get(framing.TRACE, b""), found.get(framing.RECORDED, b"")
+            until, headers.get(framing.TRACE, b""), headers.get(framing.RECORDED, b"")
         )
         return self._core.methods.answer_for(call_context, method, body, buffers)
 
@@ -454,6 +455,6 @@ class ReadTurn(CallerOnPipeline, Job):
 
     def seems_blocked(self) -> bool:
         """Return True if it ran this very call at the last check, too: one check alone proves nothing."""
-        seen = self._seen_since
+        previous_since = self._seen_since
         self._seen_since = self.since
-        return bool(seen) and seen == self.since
+        return bool(previous_since) and previous_since == self.since

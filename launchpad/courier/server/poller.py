@@ -58,6 +58,8 @@ class Poller:
     def __init__(self, make_connection: Callable[[Socket], Parked]) -> None:
         self._selector = selectors.DefaultSelector()
         self._make_connection = make_connection
+        # Held to change what the selector watches: `park` must not register a connection after `close` has
+        # closed the others, and a listener must not be paused after `stop_accepting`.
         self._lock = Lock()
         self._expiring: set[Parked] = set()
         self._ready: deque[Parked] = deque()
@@ -66,7 +68,7 @@ class Poller:
         self._is_closed = False
         self._wakeup = WakeupSocketpair()
         self._selector.register(self._wakeup, selectors.EVENT_READ)
-        # Makes `poll` return; what was done before this is then in effect. Thread-safe.
+        # Makes `poll` return, so that the next `poll` takes changes into account. Thread-safe.
         self.wake = self._wakeup.wake
         self._listeners: tuple[Listener, ...] = ()
         self._check_at = time.monotonic() + _POLL_S
@@ -204,16 +206,16 @@ class Poller:
             if listener not in self._listeners:
                 return
             self._selector.unregister(listener.sock)
-            taken = f"the socket at {listener.address} was taken away"
+            problem = f"the socket at {listener.address} was taken away"
             try:
                 listener.republish()
             except OSError as error:
                 if listener not in self._lost:
                     self._lost.add(listener)
-                    warn(f"{taken}, and new clients do not find this server: {error}")
+                    warn(f"{problem}, and new clients do not find this server: {error}")
             else:
                 self._lost.discard(listener)
-                warn(f"{taken}; it is back")
+                warn(f"{problem}; it is back")
             self._selector.register(listener.sock, selectors.EVENT_READ, listener)
 
     def unpark(self, parked: Parked) -> bool:

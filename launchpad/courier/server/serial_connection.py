@@ -69,6 +69,8 @@ class SerialConnection(ServerConnection):
         self._noticed_at = 0.0
         # The outcome of the call that runs, if its method returned a promise.
         self._pending_promises: set[Promise] = set()
+        # Held to set `_streams`: the thread that ends the streams of one call must not remove those that
+        # another thread opens for the next call.
         self._streams_lock = threading.Lock()
         self._has_ended = False  # once True, nothing more is read
         # Frames that were read before there was a thread to run them.
@@ -125,8 +127,8 @@ class SerialConnection(ServerConnection):
         while True:
             self.is_waiting = True
             try:
-                stays_awake = pool.is_calm and not self._pending_promises
-                n = spin(decoder.buffer) if stays_awake else receive(decoder.buffer)
+                may_spin = pool.is_calm and not self._pending_promises
+                n = spin(decoder.buffer) if may_spin else receive(decoder.buffer)
             except BlockingIOError:
                 break
             finally:
@@ -160,7 +162,9 @@ class SerialConnection(ServerConnection):
         for frame in frames:
             if frame[0] == framing.CALL:
                 self._answer(frame)
-            elif (streams := self._streams) is not None:
+                continue
+            streams = self._streams  # read once: another thread may end them
+            if streams is not None:
                 streams.receive(frame)
 
     def _answer(self, frame: framing.Fields) -> None:
@@ -225,13 +229,13 @@ class SerialConnection(ServerConnection):
                 return self._core.methods.answer(method, body, buffers)
             finally:
                 _serve_no_more(token)
-        found = framing.decode_headers(header_data)
-        body, buffers = compression.unpack_if_packed(found, body, buffers, self._core.max_bytes)
+        headers = framing.decode_headers(header_data)
+        body, buffers = compression.unpack_if_packed(headers, body, buffers, self._core.max_bytes)
         call_context = CallContext(
-            until, found.get(framing.TRACE, b""), found.get(framing.RECORDED, b"")
+            until, headers.get(framing.TRACE, b""), headers.get(framing.RECORDED, b"")
         )
         answer = partial(self._core.methods.answer_for, call_context, method, body, buffers)
-        count = found.get(framing.ARGUMENT_STREAMS)
+        count = headers.get(framing.ARGUMENT_STREAMS)
         if count is None:
             return answer()
         n_streams = decode_count(count)

@@ -118,6 +118,7 @@ class Server:
         self._known_as = tuple(known_as)
         self._methods = Dispatcher(self.name, address)
         self._methods.one_thread = one_thread
+        # Held to start and to stop, so that `stop` never finds a server that has started by half.
         self._lock = Lock()
         self._listeners: list[Listener] = []
         self._core: ServerCore | None = None
@@ -139,7 +140,7 @@ class Server:
 
     @property
     def port(self) -> int:
-        """The port of `address`; ValueError if that has none.
+        """The port of `address`. Raises ValueError if the address has no port.
 
         A port that the system chooses is known once the server has started.
         """
@@ -269,17 +270,17 @@ class Server:
             if self._core is not None:
                 raise RuntimeError(f"{self.name} has been started already")
             token = keyring.find(self._wanted[0]) if self._token is None else self._token
-            is_made = not token and _is_open_to_all_users(self._wanted)
-            if is_made:
-                known = filter(None, map(keyring.find, self._wanted))
-                token = next(known, b"") or os.urandom(_TOKEN_BYTES)
+            makes_token = not token and _is_open_to_all_users(self._wanted)
+            if makes_token:
+                tokens = filter(None, map(keyring.find, self._wanted))
+                token = next(tokens, b"") or os.urandom(_TOKEN_BYTES)
             core = ServerCore(
                 self.name,
                 token,
                 self._methods,
                 self._size,
                 self._max_bytes,
-                trusts_this_user=is_made,
+                trusts_this_user=makes_token,
             )
             # All addresses exist, and are final, before the server serves the first call.
             try:
@@ -287,7 +288,7 @@ class Server:
                 order = sorted(enumerate(self._wanted), key=lambda each: transport.is_grpc(each[1]))
                 opened = sorted((i, self._open(address, core)) for i, address in order)
                 self._addresses = tuple(address for _, address in opened)
-                if is_made:
+                if makes_token:
                     self._publish(token)
                 self._methods.addresses = (*self._addresses, *self._known_as)
                 fork.drop_in_child(core)
@@ -373,8 +374,8 @@ class Server:
             try:
                 self._published.append(PublishedToken(ip, port, token))
             except PermissionError as error:
-                what = f"{error.strerror}. Or give the server a token: Server(token=…)"
-                raise PermissionError(error.errno, what, error.filename) from error
+                advice = f"{error.strerror}. Or give the server a token: Server(token=…)"
+                raise PermissionError(error.errno, advice, error.filename) from error
 
     def _close(self, core: ServerCore, grace_s: float) -> None:
         for published in self._published:

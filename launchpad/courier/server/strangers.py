@@ -66,7 +66,7 @@ class Strangers:
     def drop_oldest(self, min_age_s: float = 0.0) -> bool:
         """Close the oldest connection that no thread is just serving.
 
-        Return False if there is none, or if it is younger than `min_age_s`.
+        Return False if no connection can be closed, or the oldest is younger than `min_age_s`.
         """
         accepted_before = time.monotonic() - min_age_s
         for connection, since in tuple(self._since.items()):

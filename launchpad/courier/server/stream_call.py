@@ -1,8 +1,8 @@
 """Streams: calls whose result, or whose arguments, arrive one item after the other.
 
 A call that has streams has its connection to itself until the last of them ends. Each stream has a
-number, which takes the place of the call id in its frames: 0 is the result, 1, 2, … are the
-arguments. The end that consumes a stream gives credit for it; without credit the other end does not send.
+number, which its frames carry instead of a call id: 0 is the result, 1, 2, … are the arguments. The end
+that consumes a stream gives credit for it; without credit the other end does not send.
 
     client                                                         server
     ──────                                                         ──────
@@ -98,8 +98,8 @@ class ServerStreamCall:
         self._core.track(outcome)  # so that `stop` waits for it, while this thread goes on reading
         self.writer.submit(run)
 
-    def send_items(self, outgoing: StreamSender, ended: Callable[[], None]) -> None:
-        """Answer with a stream. Calls `ended`, which must not block, when the END is written."""
+    def send_items(self, outgoing: StreamSender, on_end: Callable[[], None]) -> None:
+        """Answer with a stream. Calls `on_end`, which must not block, when the END is written."""
         items = outgoing.items
         items.takes_bytes = self._takes_bytes
         items.counts = items.counts or self._counts  # a stream that had a ticket has its own
@@ -113,7 +113,7 @@ class ServerStreamCall:
         def end(_: Promise) -> None:
             self._close_arguments()
             if self.writer.close() and items.has_reported_end:
-                ended()
+                on_end()
             else:
                 # Part of a frame, or the END, is missing: whatever follows would be misread.
                 self._connection.cut()
@@ -131,7 +131,8 @@ class ServerStreamCall:
         """Take a frame of the client that isn't a call. Raises OSError if the client is gone."""
         kind = frame[0]
         number = frame[1]
-        if kind == framing.CREDIT and (pump := self.pump) is not None and number == 0:
+        pump = self.pump
+        if kind == framing.CREDIT and pump is not None and number == 0:
             pump.outgoing.items.allow(*decode_credit(frame))
             # The result's generator may wait for items of the arguments. Then this thread must go on reading
             # them, so another one steps the generator.

@@ -98,6 +98,8 @@ class SyncPump(Pump, Promise):
         Pump.__init__(self, outgoing, writer)
         self.outcome = self
         self._is_running = False
+        # Held to set `_is_running`, so that only one thread steps the iterator. A thread that finds it set
+        # may leave: the one that steps looks once more if there is something to do before it leaves.
         self._run_lock = threading.Lock()
 
     def go_on(self, *, in_pool: bool = False) -> None:
@@ -177,7 +179,8 @@ class AsyncPump(Pump):
 
     def go_on(self, *, in_pool: bool = False) -> None:
         loop = self._loop
-        if loop is not None and (changed := self._changed) is not None:
+        changed = self._changed
+        if loop is not None and changed is not None:
             # RuntimeError: the loop is closed, and the task has ended with it.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(changed.set)
@@ -225,6 +228,7 @@ class StreamWriter:
         self._core = core
         self._queue = WriteQueue(connection.sock)
         self.put = self._queue.put_chunks  # adds a frame for the next flush
+        # Held so that only one of the threads that flush parks a waiter for the socket.
         self._lock = threading.Lock()
         self._waits_writable = False
         self.is_closed = False  # once True, nothing more is written
@@ -270,7 +274,7 @@ class StreamWriter:
         return True
 
     def take_over_if_stalled(self, now: float) -> Job | None:
-        """Return a job that writes the items that wait while the iterator blocks; None if there are none.
+        """Return a job that writes the items that wait while the iterator blocks, or None if no item waits.
 
         The leader of the pool calls this.
         """

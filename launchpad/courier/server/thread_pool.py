@@ -8,11 +8,11 @@ leads next, then runs the work itself. So a call costs no hop between threads, a
 a thread that watches. (Schmidt et al., 2000.)
 
 Normally `size` jobs run at once. Jobs that wait for their connection (`is_waiting`) don't count, nor do
-jobs that the pool takes to be blocked: `size` jobs ran, work was queued, no job ended for a few
-milliseconds, and the jobs' threads used little processor time. So methods that wait for each other's
-answers always find a thread, and never deadlock; and where hundreds wait for one event, calls begin as
-fast as they come. While the jobs compute, the pool begins only one more at a time. Threads without work
-for some seconds retire.
+jobs that the pool takes to be blocked. It takes all of them to be blocked if `size` jobs ran, work was
+queued, no job ended for a few milliseconds, and the jobs' threads used little processor time. So methods
+that wait for each other's answers always find a thread, and never deadlock. If hundreds of methods wait for
+one event, calls still begin as fast as they come. While the jobs compute, the pool begins only one more at
+a time. Threads without work for some seconds retire.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from launchpad.courier.interruptions import Lock
 from launchpad.courier.own_threads import OwnThread
@@ -72,6 +73,8 @@ class ThreadPool:
         self._poll = poll
         self._wake = wake
         self._on_many_threads = on_many_threads
+        # Held for each decision about which thread does what. So a job that is queued finds either a leader
+        # that will look at the queue, or a follower to wake.
         self._lock = Lock()
         self._jobs: deque[Job] = deque()
         self._running = RunningJobs(max(1, size))
@@ -119,10 +122,12 @@ class ThreadPool:
         while True:
             with self._lock:
                 threads = tuple(self._threads)
-            others = [t for t in threads if t is not me and (t.ident is None or t.is_alive())]
-            if not others or time.monotonic() >= deadline:
-                return not others
-            for thread in others:
+            other_threads = [
+                t for t in threads if t is not me and (t.ident is None or t.is_alive())
+            ]
+            if not other_threads or time.monotonic() >= deadline:
+                return not other_threads
+            for thread in other_threads:
                 if thread.ident is None:
                     time.sleep(0.001)  # another thread is about to start it
                 else:
@@ -131,9 +136,9 @@ class ThreadPool:
     def take_unstarted(self) -> list[Job]:
         """Remove and return the jobs that never began. Call it after `stop`."""
         with self._lock:
-            left = list(self._jobs)
+            jobs = list(self._jobs)
             self._jobs.clear()
-            return left
+            return jobs
 
     def start_thread(self) -> None:
         """Start one thread, which leads or follows. The threads start more when these are needed."""
@@ -207,9 +212,12 @@ class ThreadPool:
     def _lead(self) -> tuple[Job | None, bool]:
         """Wait for work as the one leader, and stop leading. Return the job, and if a leader must start."""
         while True:
-            jobs = self._poll(
-                0.0 if self._is_stopping else _BLOCKED_AFTER_S if self._jobs else None
-            )
+            timeout_s = None
+            if self._is_stopping:
+                timeout_s = 0.0
+            elif self._jobs:
+                timeout_s = _BLOCKED_AFTER_S
+            jobs = self._poll(timeout_s)
             with self._lock:
                 if not self._jobs:
                     self._running.forget_look()
@@ -277,6 +285,15 @@ class ThreadPool:
         return self._running.may_grow(len(self._threads))
 
 
+class _Look(NamedTuple):
+    """A look at the running jobs that may be blocked."""
+
+    n_ended: int  # the number of jobs that had ended by then
+    at: float
+    threads: list[int]
+    cpu_time_s: float  # of these threads, all together
+
+
 class RunningJobs:
     """The jobs that run. For each one that is taken to be blocked, one more may run.
 
@@ -294,8 +311,7 @@ class RunningJobs:
         self.blocked: set[Job] = set()
         self._most_unblocked = size  # the number of jobs that aren't blocked and may run
         self._ended = 0  # the number of jobs that have ended so far
-        # The last look: the jobs that had ended by then, the time, the threads and their CPU time.
-        self._stuck: tuple[int, float, list[int], float] | None = None
+        self._last_look: _Look | None = None
 
     def begin(self, job: Job, thread: int, *, is_last: bool) -> None:
         """Note that a job begins; with `is_last`, that no other job is queued."""
@@ -304,7 +320,7 @@ class RunningJobs:
             self._most_unblocked = self.size
 
     def end(self, job: Job, thread: int) -> None:
-        # Otherwise another thread runs the job again already.
+        # A job that parks its connection may run again, in another thread, before this thread gets here.
         if self.threads.get(job) == thread:
             del self.threads[job]
         self.blocked.discard(job)
@@ -319,7 +335,7 @@ class RunningJobs:
 
     def forget_look(self) -> None:
         """Forget the last look for blocked jobs, because no job is queued."""
-        self._stuck = None
+        self._last_look = None
 
     def may_grow(self, n_threads: int) -> bool:
         """Return True if no job has ended for a while, so that those that run may be blocked.
@@ -327,22 +343,23 @@ class RunningJobs:
         Call it only while work is queued. `n_threads` is the number of the pool's threads.
         """
         now = time.monotonic()
-        if self._stuck is None or self._stuck[0] != self._ended:
+        look = self._last_look
+        if look is None or look.n_ended != self._ended:
             threads = [self.threads[job] for job in self.threads if job not in self.blocked]
-            self._stuck = (self._ended, now, threads, _cpu_time_s(threads))
+            self._last_look = _Look(self._ended, now, threads, _cpu_time_s(threads))
             return False
-        _, since, threads, cpu_then_s = self._stuck
-        if now - since < 0.9 * _BLOCKED_AFTER_S:
+        waited_s = now - look.at
+        if waited_s < 0.9 * _BLOCKED_AFTER_S:
             return False
         # The threads run the same jobs as at the last look, since none has ended.
-        if _cpu_time_s(threads) - cpu_then_s < 0.5 * (now - since):
+        if _cpu_time_s(look.threads) - look.cpu_time_s < 0.5 * waited_s:
             self.blocked.update(job for job in self.threads if not job.is_waiting)
             self._most_unblocked = max(self.size, len(self.blocked) // 4)
-        elif now - since < 0.9 * _BLOCKED_AFTER_S * n_threads / 32:
+        elif waited_s < 0.9 * _BLOCKED_AFTER_S * n_threads / 32:
             return False
         else:
             self._most_unblocked += 1
-        self._stuck = None
+        self._last_look = None
         return True
 
 

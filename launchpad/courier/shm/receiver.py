@@ -1,18 +1,17 @@
-"""The receiver's side of segments: what is mapped here, and opening messages (see segments.py).
+"""The receiver's side of segments: it maps them, and opens messages in them (see segments.py).
 
 mappings = MappedSegments()                          # one for each connection
-mappings.take(fd)                                    # when one comes, with SCM_RIGHTS
+mappings.take(fd)                                    # when a descriptor arrives, with SCM_RIGHTS
 buffers = mappings.receive(descriptor, lengths)      # of a message
 mappings.close()                                     # the arrays live on
 
-The arrays of one message are views of one lease. When the last of them has died, the lease ends,
-and a word in the segment says so: that costs no message, and works when the connection has long
-ended.
+The arrays of one message are views of one lease. When the last of them has died, the lease ends, and a word
+in the segment says so. This costs no message, and works even after the connection has ended.
 
-A fork would make parent and child write into each other's arrays, because shared memory is not
-copied on write. So before a fork each lease gets a snapshot, a copy in a file of its own, and the child maps
-that in the place of the memory: it is copied on write from then on. All children that are forked before the
-arrays change have the same snapshot. In the parent nothing changes.
+After a fork, parent and child would write into each other's arrays, because shared memory is not copied on
+write. So before a fork each lease gets a snapshot, a copy in a file of its own. The child maps the snapshot
+instead of the memory; from then on it is copied on write. All children that are forked before the arrays
+change share one snapshot. In the parent nothing changes.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from launchpad.courier.shm import segments
 from launchpad.courier.shm.region import Region, Snapshot, copy
 from launchpad.courier.shm.segments import FREED, HEADER_SIZE, NUMBER, RETIRED, trimmer
 
-MAX_LEASES = 64  # what arrives is kept: from here on it is copied out of the segments
+MAX_LEASES = 64  # if this many messages are kept, the next ones are copied out of their segments
 MAX_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8
 
 
@@ -85,8 +84,8 @@ class MappedSegment:
 class ReceivedLease(weakref.ref[Any]):
     """Memory in use by the arrays of one message, the first `end` bytes of a region.
 
-    It refers to the buffer that all of them are views of, and ends with it. An object of its own for that,
-    a `weakref.finalize`, would cost as much as all the rest.
+    It is a weak reference to the buffer that all of them are views of, and ends with it. A separate
+    `weakref.finalize` would cost as much as everything else.
     """
 
     __slots__ = ("end", "has_ended", "mapping", "region", "serial", "snapshot")
@@ -124,12 +123,13 @@ class ReceivedLease(weakref.ref[Any]):
         _active.discard(self)
 
 
-# One of each per process by nature, as its memory is.
+# One of each per process, like its memory.
 _active: set[ReceivedLease] = set()
 # By device and inode: connections to one process share its segments.
 _mapped: weakref.WeakValueDictionary[tuple[int, int], MappedSegment] = weakref.WeakValueDictionary()
 
-# Held while a segment is mapped, or a lease begins; and from a fork's look at what is alive until it is over.
+# Held while a segment is mapped, and while a lease begins. Held also from the moment at which a fork looks
+# at the leases until the fork is over: a lease that began in between would have no snapshot in the child.
 _lock = RLock()
 
 
@@ -142,9 +142,9 @@ def _before_fork() -> None:
         except BaseException as error:
             # The child will share it, so it is never given back.
             lease.abandon()
-            if not isinstance(
-                error, OSError
-            ):  # of memory, or descriptors; else a signal's handler raised
+            # An OSError means that there is no memory, or no descriptor. Anything else was raised by a
+            # signal handler.
+            if not isinstance(error, OSError):
                 interruption = error
     if interruption is not None:
         raise interruption  # Python prints it, and forks all the same
@@ -159,7 +159,7 @@ def _after_fork_in_child() -> None:
     for lease in _active.copy():
         if lease.snapshot is not None:
             lease.region.show(lease.snapshot)
-        lease.abandon()  # it is the parent's to give back
+        lease.abandon()  # only the parent gives it back
     _lock = RLock()
     _mapped = weakref.WeakValueDictionary()
 
@@ -177,7 +177,8 @@ class MappedSegments:
     `take` and `receive` may be called by one thread at a time, `close` by any.
 
     Args:
-        is_peer_gone: asked about once a second while segments are mapped; true closes.
+        is_peer_gone: Called about once a second while segments are mapped. If it returns True, they are
+            closed.
     """
 
     def __init__(self, is_peer_gone: Callable[[], bool] = lambda: False) -> None:
@@ -187,9 +188,9 @@ class MappedSegments:
         fork.drop_in_child(self)
 
     def take(self, fd: int) -> None:
-        """Map the segment whose descriptor has come. Closes `fd`.
+        """Map the segment whose descriptor has arrived, and close `fd`.
 
-        What cannot be mapped, or is no segment, is lost; the message that names it will say so.
+        If it can't be mapped, or is not a segment, it is lost; the message that names it then raises.
         """
         try:
             status = segments.check_file(fd)
@@ -209,8 +210,8 @@ class MappedSegments:
     def receive(self, descriptor: Chunk, lengths: Sequence[int]) -> list[memoryview]:
         """Return the buffers of a message, private and writable.
 
-        Raises ProtocolError for what no courier sends; OSError when the segment could not be had
-        for lack of descriptors or memory: the message is lost then, but not the connection.
+        Raises ProtocolError for a descriptor that no courier sends. Raises OSError if the segment could not
+        be mapped, for lack of descriptors or memory: then the message is lost, but not the connection.
         """
         return self.open(*segments.decode_descriptor(descriptor), lengths)
 
@@ -220,13 +221,14 @@ class MappedSegments:
         """Do what `receive` does, for a descriptor that is decoded already."""
         mapping = self._known.get(number)
         if mapping is None:
-            if comes_with_fd:  # the kernel drops what the process has no room for
+            if comes_with_fd:  # the kernel drops descriptors for which the process has no room
                 self._lost.add(number)
             if number in self._lost:
                 raise OSError(errno.EMFILE, "a segment could not be received, or not be mapped")
             raise ProtocolError(f"segment {number} came without its descriptor")
         offsets, end = segments.lay_out(lengths)
-        if end > (size := mapping.region.size):
+        size = mapping.region.size
+        if end > size:
             raise ProtocolError(f"buffers up to {end} in a segment of {size} bytes")
         return mapping.open(serial, offsets, lengths)
 
@@ -241,7 +243,7 @@ class MappedSegments:
             self.close()
         for number, mapping in tuple(self._known.items()):
             words = mapping.region.words
-            # Named no more, and no array is alive in it:
+            # No message will name it again, and no array is alive in it.
             if words[RETIRED] and words[RETIRED] == words[FREED]:
                 self._known.pop(number, None)
         return bool(self._known)

@@ -23,7 +23,7 @@ _MADV_POPULATE_READ = 22  # Linux 5.14
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
 _FAILED = ctypes.c_void_p(-1).value
 _N_WORDS = 16
-_SMALL = 1 << 20  # to copy as much takes no longer than to let go of the GIL and get it back
+_SMALL = 1 << 20  # copying this much takes no longer than releasing the GIL and getting it back
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _word = ctypes.c_size_t
@@ -37,15 +37,16 @@ _libc.madvise.argtypes = (_word, _word, ctypes.c_int)
 class Region:
     """Mapped memory, unmapped when nothing refers to the region any more.
 
-    What hands out its memory keeps the region: nothing else keeps the address valid. An array from
-    `make_array` does so by itself.
+    Code that hands out its memory must keep the region, because nothing else keeps the address valid. An
+    array from `make_array` keeps it by itself.
     """
 
     def __init__(self, address: int, size: int) -> None:
         self.address = address
         self.size = size
         self._populated = 0
-        self._array_type = ctypes.c_ubyte * size  # to make one takes longer than an instance of it
+        # Making the type takes longer than making an instance.
+        self._array_type = ctypes.c_ubyte * size
         #: All its bytes, and the first few as words of 64 bits. Each word is read and written in one piece.
         self.view = memoryview(self._array_type.from_address(address)).cast("B")
         self.words = (ctypes.c_uint64 * _N_WORDS).from_address(address)
@@ -53,7 +54,7 @@ class Region:
         # Values with finalizers of their own may look at the memory while the interpreter ends.
         self._finalizer.atexit = False
 
-    # Whole: nothing would unmap what has no finalizer yet.
+    # Kept whole: if it were interrupted before there is a finalizer, nothing would unmap the memory.
     @classmethod
     @kept_whole
     def map_file(cls, fd: int, size: int) -> Region:
@@ -73,7 +74,7 @@ class Region:
         return array
 
     def populate(self, end: int) -> None:
-        """Enter the first `end` bytes into the page table, at a tenth of what faults cost.
+        """Enter the first `end` bytes into the page table, which costs a tenth of one fault for each page.
 
         The file must have its pages already. This is only a hint: failure affects nothing but speed.
         """
@@ -99,9 +100,9 @@ class Region:
 
 
 class Snapshot:
-    """The first bytes of a region as they were at one moment, in a file of its own.
+    """A copy of the first bytes of a region at one moment, in a file of its own.
 
-    What other threads write at that moment may be in it, or not. Raises OSError where there is no memory.
+    Bytes that other threads write at that moment may be in it, or not. Raises OSError if there is no memory.
     """
 
     def __init__(self, region: Region, n: int) -> None:
@@ -109,7 +110,8 @@ class Snapshot:
         self.fd = segments.create_file(region.size)
         weakref.finalize(self, os.close, self.fd).atexit = False
         offset = 0
-        while offset < n:  # by the kernel, which says so when there is no memory
+        # The kernel writes, because it reports an error if there is no memory.
+        while offset < n:
             offset += os.pwrite(self.fd, region.view[offset:n], offset)
         self._own = Region.map_file(self.fd, region.size)
 

@@ -1,4 +1,4 @@
-"""Large buffers between processes of one host: what both sides know of a segment.
+"""Segments, which carry large buffers between processes of one host: the part that both sides share.
 
 A segment is a file in memory (memfd) that its sender reuses for one message after the other. The
 bytes of a message are copied once, by the sender; the receiver's arrays lie in the segment itself.
@@ -19,11 +19,11 @@ bytes of a message are copied once, by the sender; the receiver's arrays lie in 
         72  number: by which messages name the segment; by the sender
   one page  the buffers of one message, each at the next multiple of 64
 
-Rules, from which it follows that arrays are private and that nothing leaks:
+Because of these rules arrays are private, and nothing leaks:
 1. The sender writes into a segment only when it is free, and no lease of its own holds it.
 2. A segment that has not been used for some seconds leaves the sender's pool. If it is free, its
-   memory goes back to the system at once. Otherwise it is the receiver's from then on.
-3. Nothing has a name in a file system. When both sides have let go, or have died, memory is gone.
+   memory goes back to the system at once. Otherwise it belongs to the receiver from then on.
+3. No segment has a name in a file system. When both sides have closed it, or have died, its memory is freed.
 """
 
 from __future__ import annotations
@@ -48,17 +48,20 @@ RETIRED = 8
 NUMBER = 9
 HEADER_SIZE = mmap.PAGESIZE
 
-LARGE = 64 << 10  # a buffer from here on costs less in a segment than in the frame
-# What a message has to have in large buffers: what a frame takes that is read in one piece is quicker there.
+LARGE = 64 << 10  # a buffer of this size costs less in a segment than in the frame
+# The least number of bytes in large buffers for which a message uses a segment. A smaller frame is read in
+# one piece, which is faster.
 WORTHWHILE = 80 << 10
-MAX_BUFFERS = 3000  # more lengths might not fit into the headers, with what else there is to say
+MAX_BUFFERS = 3000  # more lengths might not fit into the headers, together with the other headers
 
 _ALIGNMENT = 64
-_SMALLEST = 128 << 10  # an array that is kept keeps its segment
+_SMALLEST = (
+    128 << 10
+)  # of the buffers' part; small, because an array that is kept keeps its segment
 _NO_EXEC = 8  # MFD_NOEXEC_SEAL: Linux 6.3, where some systems require it
 
-# What a message says instead of its large buffers: the number of the segment, among those of the sending
-# process; the serial of this use of it; whether its file comes along, as the receiver has not seen it before.
+# A message has this instead of its large buffers: the number of the segment, among those of the sending
+# process; the serial of this use of it; and 1 if its file comes along, because the receiver has not seen it.
 DESCRIPTOR = struct.Struct("<QQQ")
 DESCRIPTOR_SIZE = DESCRIPTOR.size
 

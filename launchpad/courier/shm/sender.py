@@ -1,6 +1,6 @@
 """The sender's side of segments: a pool of them, leased to messages (see segments.py).
 
-lease = pool.store(buffers)                      # copies them; None: send them as ever
+lease = pool.store(buffers)                      # copies them; with None, send them through the socket
 descriptor, fd = peer_segments.describe(lease)   # for this connection, each time it is sent
 ...                                              # send, the descriptor with SCM_RIGHTS
 lease.release()                                  # it will not be sent again
@@ -32,7 +32,7 @@ MAX_SEGMENTS = 128  # each is a descriptor
 class Segment:
     """One file in memory, and our mapping of it."""
 
-    # Whole: nothing would close the file of a segment that is not in the pool.
+    # Kept whole: if it were interrupted, nothing would close the file of a segment that is not in the pool.
     @kept_whole
     def __init__(self, number: int, size: int) -> None:
         self.number = number
@@ -45,9 +45,10 @@ class Segment:
             raise
         self._words = self._region.words
         self._words[NUMBER] = number
-        self.written = 0  # from here on the file has no pages
-        self.serial = 0  # under which it is to be given back
-        self.peer_segments: PeerSegments | None = None  # of this serial
+        self.written = 0  # the file has no pages beyond this offset
+        # The number of the last message in it, under which the receiver gives it back.
+        self.serial = 0
+        self.peer_segments: PeerSegments | None = None  # the receiver of that message
         self._lease: weakref.ref[SegmentLease] | None = None
         self.used_at = 0.0
 
@@ -63,13 +64,13 @@ class Segment:
 
     @property
     def is_lost(self) -> bool:
-        """Its connection has ended, so it may never be given back."""
+        """True if its connection has ended, so that it may never be given back."""
         peer = self.peer_segments
         return peer is not None and peer.is_closed and not self.is_returned
 
     @property
     def is_returned(self) -> bool:
-        """No receiver has arrays in it, and no message under way names it."""
+        """True if no receiver has arrays in it, and no message under way names it."""
         return self._words[FREED] == self.serial
 
     @property
@@ -116,7 +117,7 @@ class SegmentLease:
 
     segment: Segment
     lengths: Sequence[int]
-    #: Looks whether it is needed still, if it is kept until the message is answered.
+    #: Checks if the lease is still needed, for a lease that is kept until the message is answered.
     look: Callable[[], object] | None = None
     is_released: bool = False
 
@@ -132,7 +133,7 @@ class SegmentLease:
 
 
 class PeerSegments:
-    """The receiver at the other end of one connection, and which segments it has seen.
+    """The receiver at the other end of one connection, and the segments that it has seen.
 
     Calls must come in the order in which the messages are sent.
     """
@@ -144,7 +145,7 @@ class PeerSegments:
         pool.open_peers.add(self)
 
     def describe(self, lease: SegmentLease) -> tuple[bytes, int | None]:
-        """Return what to send instead of the buffers, and the file descriptor to send along, if any.
+        """Return the bytes to send instead of the buffers, and the file descriptor to send along, if any.
 
         Call it again each time a lease is sent.
         """
@@ -158,10 +159,10 @@ class PeerSegments:
         return descriptor, segment.fd if is_new else None
 
     def close(self) -> None:
-        """The connection has ended. What it has not given back is the receiver's from now on.
+        """Note that the connection has ended. Segments that were not given back now belong to the receiver.
 
-        With the last connection goes all the rest. Takes no lock, so it may be called from inside
-        the garbage collector: the thread that trims does what is to be done, at once.
+        When the last connection ends, all other segments are dropped, too. This takes no lock, so that the
+        garbage collector may call it: the thread that trims drops the segments, at once.
         """
         self.is_closed = True
         self._pool.open_peers.discard(self)
@@ -200,7 +201,7 @@ class SegmentPool:
                     break
         if lease is None:
             if end < self._max_bytes and not self._has_space(end):
-                self._drop(lambda each: each.is_free)  # those of other sizes
+                self._drop(lambda each: each.is_free)  # free ones of other sizes
             if not self._has_space(end):
                 return None
             try:
@@ -240,6 +241,7 @@ class SegmentPool:
         """Drop all segments in a forked child: they are the parent's."""
         for segment in self._segments:
             os.close(segment.fd)
+        # Held to look for a free segment and lease it, so that no two messages get the same one.
         self._lock = Lock()
         self._segments = []
         self.open_peers: set[PeerSegments] = set()  # whose connections are open
@@ -258,7 +260,7 @@ class SegmentPool:
             segment.retire()
 
 
-#: One per process by nature: a segment serves all connections.
+#: One per process, because a segment serves all connections.
 pool = SegmentPool()
 
 

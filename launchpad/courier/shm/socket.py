@@ -1,12 +1,12 @@
-"""The large buffers of a connection between processes of one host, past its socket (segments.py).
+"""A socket between processes of one host, whose large buffers go through shared memory (segments.py).
 
-    frame:  header SEGMENT ── descriptor (24 bytes) · the length of each buffer (8 bytes each)
-            buffers: those below LARGE
-    in the segment, in their order: the others
+    frame:      header SEGMENT ── descriptor (24 bytes) · the length of each buffer (8 bytes each)
+                buffers smaller than LARGE
+    segment:    the other buffers, in their order
 
-The file of a segment that the other side has not seen yet goes along with the first byte of the
-frame, and is mapped as soon as it arrives. What cannot be shared, for whatever reason, goes through
-the socket: a message without the header.
+The file of a segment that the other side has not seen yet is sent along with the first byte of the frame,
+and mapped as soon as it arrives. If buffers can't be shared, for whatever reason, they go through the socket,
+in a message without the header.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from launchpad.courier.shm.segments import DESCRIPTOR_SIZE, LARGE
 from launchpad.courier.shm.sender import PeerSegments, SharedBuffers, pool
 from launchpad.courier.transport.stream_socket import Socket, SocketWrapper
 
-WINDOW_S = 300e-6  # to look out for an answer: about as long as megabytes take
-_MAX_FILES = 16  # that come with one read
+WINDOW_S = 300e-6  # how long to spin for an answer: about the time that megabytes take
+_MAX_FILES = 16  # the most that arrive with one read
 _LENGTH = struct.Struct("<Q")
 # The headers of a message with one buffer: tag, length, descriptor, the length of the buffer.
 _ONE = struct.Struct("<BHQQQQ")
@@ -45,7 +45,8 @@ class ShmSocket(SocketWrapper):
 
     Example:
         sock = ShmSocket(sock)
-        if (shared := sock.wrap(buffers)) is not None:
+        shared = sock.wrap(buffers)
+        if shared is not None:
             sock.sendmsg(framing.encode(…, shared.small, 0, sock.describe(shared)))
             shared.release()
 
@@ -61,12 +62,12 @@ class ShmSocket(SocketWrapper):
         self._was_gone = False
         self.is_refused = False  # the other side cannot map our segments
 
-    # What is shared.
+    # The methods for shared buffers.
 
     def wrap(self, buffers: Sequence[memoryview]) -> SharedBuffers | None:
         """Store the buffers for sharing; return None if they must be sent as they are.
 
-        That is so if sharing is not worthwhile, is refused by the other side, or there is no room.
+        That is the case if sharing isn't worthwhile, if the other side refuses it, or if there is no room.
         """
         if self.is_refused or not segments.is_worthwhile(buffers):
             return None
@@ -86,7 +87,7 @@ class ShmSocket(SocketWrapper):
     def open(self, frame: framing.Fields, max_bytes: int) -> framing.Fields:
         """Return a received frame with all its buffers.
 
-        Raises ProtocolError for what no courier sends, OSError when the segment cannot be had.
+        Raises ProtocolError for a message that no courier sends, and OSError if its segment is missing.
         """
         kind, call_id, method, body, small, timeout_us, descriptor = frame
         if not descriptor:
@@ -98,12 +99,12 @@ class ShmSocket(SocketWrapper):
                 only = self._mapped_segments.open(number, serial, bool(flag), (n,))
                 shared = framing.SharedChunks(only)
                 return kind, call_id, method, body, shared, timeout_us, b""
-        found = framing.decode_headers(descriptor)
-        header = found.pop(SEGMENT, None)
+        headers = framing.decode_headers(descriptor)
+        header = headers.pop(SEGMENT, None)
         if header is None:
             return frame
-        n, rest = divmod(len(header) - DESCRIPTOR_SIZE, 8)
-        if n < 0 or rest:
+        n, remainder = divmod(len(header) - DESCRIPTOR_SIZE, 8)
+        if n < 0 or remainder:
             raise ProtocolError(f"a header of {len(header)} bytes about a segment")
         lengths = struct.unpack_from(f"<{n}Q", header, DESCRIPTOR_SIZE)
         size = len(body) + sum(lengths)
@@ -119,21 +120,21 @@ class ShmSocket(SocketWrapper):
         smalls = iter(small)
         larges = iter(large)
         buffers = framing.SharedChunks(next(larges if n >= LARGE else smalls) for n in lengths)
-        return kind, call_id, method, body, buffers, timeout_us, framing.encode_headers(found)
+        return kind, call_id, method, body, buffers, timeout_us, framing.encode_headers(headers)
 
     def open_alone(
         self, decoder: framing.FrameDecoder, max_bytes: int, n: int
     ) -> framing.Fields | None:
-        """Return `decoder.received_alone(n)` with all buffers; None also if they cannot be had."""
+        """Return `decoder.received_alone(n)` with all buffers; None also if a segment is missing."""
         frame = decoder.received_alone(n)
         if frame is None or not frame[6]:
             return frame
         try:
             return self.open(frame, max_bytes)
         except (OSError, ProtocolError):
-            return None  # `received` says it again
+            return None  # `received` raises it again
 
-    # What it is as a socket.
+    # The methods of a socket.
 
     def send(self, data: framing.Chunk, flags: int = 0) -> int:
         return self.sendmsg([data], (), flags) if self._fds else self._sock.send(data, flags)
@@ -155,7 +156,7 @@ class ShmSocket(SocketWrapper):
         received: list[Any] = []
         fds: list[int] = []
         try:
-            # In one step: a thread that is stopped while it waits here is so when this has returned.
+            # In one call into C, so that an interruption can't lose the descriptors (interruptions.py).
             received.extend(starmap(self._recvmsg_into, ((into, _SPACE, flags | _CLOSE_ON_EXEC),)))
             n_bytes, ancillary, _, _ = received[0]
             if ancillary:
@@ -164,8 +165,10 @@ class ShmSocket(SocketWrapper):
                 while fds:
                     self._mapped_segments.take(fds.pop(0))
         except BaseException:
-            # Nothing else knows of those that have come.
-            for fd in fds or [fd for each in received for fd in _descriptors_in(each[1])]:
+            # Nothing else knows of the descriptors that have arrived.
+            if not fds and received:
+                fds = _descriptors_in(received[0][1])
+            for fd in fds:
                 os.close(fd)
             raise
         return int(n_bytes)
@@ -205,5 +208,5 @@ def _descriptors_in(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
 
 
 def refusal(frame: framing.Fields) -> list[framing.Chunk]:
-    """Return the answer to a call whose arguments could not be had."""
+    """Return the answer to a call whose arguments are in a segment that could not be mapped."""
     return framing.encode(framing.NOT_RUN, frame[1], b"", framing.UNMAPPED)

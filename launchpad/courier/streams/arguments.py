@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 from launchpad.courier.codec.iterators import is_stream
 from launchpad.courier.errors import ProtocolError
@@ -41,26 +41,34 @@ def open_argument(number: int) -> Any:
     return find(number)
 
 
-def take_out(
-    args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any], list[Any]]:
-    """Return the arguments with a placeholder for each stream, and the streams in order of number.
+class Arguments(NamedTuple):
+    """The arguments of a call with a placeholder for each stream, and the streams in order of number."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    streams: list[Any]
+
+
+def take_out(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    """Replace each stream among the arguments by a placeholder.
 
     Numbers begin at 1. An iterator that is given twice is one stream.
     """
-    found: list[Any] = []
+    streams: list[Any] = []
 
     def replace(value: Any) -> Any:
         if not is_stream(value):
             return value
-        for number, known in enumerate(found, 1):
-            if known is value:
+        for number, stream in enumerate(streams, 1):
+            if stream is value:
                 return Placeholder(number)
-        found.append(value)
-        return Placeholder(len(found))
+        streams.append(value)
+        return Placeholder(len(streams))
 
-    taken = tuple(replace(value) for value in args)
-    return taken, {name: replace(value) for name, value in kwargs.items()}, found
+    # Positional arguments come first: the order decides the numbers.
+    args = tuple(replace(value) for value in args)
+    kwargs = {name: replace(value) for name, value in kwargs.items()}
+    return Arguments(args, kwargs, streams)
 
 
 def encode_count(n: int) -> bytes:

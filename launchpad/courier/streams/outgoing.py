@@ -51,11 +51,13 @@ class OutgoingItems:
         self.has_ended = False
         self.has_reported_end = False  # the END has been made
         self.error = b""  # the error that it ended with, if any
+        # Held to put frames, which must be put in the order of their items.
         self._lock = Lock()
         self.waiting: list[Any] = []  # items without a frame yet, encoded as in a frame
         # True if the other side takes more at once than any frame of several items has.
         self.may_share = False
-        # Two counters each, so that the thread that allows and the one that sends never write the same one.
+        # Two counters for items and two for bytes: the thread that allows and the one that sends never write
+        # to the same one, so they need no lock.
         self._allowed_items = 0
         self._allowed_bytes = 0
         self._sent_items = 0
@@ -71,12 +73,12 @@ class OutgoingItems:
         )
 
     def allow(self, items: int, n_bytes: int) -> None:
-        """Take note that the other side has room for that many more."""
+        """Take note that the other side has room for that many more items and bytes."""
         self._allowed_items += items
         self._allowed_bytes += n_bytes
 
     def begin_frame(self) -> int:
-        """Return how many items may follow."""
+        """Return the number of items that may follow."""
         self.may_share = self.takes_bytes >= FRAME_BYTES
         return self._allowed_items - self._sent_items - len(self.waiting)
 
@@ -87,7 +89,7 @@ class OutgoingItems:
                 self._put_waiting()
 
     def add(self, item: Any) -> int:
-        """Have an item wait, or put a large one. Return its weight, in numbers of the smallest items."""
+        """Have an item wait, or put a large one. Return its weight; that of the smallest items is 1."""
         kind = type(item)
         if self.may_share:
             if kind in SIZED:
@@ -131,11 +133,12 @@ class OutgoingItems:
                 self.counts.errors += 1
             self.put(framing.encode(framing.END, self.number, b"", body))
 
-    # Called with the lock held, because frames must be put in the order of their items.
+    # Called with the lock held.
 
     def _put_waiting(self) -> None:
         most = SHARED_ITEMS if self.may_share else 1
-        while items := self.waiting[:most]:
+        while self.waiting:
+            items = self.waiting[:most]
             del self.waiting[: len(items)]
             if len(items) > 1:
                 body = encode_shared(items)

@@ -5,8 +5,9 @@
 
 Credit is given for what the consumer has taken, not for what has arrived. So the other side is never more
 than a window ahead of the consumer, however much the buffers of sockets hold. While items are made and
-taken quickly the window is larger, so that the two sides wait for each other less often; it still is
-only what a consumer takes within some milliseconds. There is no I/O here: `send` puts frames on their way.
+taken quickly the window is larger, so that the two sides wait for each other less often. Even the larger
+window is no more than a consumer takes within some milliseconds. There is no I/O here: `send` puts frames
+on their way.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class StreamReceiver:
         self._number = number
         self._send = send
         self._counts = counts
+        # Held for every change except taking an item, which is one atomic operation of the deque.
         self._lock = Lock()
         self._arrived: deque[Any] = deque()
         self._frames: deque[tuple[int, int]] = deque()  # for each: `n_items` at its end, its bytes
@@ -141,7 +143,7 @@ class StreamReceiver:
         self._call_back()
 
     def drop(self) -> None:
-        """Drop the items that have arrived, without a lock: for when no other thread is left."""
+        """Drop the items that have arrived, without a lock. The garbage collector calls this."""
         self._arrived.clear()
 
     def drop_inherited(self, error: Exception) -> None:
@@ -152,7 +154,7 @@ class StreamReceiver:
         self.error = error
 
     def take(self) -> Any:
-        """Return the next item, for `decode_item`. NOT_HERE if there is none yet, ENDED if none will come."""
+        """Return the next item, for `decode_item`; NOT_HERE before it arrives, ENDED after the last one."""
         try:
             item = self._arrived.popleft()
         except IndexError:
@@ -189,7 +191,7 @@ class StreamReceiver:
                     self._taken_bytes = 0
             self._plan_credit()
 
-    # The rest is called with the lock held. `_call_back` takes the lock itself.
+    # The next two methods are called with the lock held.
 
     def _plan_credit(self) -> None:
         if self._frames:
@@ -205,6 +207,8 @@ class StreamReceiver:
         self._send([framing.encode_small(framing.CREDIT, self._number, b"", body)])
 
     def _call_back(self) -> None:
+        # Outside of the lock, because a callback may take other locks. Each is called by the thread that
+        # removes it.
         with self._lock:
             callbacks = self._callbacks
             self._callbacks = []

@@ -2,9 +2,9 @@
 
 There is no I/O here and there are no threads: the caller pulls.
 
-Nothing shows whether the next item will come quickly before it is there. So we guess from the items before
-it. A slow item, and those that follow it, go at once, each in its own frame. After several quick items in a
-row the next ones share frames. If the iterator then blocks, another thread puts the items that wait.
+We can't know if the next item will come quickly, so we guess from the items before it. A slow item, and
+those that follow it, go at once, each in its own frame. After several quick items in a row the next ones
+share frames. If the iterator then blocks, another thread puts the items that wait.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class StreamSender:
     Args:
         iterator: The iterator. It has `__next__`, or else `__anext__`.
         number: The number of the stream within its call; 0 is the result.
-        call_context: The call whose result the stream is. What the iterator calls has as much time for
-            each item as that call had, because the consumer waits that long for an item.
+        call_context: The call whose result the stream is. For each item, the calls that the iterator makes
+            have as much time as that call had, because the consumer waits that long for an item.
 
     One thread at a time may pull or close it.
     """
@@ -138,8 +138,10 @@ class StreamSender:
         """Close the iterator if it can be closed, as a generator can. Raises what it raises."""
         self.items.has_ended = True
         try:
-            if not self.is_async and (close := getattr(self._iterator, "close", None)) is not None:
-                close()
+            if not self.is_async:
+                close = getattr(self._iterator, "close", None)
+                if close is not None:
+                    close()
         finally:
             self._notify_closed()
 
@@ -165,7 +167,7 @@ class StreamSender:
             on_close(self.items.error)
 
     def _begin_frame(self) -> int:
-        """Renew the deadline of what the iterator calls; return how many items may follow."""
+        """Renew the deadline of what the iterator calls; return the number of items that may follow."""
         if self._step_s is not None:
             current_call.set(CallContext(time.monotonic() + self._step_s, self._trace))
         return self.items.begin_frame()

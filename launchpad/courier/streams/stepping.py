@@ -34,10 +34,12 @@ class StallClock:
 
 
 class LoopFlush:
-    """A function to call as soon as the event loop runs anything else; once, however often it is asked for.
+    """A function that the event loop calls as soon as it runs anything else.
+
+    If `soon` is called several times before that, the function is still called once.
 
     Args:
-        flush: Writes what waits. Its OSError is left to whatever writes or reads next.
+        flush: Writes what waits. Its OSError is ignored: whatever writes or reads next gets it, too.
     """
 
     def __init__(self, flush: Callable[[], object]) -> None:
@@ -59,5 +61,5 @@ class LoopFlush:
 
 
 def show_close_error() -> None:
-    """Show the current exception. Closing a user's iterator raised it, and no caller can be given it."""
+    """Show the current exception, which closing a user's iterator raised. No caller would get it."""
     threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))

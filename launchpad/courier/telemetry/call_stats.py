@@ -109,9 +109,9 @@ class ClientStats:
 
     def __str__(self) -> str:
         where = self.address or "a place that is not known yet"
-        what = f"{self.name} to {self.server or 'a server'} at {where}"
+        title = f"{self.name} to {self.server or 'a server'} at {where}"
         rows = [((name,), each) for name, each in self.methods.items()]
-        return _table(what, self, ("method",), rows)
+        return _table(title, self, ("method",), rows)
 
     def to_prometheus(self) -> str:
         """Return text in Prometheus' exposition format 0.0.4. See prometheus.py for the names."""
@@ -155,8 +155,8 @@ class ServerStats:
             for peer, methods in self.edges.items()
             for method, each in methods.items()
         ]
-        what = f"{self.name} at {self.address}"
-        return _table(what, self, ("method", "from"), sorted(rows, key=lambda row: row[0]))
+        title = f"{self.name} at {self.address}"
+        return _table(title, self, ("method", "from"), sorted(rows, key=lambda row: row[0]))
 
     def to_prometheus(self) -> str:
         """Return text in Prometheus' exposition format 0.0.4. See prometheus.py for the names."""
@@ -202,12 +202,12 @@ def total(edges: Mapping[str, Mapping[str, MethodStats]]) -> dict[str, MethodSta
 
 def added(stats: Iterable[MethodStats]) -> MethodStats:
     """Return the sum of several statistics. The sum of none has only zeros."""
-    found = list(stats)
-    if not found:
+    summands = list(stats)
+    if not summands:
         return _NONE
-    if len(found) == 1:
-        return found[0]
-    *numbers, buckets, items = zip(*(vars(each).values() for each in found), strict=True)
+    if len(summands) == 1:
+        return summands[0]
+    *numbers, buckets, items = zip(*(vars(each).values() for each in summands), strict=True)
     by_bucket = tuple(map(sum, zip(*buckets, strict=True)))
     sums: list[Any] = [*map(sum, numbers), by_bucket, sum(items)]
     return MethodStats(*sums)
@@ -215,12 +215,12 @@ def added(stats: Iterable[MethodStats]) -> MethodStats:
 
 def quantile_s(buckets: Sequence[int], share: float) -> float:
     """Return the same as `MethodStats.quantile_s`, for these buckets."""
-    wanted = share * sum(buckets)
+    rank = share * sum(buckets)
     for bucket, count in enumerate(buckets):
-        if count and wanted <= count:
+        if count and rank <= count:
             low, high = _bounds_us(bucket)
-            return (low + (high - low) * wanted / count) * 1e-6
-        wanted -= count
+            return (low + (high - low) * rank / count) * 1e-6
+        rank -= count
     return float("nan")
 
 
@@ -228,7 +228,7 @@ _NONE = MethodStats(0, 0, 0, 0, 0, 0.0, (0,) * N_BUCKETS)
 
 
 def _table(
-    what: str,
+    title: str,
     stats: ClientStats | ServerStats,
     keys: tuple[str, ...],
     rows: Sequence[tuple[tuple[str, ...], MethodStats]],
@@ -236,7 +236,7 @@ def _table(
     """Format a headline, and a table with one row for each method."""
     connections = f"{stats.connections} connection{'s' * (stats.connections != 1)}"
     incarnation = f", incarnation {stats.incarnation[:8]}" if stats.incarnation else ""
-    headline = f"{what}: up {formatting.seconds(stats.uptime_s)}, {connections}{incarnation}"
+    headline = f"{title}: up {formatting.seconds(stats.uptime_s)}, {connections}{incarnation}"
     if not rows:
         return f"{headline}\nno calls yet"
     table = [(*keys, "calls", "errors", "in flight", "mean", "p50", "p99", "in", "out")]

@@ -126,8 +126,8 @@ def record(
     Args:
         peer: The worker or process to record.
         seconds: How long to record, at most `MAX_S`.
-        rate: The most calls to record per second. A quarter of it is always recorded, if there are so many
-            calls.
+        rate: The most calls to record per second. A quarter of this number is always recorded, if that many
+            calls are made.
         done: Called once with the recording, in the recorder's thread or in the thread that calls `end`.
 
     Raises:
@@ -193,7 +193,7 @@ class ProcessRecorder:
         self, channel: Any, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Call `channel.call`, and record it."""
-        number, track, recorded = self._begin(channel)
+        number, track, view = self._begin(channel)
         place = (CALL, number)
         began = _now()
         why = ""
@@ -201,8 +201,8 @@ class ProcessRecorder:
         try:
             inner = tracing.opentelemetry
             if inner is not None:
-                return inner.call(recorded, method, args, kwargs)
-            return recorded.call(method, *args, **kwargs)
+                return inner.call(view, method, args, kwargs)
+            return view.call(method, *args, **kwargs)
         except BaseException as error:
             why = type(error).__name__
             raise
@@ -213,30 +213,39 @@ class ProcessRecorder:
         self, channel: Any, method: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Future[Any]:
         """Call `channel.submit`, and record it until its outcome arrives."""
-        number, track, recorded = self._begin(channel)
+        number, track, view = self._begin(channel)
         about = channel.peer.label, method.decode(), _now()
         track.open[SUBMIT, number] = track.open[FUTURE, number] = about
         future: Future[Any] | None = None
         try:
             inner = tracing.opentelemetry
             if inner is not None:
-                future = inner.submit(recorded, method, args, kwargs)
+                future = inner.submit(view, method, args, kwargs)
             else:
-                future = recorded.submit(method, *args, **kwargs)
+                future = view.submit(method, *args, **kwargs)
         finally:
             self._end(track, (SUBMIT, number))
             if future is None:
                 track.open.pop((FUTURE, number), None)
 
-        def end_future(done: Future[Any]) -> None:
-            error = None if done.cancelled() else done.exception()
-            why = "CancelledError" if done.cancelled() else type(error).__name__ if error else ""
+        def end_future(outcome: Future[Any]) -> None:
+            why = ""
+            if outcome.cancelled():
+                why = "CancelledError"
+            else:
+                error = outcome.exception()
+                if error is not None:
+                    why = type(error).__name__
             self._end(track, (FUTURE, number), channel.peer.label, why)
 
         future.add_done_callback(end_future)
         return future
 
     def _begin(self, channel: Any) -> tuple[int, _Track, Any]:
+        """Return the number of a new call, the track of this thread, and the channel for the call.
+
+        These are a plain tuple, because each recorded call makes one.
+        """
         self._budget -= 1
         if self._budget < 1:
             tracing.spans = tracing.opentelemetry
@@ -271,9 +280,9 @@ class ProcessRecorder:
 
     def end_wait(self, wait: tracing.Wait) -> None:
         """Record a wait of the calling thread that is over now."""
-        ended = _now()
-        if ended - wait.began_ns > _SHORTEST_NS:
-            self._add(self._track(), (WAIT, "", wait.what, wait.began_ns, ended, 0, ""))
+        end_ns = _now()
+        if end_ns - wait.began_ns > _SHORTEST_NS:
+            self._add(self._track(), (WAIT, "", wait.name, wait.began_ns, end_ns, 0, ""))
 
     def _end_promise(self, track: _Track, number: int, promise: Promise) -> None:
         why = ""
@@ -289,8 +298,8 @@ class ProcessRecorder:
         Args:
             server: The server's own name, if the call has learned it.
         """
-        known, method, began = track.open.pop(place)
-        self._add(track, (place[0], server or known, method, began, _now(), place[1], why))
+        label, method, began = track.open.pop(place)
+        self._add(track, (place[0], server or label, method, began, _now(), place[1], why))
 
     def _add(self, track: _Track, span: Span) -> None:
         if len(track.spans) * max(1, len(self._tracks)) < MOST_SPANS:
@@ -314,7 +323,7 @@ class ProcessRecorder:
         while True:
             with _lock:
                 now = _now()
-                due = [each for each in self.sessions if each.until_ns <= now]
+                due_sessions = [each for each in self.sessions if each.until_ns <= now]
                 self.sessions = [each for each in self.sessions if each.until_ns > now]
                 rate = sum(each.rate for each in self.sessions)
                 most = rate * (now - before) / 1e9
@@ -328,7 +337,7 @@ class ProcessRecorder:
                     tracing.recorder = None
                 elif self._budget >= 1:
                     tracing.spans = self
-            for session in due:
+            for session in due_sessions:
                 self.finish(session)
             if tracing.recorder is not self:
                 return
@@ -345,20 +354,20 @@ class ProcessRecorder:
 
     def _recorded(self, session: RecordingSession) -> Recorded:
         """Collect the spans of a session that ends now."""
-        ended = _now()
+        end_ns = _now()
         threads: dict[int, tuple[str, list[Span]]] = {}
         for track in list(self._tracks.values()):
             if track.peer == session.peer:
                 spans = [each for each in list(track.spans) if each[4] > session.began_ns]
                 spans += [
-                    (kind, server, method, began, ended, number, UNFINISHED)
+                    (kind, server, method, began, end_ns, number, UNFINISHED)
                     for (kind, number), (server, method, began) in list(track.open.items())
                 ]
                 threads[track.thread_id] = track.name, spans
         for wait in list(tracing.open_waits.values()):
             if wait.peer == session.peer:
                 thread_id, name = wait.thread
-                span = WAIT, "", wait.what, wait.began_ns, ended, 0, UNFINISHED
+                span = WAIT, "", wait.name, wait.began_ns, end_ns, 0, UNFINISHED
                 threads.setdefault(thread_id, (name, []))[1].append(span)
         return Recorded(
             host=socket.gethostname(),
@@ -367,7 +376,7 @@ class ProcessRecorder:
             clock_ns=_now(),
             wall_ns=time.time_ns(),
             began_ns=session.began_ns,
-            ended_ns=ended,
+            ended_ns=end_ns,
             calls=registry.calls_made(session.peer) - session.calls_before,
             dropped=self._dropped,
             threads=tuple(
@@ -380,8 +389,8 @@ class ProcessRecorder:
 
 def _clipped(spans: Sequence[Span], began_ns: int) -> Iterator[Span]:
     """Clip spans that began before the recording to its start."""
-    for kind, server, method, began, ended, number, why in spans:
-        yield kind, server, method, max(began, began_ns), ended, number, why
+    for kind, server, method, began, end_ns, number, why in spans:
+        yield kind, server, method, max(began, began_ns), end_ns, number, why
 
 
 # Reentrant, because garbage collection may run while a thread holds it, and end a call.

@@ -79,17 +79,13 @@ def counted(peer: Peer) -> Counted:
         own = _all.get(peer)
         if own is None:
             return Counted({}, {})
-        made, served = ({place: _copy(each) for place, each in of.items()} for of in own.gone)
+        as_caller = _copy_all(own.gone[0])
+        as_server = _copy_all(own.gone[1])
         for server, log in list(own.clients.values()):
-            _add(made, _of_client(peer, server, log))
+            _add(as_caller, _of_client(peer, server, log))
         for name, logs in list(own.servers.values()):
-            _add(served, _of_server(name, logs))
-    return Counted(
-        *(
-            {place: call_stats.of(each) for place, each in sorted(of.items())}
-            for of in (made, served)
-        )
-    )
+            _add(as_server, _of_server(name, logs))
+    return Counted(made=_read(as_caller), served=_read(as_server))
 
 
 def calls_made(peer: Peer) -> int:
@@ -113,16 +109,23 @@ def forget(peer: Peer) -> None:
 def _end_client(peer: Peer, key: int) -> None:
     with _lock:
         own = _all.get(peer)
-        # `forget` may have removed the worker already.
-        if own is not None and (client := own.clients.pop(key, None)):
-            _add(own.gone[0], _of_client(peer, *client))
+        if own is None:  # `forget` has removed the worker
+            return
+        client = own.clients.pop(key, None)
+        if client is not None:
+            server, log = client
+            _add(own.gone[0], _of_client(peer, server, log))
 
 
 def _end_server(peer: Peer, key: int) -> None:
     with _lock:
         own = _all.get(peer)
-        if own is not None and (server := own.servers.pop(key, None)):
-            _add(own.gone[1], _of_server(*server))
+        if own is None:  # `forget` has removed the worker
+            return
+        server = own.servers.pop(key, None)
+        if server is not None:
+            name, logs = server
+            _add(own.gone[1], _of_server(name, logs))
 
 
 def _of_client(peer: Peer, server: list[str], log: _Log) -> Iterator[tuple[Place, MethodCounts]]:
@@ -157,6 +160,15 @@ def _copy(counts: MethodCounts) -> MethodCounts:
     copied = MethodCounts()
     copied.add(counts)
     return copied
+
+
+def _copy_all(counts: dict[Place, MethodCounts]) -> dict[Place, MethodCounts]:
+    return {place: _copy(each) for place, each in counts.items()}
+
+
+def _read(counts: dict[Place, MethodCounts]) -> Stats:
+    """Return the statistics, sorted by place."""
+    return {place: call_stats.of(each) for place, each in sorted(counts.items())}
 
 
 def _renew() -> None:

@@ -80,10 +80,10 @@ class Wait:
             marks.wait_for(is_over)
     """
 
-    __slots__ = ("began_ns", "peer", "thread", "what")
+    __slots__ = ("began_ns", "name", "peer", "thread")
 
-    def __init__(self, what: str) -> None:
-        self.what = what
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     def __enter__(self) -> None:
         self.peer: Peer = own_peer()
@@ -97,12 +97,12 @@ class Wait:
             recorder.end_wait(self)
 
 
-def quick_wait(what: str) -> AbstractContextManager[None]:
+def quick_wait(name: str) -> AbstractContextManager[None]:
     """Return a `Wait` for a wait that may take only microseconds.
 
     It is noted only if a recording is on when it begins.
     """
-    return _NOTHING if recorder is None else Wait(what)
+    return _NOTHING if recorder is None else Wait(name)
 
 
 def trace(tracer_provider: TracerProvider | None = None) -> None:

@@ -1,6 +1,7 @@
 """Fault injection for tests: lose, damage or delay messages on their way.
 
-A stream socket never loses a message and goes on. It loses the connection too, and so do these faults.
+A stream socket never loses a single message: if it loses one, it loses the connection, too. So do these
+faults.
 
     with Faults(seed=7, drop_request=0.01, drop_response=0.01):
         …       # what clients in this process send and receive on connections opened from here on
@@ -59,6 +60,7 @@ class Faults:
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is how often, from 0 to 1, not {getattr(self, name)!r}")
         self._random = random.Random(self.seed)
+        # Held to draw a number and to count, so that no count is lost.
         self._lock = fork.free_in_child(Lock())
 
     def __enter__(self) -> Faults:
@@ -113,20 +115,20 @@ class FaultySocket(SocketWrapper):
             self._end()
             return size
         if faults.happens("cut"):
-            sent = self._sock.send(memoryview(b"".join(chunks))[: size // 2], flags)
+            n_sent = self._sock.send(memoryview(b"".join(chunks))[: size // 2], flags)
             self._end()
-            return sent
+            return n_sent
         if faults.happens("corrupt"):
-            first, *rest = chunks
-            chunks = [bytes([first[0] ^ 0xFF]) + bytes(first[1:]), *rest]
+            first, *other_chunks = chunks
+            chunks = [bytes([first[0] ^ 0xFF]) + bytes(first[1:]), *other_chunks]
         return self._sock.sendmsg(chunks, ancillary, flags)
 
     def recv_into(self, buffer: Any, size: int = 0, flags: int = 0) -> int:
         return self._apply(self._sock.recv_into(buffer, size, flags))
 
     def recvmsg_into(self, buffers: Sequence[Any], space: int, flags: int) -> Any:
-        n, ancillary, *rest = self.raw.recvmsg_into(buffers, space, flags)
-        return self._apply(n), ancillary, *rest
+        n, ancillary, *flags_and_address = self.raw.recvmsg_into(buffers, space, flags)
+        return self._apply(n), ancillary, *flags_and_address
 
     def _apply(self, n: int) -> int:
         """Apply faults to `n` received bytes, and return how many bytes the reader gets."""

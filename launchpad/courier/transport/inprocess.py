@@ -35,6 +35,7 @@ class _LocalServer(NamedTuple):
 
 is_stale = None  # a write to a peer that has closed fails at once
 
+# Held to look up an address and change it, so that two servers can't both find it free.
 _lock = fork.free_in_child(Lock())
 _servers: dict[str, _LocalServer] = {}
 # By pid, because a forked child inherits its parent's entry.
@@ -57,8 +58,8 @@ def publish(address: str, accept: Accept) -> None:
     """
     with _lock:
         if address in _servers:
-            what = "another server already listens on this address; stop it"
-            raise OSError(errno.EADDRINUSE, what, address)
+            message = "another server already listens on this address; stop it"
+            raise OSError(errno.EADDRINUSE, message, address)
         _servers[address] = _LocalServer(this_process(), accept)
 
 
@@ -76,8 +77,8 @@ def is_in_another_process(address: str, made_in: Process) -> bool:
     If no server has the address, the answer is for the process `made_in`, in which the client was made.
     """
     server = _servers.get(address)
-    serving = made_in if server is None else server.process
-    return serving != this_process()
+    process = made_in if server is None else server.process
+    return process != this_process()
 
 
 @kept_whole

@@ -85,6 +85,7 @@ class Link:
         self._delay_s = sum(rule.seconds for rule in rules if isinstance(rule, Delay))
         rates = [rule.bytes_per_s for rule in rules if isinstance(rule, Bandwidth)]
         self._bytes_per_s = min(rates, default=math.inf)
+        # Held to change `_free_at`, so that messages of several threads queue up one after the other.
         self._lock = fork.free_in_child(Lock())
         # When the link can take the next message: to the server, and back.
         self._free_at = [0.0, 0.0]
@@ -95,9 +96,9 @@ class Link:
         with self._lock:
             is_idle = now - self._free_at[is_result] > _LATE_S
             begins = now if is_idle else self._free_at[is_result]
-            sent = begins + n_bytes / self._bytes_per_s
-            self._free_at[is_result] = sent
-        return sent if is_result else sent + self._delay_s
+            end = begins + n_bytes / self._bytes_per_s
+            self._free_at[is_result] = end
+        return end if is_result else end + self._delay_s
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Link, self.rules
@@ -120,6 +121,7 @@ class _Relay:
         self._far = far
         self._link = link
         self._ended = threading.Event()
+        # Held to count down, so that exactly one of the two threads finds that it is the last.
         self._lock = Lock()
         self._n_running = 2
         fork.drop_in_child(self)

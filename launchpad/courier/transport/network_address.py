@@ -84,12 +84,12 @@ def resolve(endpoint: Endpoint, *, to_bind: bool = False) -> list[tuple[int, Any
     """Return the family and socket address of everything that the host resolves to. Raises OSError."""
     flags = socket.AI_PASSIVE if to_bind else 0
     try:
-        found = socket.getaddrinfo(
+        results = socket.getaddrinfo(
             endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=flags
         )
     except UnicodeError as error:
         raise ValueError(f"{endpoint} has a host that is no name: {error}") from error
-    return [(family, where) for family, _, _, _, where in found]
+    return [(family, where) for family, _, _, _, where in results]
 
 
 def is_loopback(ip: str) -> bool:

@@ -24,7 +24,7 @@ class QuickIO:
 
     Example:
         io = QuickIO(sock)
-        io.try_send(data, sent)         # then sock.send the rest: it may wait, and raises errors
+        io.try_send(data, counts)       # then sock.send the rest: it may wait, and raises errors
         n = io.receive(buffer)          # raises BlockingIOError if nothing is there
     """
 
@@ -36,14 +36,14 @@ class QuickIO:
         self._buffer: memoryview | None = None
         self._place: Any = None  # the same buffer, as an argument of the system's function
 
-    def try_send(self, data: Chunk, sent: list[int]) -> None:
-        """Send what the system takes now, and append how many bytes that was to `sent`, or -1 for an error.
+    def try_send(self, data: Chunk, counts: list[int]) -> None:
+        """Send as many bytes as the system takes now, and append their number to `counts`; -1 for an error.
 
         An interruption can't come between the two. Data that is not `bytes`, or too long, is not sent.
         """
         if self._system_send is not None and type(data) is bytes and len(data) <= _MOST:
             arguments = (self._sock.fileno(),), (data,), (len(data),), (SEND_NOW,)
-            sent.extend(map(self._system_send, *arguments))
+            counts.extend(map(self._system_send, *arguments))
 
     def receive(self, buffer: memoryview) -> int:
         """Receive what is there now, as `sock.recv_into` does with MSG_DONTWAIT."""

@@ -116,7 +116,7 @@ def set_timeouts(
     timeout_s: float,
     options: Iterable[int] = (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO),
 ) -> None:
-    """Set a limit for each single send and receive; 0 for no limit. After it they raise BlockingIOError.
+    """Set a limit for each single send and receive; 0 means no limit. Past it they raise BlockingIOError.
 
     The kernel measures this time. Python's own `settimeout` would poll before every read and write, which is
     one more system call each.
@@ -157,32 +157,32 @@ def send_all(sock: Socket, chunks: Sequence[Chunk]) -> None:
         n = sock.sendmsg(chunks, (), NO_SIGNAL)
         if n == sum(map(len, chunks)):
             return
-    rest = [memoryview(chunk) for chunk in chunks if len(chunk)]
-    skip_sent(rest, n)
-    send_rest(sock, rest)
+    unsent = [memoryview(chunk) for chunk in chunks if len(chunk)]
+    skip_sent(unsent, n)
+    send_rest(sock, unsent)
 
 
-def send_rest(sock: Socket, rest: list[memoryview]) -> None:
-    """Write all chunks in `rest`, and remove what is written, so that the call can be repeated."""
-    while rest:
-        skip_sent(rest, sock.sendmsg(rest[:MAX_GATHER], (), NO_SIGNAL))
+def send_rest(sock: Socket, unsent: list[memoryview]) -> None:
+    """Write all chunks in `unsent`, and remove the bytes that are written, so that it can be repeated."""
+    while unsent:
+        skip_sent(unsent, sock.sendmsg(unsent[:MAX_GATHER], (), NO_SIGNAL))
 
 
-def skip_sent(rest: list[memoryview], n: int) -> None:
-    """Drop the first `n` bytes of `rest`."""
-    rest[:] = left_after(rest, n)
+def skip_sent(unsent: list[memoryview], n: int) -> None:
+    """Drop the first `n` bytes of `unsent`."""
+    unsent[:] = left_after(unsent, n)
 
 
 def left_after(chunks: Sequence[Chunk], n: int) -> list[memoryview]:
     """Return the chunks without their first `n` bytes."""
-    whole = 0
-    while whole < len(chunks) and n >= len(chunks[whole]):
-        n -= len(chunks[whole])
-        whole += 1
-    left = [memoryview(chunk) for chunk in chunks[whole:]]
+    n_whole = 0
+    while n_whole < len(chunks) and n >= len(chunks[n_whole]):
+        n -= len(chunks[n_whole])
+        n_whole += 1
+    unsent = [memoryview(chunk) for chunk in chunks[n_whole:]]
     if n:
-        left[0] = left[0][n:]
-    return left
+        unsent[0] = unsent[0][n:]
+    return unsent
 
 
 class WakeupSocketpair:

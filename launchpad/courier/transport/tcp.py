@@ -50,11 +50,11 @@ class TcpListener(Listener):
     """
 
     def __init__(self, address: str) -> None:
-        wanted = endpoints.parse(address)
-        self._credentials = find_credentials(wanted)
-        family, where = endpoints.resolve(wanted, to_bind=True)[0]
+        endpoint = endpoints.parse(address)
+        self._credentials = find_credentials(endpoint)
+        family, where = endpoints.resolve(endpoint, to_bind=True)[0]
         if self._credentials is None:
-            endpoints.check_plaintext(wanted, where[0])
+            endpoints.check_plaintext(endpoint, where[0])
         self.sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             # Old connections of an earlier server may linger, and must not prevent this. If another server
@@ -72,9 +72,9 @@ class TcpListener(Listener):
             self.sock.close()
             if not isinstance(error, OSError) or error.errno != errno.EADDRINUSE:
                 raise
-            what = "another server already listens on this address; stop it first, or use port 0"
-            raise OSError(errno.EADDRINUSE, what, str(wanted)) from error
-        self.address = str(Endpoint(wanted.scheme, wanted.host, self.sock.getsockname()[1]))
+            message = "another server already listens on this address; stop it first, or use port 0"
+            raise OSError(errno.EADDRINUSE, message, str(endpoint)) from error
+        self.address = str(Endpoint(endpoint.scheme, endpoint.host, self.sock.getsockname()[1]))
 
     def accept(self) -> Socket:
         """Return the next client. Never blocks.
@@ -95,8 +95,8 @@ class TcpListener(Listener):
             return tls.accept(sock, self._credentials)
         except OSError as error:
             sock.close()
-            what = "the client has closed again"
-            raise ConnectionAbortedError(errno.ECONNABORTED, what) from error
+            message = "the client has closed again"
+            raise ConnectionAbortedError(errno.ECONNABORTED, message) from error
 
 
 listen = TcpListener
@@ -111,24 +111,24 @@ def connect(address: str, timeout_s: float | None) -> Socket:
         ProtocolError: The server doesn't speak TLS.
         OSError: No server is up there. The host's name may also be unknown until it is.
     """
-    wanted = endpoints.parse(address)
-    if wanted.port == 0:
+    endpoint = endpoints.parse(address)
+    if endpoint.port == 0:
         raise ValueError(f"{address!r} has no port: a client needs the address that a server got")
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    credentials = find_credentials(wanted)
+    credentials = find_credentials(endpoint)
     problem: OSError | None = None
-    for family, where in endpoints.resolve(wanted):
+    for family, where in endpoints.resolve(endpoint):
         if credentials is None:
-            endpoints.check_plaintext(wanted, where[0])
+            endpoints.check_plaintext(endpoint, where[0])
         sock = None
         try:
             sock = socket.socket(family, socket.SOCK_STREAM)
-            left = _DIAL_S if deadline is None else max(0.001, deadline - time.monotonic())
-            sock.settimeout(min(left, _DIAL_S))
+            remaining_s = _DIAL_S if deadline is None else max(0.001, deadline - time.monotonic())
+            sock.settimeout(min(remaining_s, _DIAL_S))
             sock.connect(where)
             if sock.getsockname() == where:
-                what = "no server: it connected to itself"
-                raise ConnectionRefusedError(errno.ECONNREFUSED, what)
+                message = "no server: it connected to itself"
+                raise ConnectionRefusedError(errno.ECONNREFUSED, message)
             sock.settimeout(None)
             _tune(sock)
             break

@@ -91,6 +91,8 @@ class TlsSocket:
         self.raw = raw
         self._address = address
         self._pid = os.getpid()
+        # Held to use OpenSSL's object and its buffers, which one thread at a time may use. Never held while
+        # the raw socket blocks.
         self._lock = Lock()
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -101,9 +103,10 @@ class TlsSocket:
         self._is_verified = False  # the peer has sent data, so it has accepted us
         self._may_decrypt = False
         self._has_ended = False
-        # Only the thread that holds the write lock uses `_unsent`.
+        # Held to send, so that encrypted data leaves in the order in which it was encrypted. Only the thread
+        # that holds it uses `_unsent`.
         self._write_lock = Lock()
-        self._unsent: PendingCiphertext | None = None  # the socket has not taken all of it yet
+        self._unsent: PendingCiphertext | None = None  # data of which the socket has not taken all
 
     def fileno(self) -> int:
         return self.raw.fileno()
@@ -135,16 +138,17 @@ class TlsSocket:
             self.do_handshake(flags & socket.MSG_DONTWAIT)
         view = memoryview(buffer)[:n] if n else memoryview(buffer)
         if flags & socket.MSG_WAITALL:
-            done = 0
+            n_received = 0
             try:
-                while done < len(view) and (
-                    n := self._receive(view[done:], flags & ~socket.MSG_WAITALL)
-                ):
-                    done += n
+                while n_received < len(view):
+                    n = self._receive(view[n_received:], flags & ~socket.MSG_WAITALL)
+                    if not n:
+                        break
+                    n_received += n
             except (BlockingIOError, TimeoutError):
-                if not done:
+                if not n_received:
                     raise
-            return done
+            return n_received
         return self._receive(view, flags)
 
     def send(self, data: Chunk, flags: int = 0) -> int:
@@ -176,9 +180,9 @@ class TlsSocket:
         return self.send(first[0] if len(first) == 1 else b"".join(first), flags)
 
     def sendall(self, data: Chunk, flags: int = 0) -> None:
-        rest = memoryview(data)
-        while len(rest):
-            rest = rest[self.send(rest, flags) :]
+        remainder = memoryview(data)
+        while len(remainder):
+            remainder = remainder[self.send(remainder, flags) :]
 
     def close(self) -> None:
         """Send a close_notify if that is possible without waiting, and close the raw socket."""
@@ -218,12 +222,12 @@ class TlsSocket:
     def _receive(self, view: memoryview, flags: int) -> int:
         """Decrypt the records that have arrived, or the next ones. Return 0 at the end of the stream."""
         while True:
-            done = 0
-            while self._may_decrypt and done < len(view):
+            n_decrypted = 0
+            while self._may_decrypt and n_decrypted < len(view):
                 try:
                     with self._lock:
                         n: int = self._tls.read(  # type: ignore[assignment]  # with a buffer, int
-                            len(view) - done, view[done:]
+                            len(view) - n_decrypted, view[n_decrypted:]
                         )
                         self._may_decrypt = self._incoming.pending > 0 or self._tls.pending() > 0
                 except ssl.SSLWantReadError:
@@ -234,10 +238,10 @@ class TlsSocket:
                 if not n:
                     self._has_ended = True
                     self._may_decrypt = False
-                done += n
-            if done:
+                n_decrypted += n
+            if n_decrypted:
                 self._is_verified = True
-                return done
+                return n_decrypted
             if self._has_ended or not self._fill(view, flags):
                 return 0
 
@@ -304,7 +308,7 @@ class TlsSocket:
 
     def _flush(self, flags: int) -> int:
         """Send TLS's own messages, and return their size in bytes."""
-        done = 0
+        n_bytes = 0
         self._acquire_write_lock(flags)
         try:
             while self._unsent is not None or self._outgoing.pending:
@@ -313,11 +317,11 @@ class TlsSocket:
                 if self._unsent is None:
                     with self._lock:
                         self._unsent = PendingCiphertext(self._outgoing.read())
-                done += len(self._unsent.rest)
+                n_bytes += len(self._unsent.rest)
                 self._push(flags)
         finally:
             self._write_lock.release()
-        return done
+        return n_bytes
 
     def _send_close_notify(self) -> None:
         flags = socket.MSG_DONTWAIT | NO_SIGNAL

@@ -102,24 +102,24 @@ def as_handshake_error(error: ssl.SSLError, address: str | None) -> Exception:
     kind: type[CourierError] = Refused
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in (_NOT_YET_VALID, _EXPIRED):
-            what = f"{peer} shows a certificate that is not valid now ({error.verify_message}). {_CLOCKS}"
+            message = f"{peer} shows a certificate that is not valid now ({error.verify_message}). {_CLOCKS}"
         else:
-            what = f"{peer} shows a certificate of another run ({error.verify_message}). {_HINT}"
+            message = f"{peer} shows a certificate of another run ({error.verify_message}). {_HINT}"
     elif reason.endswith(_ALERTS_REFUSED):
-        what = f"{peer} refuses our certificate: it is of another run. {_HINT}"
+        message = f"{peer} refuses our certificate: it is of another run. {_HINT}"
     elif reason.endswith(_ALERTS_CLOCK):
-        what = f"{peer} finds our certificate expired. {_CLOCKS}"
+        message = f"{peer} finds our certificate expired. {_CLOCKS}"
     else:
         kind = ProtocolError
         if not reason.endswith(_NO_TLS):
-            what = f"TLS with {peer} failed: {error}"
+            message = f"TLS with {peer} failed: {error}"
         elif address is None:
-            what = "the client does not speak TLS 1.3"
+            message = "the client does not speak TLS 1.3"
         else:
-            what = (
+            message = (
                 f"what listens at {address} does not speak TLS 1.3. If it is a courier server of this "
                 "run, its process has no credentials for that address in its keyring."
             )
     if address is None:
-        return ConnectionAbortedError(errno.ECONNABORTED, what)
-    return kind(what, address=address)
+        return ConnectionAbortedError(errno.ECONNABORTED, message)
+    return kind(message, address=address)

@@ -62,8 +62,8 @@ def fresh_path() -> str:
 def _sweep(folder: str) -> None:
     """Remove the directories of killed servers that had no address of their own: nothing listens there."""
     with os.scandir(folder) as entries:
-        found = [entry.path for entry in entries if _FRESH.fullmatch(entry.name)]
-    for directory in found:
+        directories = [entry.path for entry in entries if _FRESH.fullmatch(entry.name)]
+    for directory in directories:
         with contextlib.suppress(OSError):  # the directory is gone by now, or a server is there
             status = os.lstat(directory)
             if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
@@ -97,8 +97,8 @@ class UnixListener(Listener):
             status = os.stat(self._directory)
             if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
                 mode = stat.S_IMODE(status.st_mode)
-                what = f"others may write to it (mode {mode:o}); chmod it to 0700"
-                raise PermissionError(errno.EPERM, what, self._directory)
+                problem = f"others may write to it (mode {mode:o}); chmod it to 0700"
+                raise PermissionError(errno.EPERM, problem, self._directory)
             self.sock = self._publish()
         except BaseException:
             self._remove_directory()
@@ -122,7 +122,9 @@ class UnixListener(Listener):
         """
         sock = self._publish()
         self.sock.close()
-        self.sock, self._published = sock, os.lstat(self.path)
+        published = os.lstat(self.path)
+        self.sock = sock
+        self._published = published
 
     def accept(self) -> socket.socket:
         sock, _ = self.sock.accept()
@@ -187,8 +189,8 @@ def _refuse_if_taken(path: str) -> None:
             return
         except (TimeoutError, BlockingIOError):
             pass  # the backlog is full: a server is there, but slow
-    what = "another server already listens on this address; stop it first"
-    raise OSError(errno.EADDRINUSE, what, path)
+    message = "another server already listens on this address; stop it first"
+    raise OSError(errno.EADDRINUSE, message, path)
 
 
 check = path_of

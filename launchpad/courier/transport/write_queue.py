@@ -9,8 +9,9 @@
 2. The chunks of a frame stay together: they are put in one step, and written in order.
 3. Small calls and results wait in the queue unencoded, and are encoded when they are written. Those that are
    next to each other then share a frame (protocol/joined.py).
-4. A thread may be interrupted anywhere (interruptions.py). At each moment the queue knows what the thread has
-   taken, and what it has written and not yet counted, so that the next thread can go on from there.
+4. A thread may be interrupted anywhere (interruptions.py). At each moment the queue knows which entries the
+   thread has taken, and how many bytes it has written and not yet counted, so that the next thread can go on
+   from there.
 5. A frame for which it matters whether it was sent is put as a `TrackedFrame`. It may be put while there is
    no connection. When a connection ends, tracked frames that were not written in full, and therefore have
    not run, go out over the next connection.
@@ -88,7 +89,9 @@ class WriteQueue:
         self._most_bytes = most_bytes
         self._join = join
         self._queue: deque[Chunk | TrackedFrame | tuple[Any, ...]] = deque()
-        self._lock = Lock()  # the thread that holds it writes
+        # The thread that holds it writes. So frames leave in the order in which they were put, and their
+        # chunks stay together.
+        self._lock = Lock()
         # Entries taken from the queue for a batch.
         self._taken: list[Chunk | TrackedFrame | tuple[Any, ...]] = []
         self._rest: Sequence[Chunk] = ()  # the part of the batch that is not written
@@ -119,8 +122,11 @@ class WriteQueue:
     def connect(self, sock: Socket) -> None:
         """Send frames to this connection from now on."""
         with self._lock:
-            self._sock, self._io = sock, QuickIO(sock)
-            self._has_failed = self.has_written = False
+            io = QuickIO(sock)
+            self._sock = sock
+            self._io = io
+            self._has_failed = False
+            self.has_written = False
 
     def disconnect(self) -> None:
         """Put tracked frames that were not written in full back into the queue, and stop writing.
@@ -173,15 +179,15 @@ class WriteQueue:
         lock = self._lock
         flags = NO_SIGNAL if wait else SEND_NOW
         while not self.is_empty and self._sock is not None:
-            held: list[bool] = []
+            outcomes: list[bool] = []
             try:
-                held.extend(map(lock.acquire, _TRY))
-                if not held[0]:
+                outcomes.extend(map(lock.acquire, _TRY))
+                if not outcomes[0]:
                     # Another thread writes. Wait for it only if too much is waiting already.
                     if self._most_bytes is None or self._n_waiting() <= self._most_bytes:
                         return True
-                    held.clear()
-                    held.extend(map(lock.acquire, _WAIT))
+                    outcomes.clear()
+                    outcomes.extend(map(lock.acquire, _WAIT))
                 # Both may have changed before this thread got the lock.
                 if self._sock is not None and not self.is_empty:
                     self._write(self._sock, flags)
@@ -190,7 +196,7 @@ class WriteQueue:
             finally:
                 # No call comes before this one. An interruption could raise there, before the lock is
                 # released.
-                if held and held[0]:
+                if outcomes and outcomes[0]:
                     lock.release()
         return True
 
@@ -231,41 +237,41 @@ class WriteQueue:
 
     def _write(self, sock: Socket, flags: int) -> None:
         """Write what the socket takes of the batch, or of the next one."""
-        sent = self._sent
+        counts = self._sent
         try:
-            if not (sent or self._rest):
+            if not (counts or self._rest):
                 self._make_batch()
-                rest = self._rest
-                if len(rest) == 1 and self._io is not None:
-                    self._io.try_send(rest[0], sent)
-            rest = self._rest
-            if rest and not sent:
+                unsent = self._rest
+                if len(unsent) == 1 and self._io is not None:
+                    self._io.try_send(unsent[0], counts)
+            unsent = self._rest
+            if unsent and not counts:
                 # `extend(map(…))` sends and keeps the count in one call into C, so that no interruption can
                 # come between the two.
-                if len(rest) > 1:
-                    sent.extend(map(sock.sendmsg, (rest[:MAX_GATHER],), ((),), (flags,)))
+                if len(unsent) > 1:
+                    counts.extend(map(sock.sendmsg, (unsent[:MAX_GATHER],), ((),), (flags,)))
                 else:
-                    sent.extend(map(sock.send, (rest[0],), (flags,)))
+                    counts.extend(map(sock.send, (unsent[0],), (flags,)))
         except BaseException as error:
             if isinstance(error, OSError) and not is_interruption(error):
                 self._has_failed |= not isinstance(error, BlockingIOError)
-            elif type(sock) is not socket.socket and not sent:
+            elif type(sock) is not socket.socket and not counts:
                 self._cut(sock)
             raise
-        if sent:
+        if counts:
             self._count_sent()
 
     def _make_batch(self) -> None:
         """Take frames from the queue, and encode as many as one write should have."""
-        taken = self._taken
-        if not taken:
+        entries = self._taken
+        if not entries:
             n = min(len(self._queue), _TAKEN)
-            taken.extend(starmap(self._queue.popleft, repeat((), n)))
+            entries.extend(starmap(self._queue.popleft, repeat((), n)))
         chunks: list[Chunk] = []
         tracked: list[tuple[int, TrackedFrame]] = []
         at = size = 0
-        while at < len(taken) and size < _BATCH_BYTES:
-            each: Any = taken[at]
+        while at < len(entries) and size < _BATCH_BYTES:
+            each: Any = entries[at]
             if type(each) in _CHUNK_TYPES:
                 chunks.append(each)
                 size += len(each)
@@ -274,7 +280,7 @@ class WriteQueue:
             frame = each if type(each) is tuple else each.frame
             if type(frame) is tuple:
                 assert self._join is not None
-                frame, joined, at = self._join(taken, at)
+                frame, joined, at = self._join(entries, at)
                 chunks.append(frame)
                 size += len(frame)
                 tracked += [(size, each) for each in joined]
@@ -291,34 +297,34 @@ class WriteQueue:
                 size += sum(map(len, frame))
             tracked.append((size, each))
             at += 1
-        rest: Sequence[Chunk] = ()
+        unsent: Sequence[Chunk] = ()
         if size <= min(2 * _BATCH_BYTES, _COPY_BYTES * len(chunks)):
-            rest = (b"".join(chunks),) if size else ()
+            unsent = (b"".join(chunks),) if size else ()
         else:
-            rest = [chunk for chunk in chunks if len(chunk)]
-        taken = taken[at:]
+            unsent = [chunk for chunk in chunks if len(chunk)]
+        entries = entries[at:]
         # From here on nothing is called, so no interruption can come between these assignments.
-        self._rest = rest
+        self._rest = unsent
         self._tracked = tracked
         self._n_written = 0
-        self._taken = taken
+        self._taken = entries
 
     def _count_sent(self) -> None:
         """Count the bytes of the last send, which may be that of an interrupted thread."""
         n = max(0, self._sent[0])
-        rest = left_after(self._rest, n)
+        unsent = left_after(self._rest, n)
         n_written = self._n_written + n
         tracked = self._tracked
         # A frame that was cut short doesn't count, because the peer has nothing of it. Otherwise its call
         # could be sent over one new connection after another, without an end.
-        has_written = not rest or (bool(tracked) and tracked[0][0] <= n_written)
+        has_written = not unsent or (bool(tracked) and tracked[0][0] <= n_written)
         none_sent: list[int] = []
         none_tracked: list[tuple[int, TrackedFrame]] = []
         # From here on nothing is called, so no interruption can come between these assignments.
         self._sent = none_sent
-        self._rest = rest
+        self._rest = unsent
         self._n_written = n_written
-        if not rest:
+        if not unsent:
             self._tracked = none_tracked
         if has_written:
             self.has_written = True
