@@ -103,6 +103,7 @@ format: $(VENV)/.dev-is-installed
 lint: $(VENV)/.dev-is-installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m tests.prose
 
 types: $(VENV)/.dev-is-installed
 	$(BIN)/mypy

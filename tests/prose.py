@@ -1,6 +1,6 @@
 """Sentences that a reader has to read twice: `python -m tests.prose` lists them, and fails if there are any.
 
-It reads the docstrings and comments of the package, and the Markdown pages of the project:
+It reads the docstrings, comments and texts of the package, and the Markdown pages of the project:
 
     headless    a docstring's first line that is no full statement ("What…", "Whether…", "Of…")
     idioms      expressions that are not plain English ("in vain", "anew", "is to be")
@@ -11,6 +11,7 @@ It reads the docstrings and comments of the package, and the Markdown pages of t
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import sys
@@ -57,7 +58,7 @@ def findings(root: Path) -> list[Finding]:
         for path, line, text in structure.headless_docstrings(package)
     ]
     for path in sorted(package.rglob("*.py")):
-        for line, text in comments_and_docstrings(path):
+        for line, text in comments_and_strings(path):
             found += [(path, line + below, words) for below, words in idioms(text)]
     for page in pages:
         for line, text in sentences(page):
@@ -66,11 +67,15 @@ def findings(root: Path) -> list[Finding]:
     return found
 
 
-def comments_and_docstrings(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield each comment and each triple-quoted string of a module with its line."""
-    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
-        if token.type == tokenize.COMMENT or token.string.startswith('"""'):
+def comments_and_strings(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield each comment of a module with its line, and each string: docstrings, errors and other texts."""
+    source = path.read_text()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
 
 
 def sentences(page: Path) -> Iterator[tuple[int, str]]:

@@ -33,6 +33,7 @@ def test_plain_english_is_left_alone(project: Path) -> None:
             '"""A port, or none.\n\n    There is to be one.\n    """',
             '"is to be"',
         ),
+        ("launchpad/module.py", 'raise ValueError(f"{found} "\n    "is none")', '"is none"'),
         ("docs/page.md", "There was none.", '"was none"'),
         ("docs/page.md", "It must run as such.", '"such"'),
         ("docs/page.md", "Words " * 20, "120 columns"),

@@ -19,7 +19,7 @@ class Prices:
         return len(fruit)
 
     def close(self):
-        """Called after the last call, in a worker that ends in good order."""
+        """Called after the last call, in a worker that ends cleanly."""
         self.db.close()
         print("the database is closed")
 

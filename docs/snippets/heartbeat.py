@@ -10,7 +10,7 @@ def work(steps: int) -> str:
     for step in range(steps):
         lp.heartbeat()  # this step is done
         if step == 5 and lp.current().attempt == 1:
-            threading.Event().wait()  # for ever
+            threading.Event().wait()  # forever
     return f"done in attempt {lp.current().attempt}"
 
 

@@ -56,7 +56,7 @@ def test_a_players_parts_can_be_looked_at():
     node.disable_run()
 
     with lp.launch(program, "test_mt") as running:
-        player = node.construct()  # here, with a client in place of the handle
+        player = node.construct()  # here, with a client instead of the handle
         player.table.write("bob", player.rolls)
 
         assert running.client("table").read() == {"bob": 5}

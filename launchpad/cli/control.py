@@ -32,7 +32,7 @@ def stop(options: argparse.Namespace) -> None:
 
 @command(run_argument(), WORKER)
 def restart(options: argparse.Namespace) -> None:
-    """End the running attempt of a worker in good order, and start the next one, whatever its policy says.
+    """End the running attempt of a worker cleanly, and start the next one, whatever its policy says.
 
     Where its policy has a scope of `group` or `program`, all of that is restarted. It is no failure. The
     command returns when the next attempt has begun.

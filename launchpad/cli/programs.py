@@ -167,7 +167,7 @@ def _find(
         except flags.Error as error:
             raise CommandError(f"flags of the program: {error}") from error
         if unused:
-            raise CommandError(f"flags of the program: {unused[0]!r} is none")
+            raise CommandError(f"flags of the program: {unused[0]!r} is not a flag")
         try:
             if not isinstance(program, Program) and callable(program):
                 program = program()

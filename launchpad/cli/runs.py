@@ -187,7 +187,7 @@ def connected(run: RunRecord) -> Iterator[Any]:
             yield client
     except (OSError, CourierError) as error:
         if _ends_soon(run):
-            raise CommandError(f"{run.run_id} has ended meanwhile") from error
+            raise CommandError(f"{run.run_id} has ended in the meantime") from error
         raise CommandError(
             f"{run.run_id} does not answer: {error}. If that stays so, look at its launcher: pid {run.pid}"
         ) from error

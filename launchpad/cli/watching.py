@@ -242,7 +242,7 @@ def top(options: argparse.Namespace) -> None:
             f"`top` needs textual, which cannot be imported here ({error}): {extras.install_command('top')}"
         ) from error
     if options.interval <= 0:
-        raise CommandError(f"--interval {options.interval} is to be more than 0 seconds")
+        raise CommandError(f"--interval {options.interval} must be more than 0 seconds")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise CommandError("`top` needs a terminal; without one, see `launchpad ps RUN --json`")
     run = runs.find(options.run)

@@ -398,8 +398,8 @@ def why_not_one_at_a_time(kind: type, *, runs: bool) -> str:
     """Return the reason why objects of a class cannot run one call at a time; empty if they can."""
     if runs and callable(getattr(kind, "run", None)):
         return (
-            f"{kind.__qualname__}.run() would keep the thread that has built the object, in which they are to"
-            " run. Leave it out, call disable_run() of the node, or give the class a lock in place of"
+            f"{kind.__qualname__}.run() would keep the thread that has built the object, in which they must"
+            " run. Leave it out, call disable_run() of the node, or give the class a lock instead of"
             " one_at_a_time=True."
         )
     for name, method in served_methods(kind).items():

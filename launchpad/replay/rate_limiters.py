@@ -62,7 +62,7 @@ class RateLimiter:
             raise DefinitionError(
                 f"min_diff={min_diff:g} and max_diff={max_diff:g} with"
                 f" samples_per_insert={samples_per_insert:g} would let inserts and samples wait for each"
-                f" other for ever: expected max_diff >= {least:g}"
+                f" other forever: expected max_diff >= {least:g}"
             )
         self.samples_per_insert = samples_per_insert
         self.min_size_to_sample = min_size_to_sample
@@ -183,7 +183,7 @@ class SampleToInsertRatio(RateLimiter):
         if not max_diff - min_diff >= least:
             raise DefinitionError(
                 f"SampleToInsertRatio(error_buffer={error_buffer!r}) would let inserts and samples wait for"
-                f" each other for ever: expected max_diff - min_diff >= {least:g}, that is a buffer of"
+                f" each other forever: expected max_diff - min_diff >= {least:g}, that is a buffer of"
                 f" {least / 2:g} or more"
             )
         if min_diff > offset:

@@ -155,7 +155,7 @@ def note(names: Iterable[str]) -> str:
     if not listed:
         return ""
     return (
-        f"random numbers: in place of {listed} of the script each worker has a generator of its own, seeded"
+        f"random numbers: instead of {listed} of the script each worker has a generator of its own, seeded"
         " from lp.current().seed: else all replicas would draw the same numbers. A generator that is passed"
         " to a node as an argument stays as it is."
     )

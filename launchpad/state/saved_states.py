@@ -121,8 +121,8 @@ class SavedStates:
             names = self._names()
         if version is not None and version not in names:
             raise StateError(
-                f"{self._owner} has no saved state of version {version} in {self._folder}; there"
-                f" {'are' if names else 'is none'} {sorted(names) or ''}".rstrip()
+                f"{self._owner} has no saved state of version {version} in {self._folder}, only"
+                f" {sorted(names)}"
             )
         for number in sorted(names, reverse=True) if version is None else (version,):
             name = names[number]

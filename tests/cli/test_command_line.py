@@ -205,7 +205,7 @@ def test_restart_says_that_the_program_has_ended_meanwhile(
         monkeypatch.setattr(running, "ask_to_restart", lambda *_: None)
         said = error_of("restart", "ended", "talker-0")
 
-    assert re.fullmatch(r"launchpad: ended-\S+ has ended meanwhile\n", said)
+    assert re.fullmatch(r"launchpad: ended-\S+ has ended in the meantime\n", said)
 
 
 # logs
@@ -516,7 +516,7 @@ def test_sound_22_a_script_is_planned_by_its_file_and_launches_nothing(
     ("command", "complaint"),
     [
         ("plan :make", "there is no ':make' to import from here: Empty module name"),
-        (f"plan {HELLO} -- three", "flags of the program: 'three' is none"),
+        (f"plan {HELLO} -- three", "flags of the program: 'three' is not a flag"),
         ("plan nowhere:make", "there is no 'nowhere:make' to import from here: No module named"),
         ("plan nowhere.py:make", "no 'nowhere.py:make' to import from here: [Errno 2] No such"),
         ("plan json:loads_it", "module 'json' has no attribute 'loads_it'"),

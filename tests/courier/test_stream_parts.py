@@ -269,7 +269,7 @@ def test_where_the_other_side_takes_little_at_once_each_item_has_its_own_frame(c
 def test_credits_and_shared_frames_that_are_none_are_a_breach_of_the_protocol(body: bytes) -> None:
     with pytest.raises(courier.ProtocolError, match="items of a stream"):
         decode_shared(body)
-    with pytest.raises(courier.ProtocolError, match="a credit that is none"):
+    with pytest.raises(courier.ProtocolError, match="a credit that is not a number"):
         decode_credit((framing.CREDIT, 0, b"", body, (), 0, b""))
 
 

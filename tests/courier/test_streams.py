@@ -545,7 +545,7 @@ def test_errors_and_deadlines_reach_coroutines(client_of, gate) -> None:
 def test_an_aio_call_of_a_method_without_stream_cannot_be_iterated_over(client_of) -> None:
     client = client_of(pid=os.getpid)
 
-    with pytest.raises(TypeError, match="'pid' returned a int, which is no stream"):
+    with pytest.raises(TypeError, match="'pid' returned a int, which is not a stream"):
         asyncio.run(read_async(client.aio.pid()))
 
 

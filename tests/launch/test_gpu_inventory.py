@@ -60,9 +60,9 @@ def test_devices_are_named_by_number_or_uuid_or_its_beginning_and_parts_also_by_
 @pytest.mark.parametrize(
     ("variable", "why"),
     [
-        ("7", "'7', which is none of 0 (GPU-aa11, A100), 1"),
-        ("0,GPU-zz", "'GPU-zz', which is none of"),
-        ("gpu", "'gpu', which is none of"),
+        ("7", "'7', which is not one of 0 (GPU-aa11, A100), 1"),
+        ("0,GPU-zz", "'GPU-zz', which is not one of"),
+        ("gpu", "'gpu', which is not one of"),
         ("GPU-a", "'GPU-a', which could be any of 0 (GPU-aa11, A100), 1 (GPU-ab22, A100)"),
         ("0,GPU-aa", "'GPU-aa' twice"),
         ("1,1", "'1' twice"),

@@ -141,7 +141,7 @@ def test_replicas_draw_other_numbers_each_the_same_at_every_launch(tmp_path: Pat
     (restarted,) = results["failing"]
     before = json.loads(first.stdout.partition("first ")[2].splitlines()[0])
     assert [restarted[way] != before[way] for way in before] == [True] * 9
-    assert first.stdout.count("in place of of_python, of_numpy, legacy of the script") == 1
+    assert first.stdout.count("instead of of_python, of_numpy, legacy of the script") == 1
 
 
 def test_workers_of_a_pool_draw_other_numbers_each_the_same_at_every_launch(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_workers_of_a_pool_draw_other_numbers_each_the_same_at_every_launch(tmp_
     assert {name for name, *_ in calls} == {"worker-0", "worker-1"}
     assert len({number for _, *numbers in calls for number in numbers}) == 2 * len(calls)
     assert "moved False" in runs[0].stdout
-    assert runs[0].stdout.count("in place of of_python of the script") == 2
+    assert runs[0].stdout.count("instead of of_python of the script") == 2
 
 
 def test_workers_of_a_pool_on_threads_share_the_generators_of_the_script(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_workers_of_a_pool_on_threads_share_the_generators_of_the_script(tmp_pat
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "moved True" in done.stdout
-    assert "in place of" not in done.stdout
+    assert "instead of" not in done.stdout
 
 
 def test_what_modules_keep_travels_by_name_in_calls_too() -> None:

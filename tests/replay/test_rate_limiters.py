@@ -78,11 +78,11 @@ def test_a_queue_takes_as_many_as_it_holds_and_gives_each_once() -> None:
         (lambda: QueueLimiter(0), "QueueLimiter has a size, a whole number of 1 or more"),
         (lambda: SampleToInsertRatio(0, 1, 10), "samples_per_insert is positive"),
         (lambda: SampleToInsertRatio(4, 1, 3), "a buffer of 4 or more"),
-        (lambda: SampleToInsertRatio(1, 1, 0.5), "for ever"),
+        (lambda: SampleToInsertRatio(1, 1, 0.5), "forever"),
         (lambda: SampleToInsertRatio(1, 5, (6, 20)), "nothing could ever be sampled"),
         (lambda: RateLimiter(1.0, 1, 3.0, 2.0), "min_diff is at most max_diff"),
         (lambda: RateLimiter(math.inf, 1, 0.0, 2.0), "positive and finite"),
-        (lambda: RateLimiter(10, 1, 0, 5), "for each other for ever: expected max_diff >= 10"),
+        (lambda: RateLimiter(10, 1, 0, 5), "for each other forever: expected max_diff >= 10"),
         (lambda: RateLimiter(0.5, 1, 0, 0.5), "expected max_diff >= 1"),
     ],
 )

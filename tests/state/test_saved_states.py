@@ -63,7 +63,7 @@ def test_a_version_that_is_named_drops_those_above_it(states: SavedStates) -> No
     assert states.save("other", 2, 4) == 2
 
     assert (states.versions(), states.load()) == ([1, 2], (2, "other"))
-    says = r"no saved state of version 4 in .*; there are \[1, 2\]"
+    says = r"no saved state of version 4 in .*, only \[1, 2\]"
     with pytest.raises(lp.StateError, match=says):
         states.load(4)
 

@@ -110,7 +110,7 @@ class Batched:
         if threading.current_thread() in self._queue.threads:
             raise RuntimeError(
                 f"{_name_of(self.__wrapped__)} was called from within its own batch, and might wait for"
-                " itself for ever. For what is stacked already, call its __wrapped__."
+                " itself forever. For what is stacked already, call its __wrapped__."
             )
         promise = self.courier_promise(*args, **kwargs)
         try:

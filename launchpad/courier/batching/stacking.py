@@ -126,7 +126,7 @@ def unstack(value: Any, n: int, path: str = "result") -> list[Any]:
     if library is None and not isinstance(value, list):
         raise ValueError(
             f"{path} is {_words(value)}, which cannot be divided among {n} requests. Return a list or an"
-            " array with one item per request; None, or a tuple, dict or dataclass of such, will do too."
+            " array with one item per request; None, or a tuple, dict or dataclass of these, will do too."
         )
     shape = (len(value),) if library is None else value.shape
     if not shape or shape[0] != n:

@@ -75,8 +75,8 @@ class AioCall(StreamedIterator, Coroutine[Any, Any, Any]):
         result = await self
         if not isinstance(result, AsyncStream):
             raise TypeError(
-                f"{self._method!r} returned a {type(result).__name__}, which is no stream: "
-                "await the call in place of iterating over it"
+                f"{self._method!r} returned a {type(result).__name__}, which is not a stream: "
+                "await the call instead of iterating over it"
             )
         self._stream = result
         return await result.__anext__()

@@ -190,7 +190,7 @@ def warn_of_shadowed_methods(
     """Warn of methods whose names a client uses itself: `client.stats()` never reaches the server's."""
     for name in sorted((_served_names(kind) & CLIENT_NAMES) - set(exclude)):
         warnings.warn(
-            f"{kind.__name__}.{name} is to be called by clients, but client.{name} is the client's own. They "
+            f"{kind.__name__}.{name} serves clients, but client.{name} is the client's own. They "
             f"reach it as client.futures.{name}(…).result(); better give it another name.",
             stacklevel=stacklevel + 1,
         )

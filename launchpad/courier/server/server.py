@@ -99,7 +99,7 @@ class Server:
         address = address or unix.PREFIX + unix.fresh_path()
         for each in also_at:
             if isinstance(also_at, str):
-                raise ValueError(f"also_at={also_at!r} is to be a list of addresses, [{also_at!r}]")
+                raise ValueError(f"also_at={also_at!r} must be a list of addresses, [{also_at!r}]")
             if each.startswith(network_address.INPROCESS):
                 raise ValueError(
                     f"also_at={also_at!r} has an in-process address, which only the first one can be: "

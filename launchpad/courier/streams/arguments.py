@@ -79,5 +79,5 @@ def encode_count(n: int) -> bytes:
 def decode_count(header: bytes) -> int:
     """Return the number of streams among the arguments of the call with this header."""
     if len(header) != _COUNT.size:
-        raise ProtocolError("a count of streams that is none")
+        raise ProtocolError("a count of streams that is not a number")
     return int(_COUNT.unpack(header)[0])

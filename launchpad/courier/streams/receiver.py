@@ -239,5 +239,5 @@ def decode_credit(frame: framing.Fields) -> tuple[int, int]:
     try:
         items, n_bytes = _CREDIT.unpack(frame[3])
     except struct.error as error:
-        raise ProtocolError("a credit that is none") from error
+        raise ProtocolError("a credit that is not a number") from error
     return items, n_bytes

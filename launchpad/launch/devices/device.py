@@ -79,7 +79,7 @@ def visible(devices: Sequence[Device], variable: str | None) -> list[Device]:
         if not exact and len({d.gpu for d in matches}) != 1:
             matches = matches or [d for d in devices if d.uuid.startswith(entry)]
             if len(matches) != 1:
-                problem = "which could be any of" if matches else "which is none of"
+                problem = "which could be any of" if matches else "which is not one of"
                 candidates = ", ".join(
                     f"{d.index} ({d.uuid}, {d.name})" for d in matches or devices
                 )

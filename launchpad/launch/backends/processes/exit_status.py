@@ -116,7 +116,7 @@ def _with_memory(end: Outcome, child_exit: ChildExited) -> Outcome:
         return replace(end, cause=cause, hint=hint, out_of_memory=True)
     if child_exit.out_of_memory:
         hint = (
-            "meanwhile the kernel has killed a process for lack of memory, perhaps one of its own"
+            "while it ran, the kernel killed a process for lack of memory, perhaps one of its own"
         )
         return replace(end, hint="; ".join(filter(None, (end.hint, hint, peak))))
     if end.signal == "SIGKILL":

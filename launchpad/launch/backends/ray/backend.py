@@ -66,7 +66,7 @@ class Ray(Backend):
         if node is not None and node.is_head():
             cluster.release()
             raise LaunchError(
-                "detach=True needs a Ray cluster that outlives this script, and there is none: start one with"
+                "detach=True needs a Ray cluster that outlives this script. Start one with"
                 " `ray start --head`, and say where it is: RAY_ADDRESS=auto for the one on this machine"
             )
         from launchpad.launch.backends.ray.launcher_actor import LauncherActor
