@@ -20,7 +20,10 @@ from tests.waiting import pause, pid_of, until
 
 ROOT = Path(__file__).parents[2]
 PROMPT = r"\(Pdb\) "
-ENDED = r"attempt 1 of player-0 has ended; .*killed by SIGKILL|debugged-\S+ has ended in the meantime|now: failed"
+ENDED = (
+    r"attempt 1 of player-0 has ended; .*killed by SIGKILL"
+    r"|debugged-\S+ has ended in the meantime|now: failed"
+)
 both = pytest.mark.parametrize("launch_type", ["test_mt", "test_mp"])
 Attach = Callable[..., "pexpect.spawn[str]"]
 
