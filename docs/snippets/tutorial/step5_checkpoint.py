@@ -1,0 +1,70 @@
+"""The same, with a server that goes on where the last launch has ended."""
+
+import argparse
+import os
+
+import digits
+import launchpad as lp
+import numpy as np
+
+
+# part: server
+class ParameterServer:
+    def __init__(self):
+        self.weights = np.zeros((64, 10))
+        self.updates = 0
+
+    def save(self):
+        return self.weights, self.updates
+
+    def restore(self, saved):
+        self.weights, self.updates = saved
+        print(f"continues after {self.updates} updates")
+
+    def pull(self):
+        return self.weights
+
+    def push(self, gradient):
+        self.weights = self.weights - 0.5 * gradient
+        self.updates += 1
+
+
+# part: worker
+class Worker:
+    def __init__(self, server: lp.CourierClient[ParameterServer], train, test, steps):
+        self.server = server
+        self.images, self.labels = train
+        self.test = test
+        self.steps = steps
+
+    def run(self):
+        rng = np.random.default_rng(lp.current().seed)  # each worker has its own seed
+        for _ in range(self.steps):
+            batch = rng.choice(len(self.images), 50)
+            targets = np.eye(10)[self.labels[batch]]
+            weights = self.server.pull()
+            self.server.push(digits.gradient(weights, self.images[batch], targets))
+
+        lp.barrier("trained")  # the other workers may have steps left
+        accuracy = digits.accuracy(self.server.pull(), *self.test)
+        print(f"process {os.getpid()}: test accuracy {accuracy:.0%}")
+
+
+# part: program
+def make_program(steps):
+    train, test = digits.load()
+    program = lp.Program("digits")
+    server = program.add_node(lp.CourierNode(ParameterServer, one_at_a_time=True), label="server")
+    with program.group("worker", restart=lp.RestartPolicy(max_restarts=3)):
+        for _ in range(3):
+            program.add_node(lp.PyClassNode(Worker, server, train, test, steps))
+    return program
+
+
+# part: launch
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=100)
+    lp.add_flags(parser)  # --lp_launch_type and others
+    options = parser.parse_args()
+    lp.launch(make_program(options.steps), state="runs/digits")
