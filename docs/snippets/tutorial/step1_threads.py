@@ -1,4 +1,4 @@
-"""A parameter server and three workers, which train a classifier of handwritten digits."""
+"""A parameter server and three workers train a classifier of handwritten digits."""
 
 import os
 
@@ -7,7 +7,7 @@ import launchpad as lp
 import numpy as np
 
 
-# part: server
+# part: classes
 class ParameterServer:
     def __init__(self):
         self.weights = np.zeros((64, 10))
@@ -19,7 +19,6 @@ class ParameterServer:
         self.weights = self.weights - 0.5 * gradient
 
 
-# part: worker
 class Worker:
     def __init__(self, server: lp.CourierClient[ParameterServer], train, test, steps):
         self.server = server
@@ -31,7 +30,7 @@ class Worker:
         rng = np.random.default_rng(lp.current().seed)  # each worker has its own seed
         for _ in range(self.steps):
             batch = rng.choice(len(self.images), 50)
-            targets = np.eye(10)[self.labels[batch]]
+            targets = digits.one_hot(self.labels[batch])
             weights = self.server.pull()
             self.server.push(digits.gradient(weights, self.images[batch], targets))
 

@@ -1,4 +1,4 @@
-"""The same, with a worker that dies half-way and is started again."""
+"""Step 1 with a worker that crashes half-way and is started again."""
 
 import os
 
@@ -7,7 +7,14 @@ import launchpad as lp
 import numpy as np
 
 
-# part: server
+# part: crash
+def crash_once(step):
+    me = lp.current()
+    if me.name == "worker-1" and me.attempt == 1 and step == 50:
+        os._exit(1)  # ends the process at once, as a segmentation fault does
+
+
+# end
 class ParameterServer:
     def __init__(self):
         self.weights = np.zeros((64, 10))
@@ -19,7 +26,6 @@ class ParameterServer:
         self.weights = self.weights - 0.5 * gradient
 
 
-# part: worker
 class Worker:
     def __init__(self, server: lp.CourierClient[ParameterServer], train, test, steps):
         self.server = server
@@ -28,13 +34,11 @@ class Worker:
         self.steps = steps
 
     def run(self):
-        me = lp.current()
-        rng = np.random.default_rng(me.seed)
+        rng = np.random.default_rng(lp.current().seed)  # each worker has its own seed
         for step in range(self.steps):
-            if step == 50 and me.name == "worker-1" and me.attempt == 1:
-                os._exit(1)  # ends the process at once, as a crash does
+            crash_once(step)
             batch = rng.choice(len(self.images), 50)
-            targets = np.eye(10)[self.labels[batch]]
+            targets = digits.one_hot(self.labels[batch])
             weights = self.server.pull()
             self.server.push(digits.gradient(weights, self.images[batch], targets))
 
@@ -43,16 +47,17 @@ class Worker:
         print(f"process {os.getpid()}: test accuracy {accuracy:.0%}")
 
 
-# part: program
 def make_program(steps=100):
     train, test = digits.load()
     program = lp.Program("digits")
     server = program.add_node(lp.CourierNode(ParameterServer, one_at_a_time=True), label="server")
-    with program.group("worker", restart=lp.RestartPolicy(max_restarts=3)):
+    with program.group("worker"):
         for _ in range(3):
             program.add_node(lp.PyClassNode(Worker, server, train, test, steps))
     return program
 
 
+# part: launch
 if __name__ == "__main__":
-    lp.launch(make_program())
+    policy = lp.RestartPolicy(max_restarts=3)  # within 60 seconds
+    lp.launch(make_program(), restart={"worker": policy})

@@ -1,4 +1,4 @@
-"""The same, with a server that goes on where the last launch has ended."""
+"""Step 1 with a server that continues where the last launch stopped."""
 
 import argparse
 import os
@@ -19,7 +19,7 @@ class ParameterServer:
 
     def restore(self, saved):
         self.weights, self.updates = saved
-        print(f"continues after {self.updates} updates")
+        print(f"continues after {self.updates:,} updates")
 
     def pull(self):
         return self.weights
@@ -29,7 +29,7 @@ class ParameterServer:
         self.updates += 1
 
 
-# part: worker
+# end
 class Worker:
     def __init__(self, server: lp.CourierClient[ParameterServer], train, test, steps):
         self.server = server
@@ -41,7 +41,7 @@ class Worker:
         rng = np.random.default_rng(lp.current().seed)  # each worker has its own seed
         for _ in range(self.steps):
             batch = rng.choice(len(self.images), 50)
-            targets = np.eye(10)[self.labels[batch]]
+            targets = digits.one_hot(self.labels[batch])
             weights = self.server.pull()
             self.server.push(digits.gradient(weights, self.images[batch], targets))
 
@@ -50,12 +50,11 @@ class Worker:
         print(f"process {os.getpid()}: test accuracy {accuracy:.0%}")
 
 
-# part: program
 def make_program(steps):
     train, test = digits.load()
     program = lp.Program("digits")
     server = program.add_node(lp.CourierNode(ParameterServer, one_at_a_time=True), label="server")
-    with program.group("worker", restart=lp.RestartPolicy(max_restarts=3)):
+    with program.group("worker"):
         for _ in range(3):
             program.add_node(lp.PyClassNode(Worker, server, train, test, steps))
     return program
@@ -65,6 +64,6 @@ def make_program(steps):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=100)
-    lp.add_flags(parser)  # --lp_launch_type and others
+    lp.add_flags(parser)  # --lp_launch_type and the others
     options = parser.parse_args()
     lp.launch(make_program(options.steps), state="runs/digits")
