@@ -22,7 +22,8 @@ KNOWN_COMMANDS = [
     r"(\.venv/bin/)?(pip|python -m pip) install \S+",
     r"LP_CONTRACT_BACKENDS=\w+ (\.venv/bin/)?python -m pytest tests/contract",
     r"(\.venv/bin/)?python -m examples\.\w+( --\S+)*",
-    r"(\.venv/bin/)?python (docs/snippets|benchmarks)/\w+\.py( --\S+)*",
+    r"(\.venv/bin/)?python (docs/snippets|benchmarks)/[\w/]+\.py( --\S+)*",
+    r"source \.venv/bin/activate",
     r"kind (create cluster|load docker-image \S+)",
     r"docker build -f docs/snippets/\S+ --build-arg \S+ -t \S+ \.",
     r"docker push \S+",
@@ -44,7 +45,8 @@ RUN_BY_A_PAGE = {
     )
 }
 CODE = ("python", "toml", "yaml", "dockerfile")
-EXIT_CODES = {"failing.py": 1}
+EXIT_CODES = {"failing.py": 1, "step3_bug.py": 1}
+ON_RAY = [block for block in blocks("console") if "--lp_launch_type=ray" in block.text]
 
 
 def _name(path: Path) -> str:
@@ -123,6 +125,17 @@ def test_a_command_prints_what_the_page_shows(block: Block) -> None:
     if block.marker.startswith("run by: "):
         assert (ROOT / block.marker.removeprefix("run by: ")).is_file()
         return
+    assert_prints(block)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", ON_RAY, ids=str)
+def test_a_command_on_ray_prints_what_the_page_shows(block: Block, ray_cluster: object) -> None:
+    assert_prints(block)
+
+
+def assert_prints(block: Block) -> None:
+    """Each command of a block exits with 0, and prints what the block shows below it."""
     for part in re.split(r"^\$ ", block.text, flags=re.M)[1:]:
         command, _, shown = part.partition("\n")
 
