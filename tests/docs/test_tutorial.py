@@ -32,7 +32,7 @@ def test_top_shows_the_program_as_the_tutorial_does_and_a_stop_saves_the_weights
     with scripts.started() as start_script, screens.opened() as start_terminal:
         # The workers compute as fast as they can, and would slow down the start of `top`.
         on_one_core = ["taskset", "-c", str(min(os.sched_getaffinity(0))), "nice", "-n", "19"]
-        script = start_script([*on_one_core, *command], "--steps=100000", cwd=tmp_path)
+        script = start_script([*on_one_core, *command], "--steps=300000", cwd=tmp_path)
         until(lambda: [*tmp_path.glob("logs/*/worker-2.log")])
         top = start_terminal([*launchpad, "top", "--interval=0.3"], 84, 30)
         screen = top.waits_for(r"^ worker +server +push +[1-9][\s\S]+q quit").splitlines()

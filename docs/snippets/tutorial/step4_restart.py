@@ -11,7 +11,7 @@ import numpy as np
 def crash_once(step):
     me = lp.current()
     if me.name == "worker-1" and me.attempt == 1 and step == 50:
-        os._exit(1)  # ends the process at once, as a segmentation fault does
+        os._exit(1)  # ends the process at once, as a crash does
 
 
 # end
