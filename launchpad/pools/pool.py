@@ -54,8 +54,8 @@ def pool(workers: Iterable[Any], *, idempotent: bool = False) -> Pool:
         if not isinstance(client, Client):
             raise TypeError(
                 f"lp.pool takes clients of lp.PoolNode, and {client!r} is not one. A handle turns into a"
-                " client when the program runs: make the pool inside the node that the handles were given to; in the"
-                " launching script, lp.pool(running.clients('worker'))."
+                " client when the program runs: make the pool inside the node that the handles were given to;"
+                " in the launching script, lp.pool(running.clients('worker'))."
             )
     return Pool(clients, idempotent)
 

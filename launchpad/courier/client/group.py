@@ -188,6 +188,7 @@ def checked(members: Iterable[Any], group: str) -> tuple[Any, ...]:
         if has_list or not hasattr(client, "futures"):
             raise TypeError(
                 f"{group} takes a list of clients, and {client!r} is not a client. A handle turns into a"
-                " client when the program runs: make the group inside the node that the handles were given to."
+                " client when the program runs: make the group inside the node that the handles were given"
+                " to."
             )
     return clients
