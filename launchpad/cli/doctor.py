@@ -130,7 +130,7 @@ def host_facts() -> list[HostFact]:
     is_tested = platform.system() == "Linux"
     memory = psutil.virtual_memory()
     limit = out_of_memory.limit_bytes()
-    limited = f"; this process's cgroup may use {size(limit)}" if limit else ""
+    limit_text = f"; this process's cgroup may use {size(limit)}" if limit else ""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     gpus = ", ".join(f"{device.index}: {device.name}" for device in inventory.installed())
     missing = [extra for extra, package in EXTRAS.items() if not is_installed(package)]
@@ -141,7 +141,7 @@ def host_facts() -> list[HostFact]:
         HostFact("python", f"{platform.python_version()}, {sys.executable}"),
         HostFact("system", system, "" if is_tested else _UNTESTED),
         HostFact("CPUs", str(cpus)),
-        HostFact("memory", f"{size(memory.available)} free of {size(memory.total)}{limited}"),
+        HostFact("memory", f"{size(memory.available)} free of {size(memory.total)}{limit_text}"),
         _shared_memory(),
         _limit("open files", resource.RLIMIT_NOFILE, "ulimit -n"),
         _limit("processes", resource.RLIMIT_NPROC, "ulimit -u"),

@@ -143,18 +143,18 @@ def _completions(
     words = [word for word in (getattr(parsed_args, name, None) for name in _NAMES) if word]
     try:
         running = record.running()
-        named = [run for word in words for run in runs.matching(running, word)]
+        named_runs = [run for word in words for run in runs.matching(running, word)]
         # Runs that have ended have logs, too.
-        if words and not named and hasattr(parsed_args, "follow"):
-            named = [run for word in words for run in runs.matching(record.ended(), word)][-1:]
+        if words and not named_runs and hasattr(parsed_args, "follow"):
+            named_runs = [run for word in words for run in runs.matching(record.ended(), word)][-1:]
     except LaunchError:
         return []
     names: list[str] = []
-    if not named:
+    if not named_runs:
         names += [name for run in running for name in (run.program, run.run_id)]
-    chosen = named or running
-    if action.dest != "drawn" and len(chosen) == 1:
-        names += chosen[0].workers
+    chosen_runs = named_runs or running
+    if action.dest != "drawn" and len(chosen_runs) == 1:
+        names += chosen_runs[0].workers
         if not hasattr(parsed_args, "worker"):
-            names += chosen[0].workers.values()
+            names += chosen_runs[0].workers.values()
     return list(dict.fromkeys(names))

@@ -131,13 +131,13 @@ def only(
     """Return the only match, or raise a CommandError that lists the choices."""
     if len(matches) == 1:
         return matches[0]
-    listed = "".join(
+    choices = "".join(
         f"\n  {run.run_id}  ({run.program}, pid {run.pid})" for run in matches or all_runs
     )
     if not matches:
-        raise CommandError(f"no run is called {word!r}; there are:{listed}")
+        raise CommandError(f"no run is called {word!r}; there are:{choices}")
     problem = "several programs run" if word is None else f"several runs are called {word!r}"
-    raise CommandError(f"{problem}; name one of them:{listed}")
+    raise CommandError(f"{problem}; name one of them:{choices}")
 
 
 def workers_of(run: RunRecord, label: str | None) -> list[str]:

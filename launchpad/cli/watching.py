@@ -109,10 +109,12 @@ def _print_workers(
     if metrics is None:
         return
     usages = [worker.process for worker in metrics.workers if worker.process is not None]
-    shared = [usage for usage in usages if usage.is_shared]
-    if shared:
-        used = f"CPU {shared[-1].cpu_percent:.0f}%, MEM {_size(shared[-1].memory_bytes)}"
-        print(f"process {run.pid}, of which workers are threads: {used}")
+    shared_usages = [usage for usage in usages if usage.is_shared]
+    if shared_usages:
+        usage_text = (
+            f"CPU {shared_usages[-1].cpu_percent:.0f}%, MEM {_size(shared_usages[-1].memory_bytes)}"
+        )
+        print(f"process {run.pid}, of which workers are threads: {usage_text}")
     if metrics.silent:
         print(f"no answer within {runs.LOOK_S:g} s from {', '.join(metrics.silent)}")
 

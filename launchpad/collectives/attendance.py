@@ -109,9 +109,9 @@ class Attendance:
         try:
             for event in self._stream:
                 self._take(event)
-        except BaseException as lost:
+        except BaseException as end_error:
             # Any error counts, also those from closing the stream or from the stop of a server.
-            error = lost
+            error = end_error
         if self._has_left:
             return
         if self._me.stop.event.is_set():
@@ -119,10 +119,10 @@ class Attendance:
                 self._generation.note_stop()
             return
         text = f"the rendezvous of {self._label!r} is lost: {error or 'its stream has ended'!r}"
-        failed = PeerFailed(text, f"{self._label}.rendezvous-0")
-        self._formed.close(failed)
+        peer_failed = PeerFailed(text, f"{self._label}.rendezvous-0")
+        self._formed.close(peer_failed)
         if self._generation is not None:
-            self._generation.end(failed)
+            self._generation.end(peer_failed)
 
     def _take(self, event: Event) -> None:
         if isinstance(event, Finished):

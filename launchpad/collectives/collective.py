@@ -172,11 +172,13 @@ class Collective:
         with self._lock, tracing.quick_wait("all_gather"):
             self._operations.begin(_layout(x, leaves))
             for bucket, flat, bounds in self._buckets(leaves):
-                for rank, gathered in enumerate(self._operations.all_gather(flat)):
+                for rank, array in enumerate(self._operations.all_gather(flat)):
                     for number, (begin, end) in zip(bucket, bounds, strict=True):
-                        part = gathered[begin:end]
-                        own = part.copy() if rank == self.rank and gathered is flat else part
-                        columns[rank][number] = _new(leaves[number], own)
+                        part = array[begin:end]
+                        # This rank's array may be `flat` itself, which may be the user's memory.
+                        if rank == self.rank and array is flat:
+                            part = part.copy()
+                        columns[rank][number] = _new(leaves[number], part)
         return [trees.rebuilt(x, iter(column)) for column in columns]
 
     def broadcast(self, x: T, root: int = 0, *, out: Any = None) -> T:
@@ -225,12 +227,12 @@ class Collective:
             self._operations.begin(layouts[0])
             for same_leaf in zip(*leaves, strict=True):
                 arrays = [leaf.flat.reshape(leaf.shape) for leaf in same_leaf]
-                received = list(self._operations.all_to_all(arrays))
-                if received[self.rank] is arrays[self.rank]:
-                    received[self.rank] = _copied(arrays[self.rank])
+                own_parts = list(self._operations.all_to_all(arrays))
+                if own_parts[self.rank] is arrays[self.rank]:
+                    own_parts[self.rank] = _copied(arrays[self.rank])
                 column = [
                     _new(leaf, part.reshape(-1), tuple(part.shape))
-                    for leaf, part in zip(same_leaf, received, strict=True)
+                    for leaf, part in zip(same_leaf, own_parts, strict=True)
                 ]
                 columns.append(column)
         return [
@@ -255,8 +257,8 @@ class Collective:
         data = _dumped(x) if self.rank == root else b""
         with self._lock, tracing.quick_wait("broadcast_object"):
             self._operations.begin()
-            received = self._operations.broadcast_bytes(data, root)
-        return x if self.rank == root else _loaded(received)
+            root_data = self._operations.broadcast_bytes(data, root)
+        return x if self.rank == root else _loaded(root_data)
 
     def all_gather_object(self, x: Any) -> list[Any]:
         """Return the objects of all ranks, by rank."""
@@ -271,8 +273,8 @@ class Collective:
         data = _dumped(x)
         with self._lock, tracing.quick_wait("gather_object"):
             self._operations.begin()
-            gathered = self._operations.gather_bytes(data, root)
-        return None if gathered is None else [_loaded(pickled) for pickled in gathered]
+            pickles = self._operations.gather_bytes(data, root)
+        return None if pickles is None else [_loaded(pickled) for pickled in pickles]
 
     @overload
     def split(self, color: None, key: int | None = None) -> None: ...

@@ -93,12 +93,16 @@ class CourierOperations(Operations):
         bounds = even_bounds(flat.size, self.size)
         if self.size == 2:
             self._edges.send(1 - self.rank, 0, flat)
-            theirs = self._edges.receive(1 - self.rank, 0)
-            _UFUNCS[op](*((theirs, flat) if self.rank else (flat, theirs)), out=out)
+            other = self._edges.receive(1 - self.rank, 0)
+            # Both ranks reduce in the order of ranks, so that they get the same bits.
+            if self.rank == 0:
+                _UFUNCS[op](flat, other, out=out)
+            else:
+                _UFUNCS[op](other, flat, out=out)
         elif self.size <= MANY:
-            mine = out[bounds[self.rank] : bounds[self.rank + 1]]
-            self._reduce_direct(flat, op, bounds, mine)
-            for rank, part in enumerate(self._edges.swap_with_all([mine] * self.size, 1)):
+            own_part = out[bounds[self.rank] : bounds[self.rank + 1]]
+            self._reduce_direct(flat, op, bounds, own_part)
+            for rank, part in enumerate(self._edges.swap_with_all([own_part] * self.size, 1)):
                 if rank != self.rank:
                     out[bounds[rank] : bounds[rank + 1]] = part
             self._edges.finish()
@@ -125,9 +129,9 @@ class CourierOperations(Operations):
 
     def broadcast(self, flat: Any, root: int) -> None:
         self._begin(f"broadcast from rank {root} of {self._values}")
-        received = self._from_root(flat, root)
+        array = self._from_root(flat, root)
         if self.rank != root:
-            flat[...] = received
+            flat[...] = array
 
     def all_to_all(self, parts: Sequence[Any]) -> list[Any]:
         self._begin(f"all_to_all of {self._values}")
@@ -139,8 +143,8 @@ class CourierOperations(Operations):
 
     def broadcast_bytes(self, data: bytes, root: int) -> bytes:
         self._begin(f"broadcast_object from rank {root}")
-        received: bytes = self._from_root(data, root)
-        return received
+        root_data: bytes = self._from_root(data, root)
+        return root_data
 
     def all_gather_bytes(self, data: bytes) -> list[bytes]:
         self._begin("all_gather_object")
@@ -165,9 +169,9 @@ class CourierOperations(Operations):
         self._edges.begin(f"{operation} (call {self._n_calls})", limit_s)
 
     def _swap(self, parts: Sequence[Any]) -> list[Any]:
-        received = self._edges.swap_with_all(parts, 0)
+        arrays = self._edges.swap_with_all(parts, 0)
         self._edges.finish()
-        return received
+        return arrays
 
     def _reduce_at_root(self, flat: Any, op: str, out: Any) -> None:
         ufunc = _UFUNCS[op]
@@ -202,7 +206,7 @@ class CourierOperations(Operations):
         reduces its part of a third.
         """
         chunks = even_bounds(flat.size, -(-flat.nbytes // ROW))
-        copied = 0
+        n_copied = 0
         total = out[:0]
         n_reduced = 0
         # The last chunk is empty: its turn only copies the results of the one before.
@@ -214,13 +218,13 @@ class CourierOperations(Operations):
             ]
             n_read = [part.stop - part.start + n_reduced for part in parts]
             self._edges.meet_in(memory, [n * flat.itemsize for n in n_read])
-            out[copied:begin] = total
-            mine = parts[self.rank]
+            out[n_copied:begin] = total
+            own_part = parts[self.rank]
             for row in rows[1:]:
-                _UFUNCS[op](rows[0][mine], row[mine], out=rows[0][mine])
-            copied = begin
+                _UFUNCS[op](rows[0][own_part], row[own_part], out=rows[0][own_part])
+            n_copied = begin
             total = rows[0]
-            n_reduced = mine.stop - mine.start
+            n_reduced = own_part.stop - own_part.start
 
     def _from_root(self, data: Any, root: int) -> Any:
         """Return the root's data, sent down a binomial tree: each rank that has it sends it to the next."""
@@ -238,16 +242,16 @@ class CourierOperations(Operations):
             bit >>= 1
         return data
 
-    def _reduce_direct(self, flat: Any, op: str, bounds: Sequence[int], mine: Any) -> None:
-        """Reduce this rank's part into `mine`, in the order of ranks."""
+    def _reduce_direct(self, flat: Any, op: str, bounds: Sequence[int], target: Any) -> None:
+        """Reduce this rank's part into `target`, in the order of ranks."""
         parts = [flat[bounds[rank] : bounds[rank + 1]] for rank in range(self.size)]
-        received = self._edges.swap_with_all(parts, 0)
+        arrays = self._edges.swap_with_all(parts, 0)
         reduce = _UFUNCS[op]
-        # `ours` is a received array that nothing else refers to, so it can hold intermediate results.
-        total = received[0]
-        ours = received[0 if self.rank else 1]
+        # `scratch` is a received array that nothing else refers to, so it can hold intermediate results.
+        total = arrays[0]
+        scratch = arrays[0 if self.rank else 1]
         for rank in range(1, self.size):
-            total = reduce(total, received[rank], out=mine if rank == self.size - 1 else ours)
+            total = reduce(total, arrays[rank], out=target if rank == self.size - 1 else scratch)
 
     def _reduce_ring(self, flat: Any, op: str, bounds: Sequence[int], out: Any) -> None:
         """Reduce this rank's part into `out`; the other parts of `out` are not set."""

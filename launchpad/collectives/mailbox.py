@@ -74,9 +74,9 @@ class Mailbox:
         """Begin an operation of this rank. Raise Different if messages for a different one are here."""
         with self._lock:
             self._operations[communicator] = number, operation
-            for key, (theirs, _) in self._messages.items():
-                if theirs != operation and key[:2] == (communicator, number):
-                    raise Different(operation, key[3], theirs)
+            for key, (other_operation, _) in self._messages.items():
+                if other_operation != operation and key[:2] == (communicator, number):
+                    raise Different(operation, key[3], other_operation)
             meeting = self._meetings.get((communicator, number))
             if meeting is not None and meeting.operation != operation:
                 raise Different(operation, min(meeting.parts), meeting.operation)
@@ -185,9 +185,9 @@ class Mailbox:
         """Raise unless a message can be taken: nothing has ended, and it matches this rank's operation."""
         if self._error is not None:
             raise self._error
-        number, ours = self.progress(key[0])
-        if key[1] < number or (key[1] == number and operation != ours):
-            raise Different(ours, key[3], operation)
+        number, own_operation = self.progress(key[0])
+        if key[1] < number or (key[1] == number and operation != own_operation):
+            raise Different(own_operation, key[3], operation)
 
     def _wait(
         self,

@@ -191,8 +191,8 @@ class Membership:
             session.member = Member(
                 rank, session.replica, session.worker, session.attempt, session.host
             )
-        formed = Formed(self.generation, members_of(waiting))
-        return [(session, formed) for session in waiting]
+        event = Formed(self.generation, members_of(waiting))
+        return [(session, event) for session in waiting]
 
 
 def members_of(sessions: Sequence[Session]) -> tuple[Member, ...]:

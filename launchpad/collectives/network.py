@@ -34,11 +34,13 @@ def free_port(address: str) -> int:
 
 def interface_of(address: str) -> str:
     """Return the network interface with this IPv4 address; "" if none has it or the system can't say."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asks:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query_socket:
         for _, name in socket.if_nameindex():
             # The call fails for an interface without an IPv4 address.
             with contextlib.suppress(OSError):
-                answer = fcntl.ioctl(asks, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                answer = fcntl.ioctl(
+                    query_socket, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15])
+                )
                 if socket.inet_ntoa(answer[20:24]) == address:
                     return name
     return ""

@@ -213,8 +213,8 @@ class RankEdges:
             client.put(generation.number, key, self._operation, data)
             return
         except (CourierError, LaunchpadError) as error:
-            failed = error
-        raise self._failed(rank, failed)
+            cause = error
+        raise self._failed(rank, cause)
 
     def ask(self, rank: int, step: int, data: Any) -> Any:
         """Send data to a rank, and return the reply. Raises TimeoutError, and the errors of `send`."""
@@ -225,8 +225,8 @@ class RankEdges:
         try:
             return client.swap(generation.number, key, self._operation, data, limit_s)
         except (CourierError, LaunchpadError, Late) as error:
-            failed = error
-        raise self._failed(rank, failed)
+            cause = error
+        raise self._failed(rank, cause)
 
     def meet(self, data: Any, answer: Callable[[list[Any]], Any]) -> Any:
         """Send data to rank 0, and return its answer, on all ranks.
@@ -245,8 +245,8 @@ class RankEdges:
                 key, self._operation, data, limit_s, self.ranks, answer, self._different
             )
         except (Different, Gone, CourierError, LaunchpadError, Late) as error:
-            failed = error
-        raise self._failed(0, failed)
+            cause = error
+        raise self._failed(0, cause)
 
     def open_memory(self, row_bytes: int) -> HostMemory | None:
         """Open shared memory with rows for each rank; None, on all ranks, if they are not on one host."""
@@ -279,14 +279,14 @@ class RankEdges:
                 if different is not None and different.rank in memory.wait(number, operation, 0):
                     raise different
         except (Different, Gone, CourierError, LaunchpadError, Late) as error:
-            failed = error
+            cause = error
         else:
             took_s = time.monotonic() - began
             for rank in range(self.size):
                 if rank != self.rank:
                     count_call(self._client(rank), "share", took_s, n_bytes[rank])
             return
-        raise self._failed(0, failed)
+        raise self._failed(0, cause)
 
     def receive(self, rank: int, step: int) -> Any:
         """Wait for the data that a rank sends or asks with, and return it.
@@ -300,8 +300,8 @@ class RankEdges:
         try:
             return self._mailbox.take(key, self._timeout_s, self._different)
         except (Different, Gone, Late, LaunchpadError) as error:
-            failed = error
-        raise self._failed(rank, failed)
+            cause = error
+        raise self._failed(rank, cause)
 
     def reply(self, rank: int, step: int, data: Any) -> None:
         """Reply to a rank that asks in this step. The data must not be changed before `finish` returns."""

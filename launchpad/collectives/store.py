@@ -102,9 +102,9 @@ class StoreServer:
 
         def late() -> list[bytes]:
             values = self._values(generation)
-            missing = next(key for key in keys if key not in values)
+            missing_key = next(key for key in keys if key not in values)
             raise TimeoutError(
-                f"{missing!r} was not set within {timeout_s:g} s: not all ranks have come here"
+                f"{missing_key!r} was not set within {timeout_s:g} s: not all ranks have come here"
             )
 
         with self._store_calls.changing():

@@ -122,10 +122,12 @@ class TorchOperations(Operations):
         return out[begin:end]
 
     def all_gather(self, flat: Any) -> list[Any]:
-        mine = self._tensor(_as_bytes(flat))
-        gathered = torch.empty(len(mine) * self.size, dtype=mine.dtype, device=self._device)
-        self._run("_allgather_base", gathered, mine)
-        return [_like(row, flat) for row in gathered.view(self.size, len(mine))]
+        own_bytes = self._tensor(_as_bytes(flat))
+        all_bytes = torch.empty(
+            len(own_bytes) * self.size, dtype=own_bytes.dtype, device=self._device
+        )
+        self._run("_allgather_base", all_bytes, own_bytes)
+        return [_like(row, flat) for row in all_bytes.view(self.size, len(own_bytes))]
 
     def broadcast(self, flat: Any, root: int) -> None:
         data = _as_bytes(flat)
@@ -217,14 +219,14 @@ class TorchOperations(Operations):
 
     def _all_reduce_as_another(self, flat: Any, op: str, out: Any) -> None:
         if flat.dtype != np.uint64:
-            wide = flat.astype(_AS[flat.dtype.name])
-            self.all_reduce(wide, op, wide)
-            out[...] = wide.astype(out.dtype)
+            wide_array = flat.astype(_AS[flat.dtype.name])
+            self.all_reduce(wide_array, op, wide_array)
+            out[...] = wide_array.astype(out.dtype)
             return
         flip = _FLIP if op in ("max", "min") else np.uint64(0)
-        signed = (flat ^ flip).view(np.int64)
-        self.all_reduce(signed, op, signed)
-        out[...] = signed.view(np.uint64) ^ flip
+        signed_array = (flat ^ flip).view(np.int64)
+        self.all_reduce(signed_array, op, signed_array)
+        out[...] = signed_array.view(np.uint64) ^ flip
 
     def _run(
         self,
@@ -277,11 +279,13 @@ class TorchOperations(Operations):
             generation.check()
             if context.current().stop.event.is_set():
                 raise Stopped
-            returned = generation.returned.intersection(self._ranks)
-            if returned:
+            returned_ranks = generation.returned.intersection(self._ranks)
+            if returned_ranks:
                 returned_at = returned_at or now
                 if now - returned_at > _LAST_S:
-                    raise generation.missed(min(returned), f"while others wait for it in {name}")
+                    raise generation.missed(
+                        min(returned_ranks), f"while others wait for it in {name}"
+                    )
             if left_s <= 0:
                 me = generation.name_of(generation.rank)
                 raise generation.late(

@@ -112,9 +112,9 @@ class CourierStore(Store):  # type: ignore[misc, unused-ignore]  # Any without t
 
         The server ends the wait. The client's deadline is later, and only matters if the server doesn't.
         """
-        prefixed = [self._prefix + key for key in keys]
+        prefixed_keys = [self._prefix + key for key in keys]
         limit_s = timeout_s + _MARGIN_S
-        values: list[bytes] = self._call("store_get", prefixed, timeout_s, limit_s=limit_s)
+        values: list[bytes] = self._call("store_get", prefixed_keys, timeout_s, limit_s=limit_s)
         for key, value in zip(keys, values, strict=True):
             self._remember(key, value)
         return values
@@ -156,8 +156,8 @@ class TorchStores:
 
     def shut(self) -> None:
         """End gloo's connections of all groups that were made with these stores, or are being made."""
-        published = [value for store in self._stores for value in store.seen.values()]
-        gloo_sockets.shut(published, len(self._generation.members))
+        values = [value for store in self._stores for value in store.seen.values()]
+        gloo_sockets.shut(values, len(self._generation.members))
 
 
 def _bytes(value: str | bytes) -> bytes:

@@ -132,8 +132,8 @@ class _Drawing:
         self._calls = Counter(ends)
         between_units = [(a, b) for a, b in self._calls if a != b]
         self._layers, self._passages = _layers(list(self._units), between_units)
-        for passed in self._passages.values():
-            self._units |= {unit: _Area(0, 2 * _LINE) for unit in passed}
+        for units in self._passages.values():
+            self._units |= {unit: _Area(0, 2 * _LINE) for unit in units}
 
     def text(self) -> str:
         width, height = self._place_units()

@@ -360,8 +360,8 @@ class ServeObject(BuildObject, Serving):
         name, close = named_close
 
         def close_unless_called() -> object:
-            called = {} if self._server is None else self._server.stats().methods
-            return None if name in called else close()
+            called_methods = {} if self._server is None else self._server.stats().methods
+            return None if name in called_methods else close()
 
         return close_unless_called
 

@@ -332,32 +332,36 @@ class PoolThread:
 
 
 def _complete(
-    chunk: CallChunk, member: PoolMember, packed: list[Any], error: bytes | None, seconds: float
+    chunk: CallChunk,
+    member: PoolMember,
+    packed_results: list[Any],
+    error: bytes | None,
+    seconds: float,
 ) -> None:
     """Set the results or the error of a chunk's calls on its future."""
-    chunk.function.note(seconds, len(packed) + (error is not None))
+    chunk.function.note(seconds, len(packed_results) + (error is not None))
     results: list[Any] = []
-    raised: BaseException | None = None
+    chunk_error: BaseException | None = None
     try:
         # Append one by one, to keep the results before an error.
-        for packed_result in packed:
+        for packed_result in packed_results:
             results.append(unpack_result(packed_result))
     except Exception as unreadable:
         unreadable.add_note(
             f"(the result of {chunk.function.name!r}, which has run at {member.name}, cannot be unpickled"
             " here: its classes have to be importable on both sides)"
         )
-        raised = unreadable
-    if error is not None and raised is None:
-        raised = pickling.decode_error(
+        chunk_error = unreadable
+    if error is not None and chunk_error is None:
+        chunk_error = pickling.decode_error(
             error, server=member.name, address=member.client.address, method=chunk.function.name
         )
     if chunk.is_part:
-        chunk.future.set_result((results, raised))
-    elif raised is None:
+        chunk.future.set_result((results, chunk_error))
+    elif chunk_error is None:
         chunk.future.set_result(results[0])
     else:
-        chunk.future.set_exception(raised)
+        chunk.future.set_exception(chunk_error)
 
 
 def _set_error(chunk: CallChunk, error: BaseException) -> None:

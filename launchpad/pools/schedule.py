@@ -217,10 +217,10 @@ class Schedule:
 
     def cancel_queued(self) -> None:
         """Cancel all chunks and calls that were not sent."""
-        queued = self._queue
+        queue = self._queue
         self._queue = deque()
         self._maps.clear()
-        for work in queued:
+        for work in queue:
             chunk = work if isinstance(work, CallChunk) else work.cut(len(work.uncut))
             if chunk.is_begun:
                 # A chunk that was given back counts as running.

@@ -107,8 +107,8 @@ class PoolWorker:
     def take_back(self, frame: str) -> bool:
         """Drop a frame if it has not begun, and answer it with NOT_BEGUN. False if it has begun."""
         with self._changed:
-            waiting = self._waiting.pop(frame, None)
-        return waiting is not None and waiting.promise.set_result((NOT_BEGUN, ()))
+            waiting_frame = self._waiting.pop(frame, None)
+        return waiting_frame is not None and waiting_frame.promise.set_result((NOT_BEGUN, ()))
 
     def _run_frames(self) -> None:
         me = threading.current_thread()
@@ -136,13 +136,13 @@ class PoolWorker:
         """Answer all frames, interrupt the running ones, and end the threads. Clients cannot call this."""
         with self._changed:
             self._is_stopping = True
-            waiting = list(self._waiting.values())
-            running = dict(self._running)
+            waiting_frames = list(self._waiting.values())
+            running_slots = dict(self._running)
             self._waiting.clear()
             self._changed.notify_all()
-        for frame in waiting:
+        for frame in waiting_frames:
             frame.promise.set_result((STOPPING, ()))
-        for slot, promise in running.items():
+        for slot, promise in running_slots.items():
             promise.set_result((STOPPED, ()))
             raise_in(slot)
 

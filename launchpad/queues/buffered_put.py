@@ -115,8 +115,8 @@ class BufferedPut:
                         self._is_over = True
                         return
                     self.accepted += len(part)
-            except BaseException as failed:
-                self._error = failed
+            except BaseException as put_error:
+                self._error = put_error
                 self._is_over = True
                 return
             finally:

@@ -229,19 +229,21 @@ class ReplayServer:
             server_rows = [window.row(*row) for row in rows]
             window.forget(keep_from)
         insertions = []
-        refused: dict[int, Exception] = {}
+        errors: dict[int, Exception] = {}
         for table, key, priority, row in items:
             try:
-                served = self._table(table)
-                served.table.check(priority)
+                table_server = self._table(table)
+                table_server.table.check(priority)
             except Exception as error:
-                refused[key] = error
+                errors[key] = error
             else:
-                insertions.append((served, served.insertion(key, priority, server_rows[row])))
-        if refused:
-            raise ItemsRefused(refused)
-        for number, (served, action) in enumerate(insertions):
-            if not served.try_do(action):
+                insertions.append(
+                    (table_server, table_server.insertion(key, priority, server_rows[row]))
+                )
+        if errors:
+            raise ItemsRefused(errors)
+        for number, (table_server, action) in enumerate(insertions):
+            if not table_server.try_do(action):
                 return self._insert_rest(insertions[number:], timeout_s)
         return None
 
@@ -249,27 +251,27 @@ class ReplayServer:
         self, table: str, most: int, timeout_s: float | None
     ) -> Answer | Coroutine[Any, Any, Answer]:
         """Return the infos of one to `most` items, and their data in groups with equal signatures."""
-        served = self._table(table)
-        action = served.sampling(most)
-        samples = served.try_do(action)
-        return _answer(samples) if samples else self._sample_later(served, action, timeout_s)
+        table_server = self._table(table)
+        action = table_server.sampling(most)
+        samples = table_server.try_do(action)
+        return _answer(samples) if samples else self._sample_later(table_server, action, timeout_s)
 
     def update_priorities(
         self, table: str, keys: Sequence[int], priorities: Sequence[float]
     ) -> int:
-        served = self._table(table)
+        table_server = self._table(table)
         for priority in priorities:
-            served.table.check(priority)
+            table_server.table.check(priority)
 
-        return served.change(lambda: sum(map(served.table.update, keys, priorities)))
+        return table_server.change(lambda: sum(map(table_server.table.update, keys, priorities)))
 
     def delete(self, table: str, keys: Sequence[int]) -> int:
-        served = self._table(table)
-        return served.change(lambda: sum(map(served.table.delete, keys)))
+        table_server = self._table(table)
+        return table_server.change(lambda: sum(map(table_server.table.delete, keys)))
 
     def reset(self, table: str) -> None:
-        served = self._table(table)
-        served.change(served.table.reset)
+        table_server = self._table(table)
+        table_server.change(table_server.table.reset)
 
     def info(self) -> dict[str, TableInfo]:
         return {name: table.info() for name, table in self._tables.items()}
@@ -315,16 +317,16 @@ class ReplayServer:
             table.stop()
 
     async def _insert_rest(
-        self, todo: Sequence[tuple[TableServer, Action[bool]]], timeout_s: float | None
+        self, insertions: Sequence[tuple[TableServer, Action[bool]]], timeout_s: float | None
     ) -> None:
-        for served, action in todo:
-            if not served.try_do(action):
-                await served.do(action, timeout_s)
+        for table_server, action in insertions:
+            if not table_server.try_do(action):
+                await table_server.do(action, timeout_s)
 
     async def _sample_later(
-        self, served: TableServer, action: Action[list[Sampled]], timeout_s: float | None
+        self, table_server: TableServer, action: Action[list[Sampled]], timeout_s: float | None
     ) -> Answer:
-        return _answer(await served.do(action, timeout_s))
+        return _answer(await table_server.do(action, timeout_s))
 
     def _table(self, name: str) -> TableServer:
         try:
@@ -356,12 +358,14 @@ def _answer(samples: list[Sampled]) -> Answer:
     groups: dict[bytes, list[int]] = {}
     for place, row in enumerate(rows):
         groups.setdefault(row[0], []).append(place)
-    joined = [(sig, places, join([rows[i] for i in places])) for sig, places in groups.items()]
+    groups_of_rows = [
+        (sig, places, join([rows[i] for i in places])) for sig, places in groups.items()
+    ]
     return (
         array("Q", keys),
         array("d", probabilities),
         array("q", sizes),
         array("d", priorities),
         array("q", times),
-        joined,
+        groups_of_rows,
     )

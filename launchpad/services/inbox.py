@@ -162,9 +162,9 @@ class Inbox(Generic[K, V]):
         """Close the inbox. All waits raise `error`, as do later `put`s and `take`s that would wait."""
         with self._lock:
             self._error = self._error or error
-            waiting = [*self._putters, *self._any_takers]
-            waiting += [waiter for takers in self._takers.values() for waiter in takers]
-            for waiter in waiting:
+            waiters = [*self._putters, *self._any_takers]
+            waiters += [waiter for takers in self._takers.values() for waiter in takers]
+            for waiter in waiters:
                 waiter.wake()
 
     def _wait(

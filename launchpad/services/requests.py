@@ -77,17 +77,17 @@ class AnsweredRequests(Generic[T]):
 
     def has(self, key: Hashable, number: int = 1) -> bool:
         """Return True if this request, or a later one of its session, was answered."""
-        answered = self._answers.get(key)
-        return answered is not None and number <= answered[0]
+        last_answer = self._answers.get(key)
+        return last_answer is not None and number <= last_answer[0]
 
     def once(self, key: Hashable, act: Callable[[], T], number: int = 1) -> T:
         """Answer a request by `act()`, or repeat the answer if it was answered before.
 
         Errors are not remembered: if `act` raised and the request comes again, it runs again.
         """
-        answered = self._answers.get(key)
-        if answered is not None and number <= answered[0]:
-            return answered[1]
+        last_answer = self._answers.get(key)
+        if last_answer is not None and number <= last_answer[0]:
+            return last_answer[1]
         answer = act()
         self._answers[key] = number, answer
         self._answers.move_to_end(key)

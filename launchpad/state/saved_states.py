@@ -217,9 +217,9 @@ class _Hashed(io.RawIOBase):
 
 
 def _write(value: object, file: IO[bytes]) -> None:
-    hashed = _Hashed(file)
-    StatePickler(hashed, protocol=_PROTOCOL).dump(value)
-    file.write(hashed.trailer)
+    hashed_file = _Hashed(file)
+    StatePickler(hashed_file, protocol=_PROTOCOL).dump(value)
+    file.write(hashed_file.trailer)
 
 
 def _flaw_of(file: IO[bytes]) -> str:

@@ -146,8 +146,8 @@ class KillWorkers:
 
     def __str__(self) -> str:
         times = Counter(kill.worker for kill in self.done)
-        listed = ", ".join(f"{worker} × {times[worker]}" for worker in sorted(times)) or "none"
-        return f"{len(self.done)} kills (seed {self._seed}): {listed}"
+        counts = ", ".join(f"{worker} × {times[worker]}" for worker in sorted(times)) or "none"
+        return f"{len(self.done)} kills (seed {self._seed}): {counts}"
 
     def _watch(self) -> None:
         while self._left > 0 and not self._is_over.wait(_POLL_S):
@@ -319,9 +319,9 @@ def crash() -> NoReturn:
         if caller.current.get() is not None:
             # Close the server from another thread. If a method stops its own server, its caller still gets
             # an answer.
-            crashing = threading.Thread(target=me.link.crash, args=(why,), name="launchpad-crash")
-            crashing.start()
-            crashing.join()
+            thread = threading.Thread(target=me.link.crash, args=(why,), name="launchpad-crash")
+            thread.start()
+            thread.join()
         raise RuntimeError(why)
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("SIGKILL returns nowhere")

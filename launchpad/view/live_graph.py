@@ -92,8 +92,8 @@ def live_graph(
     }
     if not frames:
         _add_totals(arrow_styles, total_flows)
-    planned = _planned(picture, box_ids) if picture is not None else {}
-    for ends, label in planned.items():
+    planned_labels = _planned(picture, box_ids) if picture is not None else {}
+    for ends, label in planned_labels.items():
         arrow_styles.setdefault(ends, ArrowStyle(_IDLE, 1.0, label, "no calls yet"))
     arrows = tuple(Arrow(*ends) for ends in arrow_styles)
     name = picture.name if picture is not None else ""

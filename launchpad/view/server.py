@@ -45,10 +45,10 @@ def serve(run_list: RunList, start: str, port: int, on_ready: Callable[[str], No
     Raises:
         OSError: the port is taken.
     """
-    with contextlib.closing(_Listener()) as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((_HOST, port))
-        listening.listen(_WAITING)
+    with contextlib.closing(_Listener()) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((_HOST, port))
+        listener.listen(_WAITING)
         app = FastAPI(openapi_url=None)
         _add_pages(run_list)
         # On localhost, compressing takes longer than sending.
@@ -59,7 +59,7 @@ def serve(run_list: RunList, start: str, port: int, on_ready: Callable[[str], No
             show_welcome_message=False,
             gzip_middleware_factory=None,
         )
-        access = AccessControl(app, listening.getsockname()[1], start)
+        access = AccessControl(app, listener.getsockname()[1], start)
         config = uvicorn.Config(
             access,
             http=_Connection,
@@ -72,7 +72,7 @@ def serve(run_list: RunList, start: str, port: int, on_ready: Callable[[str], No
             timeout_graceful_shutdown=_END_S,
         )
         on_ready(access.url)
-        _Server(config).run(sockets=[listening])
+        _Server(config).run(sockets=[listener])
 
 
 class _Listener(socket.socket):
@@ -80,10 +80,10 @@ class _Listener(socket.socket):
 
     def accept(self) -> tuple[socket.socket, Any]:
         for _ in range(_AT_ONCE):
-            accepted, client = super().accept()
-            if is_of_this_user(client, accepted.getsockname()):
-                return accepted, client
-            accepted.close()
+            connection, client = super().accept()
+            if is_of_this_user(client, connection.getsockname()):
+                return connection, client
+            connection.close()
         # Handle the requests that are here before accepting more connections.
         raise BlockingIOError
 
@@ -93,10 +93,10 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        for listening in sockets or ():
+        for listener in sockets or ():
             # asyncio uses one number for the backlog and for connections accepted per turn. It has set the
             # backlog to the latter, so set it again.
-            listening.listen(_WAITING)
+            listener.listen(_WAITING)
 
 
 class _Connection(H11Protocol):

@@ -238,19 +238,19 @@ def _add(
 
 def _joined(bars: Sequence[Bar], pixel: float) -> list[Bar]:
     """Join short bars of the same look that are too close together to be distinguished."""
-    joined: list[list[Bar]] = []
+    groups: list[list[Bar]] = []
     ends: dict[str, tuple[float, list[Bar]]] = {}
     for bar in sorted(bars, key=attrgetter("began")):
-        last_end, last = ends.get(bar.look, (0.0, []))
+        last_end, last_group = ends.get(bar.look, (0.0, []))
         is_short = bar.ended - bar.began < 3 * pixel
-        if last and is_short and bar.began - last_end < pixel:
-            last.append(bar)
-            ends[bar.look] = max(last_end, bar.ended), last
+        if last_group and is_short and bar.began - last_end < pixel:
+            last_group.append(bar)
+            ends[bar.look] = max(last_end, bar.ended), last_group
         else:
-            joined.append([bar])
+            groups.append([bar])
             if is_short:
-                ends[bar.look] = bar.ended, joined[-1]
-    return [_as_one(group) for group in joined]
+                ends[bar.look] = bar.ended, groups[-1]
+    return [_as_one(group) for group in groups]
 
 
 def _as_one(bars: Sequence[Bar]) -> Bar:

@@ -114,14 +114,14 @@ class Samples:
     def _add_workers(self, look: Look, total: Metrics, now: float) -> None:
         period_s = min(now - self._workers_at, total.uptime_s)
         self._workers_at = now
-        counted: dict[str, tuple[int, int]] = {}
+        calls_and_errors: dict[str, tuple[int, int]] = {}
         for edge in total.edges:
-            calls, errors = counted.get(edge.caller, (0, 0))
-            counted[edge.caller] = calls + edge.calls, errors + edge.errors
+            calls, errors = calls_and_errors.get(edge.caller, (0, 0))
+            calls_and_errors[edge.caller] = calls + edge.calls, errors + edge.errors
         before = self._counted
-        self._counted = counted
+        self._counted = calls_and_errors
         for worker in look.workers:
-            counts = counted.get(worker.name, (0, 0)), before.get(worker.name, (0, 0))
+            counts = calls_and_errors.get(worker.name, (0, 0)), before.get(worker.name, (0, 0))
             calls_per_s, errors_per_s = (
                 (n - m) / max(period_s, 1e-3) for n, m in zip(*counts, strict=True)
             )

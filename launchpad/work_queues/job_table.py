@@ -206,12 +206,12 @@ class JobTable:
         """End the leases whose worker has ended or whose time is up. True if there were any."""
         has_any = False
         for job in [self.jobs[key] for key in self.leased.values()]:
-            to = job.leased_to
-            assert to is not None
-            reason = f"{to.holder.worker} (attempt {to.holder.attempt})"
-            if has_ended(to.holder):
+            leased_to = job.leased_to
+            assert leased_to is not None
+            reason = f"{leased_to.holder.worker} (attempt {leased_to.holder.attempt})"
+            if has_ended(leased_to.holder):
                 reason += " has ended, and had not done it"
-            elif to.expires_at is not None and to.expires_at <= now:
+            elif leased_to.expires_at is not None and leased_to.expires_at <= now:
                 reason += f" had not done it within {self.lease_s:g} s"
             else:
                 continue
@@ -252,13 +252,13 @@ class JobTable:
         return None if self.lease_s is None else now + self.lease_s
 
     def _end_lease(self, job: QueuedJob, given_back: str | None) -> None:
-        to = job.leased_to
-        assert to is not None
+        leased_to = job.leased_to
+        assert leased_to is not None
         job.leased_to = None
-        job.ended_leases[to.lease] = given_back
+        job.ended_leases[leased_to.lease] = given_back
         if len(job.ended_leases) > _KEPT_LEASES:
             del job.ended_leases[next(iter(job.ended_leases))]
-        del self.leased[to.lease], self.requests[to.request]
+        del self.leased[leased_to.lease], self.requests[leased_to.request]
 
     def _try_again(self, job: QueuedJob, reason: str) -> None:
         """Make a job pending again, or failed after its last attempt; its lease ended without a result."""
