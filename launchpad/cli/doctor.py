@@ -114,7 +114,9 @@ def _print_tables(facts: Sequence[HostFact], checks: Sequence[LaunchCheck], defa
     print(*aligned([(fact.name, fact.found) for fact in facts]), "", sep="\n")
     table = [("LAUNCH TYPE", "", "HERE")]
     for check in checks:
-        name = check.launch_type + " (default)" * (check.launch_type == default)
+        name = check.launch_type
+        if name == default:
+            name += " (default)"
         table.append((name, "ok" if check.can_run else "no", check.found))
     print(*aligned(table), sep="\n")
     advice = [(fact.name, fact.advice) for fact in facts if fact.advice]

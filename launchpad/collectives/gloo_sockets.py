@@ -61,7 +61,8 @@ def shut(published: Collection[bytes], size: int) -> None:
                         continue
                     address = copy.getsockname()
                     if copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                        listening += [address] * is_published(address)
+                        if is_published(address):
+                            listening.append(address)
                     elif is_published(address) or is_published(copy.getpeername()):
                         # Not SHUT_RDWR: a send that begins before gloo's loop has seen the end would fail,
                         # and gloo wakes no thread for that. With SHUT_RD, the loop is always the first to see

@@ -148,7 +148,7 @@ def open_together(
         meet: A function like `RankEdges.meet`. Its errors are raised.
     """
     offer = None
-    memory_or_none = None
+    host_memory = None
     # Descriptors that stay open until all ranks have opened their own.
     fds: list[int] = []
     pipes: list[int] = []
@@ -166,10 +166,10 @@ def open_together(
                     pipes.append(_open(pipe))
                     fds.append(_open(memory))
                     memories.append(mmap.mmap(fds[-1], _ROWS * row_bytes))
-                memory_or_none = HostMemory(mailbox, ranks, own, memories, pipes)
-        return memory_or_none if meet(memory_or_none is not None, all) else None
+                host_memory = HostMemory(mailbox, ranks, own, memories, pipes)
+        return host_memory if meet(host_memory is not None, all) else None
     finally:
-        _close(fds if memory_or_none is not None else fds + pipes)
+        _close(fds if host_memory is not None else fds + pipes)
 
 
 def _place_of(fd: int) -> Place:

@@ -217,7 +217,11 @@ def _escaped(text: str) -> str:
 
 
 def _listed(names: Collection[str]) -> str:
-    return ", ".join([*list(names)[:_NAMED], *["…"] * (len(names) > _NAMED)])
+    """Join the first names; an ellipsis stands for the others."""
+    shown_names = list(names)[:_NAMED]
+    if len(names) > _NAMED:
+        shown_names.append("…")
+    return ", ".join(shown_names)
 
 
 def _quoted(text: str) -> str:

@@ -206,7 +206,10 @@ class Schedule:
 
     def drain(self) -> list[CallChunk]:
         """Remove and return all chunks without an outcome, and the rest of each map as one chunk."""
-        chunks = [chunk for m in self.members for f in m.frames.values() for chunk in f.chunks]
+        chunks: list[CallChunk] = []
+        for member in self.members:
+            for frame in member.frames.values():
+                chunks += frame.chunks
         for work in self._queue:
             chunks.append(work if isinstance(work, CallChunk) else work.cut(len(work.uncut)))
         self._queue.clear()

@@ -155,7 +155,7 @@ class ItemSender(ClientSession):
 
         Raise TimeoutError if some are not acknowledged in time; these stay, to be sent again.
         """
-        ends = deadline_after(timeout_s)
+        deadline = deadline_after(timeout_s)
         with self.lock:
             if self._under_way is not None and not _wait_for(self._under_way, timeout_s):
                 raise TimeoutError(
@@ -165,7 +165,9 @@ class ItemSender(ClientSession):
                 )
             self._take_answer()
             if self._items:
-                self._send_and_wait(None if ends is None else max(0, ends - time.monotonic()))
+                self._send_and_wait(
+                    None if deadline is None else max(0, deadline - time.monotonic())
+                )
 
     def raise_refusal(self) -> None:
         """Raise, once, the error of an item that a table refused. It sends nothing."""
@@ -251,7 +253,7 @@ class ItemSender(ClientSession):
         stop = max([item.stop for item in self._items if item.first < item.stop], default=0)
         segments = self._chunks.segments(int(first), stop) if first < stop else []
         rows = [item.row for item in self._items]
-        items = [(each.table, each.key, each.priority, i) for i, each in enumerate(self._items)]
+        items = [(item.table, item.key, item.priority, i) for i, item in enumerate(self._items)]
         return self.key, self._items[-1].keep_from, segments, rows, items
 
     def _look(self, _: float) -> bool:

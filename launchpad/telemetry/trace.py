@@ -154,16 +154,18 @@ class Trace:
     def __str__(self) -> str:
         workers = {worker for worker, attempt in self.recorded if attempt}
         seconds = (self.ended_ns - self.began_ns) / 1e9
+        s = "" if len(workers) == 1 else "s"
         text = (
             f"{self.program}, {seconds:.1f} s: {self.recorded_calls:,} of {self.calls:,} calls of"
-            f" {len(workers)} worker{'s' * (len(workers) != 1)} recorded"
+            f" {len(workers)} worker{s} recorded"
         )
         dropped = sum(recorded.dropped for recorded in self.recorded.values())
         if dropped:
             text += f"; {dropped:,} spans had no room"
         restarts = sum(c.state == "restarting" for c in self.changes)
         if restarts:
-            text += f"; {restarts} restart{'s' * (restarts != 1)}"
+            s = "" if restarts == 1 else "s"
+            text += f"; {restarts} restart{s}"
         hosts = self._other_hosts()
         if hosts:
             text += f"; by the clocks of their hosts, which may differ: {', '.join(hosts)}"

@@ -145,7 +145,8 @@ class History:
         for problem, calls in wrong.items():
             examples = ", ".join(map(str, calls[:_SHOWN]))
             more = f" and {len(calls) - _SHOWN:,} more" if len(calls) > _SHOWN else ""
-            parts += [f"{problem}: {examples}{more}"] if calls else []
+            if calls:
+                parts.append(f"{problem}: {examples}{more}")
         assert not parts, f"{'; '.join(parts)} (of {findings.acknowledged.total():,} calls)"
         return findings
 

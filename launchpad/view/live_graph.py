@@ -152,8 +152,10 @@ def _of_edges(
     label = ""
     if has_label and (per_s or not math.isnan(p50_s)):
         label = f"{per_s:,.0f}/s" if per_s >= 10 or not per_s else f"{per_s:.2g}/s"
-        label += "" if math.isnan(p50_s) else f" · {seconds(p50_s)}"
-        label += f" · {total.errors:,} errors" if total.errors else ""
+        if not math.isnan(p50_s):
+            label += f" · {seconds(p50_s)}"
+        if total.errors:
+            label += f" · {total.errors:,} errors"
     color = _IDLE if not per_s else next(c for s, c in _SLOW if not p50_s > s)
     title = (
         f"{ends[0]} → {ends[1]}: {', '.join(methods[:5])}\n{per_s:,.1f} calls/s,"

@@ -135,8 +135,10 @@ def _add_pages(run_list: RunList) -> None:
             run = run_list.watched(run_id)
             if run is None:
                 ui.label(f"no run of yours is called {run_id!r}")
+            elif name:
+                show(run, name)
             else:
-                show(run, name) if name else show(run)
+                show(run)
 
         ui.page(path)(page)
 

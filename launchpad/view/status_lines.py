@@ -1,6 +1,6 @@
 """Status lines of a program, at the bottom of the launching script's terminal.
 
-    rows 1 … n - k    here scrolls what workers print, and whatever else the script or a child of it does
+    rows 1 … n - k    the output of the workers, the script and its children scrolls here
     the last k rows   ───────────────────────────────────────────────────────────────────────────────
                       demo · local_mp · up 12.3 s · 11 running, 1 restarting · 3 restarts · 515 calls/s
                       actor → table   write   424 calls/s   p50 322 µs   p99 2.19 ms   10.4 KiB/s
@@ -155,7 +155,8 @@ def lines_of(look: Look, title: str) -> list[Text]:
         parts.insert(1, f"up {seconds(metrics.uptime_s)}")
     n_restarts = sum(worker.n_restarts for worker in look.workers)
     if n_restarts:
-        parts.append(f"{n_restarts} restart{'s' * (n_restarts != 1)}")
+        s = "" if n_restarts == 1 else "s"
+        parts.append(f"{n_restarts} restart{s}")
     if look.flows:
         parts.append(f"{sum(flow.calls_per_s for flow in look.flows):,.0f} calls/s")
     first = Text(" · ".join(parts))

@@ -231,8 +231,11 @@ def _add(
 ) -> None:
     number, look = _LANES[event["cat"]]
     error = event["args"].get("error", "")
-    look += " error" if error and error != "(not finished)" else ""
-    title = f"{event['name']}  {seconds((end - begin) / 1e6)}" + (f"\n{error}" if error else "")
+    if error and error != "(not finished)":
+        look += " error"
+    title = f"{event['name']}  {seconds((end - begin) / 1e6)}"
+    if error:
+        title += f"\n{error}"
     lanes.setdefault(event["pid"], [[], []])[number].append(Bar(begin, end, look, title))
 
 

@@ -82,7 +82,7 @@ def add(run: WatchedRun, worker: str = "") -> None:
 
 
 def points(samples: Sequence[Sample], of: Callable[[Sample], float | None]) -> _Values:
-    """Return the times and values of a chart's points. If there are too many, average those near each other.
+    """Return the times and values of a chart's points. If there are too many, average neighbours.
 
     Each average is over an interval that begins at a multiple of its width, so that a point stays the same
     when more samples come.

@@ -140,7 +140,7 @@ def _stacks(run: WatchedRun, name: str) -> str:
 
 
 def _add_log(run: WatchedRun, name: str) -> None:
-    """Add the end of the log: the last lines, or the last ones that contain a text. It may follow the log."""
+    """Add the end of the log: the last lines, or the last with a text in them. It can follow new lines."""
     with ui.element("div").classes("bar"):
         frame.section("log")
         search = ui.input(placeholder="search").props("dense")
