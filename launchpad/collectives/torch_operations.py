@@ -167,7 +167,7 @@ class TorchOperations(Operations):
         sizes = [int(size[0]) for size in self.all_gather(np.array([len(data)]))]
         padded = np.frombuffer(bytearray(data.ljust(max(sizes), b"\0")), np.uint8)
         gathered = self.all_gather(padded)
-        return [each[:size].tobytes() for each, size in zip(gathered, sizes, strict=True)]
+        return [row[:size].tobytes() for row, size in zip(gathered, sizes, strict=True)]
 
     def gather_bytes(self, data: bytes, root: int) -> list[bytes] | None:
         gathered = self.all_gather_bytes(data)

@@ -47,7 +47,8 @@ class RunColocated(Executable):
         self._errors: list[BaseException] = []
         self._own_errors: list[BaseException] = []
         self._threads = [
-            NodeThread(each, self._me, i, self._on_end) for i, each in enumerate(self.executables)
+            NodeThread(executable, self._me, i, self._on_end)
+            for i, executable in enumerate(self.executables)
         ]
         # With a handler, the worker watches for the stop, so its own thread is never interrupted.
         self._me.stop.add_handler(self._wake)

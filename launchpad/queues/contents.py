@@ -205,7 +205,11 @@ class QueueContents:
         Sessions that hold items, and those in `waiting`, stay.
         """
         n_surplus = len(self.sessions) - _MOST_SESSIONS // 2
-        idle = [k for k, each in self.sessions.items() if not each.in_hand and each not in waiting]
+        idle = [
+            key
+            for key, session in self.sessions.items()
+            if not session.in_hand and session not in waiting
+        ]
         for key in idle[: max(0, n_surplus)]:
             del self.sessions[key]
         # If most sessions are not idle, don't look through them again at each request.

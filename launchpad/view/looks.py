@@ -170,7 +170,7 @@ def flows_of(metrics: Metrics, labels: Mapping[str, str]) -> list[EdgeStats]:
     for edge in metrics.edges:
         ends = labels.get(edge.caller, edge.caller), labels.get(edge.server, edge.server)
         rows.setdefault((*ends, edge.method), []).append(edge)
-    flows = [joined(each, *place, metrics.period_s) for place, each in rows.items()]
+    flows = [joined(edges, *place, metrics.period_s) for place, edges in rows.items()]
     return sorted(flows, key=lambda flow: (-flow.calls, flow.caller, flow.server, flow.method))
 
 
