@@ -368,9 +368,9 @@ def _cut(text: str) -> str:
 
 
 def _arrow(
-    a: _Area, passed: Sequence[_Area], b: _Area, style: ArrowStyle, *, is_alone: bool
+    a: _Area, areas: Sequence[_Area], b: _Area, style: ArrowStyle, *, is_alone: bool
 ) -> tuple[str, list[str]]:
-    """Draw a line through the areas that are `passed`; return it and, separately, its label.
+    """Draw a line from `a` through the areas to `b`. Return it and, separately, its label.
 
     Calls to the right are straight, calls back to the left are beside them, and calls within a layer are
     curved. The label is in the first passage, unless other arrows go through it.
@@ -400,7 +400,7 @@ def _arrow(
     path = f"M{x1:g},{y1:g}"
     label_x = (x1 + x2 + 3 * (x1 + bend + last_bend)) / 8
     label_y = (y1 + y2) / 2
-    for n, area in enumerate(passed):
+    for n, area in enumerate(areas):
         sides = [area.x, area.x + area.width]
         entry, exit_ = sides if bend > 0 else sides[::-1]
         y = area.middle

@@ -84,8 +84,8 @@ def taken(
                 raise error
             try:
                 feed.fill()
-            except Exception as failed:
-                feed.error = failed
+            except Exception as feed_error:
+                feed.error = feed_error
         if feed.error is not None:
             raise feed.error
     finally:
